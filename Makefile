@@ -1,0 +1,33 @@
+# Two commands do everything: `make quickstart` and `make test`. Each target sets up what it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help quickstart test test-all lint clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# Every install goes through constraints.txt: an unpinned torch may pull gigabytes of CUDA packages.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[test,lint]"
+	touch $(READY)
+
+test: $(READY)  ## the fast tests, what CI runs
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow"
+
+test-all: $(READY)  ## every test, the slow ones included
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+lint: $(READY)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:  ## remove the environment, outputs and caches
+	rm -rf $(VENV) outputs build dist .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

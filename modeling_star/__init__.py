@@ -1,0 +1,56 @@
+"""Star-Transformer and its kin as Hugging Face Transformers models. Importing it enters them under Auto*."""
+
+import transformers
+from transformers import AutoConfig
+
+from . import modeling_star, modeling_vanilla
+from .configuration_star import StarTransformerConfig
+from .configuration_vanilla import VanillaTransformerConfig
+from .modeling_encoder import AUTO_CLASSES, EncoderOutput
+from .modeling_star import (
+    StarTransformerForMaskedLM,
+    StarTransformerForQuestionAnswering,
+    StarTransformerForSequenceClassification,
+    StarTransformerForTokenClassification,
+    StarTransformerModel,
+)
+from .modeling_vanilla import (
+    VanillaTransformerForMaskedLM,
+    VanillaTransformerForQuestionAnswering,
+    VanillaTransformerForSequenceClassification,
+    VanillaTransformerForTokenClassification,
+    VanillaTransformerModel,
+)
+from .question_answering import answer_question
+
+
+__version__ = "0.1.0"
+
+for _module, _config, _stem in (
+    (modeling_star, StarTransformerConfig, "StarTransformer"),
+    (modeling_vanilla, VanillaTransformerConfig, "VanillaTransformer"),
+):
+    AutoConfig.register(_config.model_type, _config)
+    _config.register_for_auto_class()
+    for _auto, _ending in AUTO_CLASSES.items():
+        _model = getattr(_module, _stem + _ending)
+        getattr(transformers, _auto).register(_config, _model)
+        # Saved folders carry their code, so that they load where this package is not installed.
+        _model.register_for_auto_class(_auto)
+
+__all__ = [
+    "EncoderOutput",
+    "StarTransformerConfig",
+    "StarTransformerForMaskedLM",
+    "StarTransformerForQuestionAnswering",
+    "StarTransformerForSequenceClassification",
+    "StarTransformerForTokenClassification",
+    "StarTransformerModel",
+    "VanillaTransformerConfig",
+    "VanillaTransformerForMaskedLM",
+    "VanillaTransformerForQuestionAnswering",
+    "VanillaTransformerForSequenceClassification",
+    "VanillaTransformerForTokenClassification",
+    "VanillaTransformerModel",
+    "answer_question",
+]

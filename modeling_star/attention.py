@@ -1,0 +1,134 @@
+"""
+The two attentions of the Star-Transformer: a token over its few candidates, and the relay over a whole sequence.
+
+Axes: b batch  N flat tokens  m longest sequence  d width  h heads  c width of a head  r candidate roles
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from .tokens import TokenLayout
+
+
+def ring_attention(
+    query: Tensor,
+    keys: list[Tensor],
+    values: list[Tensor],
+    value_bias: Tensor,
+    role_bias: Tensor | None,
+    dropout_p: float,
+) -> tuple[Tensor, Tensor]:
+    """
+    Each token attends to one candidate per role (Eqs 1-5 of https://arxiv.org/abs/1902.09113).
+
+    Args:
+        query: `[N, h, c]`, not yet scaled.
+        keys, values: for each of the r roles, `[N, h, c]`: the candidate that token i has in that role.
+        value_bias: `[h, c]`, added once, times the sum of the weights, which is not 1 under dropout.
+        role_bias: `[h, r]`, added to the scores; or `None`.
+        dropout_p: probability with which a weight is dropped; 0 outside training.
+
+    Returns:
+        The context `[N, h, c]` and the weights `[N, h, r]` as they were applied.
+    """
+    query = query / math.sqrt(query.shape[-1])
+    scores = torch.stack([(query * key).sum(-1) for key in keys], dim=-1)
+    if role_bias is not None:
+        scores = scores + role_bias
+    weights = scores.softmax(-1).to(values[0].dtype)
+    weights, total = _drop(weights, dropout_p)
+    context = total[..., None] * value_bias
+    for role, value in enumerate(values):
+        context = context + weights[..., role, None] * value
+    return context, weights
+
+
+def relay_attention(
+    query: Tensor,
+    relay: Tensor,
+    tokens: Tensor,
+    layout: TokenLayout,
+    key_weight: Tensor,
+    value_weight: Tensor,
+    value_bias: Tensor,
+    dropout_p: float,
+) -> tuple[Tensor, Tensor]:
+    """
+    The relay attends to itself and to every token of its sequence (Eq 7), without projecting the tokens.
+
+    A score is `q . (W_K x) = (W_K^T q) . x`, and a sum of projected values is the projection of the sum, so a token
+    costs 2 d h multiply-adds in place of the 2 d^2 of its key and value.
+
+    Args:
+        query: `[b, h, c]`, not yet scaled.
+        relay: `[b, d]`, first of the candidates.
+        tokens: `[N, d]`, laid out by `layout`.
+        key_weight, value_weight: `[h, c, d]`.
+        value_bias: `[h, c]`, added once, times the sum of the weights.
+        dropout_p: probability with which a weight is dropped; 0 outside training.
+
+    Returns:
+        The context `[b, h, c]` and the weights `[b, h, 1 + m]` over the relay and the places of `layout.to_rows`.
+    """
+    query = torch.einsum("bhc,hcd->bhd", query / math.sqrt(query.shape[-1]), key_weight)
+    rows = layout.to_rows(tokens)
+    scores = torch.einsum("bhd,bmd->bhm", query, rows)
+    scores = scores.masked_fill(~layout.row_mask[:, None], torch.finfo(scores.dtype).min)
+    own_score = torch.einsum("bhd,bd->bh", query, relay)
+    weights = torch.cat([own_score[..., None], scores], dim=-1).softmax(-1).to(rows.dtype)
+    weights, total = _drop(weights, dropout_p)
+    mixed = torch.einsum("bhm,bmd->bhd", weights[..., 1:], rows) + weights[..., :1] * relay[:, None]
+    context = torch.einsum("bhd,hcd->bhc", mixed, value_weight) + total[..., None] * value_bias
+    return context, weights
+
+
+def _drop(weights: Tensor, dropout_p: float) -> tuple[Tensor, Tensor]:
+    """Weights after dropout, and their sum over the last axis (1 without dropout)."""
+    if dropout_p == 0.0:
+        return weights, weights.new_ones(()).expand(weights.shape[:-1])
+    weights = nn.functional.dropout(weights, dropout_p)
+    return weights, weights.sum(-1)
+
+
+class AttentionProjections(nn.Module):
+    """
+    W_Q, W_K, W_V and W_O of one multi-head attention (Eqs 2 and 3).
+
+    Keys carry no bias: within one softmax it would add the same to every score and cancel.
+
+    Args:
+        hidden_size: d.
+        num_heads, head_dim: h and c; h * c may differ from d.
+    """
+
+    def __init__(self, hidden_size: int, num_heads: int, head_dim: int):
+        super().__init__()
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+        self.query = nn.Linear(hidden_size, num_heads * head_dim)
+        self.key = nn.Linear(hidden_size, num_heads * head_dim, bias=False)
+        self.value = nn.Linear(hidden_size, num_heads * head_dim)
+        self.output = nn.Linear(num_heads * head_dim, hidden_size)
+
+    def split(self, projected: Tensor) -> Tensor:
+        """`[..., h * c]` to `[..., h, c]`."""
+        return projected.unflatten(-1, (self.num_heads, self.head_dim))
+
+    def project_query(self, states: Tensor) -> Tensor:
+        """`[..., d]` to queries `[..., h, c]`."""
+        return self.split(self.query(states))
+
+    def project_key_value(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """`[..., d]` to keys and values `[..., h, c]`, the values without their bias."""
+        return self.split(self.key(states)), self.split(nn.functional.linear(states, self.value.weight))
+
+    @property
+    def value_bias(self) -> Tensor:
+        """`[h, c]`"""
+        return self.split(self.value.bias)
+
+    def project_output(self, context: Tensor) -> Tensor:
+        """`[..., h, c]` to `[..., d]`."""
+        return self.output(context.flatten(-2))

@@ -1,0 +1,187 @@
+"""The fields that every encoder shares, declared and checked once."""
+
+import difflib
+from dataclasses import fields
+from typing import Any, ClassVar, Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.activations import ACT2FN
+from transformers.utils import logging
+
+
+logger = logging.get_logger(__name__)
+
+# Keys that transformers itself passes to or stores in any configuration, beside the declared fields.
+_LIBRARY_KEYS = frozenset(
+    [
+        "name_or_path",
+        "num_labels",
+        "output_attentions",
+        "attn_implementation",
+        "torch_dtype",
+        "auto_map",
+        "tie_last_hidden_states",
+        "custom_pipelines",
+        "finetuning_task",
+        "task_specific_params",
+        "use_cache",
+        "per_layer_config",
+        "quantization_config",
+    ]
+)
+
+
+def did_you_mean(given: str, allowed: list[str]) -> str:
+    """A sentence part such as ` Did you mean "relu"?`, or an empty string when nothing is close."""
+    close = difflib.get_close_matches(given, allowed, n=1)
+    return f' Did you mean "{close[0]}"?' if close else ""
+
+
+@strict
+class EncoderConfig(PreTrainedConfig):
+    r"""
+    What StarTransformerConfig, VanillaTransformerConfig and the other encoders have in common.
+
+    Args:
+        vocab_size (`int`, defaults to 30522): entries of the token embedding table.
+        hidden_size (`int`, defaults to 300): width d of the token states.
+        num_hidden_layers (`int`, defaults to 2): number of layers T.
+        num_attention_heads (`int`, defaults to 6): attention heads h.
+        embedding_size (`int`, *optional*): width of the token embeddings; projected to `hidden_size` where it
+            differs. Defaults to `hidden_size`, or to the width of the encoder in `backbone_config`.
+        backbone_config (`PreTrainedConfig` or `dict`, *optional*): a transformers encoder such as BERT that runs
+            inside the embeddings; its last hidden state takes the place of the embedding table.
+        freeze_embeddings (`bool`, defaults to `False`): the table or the backbone is not trained; a backbone then
+            also runs without dropout.
+        type_vocab_size (`int`, defaults to 0): token types that are embedded; 0 embeds none.
+        position_embedding_type (`str`, defaults to `"learned"`): "learned", "sinusoidal", "none", or what an encoder
+            adds to them.
+        position_base (`float`, defaults to 10000): base of the sinusoidal wavelengths.
+        max_position_embeddings (`int`, defaults to 512): longest sequence, in real tokens, that learned positions
+            cover. The other kinds have no maximum.
+        embedding_dropout_prob, hidden_dropout_prob, attention_probs_dropout_prob (`float`, default to 0.1): dropout
+            on the embeddings, after each output projection, and on the attention weights.
+        classifier_dropout (`float`, *optional*): dropout in the heads; defaults to `hidden_dropout_prob`.
+        classifier_hidden_size (`int`, *optional*): width of the hidden layer of the sequence classifier; defaults
+            to `hidden_size`.
+        pair_mode (`str`, defaults to `"cross"`): "cross" reads a pair as one sequence; "siamese" splits each row by
+            `token_type_ids` into two sequences that do not see each other.
+        hidden_act (`str`, defaults to `"relu"`): any activation that transformers knows by name.
+        layer_norm_eps (`float`, defaults to 1e-5), initializer_range (`float`, defaults to 0.02): as in BERT.
+    """
+
+    vocab_size: int = 30522
+    hidden_size: int = 300
+    num_hidden_layers: int = 2
+    num_attention_heads: int = 6
+    embedding_size: int | None = None
+    backbone_config: dict | PreTrainedConfig | None = None
+    freeze_embeddings: bool = False
+    type_vocab_size: int = 0
+    position_embedding_type: Literal["learned", "sinusoidal", "none", "ring"] = "learned"
+    position_base: float | int = 10000.0
+    max_position_embeddings: int = 512
+    embedding_dropout_prob: float | int = 0.1
+    hidden_dropout_prob: float | int = 0.1
+    attention_probs_dropout_prob: float | int = 0.1
+    classifier_dropout: float | int | None = None
+    classifier_hidden_size: int | None = None
+    pair_mode: Literal["cross", "siamese"] = "cross"
+    hidden_act: str = "relu"
+    layer_norm_eps: float = 1e-5
+    initializer_range: float = 0.02
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = None
+    eos_token_id: int | None = None
+    cls_token_id: int | None = None
+    sep_token_id: int | None = None
+    tie_word_embeddings: bool = True
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        self._warn_about_unknown_keys(kwargs)
+        if isinstance(self.backbone_config, dict):
+            backbone = dict(self.backbone_config)
+            if "model_type" not in backbone:
+                raise ValueError(
+                    "backbone_config is a dict without model_type, so its kind of encoder is unknown: write "
+                    'backbone_config={"model_type": "bert", ...} or pass AutoConfig.from_pretrained(...).'
+                )
+            self.backbone_config = AutoConfig.for_model(backbone.pop("model_type"), **backbone)
+        if self.embedding_size is None:
+            self.embedding_size = (
+                self.hidden_size if self.backbone_config is None else self.backbone_config.hidden_size
+            )
+        super().__post_init__(**kwargs)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """As in PreTrainedConfig, but overridden fields are in place before others are derived from them."""
+        names = {f.name for f in fields(cls)}
+        overrides = {name: kwargs.pop(name) for name in list(kwargs) if name in names}
+        return super().from_dict({**config_dict, **overrides}, **kwargs)
+
+    def _warn_about_unknown_keys(self, kwargs: dict) -> None:
+        known = [f.name for f in fields(self)]
+        for key in kwargs:
+            if key.startswith("_") or key in _LIBRARY_KEYS or hasattr(type(self), key):
+                continue
+            logger.warning(
+                f"{type(self).__name__} has no field {key!r}: it is kept and has no effect.{did_you_mean(key, known)}"
+            )
+
+    position_embedding_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none")
+
+    def validate_positions(self) -> None:
+        """Part of strict validation: the encoder has this kind of position."""
+        given, allowed = self.position_embedding_type, self.position_embedding_types
+        if given not in allowed:
+            raise ValueError(f"position_embedding_type={given!r} is given; {type(self).__name__} has {allowed}.")
+
+    def validate_sizes(self) -> None:
+        """Part of strict validation: every size is at least 1."""
+        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "embedding_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} is given; at least 1 is needed.")
+        if self.type_vocab_size < 0:
+            raise ValueError(f"type_vocab_size={self.type_vocab_size} is given; 0 (none embedded) or more is allowed.")
+        inside = getattr(self.backbone_config, "hidden_size", self.embedding_size)
+        if self.embedding_size != inside:
+            raise ValueError(
+                f"embedding_size={self.embedding_size} is given, but the encoder in backbone_config is {inside} wide: "
+                "leave embedding_size out."
+            )
+
+    def validate_dropouts(self) -> None:
+        """Part of strict validation: dropout probabilities lie in [0, 1)."""
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if "dropout" in f.name and value is not None and not 0 <= value < 1:
+                raise ValueError(
+                    f"{f.name}={value} is given; a probability from 0 up to, not including, 1 is allowed."
+                )
+
+    def validate_activation(self) -> None:
+        """Part of strict validation: the activation is one that transformers knows."""
+        if self.hidden_act not in ACT2FN:
+            allowed = sorted(ACT2FN)
+            raise ValueError(
+                f"hidden_act={self.hidden_act!r} is given; allowed are {', '.join(allowed)}."
+                f"{did_you_mean(self.hidden_act, allowed)}"
+            )
+
+    def heads_must_divide(self) -> None:
+        """Raise where the heads do not share `hidden_size` evenly, naming the counts that do."""
+        if self.num_attention_heads < 1:
+            raise ValueError(f"num_attention_heads={self.num_attention_heads} is given; at least 1 is needed.")
+        if self.hidden_size % self.num_attention_heads:
+            divisors = [h for h in range(1, min(self.hidden_size, 64) + 1) if self.hidden_size % h == 0]
+            raise ValueError(
+                f"hidden_size={self.hidden_size} is not a multiple of num_attention_heads={self.num_attention_heads}: "
+                f"use one of {divisors} heads{self.head_dim_hint}."
+            )
+
+    head_dim_hint: ClassVar[str] = ""
+
+
+__all__ = ["EncoderConfig"]

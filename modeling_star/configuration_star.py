@@ -1,0 +1,69 @@
+"""Configuration of the Star-Transformer."""
+
+from typing import Any, ClassVar, Literal
+
+from huggingface_hub.dataclasses import strict
+
+from .configuration_encoder import EncoderConfig
+
+
+@strict
+class StarTransformerConfig(EncoderConfig):
+    r"""
+    Configuration of a Star-Transformer (Guo et al. 2019, https://arxiv.org/abs/1902.09113). The defaults are the
+    paper's form; the fields that all encoders share are described in `EncoderConfig`.
+
+    Args:
+        head_dim (`int`, *optional*): width of one head; heads x head_dim may differ from `hidden_size`. Defaults to
+            `hidden_size / num_attention_heads`.
+        position_embedding_type (`str`, defaults to `"learned"`): "learned" (the paper), "sinusoidal", "none", or
+            "ring": a learned bias per head for each role a candidate has (left, self, right, embedding, relay), which
+            tells left from right at any length.
+        use_ring (`bool`, defaults to `True`): `False` is variant (b) of Table 6, without the ring neighbours.
+        use_radial (`bool`, defaults to `True`): `False` is variant (a) of Table 6, without the relay node.
+        norm_position (`str`, defaults to `"post"`): "post" normalises after the activation (Eqs 6 and 8), "pre"
+            before the attention.
+        residual (`bool`, defaults to `False`): adds the state before the update; the paper does not.
+        share_layers (`bool`, defaults to `False`): one set of weights for all T layers.
+
+    Example:
+
+    ```python
+    >>> from modeling_star import StarTransformerConfig, StarTransformerModel
+
+    >>> model = StarTransformerModel(StarTransformerConfig(vocab_size=8000))
+    >>> model.config.head_dim
+    50
+    ```
+    """
+
+    model_type = "star_transformer"
+    head_dim_hint: ClassVar[str] = ", or set head_dim"
+    position_embedding_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none", "ring")
+
+    head_dim: int | None = None
+    use_ring: bool = True
+    use_radial: bool = True
+    norm_position: Literal["post", "pre"] = "post"
+    residual: bool = False
+    share_layers: bool = False
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if self.head_dim is None:
+            self.heads_must_divide()
+            self.head_dim = self.hidden_size // self.num_attention_heads
+        super().__post_init__(**kwargs)
+
+    def validate_head_dim(self) -> None:
+        """Part of strict validation: a head is at least one wide."""
+        if self.head_dim < 1:
+            raise ValueError(f"head_dim={self.head_dim} is given; at least 1 is needed.")
+
+    @property
+    def candidate_roles(self) -> tuple[str, ...]:
+        """What stands in C_i (Eq 4), in the order of the attention weights."""
+        ring = ("left", "self", "right") if self.use_ring else ("self",)
+        return (*ring, "embedding", *(("relay",) if self.use_radial else ()))
+
+
+__all__ = ["StarTransformerConfig"]

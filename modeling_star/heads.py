@@ -1,0 +1,315 @@
+"""
+The four task heads, written once: `class StarTransformerForX(ForX, StarTransformerPreTrainedModel)` is all that an
+encoder adds.
+
+Axes: b batch  n columns  d width  k labels
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+from transformers.modeling_outputs import (
+    MaskedLMOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+from transformers.utils import can_return_tuple
+
+from .configuration_encoder import EncoderConfig
+from .modeling_encoder import EncoderPreTrainedModel
+
+
+def head_dropout(config: EncoderConfig) -> nn.Dropout:
+    """Dropout of the heads: `classifier_dropout`, or else `hidden_dropout_prob`."""
+    own = config.classifier_dropout
+    return nn.Dropout(config.hidden_dropout_prob if own is None else own)
+
+
+def pair_features(pooled: Tensor) -> Tensor:
+    """Features of two separately read texts, `[b, 2, d]` to `[b, 4 d]`: (r1, r2, |r1 - r2|, r1 - r2)."""
+    first, second = pooled.unbind(1)
+    difference = first - second
+    return torch.cat([first, second, difference.abs(), difference], dim=-1)
+
+
+class SequenceClassifier(nn.Module):
+    """
+    The MLP classifier of section 3.3: Linear, activation, dropout, Linear.
+
+    Args:
+        config: any encoder's configuration.
+        in_features: width of the features, d or 4 d.
+    """
+
+    def __init__(self, config: EncoderConfig, in_features: int):
+        super().__init__()
+        hidden = config.classifier_hidden_size or config.hidden_size
+        self.dense = nn.Linear(in_features, hidden)
+        self.activation = ACT2FN[config.hidden_act]
+        self.dropout = head_dropout(config)
+        self.out_proj = nn.Linear(hidden, config.num_labels)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """`[b, in_features]` to logits `[b, k]`."""
+        return self.out_proj(self.dropout(self.activation(self.dense(features))))
+
+
+def sequence_loss(
+    logits: Tensor, labels: Tensor, problem_type: str, num_items_in_batch: Tensor | int | None
+) -> Tensor:
+    """
+    Cross entropy, squared error or binary cross entropy, averaged over what Trainer counts as items.
+
+    transformers' own regression and multi-label losses ignore `num_items_in_batch`, which multiplies gradients by the
+    number of accumulation steps (seen in 5.23).
+
+    Args:
+        logits: `[b, k]`.
+        labels: `[b]` for one class or one number, `[b, k]` for several.
+        problem_type: as in the configuration.
+        num_items_in_batch: labels in the whole accumulated batch; `None` averages over this one.
+    """
+    labels = labels.to(logits.device)
+    logits = logits.float()
+    if problem_type == "single_label_classification":
+        losses = nn.functional.cross_entropy(logits, labels.reshape(-1), reduction="none")
+        real = labels.reshape(-1) != -100
+        count: Tensor | int = real.sum()
+    else:
+        function = (
+            nn.functional.mse_loss if problem_type == "regression" else nn.functional.binary_cross_entropy_with_logits
+        )
+        losses = function(logits, labels.reshape(logits.shape).float(), reduction="none")
+        count = losses.numel()
+    if num_items_in_batch is not None:
+        count = num_items_in_batch.to(logits.device) if torch.is_tensor(num_items_in_batch) else num_items_in_batch
+    return losses.sum() / count
+
+
+class Head(EncoderPreTrainedModel):
+    """
+    An encoder with something on top. A subclass names its encoder in `encoder_class`.
+    """
+
+    encoder_class: ClassVar[Callable[..., EncoderPreTrainedModel]]
+    uses_pooler: ClassVar[bool] = False
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.model = type(self).encoder_class(config, add_pooling_layer=self.uses_pooler)
+        self.build_head(config)
+        self.post_init()
+        if config.freeze_embeddings:
+            self.model.embeddings.freeze()
+
+    def build_head(self, config: EncoderConfig) -> None:
+        """Create the head's modules."""
+        raise TypeError(f"{type(self).__name__} defines no build_head(config).")
+
+
+class ForSequenceClassification(Head):
+    """
+    Text or text pair classification and regression, from the pooled vector.
+
+    `config.problem_type` is chosen from the labels where it is not set: one label is regression, whole numbers are
+    classes, floats are several labels at once.
+    """
+
+    uses_pooler = True
+
+    def build_head(self, config: EncoderConfig) -> None:
+        self.classifier = SequenceClassifier(config, config.hidden_size * (4 if config.pair_mode == "siamese" else 1))
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutput:
+        """
+        Args:
+            labels: `[b]` classes or numbers, or `[b, k]` for several labels or numbers.
+
+        The other inputs are described in `EncoderModel.forward`. Returns logits `[b, k]`.
+        """
+        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
+        output = self.model(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs, return_dict=True
+        )
+        pooled = output.pooler_output
+        logits = self.classifier(pair_features(pooled) if self.config.pair_mode == "siamese" else pooled)
+        loss = None
+        if labels is not None:
+            if self.config.problem_type is None:
+                self.config.problem_type = self._problem_type(labels)
+            loss = sequence_loss(logits, labels, self.config.problem_type, num_items_in_batch)
+        return SequenceClassifierOutput(
+            loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
+        )
+
+    def _problem_type(self, labels: Tensor) -> str:
+        if self.num_labels == 1:
+            return "regression"
+        return "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
+
+
+class ForTokenClassification(Head):
+    """A label for every token, from the token states."""
+
+    def build_head(self, config: EncoderConfig) -> None:
+        self.dropout = head_dropout(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> TokenClassifierOutput:
+        """
+        Args:
+            labels: `[b, n]`, -100 where no label counts.
+
+        The other inputs are described in `EncoderModel.forward`. Returns logits `[b, n, k]`.
+        """
+        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
+        output = self.model(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs, return_dict=True
+        )
+        logits = self.classifier(self.dropout(output.last_hidden_state))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
+        return TokenClassifierOutput(
+            loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
+        )
+
+
+class ForQuestionAnswering(Head):
+    """Start and end of an answer span, from the token states."""
+
+    def build_head(self, config: EncoderConfig) -> None:
+        self.dropout = head_dropout(config)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        **kwargs: Any,
+    ) -> QuestionAnsweringModelOutput:
+        """
+        Args:
+            start_positions, end_positions: `[b]`, columns of the answer's first and last token; columns outside the
+                input are ignored.
+
+        The other inputs are described in `EncoderModel.forward`. Returns start and end logits, `[b, n]` each.
+        """
+        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
+        output = self.model(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs, return_dict=True
+        )
+        start_logits, end_logits = self.qa_outputs(self.dropout(output.last_hidden_state)).unbind(-1)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            loss = self.loss_function(
+                start_logits, end_logits, start_positions, end_positions, num_items_in_batch=num_items_in_batch
+            )
+        return QuestionAnsweringModelOutput(
+            loss=loss,
+            start_logits=start_logits,
+            end_logits=end_logits,
+            hidden_states=output.hidden_states,
+            attentions=output.attentions,
+        )
+
+
+class MaskedLMHead(nn.Module):
+    """
+    Token states to vocabulary logits; the decoder works at embedding width, so that it can be tied to the table.
+
+    Args:
+        config: any encoder's configuration.
+    """
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.embedding_size)
+        self.activation = ACT2FN[config.hidden_act]
+        self.layer_norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+        self.decoder = nn.Linear(config.embedding_size, config.vocab_size)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """`[..., d]` to `[..., vocab_size]`."""
+        return self.decoder(self.layer_norm(self.activation(self.dense(tokens))))
+
+
+class ForMaskedLM(Head):
+    """The token that stands at a masked place, from its state; the output is tied to the embedding table."""
+
+    def build_head(self, config: EncoderConfig) -> None:
+        self.lm_head = MaskedLMHead(config)
+        table = self.get_input_embeddings().weight
+        name = next(name for name, parameter in self.named_parameters() if parameter is table)
+        self._tied_weights_keys = {"lm_head.decoder.weight": name}
+
+    def get_output_embeddings(self) -> nn.Linear:
+        return self.lm_head.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
+        self.lm_head.decoder = new_embeddings
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> MaskedLMOutput:
+        """
+        Args:
+            labels: `[b, n]` ids of the tokens behind the masks, -100 elsewhere.
+
+        The other inputs are described in `EncoderModel.forward`. Returns logits `[b, n, vocab_size]`.
+        """
+        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
+        output = self.model(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs, return_dict=True
+        )
+        logits = self.lm_head(output.last_hidden_state)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(
+                logits, labels, vocab_size=self.config.vocab_size, num_items_in_batch=num_items_in_batch
+            )
+        return MaskedLMOutput(
+            loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
+        )
+
+
+__all__ = ["ForMaskedLM", "ForQuestionAnswering", "ForSequenceClassification", "ForTokenClassification"]

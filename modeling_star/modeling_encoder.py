@@ -1,0 +1,398 @@
+"""What every encoder of this package is as a transformers model: inputs, outputs, saving, loading, embeddings."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers import initialization as init
+from transformers.utils import ModelOutput, can_return_tuple, logging
+
+from .configuration_encoder import EncoderConfig
+from .embeddings import TokenEmbeddings, read_vectors
+from .tokens import TokenLayout
+
+
+logger = logging.get_logger(__name__)
+
+# Auto class -> ending of the class name that serves it, for every encoder.
+AUTO_CLASSES = {
+    "AutoModel": "Model",
+    "AutoModelForSequenceClassification": "ForSequenceClassification",
+    "AutoModelForTokenClassification": "ForTokenClassification",
+    "AutoModelForQuestionAnswering": "ForQuestionAnswering",
+    "AutoModelForMaskedLM": "ForMaskedLM",
+}
+
+
+@dataclass
+class EncoderOutput(ModelOutput):
+    """
+    Output of an encoder. In siamese pair mode the relay and the pooled vector have an axis more: `[b, 2, d]`.
+
+    Args:
+        last_hidden_state: `[b, n, d]`, zeros at padding.
+        pooler_output: `[b, d]`, the fixed-length vector of the sequence; `None` without a pooling layer.
+        relay_state: `[b, d]`, state of the Star-Transformer's relay node after its last update.
+        hidden_states: T + 1 of `[b, n, d]`: the embeddings, then each layer's states.
+        attentions: one per layer; their shape is told by each encoder's class.
+        relay_attentions: one of `[b, h, n + 1]` per relay update, the relay itself first.
+    """
+
+    last_hidden_state: Tensor | None = None
+    pooler_output: Tensor | None = None
+    relay_state: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+    relay_attentions: tuple[Tensor, ...] | None = None
+
+
+class EncoderPreTrainedModel(PreTrainedModel):
+    """Saving, loading and initialisation that all encoders and their heads share."""
+
+    config_class = EncoderConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules: ClassVar[list[str]] = ["TokenEmbeddings"]
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Xavier for projections, `initializer_range` for tables: states reach the first LayerNorm at scale."""
+        super()._init_weights(module)
+        if isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight)
+
+    # ------ embeddings
+
+    @property
+    def _embeddings(self) -> TokenEmbeddings:
+        return self.base_model.embeddings
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self._embeddings.table
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        self._embeddings.set_table(value)
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        """As in PreTrainedModel; the configuration of an encoder inside follows, and a frozen table stays frozen."""
+        table = super().resize_token_embeddings(*args, **kwargs)
+        if self.config.backbone_config is not None:
+            self.config.backbone_config.vocab_size = self.config.vocab_size
+        if self.config.freeze_embeddings:
+            self._embeddings.freeze()
+        return table
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """As in PreTrainedModel, which makes every parameter trainable: frozen embeddings are frozen again."""
+        loaded = super().from_pretrained(*args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        if model.config.freeze_embeddings:
+            model._embeddings.freeze()
+        return loaded
+
+    @classmethod
+    def from_embeddings(
+        cls,
+        name_or_path: str | Path,
+        mode: str = "static",
+        *,
+        freeze: bool = False,
+        vocabulary: dict[str, int] | None = None,
+        revision: str = "main",
+        token: str | bool | None = None,
+        cache_dir: str | Path | None = None,
+        **config: Any,
+    ) -> "EncoderPreTrainedModel":
+        """
+        A fresh model on embeddings that exist already. Once saved, it needs their source no more.
+
+        Args:
+            name_or_path: an encoder such as "bert-base-chinese" (a Hub name or a folder); with mode="vectors", a
+                GloVe or word2vec text file.
+            mode: "static" copies the encoder's word embeddings; "contextual" puts the whole encoder inside;
+                "vectors" reads a file.
+            freeze: do not train what was copied.
+            vocabulary: word to id, from `tokenizer.get_vocab()`; mode="vectors" needs it.
+            revision, token, cache_dir: as in `AutoModel.from_pretrained`.
+            config: fields of the configuration, such as `hidden_size=300`, `num_labels=9`.
+
+        Example:
+
+        ```python
+        >>> model = StarTransformerForTokenClassification.from_embeddings(
+        ...     "bert-base-cased", mode="contextual", num_labels=9, hidden_size=768, num_attention_heads=12
+        ... )
+        ```
+        """
+        if mode == "vectors":
+            return cls._from_vectors(name_or_path, freeze, vocabulary, config)
+        if mode not in ("static", "contextual"):
+            raise ValueError(f'mode={mode!r} is given; "static", "contextual" or "vectors" is allowed.')
+        hub = {"revision": revision, "token": token, "cache_dir": cache_dir}
+        source_config = AutoConfig.from_pretrained(name_or_path, **hub)
+        source = AutoModel.from_pretrained(name_or_path, config=source_config, dtype=torch.float32, **hub)
+        table = source.get_input_embeddings().weight
+        taken = {"vocab_size": len(table), "freeze_embeddings": freeze, "pad_token_id": source_config.pad_token_id}
+        if mode == "contextual":
+            # The encoder inside has told positions apart already.
+            taken |= {"backbone_config": source_config, "position_embedding_type": "none"}
+        else:
+            taken["embedding_size"] = table.shape[1]
+        model = cls(cls.config_class(**{**taken, **config}))
+        if mode == "contextual":
+            own = model._embeddings.backbone.state_dict()
+            # Poolers stay behind: build_backbone leaves them out.
+            model._embeddings.backbone.load_state_dict({k: v for k, v in source.state_dict().items() if k in own})
+        else:
+            model._copy_table(table.detach())
+        return model
+
+    @classmethod
+    def _from_vectors(
+        cls, path: str | Path, freeze: bool, vocabulary: dict[str, int] | None, config: dict[str, Any]
+    ) -> "EncoderPreTrainedModel":
+        if vocabulary is None:
+            raise ValueError(
+                'mode="vectors" needs the ids that the words have: '
+                'from_embeddings(path, mode="vectors", vocabulary=tokenizer.get_vocab()).'
+            )
+        table, found = read_vectors(path, vocabulary, config.get("embedding_size"))
+        logger.info(f"{path}: vectors found for {int(found.sum())} of {len(vocabulary)} vocabulary entries.")
+        if not found.any():
+            raise ValueError(f"{path} has a vector for none of the {len(vocabulary)} vocabulary entries.")
+        # Entries without a vector start at the scale of those with one.
+        table[~found] = torch.randn(int((~found).sum()), table.shape[1]) * table[found].std()
+        taken = {"vocab_size": len(table), "embedding_size": table.shape[1], "freeze_embeddings": freeze}
+        model = cls(cls.config_class(**{**taken, **config}))
+        model._copy_table(table)
+        return model
+
+    @torch.no_grad()
+    def _copy_table(self, table: Tensor) -> None:
+        self.get_input_embeddings().weight.copy_(table)
+
+    # ------ saving
+
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        """As in PreTrainedModel; the saved folder names every head, so that any of them loads without this package."""
+        if self._auto_class is not None:
+            self.config.auto_map = self._auto_map()
+        super().save_pretrained(*args, **kwargs)
+
+    def _auto_map(self) -> dict[str, str]:
+        modeling = type(self).__module__.rsplit(".", 1)[-1]
+        stem = next(
+            type(self).__name__.removesuffix(e) for e in AUTO_CLASSES.values() if type(self).__name__.endswith(e)
+        )
+        config = type(self.config)
+        auto_map = {"AutoConfig": f"{config.__module__.rsplit('.', 1)[-1]}.{config.__name__}"}
+        return auto_map | {auto: f"{modeling}.{stem}{ending}" for auto, ending in AUTO_CLASSES.items()}
+
+
+class EncoderModel(EncoderPreTrainedModel):
+    """
+    Base of the bare encoders: padded inputs to flat tokens, embeddings, `encode`, and back.
+
+    Args:
+        config: the encoder's configuration.
+        add_pooling_layer: build what only the pooled vector needs; heads that work on tokens do without.
+    """
+
+    def __init__(self, config: EncoderConfig, add_pooling_layer: bool = True):
+        super().__init__(config)
+        self.add_pooling_layer = add_pooling_layer
+        self.embeddings = TokenEmbeddings(config)
+        self.build_encoder(config)
+        self.post_init()
+        if config.freeze_embeddings:
+            self.embeddings.freeze()
+
+    def build_encoder(self, config: EncoderConfig) -> None:
+        """Create the encoder's own modules. Each encoder defines it."""
+        raise TypeError(f"{type(self).__name__} defines no build_encoder(config).")
+
+    def encode(self, embedded: Tensor, layout: TokenLayout, record: "Recorder") -> tuple[Tensor, dict[str, Any]]:
+        """Flat embeddings `[N, d]` to flat states `[N, d]` and the fields of the output that are per sequence."""
+        raise TypeError(f"{type(self).__name__} defines no encode(embedded, layout, record).")
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs: Any,
+    ) -> EncoderOutput:
+        """
+        Args:
+            input_ids: `[b, n]`; or `inputs_embeds`: `[b, n, w]`, w being `embedding_size`.
+            attention_mask: `[b, n]`, 1 at real tokens; padding may stand anywhere.
+            token_type_ids: `[b, n]`: embedded where `type_vocab_size` > 0, and what splits a pair in siamese mode.
+            position_ids: `[b, n]`; default to each token's place among the real tokens of its sequence.
+            output_attentions, output_hidden_states: record them; default to the configuration's.
+            kwargs: what Trainer and pipelines add; not used here.
+
+        Raises:
+            ValueError, IndexError: inputs of wrong shape, ids outside the vocabulary, or too long a sequence.
+        """
+        output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        inputs = {
+            "input_ids": input_ids,
+            "inputs_embeds": inputs_embeds,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+        }
+        mask = self._checked_mask(attention_mask, inputs, look_at_values=not traced)
+        siamese = self.config.pair_mode == "siamese"
+        if siamese:
+            mask, inputs = split_pairs(mask, inputs)
+        layout = TokenLayout.from_mask(mask, keep_padding=bool(traced or output_attentions or output_hidden_states))
+        if not traced:
+            self._check_length(layout)
+        embedded = self.embeddings(layout, **inputs)
+        record = Recorder(layout, bool(output_hidden_states), bool(output_attentions))
+        tokens, per_sequence = self.encode(embedded, layout, record)
+        output = EncoderOutput(last_hidden_state=layout.unpack(tokens), **per_sequence, **record.recorded())
+        return join_pairs(output) if siamese else output
+
+    def _checked_mask(
+        self, attention_mask: Tensor | None, inputs: dict[str, Tensor | None], look_at_values: bool
+    ) -> Tensor:
+        """The mask as booleans `[b, n]`, all inputs checked against it."""
+        ids, embeds = inputs["input_ids"], inputs["inputs_embeds"]
+        if (ids is None) == (embeds is None):
+            raise ValueError(
+                "Give either input_ids or inputs_embeds: model(input_ids=...) or model(inputs_embeds=...)."
+            )
+        if ids is not None and ids.dim() != 2:
+            raise ValueError(
+                f"input_ids has shape {list(ids.shape)}; [batch, length] is needed: input_ids[None] for one row."
+            )
+        width = self.config.embedding_size
+        if embeds is not None and (embeds.dim() != 3 or embeds.shape[-1] != width):
+            raise ValueError(f"inputs_embeds has shape {list(embeds.shape)}; [batch, length, {width}] is needed.")
+        given = ids if ids is not None else embeds
+        shape = given.shape[:2]
+        for name, tensor in {"attention_mask": attention_mask, **inputs}.items():
+            if tensor is not None and name != "inputs_embeds" and tensor.shape != shape:
+                raise ValueError(
+                    f"{name} has shape {list(tensor.shape)}; {list(shape)} is needed, one value for each token. "
+                    "A tokenizer gives both alike: model(**tokenizer(texts, padding=True, return_tensors='pt'))."
+                )
+        if look_at_values and ids is not None and ids.numel():
+            low, high = int(ids.min()), int(ids.max())
+            if low < 0 or high >= self.config.vocab_size:
+                raise IndexError(
+                    f"input_ids hold {low if low < 0 else high}; ids from 0 to {self.config.vocab_size - 1} are in "
+                    "the vocabulary. For a tokenizer with more entries: model.resize_token_embeddings(len(tokenizer))."
+                )
+            self.warn_if_padding_and_no_attention_mask(ids, attention_mask)
+        if attention_mask is None:
+            return torch.ones(shape, dtype=torch.bool, device=given.device)
+        return attention_mask != 0
+
+    def _check_length(self, layout: TokenLayout) -> None:
+        """Raise where a sequence is longer than positions reach."""
+        longest = layout.max_length if layout.is_packed else int(layout.lengths.max())
+        limit, what = None, ""
+        if self.config.position_embedding_type == "learned":
+            limit, what = self.config.max_position_embeddings, "max_position_embeddings"
+        backbone = self.config.backbone_config
+        if backbone is not None:
+            inside = longest_input(backbone)
+            if inside is not None and (limit is None or inside < limit):
+                limit, what = inside, f"the {backbone.model_type} inside the embeddings"
+        if limit is not None and longest > limit:
+            raise ValueError(
+                f"A sequence of {longest} tokens is given; {what} allows {limit}. Cut it, tokenizer(..., "
+                f"truncation=True, max_length={limit}), or read it in overlapping windows, tokenizer(..., "
+                f"truncation=True, max_length={limit}, stride={limit // 4}, return_overflowing_tokens=True)"
+                + ('; position_embedding_type="ring" or "sinusoidal" has no limit.' if backbone is None else ".")
+            )
+
+
+class Recorder:
+    """Collects hidden states and attention weights in the order of the layers, where they were asked for."""
+
+    def __init__(self, layout: TokenLayout, hidden_states: bool, attentions: bool):
+        self.layout = layout
+        self.wants_attentions = attentions
+        self._hidden_states: list[Tensor] | None = [] if hidden_states else None
+        self._attentions: list[Tensor] | None = [] if attentions else None
+        self._relay_attentions: list[Tensor] | None = [] if attentions else None
+
+    def hidden_state(self, tokens: Tensor) -> None:
+        """`[N, d]`, recorded as `[b, n, d]`."""
+        if self._hidden_states is not None:
+            self._hidden_states.append(self.layout.unpack(tokens))
+
+    def attention(self, weights: Tensor) -> None:
+        """`[N, h, r]`, recorded as `[b, h, n, r]`."""
+        if self._attentions is not None:
+            self._attentions.append(self.layout.unpack(weights).transpose(1, 2))
+
+    def relay_attention(self, weights: Tensor) -> None:
+        """`[b, h, n + 1]`, recorded as it is."""
+        if self._relay_attentions is not None:
+            self._relay_attentions.append(weights)
+
+    def recorded(self) -> dict[str, Any]:
+        """The fields of `EncoderOutput`."""
+        return {
+            "hidden_states": None if self._hidden_states is None else tuple(self._hidden_states),
+            "attentions": None if self._attentions is None else tuple(self._attentions),
+            "relay_attentions": tuple(self._relay_attentions) if self._relay_attentions else None,
+        }
+
+
+def longest_input(backbone: PreTrainedConfig) -> int | None:
+    """Tokens that an encoder takes at most; `None` where it has no limit."""
+    positions = getattr(backbone, "max_position_embeddings", None)
+    # RoBERTa and its kin count positions from pad_token_id + 1.
+    if positions is not None and backbone.model_type in ("roberta", "xlm-roberta", "camembert"):
+        return positions - backbone.pad_token_id - 1
+    return positions
+
+
+def split_pairs(mask: Tensor, inputs: dict[str, Tensor | None]) -> tuple[Tensor, dict[str, Tensor | None]]:
+    """
+    Two sequences for each row, by token type: row i becomes rows 2i (type 0) and 2i + 1 (type 1).
+
+    Returns the masks `[2b, n]` and the inputs, each row of them twice.
+    """
+    types = inputs["token_type_ids"]
+    if types is None:
+        raise ValueError(
+            'pair_mode="siamese" tells the two texts apart by token_type_ids, and none are given: '
+            "model(**tokenizer(first, second, return_token_type_ids=True, return_tensors='pt'))."
+        )
+    halves = torch.stack([mask & (types == 0), mask & (types == 1)], dim=1).flatten(0, 1)
+    return halves, {name: None if x is None else x.repeat_interleave(2, dim=0) for name, x in inputs.items()}
+
+
+def join_pairs(output: EncoderOutput) -> EncoderOutput:
+    """Undo `split_pairs`: token outputs are laid back into their row, per-sequence ones get an axis of 2."""
+
+    def join(name: str, x: Tensor) -> Tensor:
+        halves = x.unflatten(0, (-1, 2))
+        return halves if name in ("pooler_output", "relay_state", "relay_attentions") else halves.sum(1)
+
+    joined: dict[str, Any] = {
+        name: tuple(join(name, x) for x in value) if isinstance(value, tuple) else join(name, value)
+        for name, value in output.items()
+    }
+    return EncoderOutput(**joined)
+
+
+__all__ = ["AUTO_CLASSES", "EncoderModel", "EncoderOutput", "EncoderPreTrainedModel", "Recorder"]

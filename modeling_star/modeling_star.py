@@ -1,0 +1,283 @@
+"""
+Star-Transformer (Guo et al. 2019, https://arxiv.org/abs/1902.09113) as transformers models.
+
+Axes: b batch  n columns  N flat tokens  m longest sequence  d width  h heads  c width of a head  r candidate roles
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from .attention import AttentionProjections, relay_attention, ring_attention
+from .configuration_star import StarTransformerConfig
+from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
+from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
+from .tokens import TokenLayout
+
+
+class RingAttention(nn.Module):
+    """
+    MultiAtt of a satellite over its candidates C_i (Eqs 4 and 5): left, self, right, its embedding, the relay.
+
+    Args:
+        config: which roles there are, the heads, the dropout, and whether roles have a learned bias.
+    """
+
+    def __init__(self, config: StarTransformerConfig):
+        super().__init__()
+        self.roles = config.candidate_roles
+        self.dropout_p = config.attention_probs_dropout_prob
+        self.projections = AttentionProjections(config.hidden_size, config.num_attention_heads, config.head_dim)
+        self.role_bias = None
+        if config.position_embedding_type == "ring":
+            self.role_bias = nn.Parameter(torch.zeros(config.num_attention_heads, len(self.roles)))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        embedded_key_value: tuple[Tensor, Tensor] | None,
+        relay: Tensor | None,
+        layout: TokenLayout,
+    ) -> tuple[Tensor, Tensor]:
+        """
+        Args:
+            tokens: `[N, d]`, h of the layer below.
+            embedded_key_value: key and value `[N, h, c]` of each token's embedding; `None` where the embedding is
+                what `tokens` holds.
+            relay: `[b, d]`, or `None` without radial connections.
+            layout: where the tokens lie.
+
+        Returns:
+            The update `[N, d]` and the weights `[N, h, r]`.
+        """
+        key, value = self.projections.project_key_value(tokens)
+        candidates = {"self": (key, value), "embedding": embedded_key_value or (key, value)}
+        if "left" in self.roles:
+            candidates["left"] = (key[layout.left], value[layout.left])
+            candidates["right"] = (key[layout.right], value[layout.right])
+        if relay is not None:
+            relay_key, relay_value = self.projections.project_key_value(relay)
+            candidates["relay"] = (relay_key[layout.sequence_index], relay_value[layout.sequence_index])
+        context, weights = ring_attention(
+            self.projections.project_query(tokens),
+            [candidates[role][0] for role in self.roles],
+            [candidates[role][1] for role in self.roles],
+            self.projections.value_bias,
+            self.role_bias,
+            self.dropout_p if self.training else 0.0,
+        )
+        return self.projections.project_output(context), weights
+
+
+class RelayAttention(nn.Module):
+    """
+    MultiAtt of the relay over itself and all satellites (Eq 7).
+
+    Args:
+        config: the heads and the dropout.
+    """
+
+    def __init__(self, config: StarTransformerConfig):
+        super().__init__()
+        self.dropout_p = config.attention_probs_dropout_prob
+        self.projections = AttentionProjections(config.hidden_size, config.num_attention_heads, config.head_dim)
+
+    def forward(self, relay: Tensor, tokens: Tensor, layout: TokenLayout) -> tuple[Tensor, Tensor]:
+        """
+        Args:
+            relay: `[b, d]`.
+            tokens: `[N, d]`, the satellites after their update.
+            layout: where the tokens lie.
+
+        Returns:
+            The update `[b, d]` and the weights `[b, h, 1 + m]`.
+        """
+        heads = (self.projections.num_heads, self.projections.head_dim)
+        context, weights = relay_attention(
+            self.projections.project_query(relay),
+            relay,
+            tokens,
+            layout,
+            self.projections.key.weight.unflatten(0, heads),
+            self.projections.value.weight.unflatten(0, heads),
+            self.projections.value_bias,
+            self.dropout_p if self.training else 0.0,
+        )
+        return self.projections.project_output(context), weights
+
+
+class StarTransformerLayer(GradientCheckpointingLayer):
+    """
+    One step t of Algorithm 1: all satellites, then the relay.
+
+    Args:
+        config: the encoder's configuration.
+        updates_relay: build the relay's attention. The last layer of a model whose head reads no relay has none.
+    """
+
+    def __init__(self, config: StarTransformerConfig, updates_relay: bool):
+        super().__init__()
+        self.pre_norm = config.norm_position == "pre"
+        self.residual = config.residual
+        self.activation = ACT2FN[config.hidden_act]
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.ring_attention = RingAttention(config)
+        self.ring_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.relay_attention = RelayAttention(config) if updates_relay else None
+        # Before the attention, the relay is normalised for the satellites to read, also where it is not updated.
+        normalises_relay = config.use_radial and (updates_relay or self.pre_norm)
+        self.relay_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if normalises_relay else None
+
+    def embedded_key_value(self, embedded: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of the embeddings, `[N, d]` to two of `[N, h, c]`."""
+        return self.ring_attention.projections.project_key_value(embedded)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        relay: Tensor | None,
+        embedded_key: Tensor | None,
+        embedded_value: Tensor | None,
+        layout: TokenLayout,
+        update_relay: bool,
+    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+        """
+        Args:
+            tokens: `[N, d]`, the satellites H^(t-1).
+            relay: `[b, d]`, s^(t-1); `None` without radial connections.
+            embedded_key, embedded_value: `[N, h, c]`; `None` where `tokens` are the embeddings themselves.
+            layout: where the tokens lie.
+            update_relay: whether s^t has a reader.
+
+        Returns:
+            H^t `[N, d]`, s^t `[b, d]`, the ring weights `[N, h, r]` and the relay weights `[b, h, 1 + m]`.
+        """
+        read_tokens = self.ring_norm(tokens) if self.pre_norm else tokens
+        read_relay = self.relay_norm(relay) if self.pre_norm and relay is not None else relay
+        embedded = None if embedded_key is None else (embedded_key, embedded_value)
+        update, ring_weights = self.ring_attention(read_tokens, embedded, read_relay, layout)
+        tokens = self._update(tokens, update, self.ring_norm)
+        if relay is None or not update_relay:
+            return tokens, relay, ring_weights, None
+        read_tokens = self.ring_norm(tokens) if self.pre_norm else tokens
+        update, relay_weights = self.relay_attention(read_relay, read_tokens, layout)
+        return tokens, self._update(relay, update, self.relay_norm), ring_weights, relay_weights
+
+    def _update(self, state: Tensor, update: Tensor, norm: nn.LayerNorm) -> Tensor:
+        """Eqs 6 and 8, with the options on norm and residual: `[..., d]` to `[..., d]`."""
+        update = self.activation(self.dropout(update))
+        state = state + update if self.residual else update
+        return state if self.pre_norm else norm(state)
+
+
+class StarTransformerPreTrainedModel(EncoderPreTrainedModel):
+    """Base class of the Star-Transformer's models."""
+
+    config_class = StarTransformerConfig
+    _no_split_modules = ["TokenEmbeddings", "StarTransformerLayer"]
+
+
+class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
+    """
+    The bare Star-Transformer (Algorithm 1): satellites on a ring, one relay that every satellite reads and feeds.
+
+    Returns an `EncoderOutput` with `last_hidden_state [b, n, d]` (zeros at padding), `relay_state [b, d]` (`None`
+    without radial connections) and `pooler_output [b, d]`, the relay plus the maximum over real tokens (section 3.3).
+    `attentions` are the ring weights `[b, h, n, r]` in the order left, self, right, embedding, relay, of which a
+    variant keeps what it has; `relay_attentions` are `[b, h, n + 1]`, the relay first.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from modeling_star import StarTransformerConfig, StarTransformerModel
+
+    >>> model = StarTransformerModel(StarTransformerConfig(vocab_size=100))
+    >>> model(torch.tensor([[5, 6, 7]])).last_hidden_state.shape
+    torch.Size([1, 3, 300])
+    ```
+    """
+
+    def build_encoder(self, config: StarTransformerConfig) -> None:
+        last = config.num_hidden_layers - 1
+        count = 1 if config.share_layers else config.num_hidden_layers
+        # Weights that one of the steps trains are trained: a shared relay update is idle only if T = 1.
+        self.layers = nn.ModuleList(
+            StarTransformerLayer(config, config.use_radial and (self.add_pooling_layer or layer < last))
+            for layer in range(count)
+        )
+        self.ring_norm: nn.LayerNorm | None = None
+        self.relay_norm: nn.LayerNorm | None = None
+        if config.norm_position == "pre":
+            self.ring_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+            if config.use_radial and self.add_pooling_layer:
+                self.relay_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def encode(self, embedded: Tensor, layout: TokenLayout, record: Recorder) -> tuple[Tensor, dict[str, Any]]:
+        tokens = embedded
+        relay = layout.mean(embedded) if self.config.use_radial else None
+        first: Any = self.layers[0]
+        shared = first.embedded_key_value(embedded) if self.config.share_layers else None
+        record.hidden_state(tokens)
+        for step in range(self.config.num_hidden_layers):
+            layer: Any = self.layers[0 if self.config.share_layers else step]
+            if step == 0 and not layer.pre_norm:
+                embedded_key, embedded_value = None, None
+            else:
+                embedded_key, embedded_value = shared or layer.embedded_key_value(embedded)
+            is_last = step == self.config.num_hidden_layers - 1
+            tokens, relay, ring_weights, relay_weights = layer(
+                tokens, relay, embedded_key, embedded_value, layout, self.add_pooling_layer or not is_last
+            )
+            if is_last and self.ring_norm is not None:
+                tokens = self.ring_norm(tokens)
+            record.hidden_state(tokens)
+            record.attention(ring_weights)
+            if relay_weights is not None:
+                record.relay_attention(layout.zero_empty(relay_weights))
+        return tokens, self._pool(tokens, relay, layout) if self.add_pooling_layer else {}
+
+    def _pool(self, tokens: Tensor, relay: Tensor | None, layout: TokenLayout) -> dict[str, Any]:
+        """The relay and the pooled vector, `[b, d]` each; zeros for an empty sequence."""
+        pooled = layout.max(tokens)
+        if relay is None:
+            return {"pooler_output": pooled, "relay_state": None}
+        relay = layout.zero_empty(relay if self.relay_norm is None else self.relay_norm(relay))
+        return {"pooler_output": pooled + relay, "relay_state": relay}
+
+
+class StarTransformerForSequenceClassification(StarTransformerPreTrainedModel, ForSequenceClassification):
+    """Star-Transformer with an MLP on the pooled vector (section 3.3): texts, text pairs, regression."""
+
+    encoder_class = StarTransformerModel
+
+
+class StarTransformerForTokenClassification(StarTransformerPreTrainedModel, ForTokenClassification):
+    """Star-Transformer with a label for every token (section 3.3): entities, parts of speech."""
+
+    encoder_class = StarTransformerModel
+
+
+class StarTransformerForQuestionAnswering(StarTransformerPreTrainedModel, ForQuestionAnswering):
+    """Star-Transformer with the start and end of an answer span."""
+
+    encoder_class = StarTransformerModel
+
+
+class StarTransformerForMaskedLM(StarTransformerPreTrainedModel, ForMaskedLM):
+    """Star-Transformer with a masked-language-model output tied to the embeddings."""
+
+    encoder_class = StarTransformerModel
+
+
+__all__ = [
+    "StarTransformerForMaskedLM",
+    "StarTransformerForQuestionAnswering",
+    "StarTransformerForSequenceClassification",
+    "StarTransformerForTokenClassification",
+    "StarTransformerModel",
+    "StarTransformerPreTrainedModel",
+]

@@ -1,0 +1,136 @@
+"""
+The standard Transformer encoder (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762) as transformers models:
+torch.nn's layers between this package's embeddings and heads.
+
+Axes: b batch  n columns  N flat tokens  m longest sequence  d width  h heads
+"""
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from .configuration_vanilla import VanillaTransformerConfig
+from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
+from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
+from .tokens import TokenLayout
+
+
+class VanillaTransformerLayer(GradientCheckpointingLayer):
+    """
+    One post-norm layer: torch.nn.TransformerEncoderLayer, which also tells its attention weights.
+
+    Args:
+        config: the encoder's configuration.
+    """
+
+    def __init__(self, config: VanillaTransformerConfig):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(
+            config.hidden_size,
+            config.num_attention_heads,
+            config.intermediate_size,
+            dropout=config.hidden_dropout_prob,
+            activation=ACT2FN[config.hidden_act],
+            layer_norm_eps=config.layer_norm_eps,
+            batch_first=True,
+        )
+        self.layer.self_attn.dropout = config.attention_probs_dropout_prob
+
+    def forward(self, rows: Tensor, padding: Tensor, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
+        """
+        Args:
+            rows: `[b, m, d]`.
+            padding: `[b, m]`, true where no token stands; never a whole row.
+            output_attentions: compute the weights as well, a second time: the layer keeps them to itself.
+
+        Returns:
+            The new states `[b, m, d]` and the weights `[b, h, m, m]` or `None`.
+        """
+        weights = None
+        if output_attentions:
+            _, weights = self.layer.self_attn(
+                rows, rows, rows, key_padding_mask=padding, need_weights=True, average_attn_weights=False
+            )
+        return self.layer(rows, src_key_padding_mask=padding), weights
+
+
+class VanillaTransformerPreTrainedModel(EncoderPreTrainedModel):
+    """Base class of the standard Transformer's models."""
+
+    config_class = VanillaTransformerConfig
+    _no_split_modules = ["TokenEmbeddings", "VanillaTransformerLayer"]
+
+
+class VanillaTransformerModel(VanillaTransformerPreTrainedModel, EncoderModel):
+    """
+    The bare standard Transformer encoder, post-norm.
+
+    Returns an `EncoderOutput` with `last_hidden_state [b, n, d]` (zeros at padding) and `pooler_output [b, d]`, the
+    mean plus the maximum over real tokens, so that its head sees no less than the Star-Transformer's. `attentions`
+    are `[b, h, n, n]`.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from modeling_star import VanillaTransformerConfig, VanillaTransformerModel
+
+    >>> model = VanillaTransformerModel(VanillaTransformerConfig(vocab_size=100))
+    >>> model(torch.tensor([[5, 6, 7]])).last_hidden_state.shape
+    torch.Size([1, 3, 300])
+    ```
+    """
+
+    def build_encoder(self, config: VanillaTransformerConfig) -> None:
+        self.layers = nn.ModuleList(VanillaTransformerLayer(config) for _ in range(config.num_hidden_layers))
+
+    def encode(self, embedded: Tensor, layout: TokenLayout, record: Recorder) -> tuple[Tensor, dict[str, Any]]:
+        record.hidden_state(embedded)
+        rows, real = layout.to_rows(embedded), layout.row_mask
+        # A softmax over nothing is NaN: an empty sequence attends to its padding, and is zeroed on the way out.
+        padding = ~real & real.any(1, keepdim=True)
+        tokens = embedded
+        for layer in self.layers:
+            rows, weights = layer(rows, padding, record.wants_attentions)
+            tokens = layout.from_rows(rows)
+            record.hidden_state(tokens)
+            if weights is not None:
+                record.attention(layout.from_rows(weights.transpose(1, 2)))
+        pooled = {"pooler_output": layout.mean(tokens) + layout.max(tokens)} if self.add_pooling_layer else {}
+        return tokens, pooled
+
+
+class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedModel, ForSequenceClassification):
+    """Standard Transformer with an MLP on the pooled vector: texts, text pairs, regression."""
+
+    encoder_class = VanillaTransformerModel
+
+
+class VanillaTransformerForTokenClassification(VanillaTransformerPreTrainedModel, ForTokenClassification):
+    """Standard Transformer with a label for every token: entities, parts of speech."""
+
+    encoder_class = VanillaTransformerModel
+
+
+class VanillaTransformerForQuestionAnswering(VanillaTransformerPreTrainedModel, ForQuestionAnswering):
+    """Standard Transformer with the start and end of an answer span."""
+
+    encoder_class = VanillaTransformerModel
+
+
+class VanillaTransformerForMaskedLM(VanillaTransformerPreTrainedModel, ForMaskedLM):
+    """Standard Transformer with a masked-language-model output tied to the embeddings."""
+
+    encoder_class = VanillaTransformerModel
+
+
+__all__ = [
+    "VanillaTransformerForMaskedLM",
+    "VanillaTransformerForQuestionAnswering",
+    "VanillaTransformerForSequenceClassification",
+    "VanillaTransformerForTokenClassification",
+    "VanillaTransformerModel",
+    "VanillaTransformerPreTrainedModel",
+]
