@@ -8,6 +8,7 @@ import contextlib
 import gzip
 import inspect
 import math
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
@@ -159,7 +160,10 @@ class TokenEmbeddings(nn.Module):
 
 
 def _open_text(path: Path) -> TextIO:
-    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
+    # Published files hold a few words in other encodings, which no vocabulary has; some begin with a byte-order mark.
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace")
+    return path.open(encoding="utf-8-sig", errors="replace")
 
 
 class _VectorsFile:
@@ -170,11 +174,14 @@ class _VectorsFile:
         self.width = width
 
     def __iter__(self) -> Iterator[tuple[int, str, list[str]]]:
-        """Line number, word and number fields; a word2vec header line (`count width`) is skipped."""
+        """Line number, word and number fields; a word2vec header line (`count width`) and empty lines are skipped."""
         with _open_text(self.path) as file:
-            for number, line in enumerate(file, start=1):
+            for number, line in enumerate(self._whole(file), start=1):
                 fields = line.rstrip().split("\t" if "\t" in line else " ")
-                if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
+                if fields == [""]:
+                    continue
+                if number == 1 and len(fields) == 2 and all(field.isdecimal() for field in fields):
+                    self.width = self.width or int(fields[1]) or None
                     continue
                 if self.width is None:
                     self.width = max(len(fields) - 1, 1)
@@ -183,11 +190,23 @@ class _VectorsFile:
                     raise self.broken(number, f"{len(fields) - 1} fields stand after the word", line)
                 yield number, " ".join(fields[: -self.width]), fields[-self.width :]
 
-    def numbers(self, number: int, fields: list[str]) -> Tensor:
+    def _whole(self, file: TextIO) -> Iterator[str]:
+        """The lines, or an error that names the file where it is no gzip file or only the beginning of one."""
         try:
-            return torch.tensor([float(field) for field in fields])
+            yield from file
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise ValueError(f"{self.path} is no whole gzip file ({error}): fetch it again, or unpack it.") from error
+
+    def numbers(self, number: int, word: str, fields: list[str]) -> Tensor:
+        """The vector `[w]` of one line, which is finite."""
+        line = f"{word} {' '.join(fields)}"
+        try:
+            vector = torch.tensor([float(field) for field in fields])
         except ValueError as error:
-            raise self.broken(number, str(error), " ".join(fields)) from None
+            raise self.broken(number, str(error), line) from None
+        if not vector.isfinite().all():
+            raise self.broken(number, "not all are finite", line)
+        return vector
 
     def broken(self, number: int, what: str, line: str) -> ValueError:
         return ValueError(
@@ -238,7 +257,7 @@ def read_vectors(path: str | Path, vocabulary: dict[str, int], width: int | None
         rows = [index for index in lowered.get(word, ()) if not exact[index]]
         rows = rows if own is None else [own, *rows]
         if rows:
-            table[rows] = file.numbers(number, fields)
+            table[rows] = file.numbers(number, word, fields)
             found[rows] = True
         if own is not None:
             exact[own] = True

@@ -305,15 +305,11 @@ class EncoderModel(EncoderPreTrainedModel):
     def _check_length(self, layout: TokenLayout) -> None:
         """Raise where a sequence is longer than positions reach."""
         longest = layout.max_length if layout.is_packed else int(layout.lengths.max())
-        limit, what = None, ""
-        if self.config.position_embedding_type == "learned":
-            limit, what = self.config.max_position_embeddings, "max_position_embeddings"
-        backbone = self.config.backbone_config
-        if backbone is not None:
-            inside = longest_input(backbone)
-            if inside is not None and (limit is None or inside < limit):
-                limit, what = inside, f"the {backbone.model_type} inside the embeddings"
+        limit = longest_input(self.config)
         if limit is not None and longest > limit:
+            backbone = self.config.backbone_config
+            inside = backbone is not None and limit == longest_input(backbone)
+            what = f"the {backbone.model_type} inside the embeddings" if inside else "max_position_embeddings"
             raise ValueError(
                 f"A sequence of {longest} tokens is given; {what} allows {limit}. Cut it, tokenizer(..., "
                 f"truncation=True, max_length={limit}), or read it in overlapping windows, tokenizer(..., "
@@ -356,13 +352,18 @@ class Recorder:
         }
 
 
-def longest_input(backbone: PreTrainedConfig) -> int | None:
-    """Tokens that an encoder takes at most; `None` where it has no limit."""
-    positions = getattr(backbone, "max_position_embeddings", None)
+def longest_input(config: PreTrainedConfig) -> int | None:
+    """Tokens that an encoder, ours or another, takes at most; `None` where it has no limit."""
+    backbone = getattr(config, "backbone_config", None)
+    inside = None if backbone is None else longest_input(backbone)
+    # BERT's own word for learned positions is "absolute"; most encoders say nothing.
+    if getattr(config, "position_embedding_type", "learned") not in ("learned", "absolute"):
+        return inside
+    positions = getattr(config, "max_position_embeddings", None)
     # RoBERTa and its kin count positions from pad_token_id + 1.
-    if positions is not None and backbone.model_type in ("roberta", "xlm-roberta", "camembert"):
-        return positions - backbone.pad_token_id - 1
-    return positions
+    if positions is not None and config.model_type in ("roberta", "xlm-roberta", "camembert"):
+        positions -= config.pad_token_id + 1
+    return min((limit for limit in (positions, inside) if limit is not None), default=None)
 
 
 def split_pairs(mask: Tensor, inputs: dict[str, Tensor | None]) -> tuple[Tensor, dict[str, Tensor | None]]:

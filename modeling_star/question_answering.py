@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from transformers import BatchEncoding, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
 from .modeling_encoder import longest_input
 
@@ -55,37 +55,54 @@ def answer_question(
         At most `top_k` answers, the best first; none where the context is empty.
 
     Raises:
-        ValueError: the tokenizer has no offsets, or the question leaves no room for the context.
+        ValueError: the tokenizer has no offsets, the model answers no questions, or the question leaves no room for
+            the context.
     """
+    for name, value in {"top_k": top_k, "max_answer_tokens": max_answer_tokens}.items():
+        if value < 1:
+            raise ValueError(f"{name}={value} is given; at least 1 is needed.")
     if not tokenizer.is_fast:
         raise ValueError(
             "answer_question needs offsets, which this tokenizer lacks: use AutoTokenizer.from_pretrained(...)."
         )
     if not context.strip():
         return []
-    windows = _windows(question, context, model, tokenizer, max_length, stride)
+    windows, shared = _windows(question, context, model, tokenizer, max_length, stride)
     offsets = windows.pop("offset_mapping")
     windows.pop("overflow_to_sample_mapping", None)
+    in_context = [torch.tensor([part == 1 for part in encoding.sequence_ids]) for encoding in windows.encodings]
+    if not in_context[0].any():
+        return []
+    # The tokens of the context, and the scores of the spans that begin at each. Windows are read from left to right,
+    # whichever side the tokenizer cuts; a span that two of them hold counts once, by its better score.
+    places = offsets.new_zeros(0, 2)
+    scores = torch.zeros(0, max_answer_tokens)
     was_training = model.training
     model.eval()
-    scores = []
-    for index in range(len(offsets)):
-        output = model(**{name: values[index : index + 1].to(model.device) for name, values in windows.items()})
-        in_context = torch.tensor([part == 1 for part in windows.encodings[index].sequence_ids])
-        start_logits, end_logits = output.start_logits[0].float().cpu(), output.end_logits[0].float().cpu()
-        scores.append(_span_scores(start_logits, end_logits, in_context, max_answer_tokens))
-    model.train(was_training)
-    # All windows compete in one softmax over every allowed span; a span that two windows hold counts once.
-    probabilities = torch.stack(scores).flatten().softmax(0).view(len(scores), *scores[0].shape)
-    best, places = probabilities.flatten().topk(min(top_k * len(scores), probabilities.numel()))
+    try:
+        for index in sorted(range(len(offsets)), key=lambda index: int(offsets[index][in_context[index]].min())):
+            output = model(**{name: values[index : index + 1].to(model.device) for name, values in windows.items()})
+            if "start_logits" not in output:
+                raise ValueError(f"A ...ForQuestionAnswering model is needed; {type(model).__name__} finds no spans.")
+            start_logits, end_logits = output.start_logits[0].float().cpu(), output.end_logits[0].float().cpu()
+            inside = in_context[index]
+            new = _span_scores(start_logits[inside], end_logits[inside], max_answer_tokens)
+            known = min(shared, len(scores))
+            scores[len(scores) - known :] = torch.maximum(scores[len(scores) - known :], new[:known])
+            scores = torch.cat([scores, new[known:]])
+            places = torch.cat([places, offsets[index][inside][known:]])
+    finally:
+        model.train(was_training)
+    probabilities = scores.flatten().softmax(0)
+    best, spans = probabilities.topk(min(top_k, probabilities.numel()))
     answers: dict[tuple[int, int], Answer] = {}
-    for score, place in zip(best.tolist(), places, strict=True):
-        window, start, length = (int(i) for i in torch.unravel_index(place, probabilities.shape))
+    for score, span in zip(best.tolist(), spans.tolist(), strict=True):
         if score == 0:
             break
-        first, last = int(offsets[window, start, 0]), int(offsets[window, start + length, 1])
+        start, length = divmod(span, max_answer_tokens)
+        first, last = int(places[start, 0]), int(places[start + length, 1])
         answers.setdefault((first, last), Answer(context[first:last], first, last, score))
-    return list(answers.values())[:top_k]
+    return list(answers.values())
 
 
 def _windows(
@@ -95,57 +112,47 @@ def _windows(
     tokenizer: PreTrainedTokenizerBase,
     max_length: int | None,
     stride: int,
-) -> BatchEncoding:
-    """The encoded windows, at least one; `offset_mapping` is among their fields."""
+) -> tuple[BatchEncoding, int]:
+    """The encoded windows, at least one, `offset_mapping` among their fields; and how many tokens neighbours share."""
     if max_length is None:
-        max_length = _longest_input(model.config)
+        max_length = longest_input(model.config)
     options = {
         "return_offsets_mapping": True,
         "return_tensors": "pt",
         "return_token_type_ids": "token_type_ids" in tokenizer.model_input_names,
     }
     if max_length is None:
-        return tokenizer(question, context, **options)
-    taken = len(tokenizer(question, "").input_ids)
+        return tokenizer(question, context, **options), 0
+    question_tokens = len(tokenizer(question, add_special_tokens=False).input_ids)
+    taken = question_tokens + tokenizer.num_special_tokens_to_add(pair=True)
     room = max_length - taken
     if room < 1:
         raise ValueError(
             f"The question takes {taken} of the {max_length} tokens of a window, which leaves none for the context: "
             "shorten the question, or give a larger max_length."
         )
-    return tokenizer(
+    stride = min(stride, room // 2)
+    windows = tokenizer(
         question,
         context,
         truncation="only_second",
         max_length=max_length,
-        stride=min(stride, room // 2),
+        stride=stride,
         return_overflowing_tokens=True,
         padding=True,
         **options,
     )
+    return windows, stride
 
 
-def _longest_input(config: PreTrainedConfig) -> int | None:
-    """Tokens that the model takes at most; `None` where it has no limit."""
-    has_table = getattr(config, "position_embedding_type", "learned") in ("learned", "absolute")
-    own = getattr(config, "max_position_embeddings", None) if has_table else None
-    backbone = getattr(config, "backbone_config", None)
-    inside = None if backbone is None else longest_input(backbone)
-    return min((limit for limit in (own, inside) if limit is not None), default=None)
-
-
-def _span_scores(start_logits: Tensor, end_logits: Tensor, in_context: Tensor, max_answer_tokens: int) -> Tensor:
+def _span_scores(start_logits: Tensor, end_logits: Tensor, max_answer_tokens: int) -> Tensor:
     """
-    Scores of the spans that lie in the context: `[n, L]`, the span at (i, l) being tokens i to i + l.
+    Scores of all spans of up to L tokens: `[n, L]`, the span at (i, l) being tokens i to i + l.
 
     Args:
         start_logits, end_logits: `[n]`.
-        in_context: `[n]`, true at the tokens of the context.
         max_answer_tokens: L.
     """
-    blocked = torch.tensor(float("-inf"))
-    start_logits = torch.where(in_context, start_logits, blocked)
-    end_logits = torch.where(in_context, end_logits, blocked)
     ends = nn.functional.pad(end_logits, (0, max_answer_tokens - 1), value=float("-inf"))
     return start_logits[:, None] + ends.unfold(0, max_answer_tokens, 1)
 

@@ -1,0 +1,1 @@
+"""What the run scripts share: arguments, data, tokenizers, metrics, reports, model cards."""

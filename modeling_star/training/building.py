@@ -1,0 +1,170 @@
+"""From a script's arguments to a tokenizer and a model."""
+
+import json
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from ..modeling_encoder import longest_input
+from .data_files import DataError
+from .tokenizers import TokenizerKind, train_tokenizer
+
+
+logger = logging.getLogger(__name__)
+
+
+def parse_overrides(text: str | None) -> dict[str, Any]:
+    """
+    Fields of a configuration from `name=value,name=value`; a value is JSON, or else a plain word.
+
+    Raises:
+        DataError: a part has no `=`.
+    """
+    overrides: dict[str, Any] = {}
+    for part in filter(None, (text or "").split(",")):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise DataError(f"--config_overrides has the part {part!r}; write name=value,name=value")
+        try:
+            overrides[name.strip()] = json.loads(value)
+        except json.JSONDecodeError:
+            overrides[name.strip()] = value.strip()
+    return overrides
+
+
+def load_tokenizer(
+    name: str | None,
+    texts: Iterable[str | list[str]],
+    *,
+    kind: TokenizerKind,
+    lower_case: bool,
+    vocab_size: int,
+    **hub: Any,
+) -> PreTrainedTokenizerBase:
+    """
+    The tokenizer of that name, or one trained on `texts`.
+
+    Args:
+        name: Hub name or folder; `None` trains one.
+        texts: the training split's texts or lists of words.
+        kind, lower_case, vocab_size: of a trained tokenizer, see `train_tokenizer`.
+        hub: `revision`, `token`, `cache_dir`, `trust_remote_code` as in `AutoTokenizer.from_pretrained`.
+
+    Raises:
+        DataError: the tokenizer is a slow one, which has no offsets.
+    """
+    if name is None:
+        tokenizer = train_tokenizer(texts, kind, lower_case=lower_case, vocab_size=vocab_size)
+        logger.info(f"Trained a {kind} tokenizer of {len(tokenizer)} entries on the training split.")
+        return tokenizer
+    # GPT-2 and RoBERTa tokenizers take words only with a space before them.
+    tokenizer = AutoTokenizer.from_pretrained(name, add_prefix_space=True, **hub)
+    if not tokenizer.is_fast:
+        raise DataError(
+            f"The tokenizer of {name} is a slow one, without offsets: name a fast one with --tokenizer_name."
+        )
+    return tokenizer
+
+
+def fresh_model(
+    head: str,
+    tokenizer: PreTrainedTokenizerBase,
+    labels: dict[str, Any],
+    *,
+    model_type: str,
+    config_name: str | None = None,
+    overrides: dict[str, Any] | None = None,
+    embeddings_from: str | None = None,
+    embeddings_mode: str = "static",
+    freeze_embeddings: bool = False,
+    max_seq_length: int | None = None,
+    defaults: dict[str, Any] | None = None,
+    **hub: Any,
+) -> PreTrainedModel:
+    """
+    A model with fresh weights, on given embeddings or random ones.
+
+    Args:
+        head: the auto class, such as "AutoModelForTokenClassification".
+        tokenizer: gives the vocabulary and the special tokens.
+        labels: `num_labels`, `id2label` and so on, for the configuration.
+        model_type, config_name: kind, or a file or name of a configuration, which tells the kind too.
+        overrides: fields that win over the file's.
+        embeddings_from, embeddings_mode, freeze_embeddings: see `EncoderPreTrainedModel.from_embeddings`.
+        max_seq_length: learned positions reach at least so far.
+        defaults: fields where neither the file nor `overrides` say anything.
+        hub: `revision`, `token`, `cache_dir` for the embeddings.
+
+    Raises:
+        DataError: the model type is unknown, or embeddings are asked for a model that is not of this package.
+    """
+    fields = dict(defaults or {})
+    if config_name is not None:
+        fields |= _config_fields(config_name)
+        model_type = fields.pop("model_type", model_type)
+    fields |= overrides or {}
+    try:
+        config_class = type(AutoConfig.for_model(model_type))
+    except ValueError:
+        raise DataError(
+            f"--model_type {model_type} is unknown: star_transformer, vanilla_transformer, or a type of transformers."
+        ) from None
+    model_class = getattr(transformers, _mapping_name(head))[config_class]
+    fields |= labels
+    for name in ("pad", "bos", "eos", "cls", "sep"):
+        fields.setdefault(f"{name}_token_id", getattr(tokenizer, f"{name}_token_id"))
+    if max_seq_length is not None:
+        fields.setdefault("max_position_embeddings", max(max_seq_length, 512))
+    if embeddings_from is None:
+        return model_class(config_class(**{"vocab_size": len(tokenizer), **fields}))
+    if not hasattr(model_class, "from_embeddings"):
+        raise DataError(f"--embeddings_from works with this package's models; {model_type} has embeddings of its own.")
+    vocabulary = {"vocabulary": tokenizer.get_vocab()} if embeddings_mode == "vectors" else {}
+    sources = {} if embeddings_mode == "vectors" else hub
+    fields.pop("vocab_size", None)
+    return model_class.from_embeddings(
+        embeddings_from, mode=embeddings_mode, freeze=freeze_embeddings, **vocabulary, **sources, **fields
+    )
+
+
+def saved_model(head: str, name: str, labels: dict[str, Any], **options: Any) -> PreTrainedModel:
+    """
+    A saved model, ours or any of transformers, with a head for these labels.
+
+    Args:
+        head: the auto class, such as "AutoModelForTokenClassification".
+        name: Hub name or folder.
+        labels: `num_labels`, `id2label` and so on.
+        options: as in `AutoModel.from_pretrained`.
+    """
+    return getattr(transformers, head).from_pretrained(name, **labels, **options)
+
+
+def length_limit(config: PreTrainedConfig, asked: int | None) -> int | None:
+    """The most tokens of an input: what was asked for, but no more than the model takes; `None`: no limit."""
+    own = longest_input(config)
+    if asked is not None and own is not None and asked > own:
+        logger.warning(f"max_seq_length={asked} exceeds the {own} tokens that the model takes; using {own}.")
+    return min((limit for limit in (asked, own) if limit is not None), default=None)
+
+
+def _config_fields(name: str) -> dict[str, Any]:
+    path = Path(name)
+    if path.is_file():
+        return json.loads(path.read_text(encoding="utf-8"))
+    return PreTrainedConfig.get_config_dict(name)[0]
+
+
+def _mapping_name(head: str) -> str:
+    """AutoModelForTokenClassification -> MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, as transformers names them."""
+    names = {
+        "AutoModelForSequenceClassification": "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING",
+        "AutoModelForTokenClassification": "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING",
+        "AutoModelForQuestionAnswering": "MODEL_FOR_QUESTION_ANSWERING_MAPPING",
+        "AutoModelForMaskedLM": "MODEL_FOR_MASKED_LM_MAPPING",
+    }
+    return names[head]

@@ -1,0 +1,105 @@
+"""Text and pair classification and regression as a task of `running.run`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from transformers import DataCollator, DataCollatorWithPadding, PreTrainedTokenizerBase
+
+from .data import ClassificationData, prepare_classification
+from .metrics import GLUE_METRICS, TaskMetrics, metrics_for
+from .reports import plot_confusion_matrix, write_text
+from .running import Task
+from .tokenizers import tokenize_texts
+
+
+class ClassificationTask(Task):
+    """A label, several labels or a number for every text or pair of texts."""
+
+    head = "AutoModelForSequenceClassification"
+    pipeline = "text-classification"
+    data: ClassificationData
+
+    def load_data(self) -> ClassificationData:
+        options = self.options
+        columns = options.text_column_name
+        return prepare_classification(
+            self.load_splits(),
+            text_column_name=columns.split(",") if columns else None,
+            label_column_name=options.label_column_name,
+            task_name=options.task_name,
+            problem_type=options.problem_type,
+            label_list=self.saved_labels(),
+            drop_empty=options.drop_empty,
+        )
+
+    def choose_metrics(self) -> TaskMetrics:
+        task = self.options.task_name if self.options.task_name in GLUE_METRICS else self.data.problem_type
+        return metrics_for(task, self.data.label_list)
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        return {**super().labels, "problem_type": self.data.problem_type}
+
+    @property
+    def config_defaults(self) -> dict[str, Any]:
+        return {"type_vocab_size": 2} if len(self.data.text_columns) == 2 else {}
+
+    def training_texts(self) -> Any:
+        train = self.data.splits["train"]
+        return (text for column in self.data.text_columns for text in train[column])
+
+    def example_texts(self) -> list[Any]:
+        split = "test" if "test" in self.data.splits else "validation"
+        rows = self.data.splits.get(split)
+        if rows is None:
+            return []
+        texts = [tuple(row[name] for name in self.data.text_columns) for row in rows.select(range(min(3, len(rows))))]
+        return [text[0] if len(text) == 1 else text for text in texts]
+
+    def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
+        options = self.options
+        if len(self.data.text_columns) == 2 and "token_type_ids" not in tokenizer.model_input_names:
+            # Types tell the two texts of a pair apart, for models that embed or split by them.
+            tokenizer.model_input_names = [*tokenizer.model_input_names, "token_type_ids"]
+        return tokenize_texts(
+            self.data.splits[split],
+            tokenizer,
+            *self.data.text_columns,
+            label_column=self.data.label_column if self.data.is_labelled(split) else None,
+            max_seq_length=limit,
+            pad_to_max_length=options.pad_to_max_length,
+            split=split,
+            num_proc=options.preprocessing_num_workers,
+            load_from_cache_file=not options.overwrite_cache,
+        )
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:
+        return DataCollatorWithPadding(tokenizer)
+
+    def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
+        data, names = self.data.splits[split], self.data.label_list
+        logits = predictions[0] if isinstance(predictions, tuple) else predictions
+        guess: list[Any]
+        if self.data.problem_type == "regression":
+            guess = np.asarray(logits).reshape(-1).tolist()
+        elif self.data.problem_type == "multi_label_classification":
+            guess = [[names[i] for i in np.flatnonzero(row > 0)] for row in logits]
+        else:
+            guess = [names[i] for i in np.asarray(logits).argmax(-1)]
+        expected = data[self.data.label_column][:] if self.data.is_labelled(split) else None
+        lines = []
+        for index, predicted in enumerate(guess):
+            row: dict[str, Any] = {"index": index, "predicted": predicted}
+            if expected is not None:
+                row["label"] = names[expected[index]] if isinstance(expected[index], int) else expected[index]
+            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+        write_text(folder / f"predictions_{split}.jsonl", "".join(lines))
+        if expected is not None and self.data.problem_type == "single_label_classification":
+            plot_confusion_matrix(expected, guess, names, folder / f"confusion_{split}.png", title=split)
+        return {}
+
+
+__all__ = ["ClassificationTask"]

@@ -1,0 +1,485 @@
+"""Data sets for run_ner.py and run_glue.py: files or Hub names -> splits, columns, labels as numbers.
+
+    splits = load_splits(files={"train": "train.jsonl", "test": "test.conll.gz"})
+    data = prepare_tagging(splits)                # or prepare_classification(splits)
+    splits = cap(hold_out(data.splits, 0.1, seed=1)["train"], 1000)
+
+Nothing is tokenized here and nothing here knows a model. Rows are numbered from 1 in messages, as lines are.
+"""
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from datasets import Dataset, DatasetDict, List, Value, load_dataset
+
+from .data_columns import find_classification_columns, find_tagging_columns, task_to_keys
+from .data_files import DataError, DataFileError, read_file
+from .data_labels import (
+    ENTITY_TAG,
+    IGNORED,
+    PROBLEM_TYPES,
+    TEXT,
+    WHOLE,
+    Cells,
+    Kinds,
+    ProblemType,
+    class_names,
+    declared_names,
+    encode_classes,
+    encode_lists,
+    encode_numbers,
+    is_unlabelled,
+    label_cells,
+    label_ids,
+    literal_list,
+    name_of,
+    problem_type_of,
+    shown,
+    texts_as_numbers,
+    where,
+)
+
+
+__all__ = [
+    "IGNORED",
+    "PROBLEM_TYPES",
+    "ClassificationData",
+    "DataError",
+    "DataFileError",
+    "ProblemType",
+    "TaggingData",
+    "cap",
+    "find_classification_columns",
+    "find_tagging_columns",
+    "hold_out",
+    "load_splits",
+    "prepare_classification",
+    "prepare_tagging",
+    "task_to_keys",
+]
+
+logger = logging.getLogger(__name__)
+
+_SPLIT_NAMES = {"dev": "validation", "val": "validation", "valid": "validation"}
+
+
+# Results
+
+
+@dataclass(frozen=True)
+class TaggingData:
+    """Sentences with one tag a token.
+
+    Attributes:
+        splits: rows with `text_column` (list of words) and `label_column` (list of ids, or -100); a split without
+            labels lacks `label_column`.
+        label_list: tag names; their places are the ids.
+    """
+
+    splits: DatasetDict
+    text_column: str
+    label_column: str
+    label_list: tuple[str, ...]
+
+    @property
+    def label2id(self) -> dict[str, int]:
+        return {name: index for index, name in enumerate(self.label_list)}
+
+    @property
+    def id2label(self) -> dict[int, str]:
+        return dict(enumerate(self.label_list))
+
+    @property
+    def has_entities(self) -> bool:
+        """Whether the tags are spans (BIO, IOB1, BIOES, BMES): then entities are scored, else single tags."""
+        spans = [name for name in self.label_list if name != "O"]
+        return bool(spans) and all(ENTITY_TAG.fullmatch(name) for name in spans)
+
+    def is_labelled(self, split: str) -> bool:
+        return self.label_column in self.splits[split].column_names
+
+    def counts(self, split: str) -> dict[str, int]:
+        """How often each label occurs in a labelled split, in the order of `label_list`."""
+        found = Counter(tag for tags in self.splits[split][self.label_column][:] for tag in tags)
+        return {name: found[index] for index, name in enumerate(self.label_list)}
+
+
+@dataclass(frozen=True)
+class ClassificationData:
+    """Texts, or pairs of texts, with labels.
+
+    Attributes:
+        splits: rows with `text_columns` and `label_column`: an id (single label), a list of 0.0 and 1.0 (multi-label)
+            or a float (regression); a split without labels lacks `label_column`.
+        text_columns: one column, or two for pairs.
+        label_list: label names, whose places are the ids; empty for regression.
+    """
+
+    splits: DatasetDict
+    text_columns: tuple[str, ...]
+    label_column: str
+    label_list: tuple[str, ...]
+    problem_type: ProblemType
+
+    @property
+    def num_labels(self) -> int:
+        """The width of a model's output: 1 for regression."""
+        return 1 if self.problem_type == "regression" else len(self.label_list)
+
+    @property
+    def label2id(self) -> dict[str, int]:
+        return {name: index for index, name in enumerate(self.label_list)}
+
+    @property
+    def id2label(self) -> dict[int, str]:
+        return dict(enumerate(self.label_list))
+
+    def is_labelled(self, split: str) -> bool:
+        return self.label_column in self.splits[split].column_names
+
+    def counts(self, split: str) -> dict[str, int]:
+        """How often each label occurs in a labelled split; empty for regression."""
+        if self.problem_type == "regression":
+            return {}
+        cells = self.splits[split][self.label_column][:]
+        if self.problem_type == "multi_label_classification":
+            return {name: int(sum(row[i] for row in cells)) for i, name in enumerate(self.label_list)}
+        found = Counter(cells)
+        return {name: found[index] for index, name in enumerate(self.label_list)}
+
+
+# Splits
+
+
+def load_splits(
+    dataset_name: str | None = None,
+    dataset_config_name: str | None = None,
+    files: Mapping[str, str | Path | None] | None = None,
+    *,
+    cache_dir: str | None = None,
+    token: str | bool | None = None,
+    revision: str | None = None,
+) -> DatasetDict:
+    """A data set of the Hub (or of a local folder) by name, or local files, one a split.
+
+    Args:
+        dataset_name: as in `datasets.load_dataset`.
+        dataset_config_name: its configuration, e.g. "cola" of "nyu-mll/glue".
+        files: split -> path (None: no such split). Every file may be of another format; see `data_files.FORMATS`.
+        cache_dir, token, revision: as in `datasets.load_dataset`.
+
+    Returns:
+        The splits; one called dev, val or valid comes back as "validation".
+
+    Raises:
+        DataFileError: nothing was named, or it is absent, empty or out of reach.
+        DataError: both kinds were named, or a file's content is not of its format.
+    """
+    paths = {split: path for split, path in (files or {}).items() if path is not None}
+    if dataset_name and paths:
+        raise DataError(
+            f"Both the data set {dataset_name!r} and files ({', '.join(map(str, paths.values()))}) were given. Write "
+            "either --dataset_name or --train_file, --validation_file and --test_file."
+        )
+    if dataset_name:
+        splits = _load_named(dataset_name, dataset_config_name, cache_dir, token, revision)
+    elif paths:
+        splits = DatasetDict({split: read_file(path, cache_dir) for split, path in paths.items()})
+    else:
+        raise DataFileError("No data was given. Write --dataset_name NAME, or --train_file train.jsonl and so on.")
+    renamed = {_SPLIT_NAMES.get(name, name) if "validation" not in splits else name: ds for name, ds in splits.items()}
+    return DatasetDict(renamed)
+
+
+def _load_named(
+    name: str, config: str | None, cache_dir: str | None, token: str | bool | None, revision: str | None
+) -> DatasetDict:
+    shown = name if config is None else f"{name} ({config})"
+    try:
+        loaded = load_dataset(name, config, cache_dir=cache_dir, token=token, revision=revision)
+    except (ConnectionError, FileNotFoundError) as error:
+        raise DataFileError(
+            f"The data set {shown} could not be loaded: {error}. Check --dataset_name and --dataset_config_name; "
+            "without a network name local files: --train_file train.jsonl --validation_file validation.jsonl"
+        ) from error
+    except RuntimeError as error:  # "Dataset scripts are no longer supported"
+        raise DataError(
+            f"The data set {shown} could not be loaded: {error}. A data set that is a script has a parquet copy: "
+            "write --dataset_revision refs/convert/parquet"
+        ) from error
+    except ValueError as error:  # a configuration is missing or unknown: the text lists them
+        raise DataError(f"The data set {shown} could not be loaded: {error}") from error
+    return cast(DatasetDict, loaded)
+
+
+def hold_out(splits: DatasetDict, fraction: float, seed: int = 42) -> DatasetDict:
+    """Move a random part of "train" to a new split "validation"; both keep the order of their rows.
+
+    Args:
+        fraction: the part of the rows that is moved, between 0 and 1; at least one row goes and one stays.
+        seed: what the choice depends on, beside the number of rows.
+
+    Raises:
+        DataError: there is a validation split already, no train split, too few rows or no proper fraction.
+    """
+    if "validation" in splits:
+        raise DataError("There is a validation split already: leave the hold-out fraction away.")
+    if "train" not in splits or len(splits["train"]) < 2:
+        raise DataError("A validation split is held out of a train split of 2 rows or more, and there is none.")
+    if not 0 < fraction < 1:
+        raise DataError(f"The fraction to hold out is {fraction}; it lies between 0 and 1, e.g. 0.1")
+    train = splits["train"]
+    size = min(max(1, round(fraction * len(train))), len(train) - 1)
+    chosen = set(random.Random(seed).sample(range(len(train)), size))
+    parts = {
+        "train": train.select([row for row in range(len(train)) if row not in chosen]),
+        "validation": train.select(sorted(chosen)),
+    }
+    return DatasetDict({**splits, **parts})
+
+
+def cap(dataset: Dataset, max_samples: int | None) -> Dataset:
+    """The first `max_samples` rows; all of them for None.
+
+    Raises:
+        DataError: `max_samples` is below 1.
+    """
+    if max_samples is None:
+        return dataset
+    if max_samples < 1:
+        raise DataError(f"The number of samples is {max_samples}; write 1 or more, or leave it away for all rows.")
+    return dataset.select(range(min(max_samples, len(dataset))))
+
+
+# Rows
+
+
+def _drop_or_raise(split: str, rows: Sequence[int], lack: str, drop: bool) -> None:
+    """Rows that lack something: an error at the first, or one warning for all where they may be left out."""
+    if not rows:
+        return
+    if not drop:
+        raise DataError(
+            f"{where(split, rows[0])} has {lack}; there are {len(rows)} such rows. Fill them, or leave them out: "
+            "write --drop_empty"
+        )
+    logger.warning("%d rows of the %s split are left out: %s (first: row %d)", len(rows), split, lack, rows[0] + 1)
+
+
+def _check_train(splits: DatasetDict, labelled: Iterable[str], column: str) -> None:
+    if "train" in splits and "train" not in labelled:
+        raise DataError(
+            f"No row of the train split has a label in column {column!r}. The columns are "
+            f"{', '.join(map(repr, splits['train'].column_names))}: write --label_column_name NAME"
+        )
+
+
+_NewColumn = tuple[Sequence[Any] | None, Any]
+
+
+def _replace(dataset: Dataset, columns: Mapping[str, _NewColumn], keep: Sequence[int]) -> Dataset:
+    """The rows `keep` with new columns in the place of old ones of their names; values None: only without the old."""
+    if len(keep) < len(dataset):
+        dataset = dataset.select(keep)
+    for name, (values, feature) in columns.items():
+        if name in dataset.column_names:
+            dataset = dataset.remove_columns(name)
+        if values is not None:
+            dataset = dataset.add_column(name, [values[row] for row in keep], feature=feature)
+    return dataset
+
+
+# Tagging
+
+
+def prepare_tagging(
+    splits: DatasetDict,
+    *,
+    text_column_name: str | None = None,
+    label_column_name: str | None = None,
+    task_name: str | None = None,
+    label_list: Sequence[str] | None = None,
+    drop_empty: bool = False,
+) -> TaggingData:
+    """Check every row of a tagging data set and turn its tags into ids, used as they are given (no change of scheme).
+
+    Args:
+        splits: what `load_splits` gave. Words and tags are lists; a text cell (csv) is split at blanks.
+        text_column_name, label_column_name, task_name: see `find_tagging_columns`.
+        label_list: a saved model's labels; without it they come from the data: a `ClassLabel`'s names in their order,
+            else "O" first, then by type, numbers by size. Whole-number tags may also be places in this list.
+        drop_empty: leave rows without words out, with a warning, instead of stopping at them.
+
+    Returns:
+        The splits with ids for tags. A split whose tags are all absent has no label column.
+
+    Raises:
+        DataError: a column is absent; a row has no words, or words and tags of different number; a tag is of an
+            unknown kind, mixed kinds, or outside `label_list`. Split, row and values are named.
+    """
+    text, label = find_tagging_columns(splits, text_column_name, label_column_name, task_name)
+    words, tags, keep = {}, {}, {}
+    for split, dataset in splits.items():
+        words[split], tags[split], keep[split] = _tagging_rows(split, dataset, text, label, drop_empty)
+    found = {split: rows for split, rows in tags.items() if rows is not None}
+    _check_train(splits, found, label)
+    labels, ids = _tag_ids(found, label, declared_names(splits, label), label_list)
+    result = {}
+    for split, dataset in splits.items():
+        columns: dict[str, _NewColumn] = {label: (None, None)}
+        if split in found:
+            columns[label] = ([[ids[tag] for tag in row or ()] for row in found[split]], List(Value("int64")))
+        if not hasattr(dataset.features[text], "feature"):
+            columns[text] = (words[split], List(Value("string")))
+        result[split] = _replace(dataset, columns, keep[split])
+    return TaggingData(DatasetDict(result), text, label, labels)
+
+
+def _tagging_rows(
+    split: str, dataset: Dataset, text: str, label: str, drop_empty: bool
+) -> tuple[list[Any], list[Any] | None, list[int]]:
+    """Words, tags (None: an unlabelled split) and the places of the rows to keep."""
+    words = [_as_list(cell) for cell in dataset[text][:]]
+    cells = label_cells(dataset, label)
+    tags = [_as_list(cell) for cell in cells] if cells is not None and any(cells) else None
+    empty = [row for row, tokens in enumerate(words) if not tokens]
+    _drop_or_raise(split, empty, f"no words in column {text!r}", drop_empty)
+    dropped = set(empty)
+    keep = [row for row in range(len(words)) if row not in dropped]
+    for row in keep:
+        _check_words(split, row, words[row], text)
+        if tags is not None:
+            _check_tags(split, row, words[row], tags[row], text, label)
+    return words, tags, keep
+
+
+def _as_list(cell: Any) -> Any:
+    """A text cell (csv has no lists) as a list: one written out, else split at blanks."""
+    return literal_list(cell) or cell.split() if isinstance(cell, str) else cell
+
+
+def _check_words(split: str, row: int, words: Any, column: str) -> None:
+    if not isinstance(words, list) or any(not isinstance(word, str) for word in words):
+        raise DataError(
+            f"{where(split, row)}: column {column!r} holds {shown(words)}, and a list of words is wanted. Name the "
+            "column of words, e.g. `--text_column_name tokens`"
+        )
+
+
+def _check_tags(split: str, row: int, words: list[str], tags: Any, text: str, label: str) -> None:
+    if not isinstance(tags, list):
+        raise DataError(
+            f"{where(split, row)}: column {label!r} holds {shown(tags)}, and a list of tags, one a word, is wanted. "
+            "Name the column of tags, e.g. `--label_column_name ner_tags`; run_glue.py takes texts with one label each"
+        )
+    if len(tags) != len(words):
+        raise DataError(
+            f"{where(split, row)} has {len(words)} words in {text!r} but {len(tags)} tags in {label!r}: "
+            f'{shown(words)}, {shown(tags)}. Give every word one tag ("O" for none).'
+        )
+
+
+def _tag_ids(
+    tags: Mapping[str, list[Any]], column: str, declared: Sequence[str], label_list: Sequence[str] | None
+) -> tuple[tuple[str, ...], dict[Any, int]]:
+    """The label list, and the id of every tag as it stands in the data."""
+    kinds = Kinds(column, (TEXT, WHOLE))
+    names: dict[str, set[str]] = {}
+    values: set[Any] = set()
+    for split, rows in tags.items():
+        here: set[Any] = set()
+        for row, row_tags in enumerate(rows):
+            for tag in row_tags or ():
+                if tag != IGNORED:
+                    kinds.check(split, row, tag)
+                    here.add(tag)
+        names[split] = {name_of(tag) for tag in here}
+        values |= here
+    labels, ids = label_ids(names, declared, label_list)
+    return labels, {tag: ids[name_of(tag)] for tag in values} | {IGNORED: IGNORED}
+
+
+# Classification
+
+
+def prepare_classification(
+    splits: DatasetDict,
+    *,
+    text_column_name: str | Sequence[str] | None = None,
+    label_column_name: str | None = None,
+    task_name: str | None = None,
+    problem_type: str | None = None,
+    label_list: Sequence[str] | None = None,
+    drop_empty: bool = False,
+) -> ClassificationData:
+    """Check every row of a classification data set and turn its labels into ids, rows of 0.0 and 1.0, or floats.
+
+    Args:
+        splits: what `load_splits` gave.
+        text_column_name, label_column_name, task_name: see `find_classification_columns`.
+        problem_type: one of `PROBLEM_TYPES`. Without it lists are several labels a text, floats (and GLUE's stsb) are
+            regression, and texts, whole numbers and true/false are classes. Texts that are all numbers count as such.
+        label_list: a saved model's labels; without it they come from the data (see `prepare_tagging`).
+        drop_empty: leave rows without a text or label out, with a warning, instead of stopping at them.
+
+    Returns:
+        The splits with labels as numbers. A split where every label is absent or -1 (GLUE's test splits) has no label
+        column. Rows without a label in a `ClassLabel` column (-1, as in SNLI) are left out with a warning.
+
+    Raises:
+        DataError: a column is absent; a text or label is missing; labels are of an unknown kind, of mixed kinds, or
+            outside `label_list`. Split, row and values are named.
+    """
+    if problem_type is not None and problem_type not in PROBLEM_TYPES:
+        raise DataError(
+            f"The problem type is {problem_type!r}. Write --problem_type with one of {', '.join(PROBLEM_TYPES)}, or "
+            "leave it away."
+        )
+    texts, label = find_classification_columns(splits, text_column_name, label_column_name, task_name)
+    dropped = {split: _rows_without_text(split, dataset, texts, drop_empty) for split, dataset in splits.items()}
+    cells = {split: label_cells(dataset, label) for split, dataset in splits.items()}
+    numbers = texts_as_numbers(cells, fractions=problem_type != "single_label_classification")
+    found: dict[str, Cells] = {}
+    for split, values in numbers.items():
+        if values is None or is_unlabelled(values):
+            continue
+        missing = [row for row, value in enumerate(values) if value is None and row not in dropped[split]]
+        # In a ClassLabel column -1 is the known way to say "none", and nobody can fill it in.
+        may_drop = drop_empty or bool(class_names(splits[split], label))
+        _drop_or_raise(split, missing, f"no label in column {label!r}", may_drop)
+        dropped[split].update(missing)
+        found[split] = [None if row in dropped[split] else value for row, value in enumerate(values)]
+    _check_train(splits, found, label)
+    detected = problem_type_of(found, label)
+    kind = cast(ProblemType, problem_type or ("regression" if task_name == "stsb" else detected))
+    if kind == "regression":
+        labels, encoded, feature = encode_numbers(found, label)
+    else:
+        encode = encode_lists if kind == "multi_label_classification" else encode_classes
+        labels, encoded, feature = encode(found, label, declared_names(splits, label), label_list)
+    result = {}
+    for split, dataset in splits.items():
+        keep = [row for row in range(len(dataset)) if row not in dropped[split]]
+        result[split] = _replace(dataset, {label: (encoded.get(split), feature)}, keep)
+    return ClassificationData(DatasetDict(result), texts, label, labels, kind)
+
+
+def _rows_without_text(split: str, dataset: Dataset, columns: Iterable[str], drop_empty: bool) -> set[int]:
+    """Rows where a text is None ("" is a text); a cell that is anything else is an error."""
+    empty: set[int] = set()
+    for column in columns:
+        for row, text in enumerate(dataset[column][:]):
+            if text is None:
+                empty.add(row)
+            elif not isinstance(text, str):
+                raise DataError(
+                    f"{where(split, row)}: column {column!r} holds {shown(text)}, and a text is wanted. Name the "
+                    "column of texts, e.g. `--text_column_name text`"
+                )
+    _drop_or_raise(split, sorted(empty), f"no text in column {' or '.join(map(repr, columns))}", drop_empty)
+    return empty

@@ -1,0 +1,163 @@
+"""Which columns hold the words, the tags, the texts and the labels: those that are named, else by name and type."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from datasets import Dataset, DatasetDict
+
+from .data_files import DataError
+
+
+task_to_keys: dict[str, tuple[str, ...]] = {
+    "cola": ("sentence",),
+    "mnli": ("premise", "hypothesis"),
+    "mrpc": ("sentence1", "sentence2"),
+    "qnli": ("question", "sentence"),
+    "qqp": ("question1", "question2"),
+    "rte": ("sentence1", "sentence2"),
+    "sst2": ("sentence",),
+    "stsb": ("sentence1", "sentence2"),
+    "wnli": ("sentence1", "sentence2"),
+}
+"""The text columns of the nine GLUE tasks."""
+
+_TOKEN_COLUMNS = ("tokens", "words", "token", "form", "text", "sentence")
+_TAG_COLUMNS = ("ner_tags", "tags", "labels", "label", "ner", "pos_tags", "upos", "pos", "xpos_tags", "chunk_tags")
+_PAIR_COLUMNS = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+    ("text1", "text2"),
+    ("text_a", "text_b"),
+)
+_TEXT_COLUMNS = ("text", "sentence", "review", "content", "comment", "document", "tweet", "question")
+_LABEL_COLUMNS = ("label", "labels", "class", "category", "sentiment", "target", "score", "stars", "rating")
+
+
+def find_tagging_columns(
+    splits: DatasetDict,
+    text_column_name: str | None = None,
+    label_column_name: str | None = None,
+    task_name: str | None = None,
+) -> tuple[str, str]:
+    """The columns of the words and of the tags: those named, else by name and type.
+
+    Args:
+        task_name: "ner", "pos", "chunk": `{task_name}_tags` is looked for first.
+
+    Raises:
+        DataError: a named column is absent, or none or several could be meant; the columns present are listed.
+    """
+    example = splits["train"] if "train" in splits else next(iter(splits.values()))
+    lists = [name for name in example.column_names if _is_list(example, name)]
+    texts = [name for name in example.column_names if _is_text(example, name)]
+    if text_column_name is None:
+        # A list wins over a text of the same rows, as in {"text": "It rains", "tokens": ["It", "rains"]}.
+        names = [name for kind in (lists, texts) for name in _TOKEN_COLUMNS if name in kind]
+        if not names:
+            raise _no_column(splits, "words", "--text_column_name", "a list of words")
+        text_column_name = names[0]
+    if label_column_name is None:
+        first = (f"{task_name}_tags", task_name) if task_name else ()
+        others = [name for name in lists if name != text_column_name]
+        names = [name for name in (*first, *_TAG_COLUMNS) if name in lists or name in texts]
+        names = [name for name in names if name != text_column_name] or (others if len(others) == 1 else [])
+        if not names and "train" in splits:
+            raise _no_column(splits, "tags", "--label_column_name", "a list of tags, one a word")
+        label_column_name = names[0] if names else "tags"
+    _check_columns(splits, (text_column_name,), "--text_column_name", everywhere=True)
+    _check_columns(splits, (label_column_name,), "--label_column_name", everywhere=False)
+    if text_column_name == label_column_name:
+        raise DataError(f"Words and tags cannot be in one column, {text_column_name!r}. Name two: {_listed(splits)}.")
+    return text_column_name, label_column_name
+
+
+def find_classification_columns(
+    splits: DatasetDict,
+    text_column_name: str | Sequence[str] | None = None,
+    label_column_name: str | None = None,
+    task_name: str | None = None,
+) -> tuple[tuple[str, ...], str]:
+    """The one or two text columns and the label column: those named, else by name and type.
+
+    Args:
+        text_column_name: a name, two names, or two in one text with a comma between them.
+        task_name: one of the GLUE tasks of `task_to_keys`.
+
+    Raises:
+        DataError: a named column is absent, or none or several could be meant; the columns present are listed.
+    """
+    example = splits["train"] if "train" in splits else next(iter(splits.values()))
+    present = example.column_names
+    if label_column_name is None:
+        names = [name for name in _LABEL_COLUMNS if name in present]
+        if not names and "train" in splits:
+            raise _no_column(splits, "labels", "--label_column_name", "the labels")
+        label_column_name = names[0] if names else "label"
+    if text_column_name is None:
+        columns = _detect_texts(splits, example, label_column_name, task_name)
+    elif isinstance(text_column_name, str):
+        columns = tuple(name.strip() for name in text_column_name.split(","))
+        columns = (text_column_name,) if text_column_name in present else columns
+    else:
+        columns = tuple(text_column_name)
+    if len(columns) not in (1, 2) or label_column_name in columns or len(set(columns)) != len(columns):
+        raise DataError(
+            f"The text columns are {', '.join(map(repr, columns))} and the label column is {label_column_name!r}. "
+            f"Name one or two text columns and another for the label, of {_listed(splits)}: e.g. "
+            "`--text_column_name sentence1,sentence2 --label_column_name label`"
+        )
+    _check_columns(splits, columns, "--text_column_name", everywhere=True)
+    _check_columns(splits, (label_column_name,), "--label_column_name", everywhere=False)
+    return columns, label_column_name
+
+
+def _detect_texts(splits: DatasetDict, example: Dataset, label: str, task_name: str | None) -> tuple[str, ...]:
+    texts = [name for name in example.column_names if _is_text(example, name) and name != label]
+    task = [task_to_keys[task_name]] if task_name in task_to_keys else []
+    for columns in (*task, *_PAIR_COLUMNS, *((name,) for name in _TEXT_COLUMNS)):
+        if all(name in texts for name in columns):
+            return columns
+    if len(texts) != 1:
+        raise _no_column(splits, "texts", "--text_column_name", "the texts (for pairs two names, with a comma)")
+    return (texts[0],)
+
+
+def _is_text(dataset: Dataset, name: str) -> bool:
+    return str(getattr(dataset.features[name], "dtype", "")) in ("string", "large_string", "string_view")
+
+
+def _is_list(dataset: Dataset, name: str) -> bool:
+    inner = getattr(dataset.features[name], "feature", None)
+    return inner is not None and not isinstance(inner, dict)
+
+
+def _listed(splits: DatasetDict) -> str:
+    """The columns of the splits, said once where they agree."""
+    columns = {split: ", ".join(map(repr, dataset.column_names)) for split, dataset in splits.items()}
+    if len(set(columns.values())) == 1:
+        return next(iter(columns.values()))
+    return "; ".join(f"{split}: {names}" for split, names in columns.items())
+
+
+def _no_column(splits: DatasetDict, what: str, flag: str, holds: str) -> DataError:
+    names = next(iter(splits.values())).column_names
+    return DataError(
+        f"Which column holds the {what}? The columns are {_listed(splits)}. Name the one that holds {holds}, e.g. "
+        f"`{flag} {names[0]}`"
+    )
+
+
+def _check_columns(splits: DatasetDict, columns: Iterable[str], flag: str, everywhere: bool) -> None:
+    """Named columns must be in every split, or (labels) in train, or in one split where there is no train."""
+    for column in columns:
+        lacking = [split for split, dataset in splits.items() if column not in dataset.column_names]
+        if not lacking or (not everywhere and "train" not in lacking):
+            continue
+        present = splits[lacking[0]].column_names
+        meant = (difflib.get_close_matches(column, present, n=1) or present)[0]
+        raise DataError(
+            f"There is no column {column!r} in the split {', '.join(lacking)}. The columns are {_listed(splits)}. "
+            f"Write one of them, e.g. `{flag} {meant}`"
+        )

@@ -1,0 +1,329 @@
+"""One local file of any supported format -> one `datasets.Dataset`.
+
+`datasets` reads json, csv and parquet; this module adds CoNLL columns, keeps csv cells as the text they are, and turns
+whatever goes wrong into an error that names the file, the line, and what to write instead.
+"""
+
+import csv
+import glob
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Literal, cast
+
+from datasets import Dataset, Features, List, Value, load_dataset
+from datasets.exceptions import DatasetsError
+
+
+class DataError(ValueError):
+    """The data cannot be used as asked: the message says what was given, what is allowed and what to write."""
+
+
+class DataFileError(DataError, FileNotFoundError):
+    """A file or data set is absent, empty or out of reach."""
+
+
+FORMATS = {
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".txt": "conll",
+    ".conll": "conll",
+    ".conllu": "conll",
+    ".bio": "conll",
+    ".iob": "conll",
+    ".iob2": "conll",
+}
+"""What a file's ending (before `.gz`) says about its format."""
+
+_CONLL_COLUMNS = {
+    1: ["tokens"],
+    2: ["tokens", "tags"],
+    4: ["tokens", "pos_tags", "chunk_tags", "ner_tags"],  # CoNLL-2003
+}
+# Of ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC.
+_CONLLU_COLUMNS = {1: "tokens", 3: "pos_tags", 4: "xpos_tags"}
+_COMMENT = re.compile(r"#\s*(newdoc|newpar|global\.columns|[\w.:-]+ = )")
+_QUOTED_FIELD = re.compile(r'"([^"]|"")*"')
+_BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
+
+
+def read_file(path: str | Path, cache_dir: str | None = None) -> Dataset:
+    """Read one file.
+
+    Args:
+        path: a file whose name ends as one of `FORMATS`, optionally followed by `.gz`.
+        cache_dir: where `datasets` keeps its copy.
+
+    Returns:
+        The rows, in the order of the file. csv cells are all text; CoNLL gives `tokens` and one list column per tag.
+
+    Raises:
+        DataFileError: the file is absent or has no rows.
+        DataError: its ending is unknown or its content is not of that format.
+    """
+    path = Path(path)
+    kind = _check_file(path)
+    try:
+        if kind == "json":
+            dataset = _read_json(path, cache_dir)
+        elif kind == "parquet":
+            dataset = _load("parquet", path, cache_dir)
+        elif kind == "conll":
+            dataset = _read_conll(path)
+        else:
+            dataset = _read_csv(path, "\t" if kind == "tsv" else ",", cache_dir)
+    except DataError:
+        raise
+    except _BROKEN_GZIP as error:
+        raise DataError(f"{path} is a broken or incomplete gzip file ({error}). Write it again.") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text ({error}). Save it as UTF-8.") from error
+    except Exception as error:
+        # datasets wraps the reader's own words, which name the line, one level down.
+        reason = str(error.__cause__ or error).strip() or type(error).__name__
+        if "corresponds to no data" in reason:
+            raise _no_rows(path) from error
+        raise DataError(f"{path} could not be read as {kind}: {reason}") from error
+    if dataset.num_rows == 0:
+        raise _no_rows(path)
+    return dataset
+
+
+def _no_rows(path: Path) -> DataFileError:
+    return DataFileError(f"{path} holds no rows. Write at least one, or leave this file out of the arguments.")
+
+
+def _check_file(path: Path) -> str:
+    """The format of an existing file that is not empty."""
+    if path.is_dir():
+        raise DataFileError(f"{path} is a folder, not a file. Name a file in it, e.g. {path / 'train.jsonl'}")
+    if not path.is_file():
+        raise DataFileError(
+            f"There is no file {path} (looked in {path.parent.resolve()}). Check the path of --train_file, "
+            "--validation_file and --test_file."
+        )
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    ending = suffixes[-2] if suffixes[-1:] == [".gz"] and len(suffixes) > 1 else "".join(suffixes[-1:])
+    if ending not in FORMATS:
+        raise DataError(
+            f"{path} ends in {ending or 'no suffix'!r}. Files may end in {', '.join(FORMATS)}, each also with .gz. "
+            f"Rename it to what it holds, e.g. {path.name.split('.')[0]}.jsonl"
+        )
+    try:
+        with _open_text(path) as lines:
+            while block := lines.read(1 << 16):
+                if block.strip():
+                    return FORMATS[ending]
+    except UnicodeDecodeError:
+        return FORMATS[ending]  # parquet is not text; for the others the reader says where
+    except _BROKEN_GZIP as error:
+        raise DataError(f"{path} is a broken or incomplete gzip file ({error}). Write it again.") from error
+    raise DataFileError(f"{path} is empty. Write at least one row, or leave this file out of the arguments.")
+
+
+def _open_text(path: Path) -> IO[str]:
+    """A text file, unpacked where its first two bytes say gzip (whatever its name says)."""
+    with open(path, "rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    if packed:
+        return cast(IO[str], gzip.open(path, "rt", encoding="utf-8-sig", newline=None))
+    return open(path, encoding="utf-8-sig", newline=None)
+
+
+def _load(builder: str, path: Path, cache_dir: str | None, **kwargs: Any) -> Dataset:
+    # data_files are patterns: a "[" in a folder's name must not be read as one.
+    files = {"train": glob.escape(str(path.resolve()))}
+    return cast(Dataset, load_dataset(builder, data_files=files, split="train", cache_dir=cache_dir, **kwargs))
+
+
+# json
+
+
+def _read_json(path: Path, cache_dir: str | None) -> Dataset:
+    """json lines, a json list of objects, or an object with such a list under "data"."""
+    try:
+        dataset = _load("json", path, cache_dir)
+    except (DatasetsError, ValueError) as error:
+        return _dataset_from_rows(path, list(_json_rows(path)), error)
+    if dataset.num_rows == 1 and isinstance(getattr(dataset.features.get("data"), "feature", None), dict):
+        return _load("json", path, cache_dir, field="data")
+    if any("timestamp" in str(feature) for feature in dataset.features.values()):
+        # json has no dates: the reader takes texts such as "2020-01-01" for dates and would lose their spelling.
+        return _dataset_from_rows(path, list(_json_rows(path)), None)
+    return dataset
+
+
+def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a json file, read one by one: slower than `datasets`, but able to name a line."""
+    with _open_text(path) as lines:
+        head = lines.read(1 << 10).lstrip()
+        lines.seek(0)
+        if head.startswith("["):
+            try:
+                parsed = list(enumerate(json.load(lines), 1))
+            except json.JSONDecodeError as error:
+                raise DataError(f"{path} is not valid json: {error}") from error
+            unit = "element"
+        else:
+            parsed, unit = list(_json_lines(path, lines)), "line"
+    for number, row in parsed:
+        if not isinstance(row, dict):
+            raise DataError(
+                f"{path}, {unit} {number} holds {str(row)[:60]!r}. Every row is an object with the columns as keys, "
+                'e.g. {"text": "a fine film", "label": "positive"}'
+            )
+        yield row
+
+
+def _json_lines(path: Path, lines: IO[str]) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            yield number, json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(
+                f"{path}, line {number} is not valid json ({error.msg} at column {error.colno}): "
+                f"{line.strip()[:80]!r}. "
+                'Write one object per line, e.g. {"text": "a fine film", "label": "positive"}'
+            ) from error
+
+
+def _dataset_from_rows(path: Path, rows: list[dict[str, Any]], error: Exception | None) -> Dataset:
+    """The rows as a data set in memory, or an error that names the first two values of different types."""
+    if not rows:
+        raise _no_rows(path)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    for name in names:
+        first: tuple[str, int, Any] | None = None
+        for number, row in enumerate(rows, 1):
+            kind = _json_kind(row.get(name))
+            if kind is None:
+                continue
+            if first is None:
+                first = (kind, number, row[name])
+            elif kind != first[0]:
+                raise DataError(
+                    f"{path} mixes types in column {name!r}: row {first[1]} has {first[2]!r} ({first[0]}) and row "
+                    f"{number} has {row[name]!r} ({kind}). Write one type everywhere, e.g. {str(row[name])!r} as text."
+                )
+    try:
+        return Dataset.from_dict({name: [row.get(name) for row in rows] for name in names})
+    except Exception as unreadable:
+        raise DataError(f"{path} could not be read as json: {unreadable}") from (error or unreadable)
+
+
+def _json_kind(value: Any) -> str | None:
+    """Types that a column may not mix; None for values that fit any. Whole numbers and floats may be mixed."""
+    if value is None or value == []:
+        return None
+    if isinstance(value, list):
+        kinds = sorted({kind for kind in map(_json_kind, value) if kind})
+        return "list of " + " and ".join(kinds) if kinds else None
+    return {bool: "true/false", int: "number", float: "number", str: "text"}.get(type(value), type(value).__name__)
+
+
+# csv
+
+
+def _read_csv(path: Path, separator: str, cache_dir: str | None) -> Dataset:
+    """Every cell as text ("NA", "007" and "1.0" included): which columns are numbers is decided by who uses them."""
+    plain = separator == "\t" and _quotes_are_text(path)
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL
+    features = Features({name: Value("string") for name in _csv_header(path, separator, quoting)})
+    return _load("csv", path, cache_dir, sep=separator, quoting=quoting, features=features, keep_default_na=False)
+
+
+def _csv_header(path: Path, separator: str, quoting: Literal[0, 3]) -> list[str]:
+    """The column names, after a look at every row: pandas fills short rows and shifts the columns of long ones."""
+    limit = csv.field_size_limit(1 << 30)  # a long document is one cell
+    try:
+        with _open_text(path) as lines:
+            rows = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
+            names = next((row for row in rows if row), [])
+            for row in rows:
+                if row and len(row) != len(names):
+                    raise DataError(
+                        f"{path}, line {rows.line_num} has {len(row)} cells, but the first line names {len(names)} "
+                        f"columns ({', '.join(names)}): {separator.join(row)[:80]!r}. Give every row one cell a "
+                        f"column, and put quotation marks around a text that holds {separator!r}."
+                    )
+    except csv.Error as error:
+        raise DataError(f"{path}, line {rows.line_num} could not be read as csv: {error}") from error
+    finally:
+        csv.field_size_limit(limit)
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise DataError(f"{path} names the column {repeated[0]!r} twice in its first line. Rename one of the two.")
+    return names
+
+
+def _quotes_are_text(path: Path) -> bool:
+    """Whether a tsv's quotation marks belong to the text (GLUE's files), not around fields (pandas' files)."""
+    with _open_text(path) as lines:
+        fields = (field for line in lines for field in line.rstrip("\n").split("\t"))
+        return any(field.startswith('"') and not _QUOTED_FIELD.fullmatch(field) for field in fields)
+
+
+# CoNLL
+
+
+def _read_conll(path: Path) -> Dataset:
+    """Columns separated by tabs or blanks, one token a line, an empty line after each sentence."""
+    with _open_text(path) as lines:
+        table = [(number, line.strip("\r\n")) for number, line in enumerate(lines, 1)]
+    first = next((line for _, line in table if line.strip(" \t") and line[0] != "#" and not _is_docstart(line)), None)
+    if first is None:
+        raise _no_rows(path)
+    tabbed = "\t" in first
+    width = len(_cells(first, tabbed))
+    sentences: list[list[list[str]]] = [[]]
+    first_number: int | None = None
+    for number, line in table:
+        if not line.strip(" \t") or _is_docstart(line):
+            if sentences[-1]:
+                sentences.append([])
+            continue
+        cells = _cells(line, tabbed)
+        if not sentences[-1] and line.startswith("#") and (_COMMENT.match(line) or len(cells) != width):
+            continue
+        first_number = first_number or number
+        if len(cells) != width or not cells[0]:
+            raise DataError(
+                f"{path}, line {number} has {len(cells)} columns, but line {first_number} has {width}: {line[:80]!r}. "
+                "A CoNLL file has one token a line with the same columns everywhere and an empty line between "
+                "sentences. Texts to classify go in a .jsonl or .csv file with a column 'text'."
+            )
+        sentences[-1].append(cells)
+    conllu = width == 10 and first[0].isdigit()
+    columns = _conllu_columns(sentences) if conllu else _conll_columns(sentences, width)
+    return Dataset.from_dict(columns, features=Features({name: List(Value("string")) for name in columns}))
+
+
+def _is_docstart(line: str) -> bool:
+    return line.startswith("-DOCSTART-")
+
+
+def _cells(line: str, tabbed: bool) -> list[str]:
+    # Not str.split(): a no-break or ideographic space may be the token itself.
+    return line.split("\t") if tabbed else re.split(r"[ \t]+", line.strip(" \t"))
+
+
+def _conll_columns(sentences: list[list[list[str]]], width: int) -> dict[str, list[list[str]]]:
+    middle = [f"column_{index}" for index in range(2, width)]
+    names = _CONLL_COLUMNS.get(width, ["tokens", *middle, "tags"])
+    full = [sentence for sentence in sentences if sentence]
+    return {name: [[cells[i] for cells in sentence] for sentence in full] for i, name in enumerate(names)}
+
+
+def _conllu_columns(sentences: list[list[list[str]]]) -> dict[str, list[list[str]]]:
+    # "3-4" is a spelling of two words that follow, "5.1" a word that nobody wrote: neither is a token.
+    words = [[cells for cells in sentence if cells[0].isdigit()] for sentence in sentences if sentence]
+    return {name: [[cells[i] for cells in sentence] for sentence in words] for i, name in _CONLLU_COLUMNS.items()}

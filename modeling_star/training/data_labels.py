@@ -1,0 +1,337 @@
+"""Labels as they stand in a data set -> label names -> numbers, the same in all splits.
+
+A label has a kind (text, whole number, number, true/false, or a list of these) and a name: the text itself, the number
+written out, or what a `ClassLabel` calls it. Ids are places in the list of names.
+"""
+
+import ast
+import logging
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from datasets import ClassLabel, Dataset, DatasetDict, List, Value
+
+from .data_files import DataError
+
+
+logger = logging.getLogger(__name__)
+
+ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
+PROBLEM_TYPES: tuple[ProblemType, ...] = ("single_label_classification", "multi_label_classification", "regression")
+
+IGNORED = -100
+"""A tag that no loss and no metric counts."""
+
+ENTITY_TAG = re.compile(r"([BIMLEWSU])-(.+)")
+_WHOLE = re.compile(r"-?(0|[1-9]\d*)")
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d*)?([eE][+-]?\d+)?")
+
+TEXT, WHOLE, NUMBER, TRUTH, LIST = "text", "a whole number", "a number", "true/false", "a list"
+_KINDS: dict[type, str] = {str: TEXT, int: WHOLE, float: NUMBER, bool: TRUTH, list: LIST}
+
+Cells = Sequence[Any]
+"""The labels of one split, row by row; None where a row has none."""
+
+
+# Words for messages
+
+
+def where(split: str, row: int) -> str:
+    """Rows are counted from 1, as the lines of a file."""
+    return f"{split} row {row + 1}"
+
+
+def shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def kind_of(value: Any) -> str:
+    return _KINDS.get(type(value), f"of type {type(value).__name__}")
+
+
+# Cells
+
+
+def class_names(dataset: Dataset, column: str) -> list[str]:
+    """The names of a `ClassLabel` column, or of a list of `ClassLabel`s; [] for other columns."""
+    feature = dataset.features.get(column)
+    inner = getattr(feature, "feature", feature)
+    return list(inner.names or []) if isinstance(inner, ClassLabel) else []
+
+
+def label_cells(dataset: Dataset, column: str) -> list[Any] | None:
+    """The labels of a split, None where blank, names where the column is a `ClassLabel`; None without the column.
+
+    Raises:
+        DataError: an id outside the `ClassLabel`'s names.
+    """
+    if column not in dataset.column_names:
+        return None
+    names = class_names(dataset, column)
+
+    def name(value: Any) -> Any:
+        if isinstance(value, list):
+            return [name(item) for item in value]
+        if not names or value is None or value == IGNORED:
+            return value
+        if not -1 <= value < len(names):
+            raise DataError(f"Column {column!r} holds the id {value}, but has {len(names)} names: {shown(names)}.")
+        return names[value] if value >= 0 else None
+
+    def cell(value: Any) -> Any:
+        if value == "" or (isinstance(value, float) and math.isnan(value)):
+            return None
+        return (literal_list(value) or value) if isinstance(value, str) and not names else name(value)
+
+    return [cell(value) for value in dataset[column][:]]
+
+
+def literal_list(text: str) -> list[Any] | None:
+    """A list written into a csv cell, by Python or as json ("['It', 'rains']"); None for other texts."""
+    if text[:1] == "[" and text[-1:] == "]":
+        try:
+            value = ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return None
+        return value if isinstance(value, list) else None
+    return None
+
+
+def is_unlabelled(cells: Cells | None) -> bool:
+    """Whether no row has a label, or every label is GLUE's -1."""
+    return cells is None or all(value is None for value in cells) or all(value in (-1, "-1") for value in cells)
+
+
+def texts_as_numbers(cells: Mapping[str, Cells | None], fractions: bool) -> dict[str, Cells | None]:
+    """Labels that are texts, but all of them numbers, as numbers: csv files have nothing else.
+
+    Args:
+        fractions: whether "3.5" counts as a number, or only "3".
+    """
+    texts = {value for values in cells.values() for value in values or () if isinstance(value, str)}
+    if texts and all(_WHOLE.fullmatch(text) for text in texts):
+        numbers: dict[str, int | float] = {text: int(text) for text in texts}
+    elif fractions and texts and all(_NUMBER.fullmatch(text) for text in texts):
+        numbers = {text: float(text) for text in texts}
+    else:
+        return dict(cells)
+    return {
+        split: values and [numbers[value] if isinstance(value, str) else value for value in values]
+        for split, values in cells.items()
+    }
+
+
+# Kinds
+
+
+class Kinds:
+    """Sees every label and stops at the first of a second kind."""
+
+    def __init__(self, column: str, allowed: Sequence[str]) -> None:
+        self.column = column
+        self.allowed = allowed
+        self.seen: dict[str, tuple[str, Any]] = {}
+
+    def check(self, split: str, row: int, value: Any) -> None:
+        """
+        Raises:
+            DataError: the label is of a kind that is not allowed, or the labels before it are of another.
+        """
+        kind = _KINDS.get(type(value), "")
+        if kind in self.seen:
+            return
+        if kind not in self.allowed:
+            raise DataError(
+                f"{where(split, row)}: the label {shown(value)} in column {self.column!r} is {kind_of(value)}. "
+                f"A label may be {', '.join(self.allowed)}. Name another column with --label_column_name, or write "
+                "the labels as text."
+            )
+        for other, (place, example) in self.seen.items():
+            if {kind, other} != {WHOLE, NUMBER}:
+                raise DataError(
+                    f"Column {self.column!r} holds labels of mixed types: {place} has {shown(example)} ({other}), "
+                    f"{where(split, row)} has {shown(value)} ({kind}). Write all as text or all as numbers."
+                )
+        self.seen[kind] = (where(split, row), value)
+
+
+# Names
+
+
+def ordered(names: set[str]) -> list[str]:
+    """Numbers by size; tags with "O" first, then by type and B before I; others by alphabet."""
+    if all(_WHOLE.fullmatch(name) for name in names):
+        return sorted(names, key=int)
+
+    def key(name: str) -> tuple[bool, str, int, str]:
+        tag = ENTITY_TAG.fullmatch(name)
+        return (name != "O", tag[2], "BIMLEWSU".index(tag[1]), name) if tag else (name != "O", name, -1, name)
+
+    return sorted(names, key=key)
+
+
+def name_of(value: Any) -> str:
+    """What a label is called: 3 and 3.0 are "3"."""
+    return str(int(value)) if type(value) is float and value.is_integer() else str(value)
+
+
+def label_ids(
+    names: Mapping[str, set[str]], declared: Sequence[str], label_list: Sequence[str] | None
+) -> tuple[tuple[str, ...], dict[str, int]]:
+    """The label list and the id of every name.
+
+    Args:
+        names: split -> the names that occur in it.
+        declared: the names of a `ClassLabel`, whose order is kept.
+        label_list: a saved model's labels, which the data must keep to. Data that hold whole numbers instead of its
+            names mean places in it.
+
+    Raises:
+        DataError: a label is not in `label_list`.
+    """
+    found = {name for split in names.values() for name in split}
+    for split, here in names.items():
+        unseen = sorted(here - names.get("train", here))
+        if unseen:
+            logger.warning(
+                "%d labels of the %s split never occur in train, so a model cannot learn them: %s",
+                len(unseen),
+                split,
+                ", ".join(unseen[:20]),
+            )
+    if label_list is None:
+        labels = [*declared, *ordered(found - set(declared))]
+        return tuple(labels), {name: place for place, name in enumerate(labels)}
+    ids = {name: place for place, name in enumerate(label_list)}
+    strange = sorted(found - set(ids))
+    numbers = not found & set(ids) and all(_WHOLE.fullmatch(name) for name in found)
+    if strange and numbers and all(0 <= int(name) < len(label_list) for name in found):
+        return tuple(label_list), ids | {name: int(name) for name in found}
+    if strange:
+        split = next(split for split, here in names.items() if strange[0] in here)
+        raise DataError(
+            f"The label {strange[0]!r} of the {split} split is not among the model's {len(label_list)} labels "
+            f"({shown(list(label_list))}); {len(strange)} of the data's {len(found)} labels are not. Use data with "
+            "the model's labels, or train a new head: write --ignore_mismatched_sizes"
+        )
+    return tuple(label_list), ids
+
+
+def declared_names(splits: DatasetDict, column: str) -> list[str]:
+    return list(dict.fromkeys(name for dataset in splits.values() for name in class_names(dataset, column)))
+
+
+# From labels to numbers
+
+
+def problem_type_of(cells: Mapping[str, Cells], column: str) -> ProblemType:
+    """What the labels of all labelled splits say: lists, floats, or classes.
+
+    Raises:
+        DataError: labels of mixed or unknown kinds.
+    """
+    kinds = Kinds(column, (TEXT, WHOLE, NUMBER, TRUTH, LIST))
+    for split, values in cells.items():
+        for row, value in enumerate(values):
+            if value is not None:
+                kinds.check(split, row, value)
+    if LIST in kinds.seen:
+        return "multi_label_classification"
+    return "regression" if NUMBER in kinds.seen else "single_label_classification"
+
+
+Encoded = tuple[tuple[str, ...], dict[str, list[Any]], Any]
+"""The label list, split -> numbers row by row, and the feature that they are stored as."""
+
+
+def encode_classes(
+    cells: Mapping[str, Cells], column: str, declared: Sequence[str], label_list: Sequence[str] | None
+) -> Encoded:
+    """One id a row."""
+    kinds = Kinds(column, (TEXT, WHOLE, TRUTH, NUMBER))
+    for split, values in cells.items():
+        for row, value in enumerate(values):
+            if value is None:
+                continue
+            kinds.check(split, row, value)
+            if type(value) is float and not value.is_integer():
+                raise DataError(
+                    f"{where(split, row)}: the label {value!r} in column {column!r} is a fraction, not a class. "
+                    "Write --problem_type regression, or labels as whole numbers or text."
+                )
+    named = {split: [None if value is None else name_of(value) for value in values] for split, values in cells.items()}
+    names = {split: {name for name in values if name is not None} for split, values in named.items()}
+    labels, ids = label_ids(names, declared, label_list)
+    if len(labels) == 1:
+        logger.warning("Every label in column %r is %r: there is nothing to learn.", column, labels[0])
+    encoded = {split: [None if name is None else ids[name] for name in values] for split, values in named.items()}
+    return labels, encoded, Value("int64")
+
+
+def encode_numbers(cells: Mapping[str, Cells], column: str) -> Encoded:
+    """One float a row."""
+    for split, values in cells.items():
+        for row, value in enumerate(values):
+            if value is not None and (type(value) not in (int, float) or not math.isfinite(value)):
+                raise DataError(
+                    f"{where(split, row)}: the label {shown(value)} in column {column!r} is {kind_of(value)}, and "
+                    "regression wants a finite number. Correct it, or write --problem_type single_label_classification"
+                )
+    encoded = {split: [None if value is None else float(value) for value in values] for split, values in cells.items()}
+    return (), encoded, Value("float32")
+
+
+def encode_lists(
+    cells: Mapping[str, Cells], column: str, declared: Sequence[str], label_list: Sequence[str] | None
+) -> Encoded:
+    """A row of 0.0 and 1.0, one place a label, from lists of labels or from such rows."""
+    lists = {
+        split: [_as_labels(split, row, value, column) for row, value in enumerate(values)]
+        for split, values in cells.items()
+    }
+    kinds = Kinds(column, (TEXT, WHOLE, TRUTH, NUMBER))
+    for split, values in lists.items():
+        for row, items in enumerate(values):
+            for item in items or ():
+                kinds.check(split, row, item)
+    width = _vector_width([items for values in lists.values() for items in values if items is not None])
+    feature = List(Value("float32"))
+    if width and not declared:
+        labels = tuple(label_list or (str(place) for place in range(width)))
+        if len(labels) != width:
+            raise DataError(
+                f"The rows of column {column!r} have {width} places, but the model has {len(labels)} labels "
+                f"({shown(list(labels))}). Use data with the model's labels, or write --ignore_mismatched_sizes"
+            )
+        encoded = {split: [items and [float(x) for x in items] for items in values] for split, values in lists.items()}
+        return labels, encoded, feature
+    names = {split: {name_of(x) for items in values for x in items or ()} for split, values in lists.items()}
+    labels, ids = label_ids(names, declared, label_list)
+
+    def multi_hot(items: list[Any] | None) -> list[float] | None:
+        chosen = {ids[name_of(x)] for x in items or ()}
+        return None if items is None else [float(place in chosen) for place in range(len(labels))]
+
+    return labels, {split: [multi_hot(items) for items in values] for split, values in lists.items()}, feature
+
+
+def _as_labels(split: str, row: int, value: Any, column: str) -> list[Any] | None:
+    if isinstance(value, str):  # asked for by --problem_type: "sports, politics"
+        return [part.strip() for part in value.split(",") if part.strip()]
+    if value is None or (isinstance(value, list) and all(item is not None for item in value)):
+        return value
+    raise DataError(
+        f"{where(split, row)}: the label {shown(value)} in column {column!r} is {kind_of(value)}, and several labels "
+        'a text are written as a list without gaps, e.g. ["sports", "politics"] or [0, 1, 1]'
+    )
+
+
+def _vector_width(rows: list[list[Any]]) -> int:
+    """The length of the rows where they are 0/1 vectors, else 0. (Lists of ids differ in length or hold others.)"""
+    widths = {len(items) for items in rows}
+    if len(widths) != 1 or max(widths) < 2:
+        return 0
+    return widths.pop() if all(x in (0, 1) for items in rows for x in items) else 0

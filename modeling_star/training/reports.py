@@ -1,0 +1,350 @@
+"""What a run leaves beside its model: JSON, Markdown tables, plots. Every file is written whole or not at all."""
+
+import json
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+from matplotlib import font_manager
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.ticker import MaxNLocator
+
+
+BLUE, ORANGE, GREEN = "#2a6fbb", "#d9782d", "#3c8d5a"
+# The first that is installed draws Chinese labels; without one they appear as boxes, and nothing fails.
+_CJK_FONTS = ["Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "PingFang SC", "SimHei"]
+# Timings and counters that Trainer and the scripts log beside the metrics.
+_NOT_METRICS = ("runtime", "_per_second", "loss", "epoch", "samples", "mem_", "_time")
+_SPLIT_PREFIXES = ("eval_", "test_", "predict_")
+
+
+def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> Path:
+    """Write a file by `write(stream)`: the new content appears whole, or, after an error, the old one stays.
+
+    Returns:
+        The path written. Missing folders are made.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # in the same folder: a file can be replaced in one step only within one file system
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as stream:
+            write(stream)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> Path:
+    """Write UTF-8 text with "\\n" line ends, atomically."""
+    return write_atomically(path, lambda stream: stream.write(text.encode()))
+
+
+def write_json(path: str | os.PathLike[str], data: Any) -> Path:
+    """Write indented JSON, atomically. NumPy numbers and arrays become plain ones; NaN and infinities become null.
+
+    Raises:
+        TypeError: for what JSON cannot hold, naming its place; the file stays as it was.
+    """
+    text = json.dumps(_plain(data, "data"), indent=2, ensure_ascii=False, allow_nan=False)
+    return write_text(path, text + "\n")
+
+
+def _plain(value: Any, place: str) -> Any:
+    """`value` in the types of JSON."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, f"{place}[{key!r}]") for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, f"{place}[{index}]") for index, item in enumerate(value)]
+    raise TypeError(f"{place} is a {type(value).__name__}: JSON holds strings, numbers, lists and dictionaries only.")
+
+
+# Tables
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table: the first column to the left, the others to the right. Floats get four decimals."""
+    alignment = [":--", *["--:"] * (len(header) - 1)]
+    lines = [list(header), alignment, *([_cell(value) for value in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, (float, np.floating)):
+        return f"{value:.4f}"
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def per_entity_table(report: Mapping[str, Any]) -> str:
+    """A Markdown table of what `EntityScores().compute(...)` returned: a row for each type, then all together."""
+    types = {name: row for name, row in report.items() if isinstance(row, Mapping)}
+    rows: list[list[object]] = [
+        [name, row["precision"], row["recall"], row["f1"], row["support"]] for name, row in sorted(types.items())
+    ]
+    overall = [report[f"overall_{name}"] for name in ("precision", "recall", "f1")]
+    rows.append(["**all**", *overall, sum(row["support"] for row in types.values())])
+    return markdown_table(["entity type", "precision", "recall", "F1", "entities"], rows)
+
+
+def summarize_seeds(results: Mapping[int, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Mean and deviation of every metric over runs that differ in their seed.
+
+    Args:
+        results: the results of each seed; only numbers that every seed has are kept.
+
+    Returns:
+        For each metric `mean`, `std` (of the sample, n - 1; None for a single run) and `values`, in the seeds' order.
+
+    Raises:
+        ValueError: without any run.
+    """
+    if not results:
+        raise ValueError("There are no runs to summarize: give {seed: {metric: value}}.")
+    runs = list(results.values())
+    shared = [name for name in runs[0] if all(_is_number(run.get(name)) for run in runs)]
+    summary = {}
+    for name in shared:
+        values = [float(run[name]) for run in runs]
+        summary[name] = {"mean": fmean(values), "std": stdev(values) if len(values) > 1 else None, "values": values}
+    return summary
+
+
+def seeds_table(results: Mapping[int, Mapping[str, Any]], metrics: Sequence[str] | None = None) -> str:
+    """A Markdown table of `metrics` (all, if None): a row for each seed, then mean and standard deviation."""
+    summary = summarize_seeds(results)
+    names = list(summary) if metrics is None else [name for name in metrics if name in summary]
+    rows: list[list[object]] = [[str(seed), *(float(run[name]) for name in names)] for seed, run in results.items()]
+    if len(results) > 1:
+        rows.append(["**mean**", *(summary[name]["mean"] for name in names)])
+        rows.append(["**standard deviation**", *(summary[name]["std"] for name in names)])
+    return markdown_table(["seed", *names], rows)
+
+
+def metrics_only(results: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics among what `Trainer.evaluate` or `predict` returned: no losses, timings or counts, no prefix."""
+    metrics = {}
+    for name, value in results.items():
+        prefix = next((prefix for prefix in _SPLIT_PREFIXES if name.startswith(prefix)), "")
+        plain = name.removeprefix(prefix)
+        if _is_number(value) and not any(word in plain for word in _NOT_METRICS):
+            metrics[plain] = float(value)
+    return metrics
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+
+
+# Plots
+
+
+def plot_training_curves(
+    log_history: Sequence[Mapping[str, Any]],
+    path: str | os.PathLike[str],
+    metric: str | None = None,
+    *,
+    greater_is_better: bool = True,
+    title: str | None = None,
+) -> Path | None:
+    """Draw training and validation loss, and the validation metric, over optimizer steps.
+
+    Args:
+        log_history: `trainer.state.log_history`.
+        path: the PNG to write.
+        metric: with or without `eval_`; None: the first that was evaluated.
+        greater_is_better: which of its values is marked as the best.
+
+    Returns:
+        The path, or None where nothing was logged (and nothing is written).
+    """
+    train = _series(log_history, "loss")
+    validation = _series(log_history, "eval_loss")
+    name = _metric_name(log_history, metric)
+    scores = _series(log_history, name) if name else []
+    if not train and not validation and not scores:
+        return None
+    panels = bool(train or validation) + bool(scores)
+    figure, axes = _figure(width=5.2 * panels, height=3.6, columns=panels)
+    if train or validation:
+        _curve(axes[0], train, BLUE, "training")
+        _curve(axes[0], validation, ORANGE, "validation")
+        axes[0].set_ylabel("loss")
+        axes[0].legend(frameon=False)
+    if name and scores:
+        label = name.removeprefix("eval_").replace("_", " ")
+        _curve(axes[-1], scores, GREEN, label)
+        step, best = (max if greater_is_better else min)(scores, key=lambda point: point[1])
+        axes[-1].plot([step], [best], "o", markersize=9, markerfacecolor="none", color=GREEN)
+        axes[-1].set_title(f"best {best:.4f} at step {step:,}", fontsize=9, color="#444444")
+        axes[-1].set_ylabel(f"validation {label}")
+    last = max(step for points in (train, validation, scores) for step, _ in points)
+    for axis in axes:
+        axis.set_xlim(0, last * 1.03)  # both panels alike
+        axis.set_xlabel("step")
+        axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
+        axis.grid(alpha=0.25)
+    return _save(figure, path, title)
+
+
+def _metric_name(log_history: Sequence[Mapping[str, Any]], metric: str | None) -> str | None:
+    """The key of the metric to draw: the one asked for, or the first that was evaluated."""
+    if metric is not None:
+        return metric if metric.startswith("eval_") else f"eval_{metric}"
+    for entry in log_history:
+        names = metrics_only({name: value for name, value in entry.items() if name.startswith("eval_")})
+        if names:
+            return f"eval_{next(iter(names))}"
+    return None
+
+
+def _series(log_history: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, float]]:
+    """(step, value) of every finite logged value; of a step logged twice (a resumed run), the last."""
+    points = {}
+    for entry in log_history:
+        if _is_number(entry.get(name)) and math.isfinite(entry[name]) and "step" in entry:
+            points[int(entry["step"])] = float(entry[name])
+    return sorted(points.items())
+
+
+def _curve(axis: Any, points: Sequence[tuple[int, float]], color: str, label: str) -> None:
+    if points:
+        steps, values = zip(*points, strict=True)
+        # a lone point, or a few, would not show as a line
+        marker = "o" if len(points) <= 30 else None
+        axis.plot(steps, values, color=color, label=label, marker=marker, markersize=3.5, linewidth=1.6)
+
+
+def plot_confusion_matrix(
+    references: Sequence[Any],
+    predictions: Sequence[Any],
+    label_list: Sequence[str],
+    path: str | os.PathLike[str],
+    *,
+    max_labels: int = 25,
+    title: str | None = None,
+) -> Path:
+    """Draw how often each label was predicted as each other: colours by share of the row, numbers are counts.
+
+    Args:
+        references, predictions: one label (name, or index into `label_list`) for each example or token.
+        label_list: the names of the labels, in the order of the axes.
+        path: the PNG to write.
+        max_labels: with more labels than this, the rarest in the references share a row "other".
+
+    Raises:
+        ValueError: for unequal lengths, no example, or a label not in `label_list`.
+    """
+    if len(references) != len(predictions) or not len(references):
+        raise ValueError(f"{len(references)} references against {len(predictions)} predictions, at least one wanted.")
+    index = {name: number for number, name in enumerate(label_list)}
+    truth, guess = ([_label_index(label, index) for label in labels] for labels in (references, predictions))
+    size = len(label_list)
+    table = np.bincount(np.array(truth) * size + guess, minlength=size * size).reshape(size, size)
+    names = list(label_list)
+    if size > max_labels:
+        table, names = _merge_rare(table, names, max_labels)
+    share = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
+    side = max(3.2, 0.42 * len(names) + 1.6)
+    figure, (axis,) = _figure(width=side + 0.8, height=side)
+    picture = axis.imshow(share, cmap="Blues", vmin=0, vmax=1)
+    figure.colorbar(picture, ax=axis, fraction=0.046, pad=0.03, label="share of the true label")
+    for row, column in zip(*np.nonzero(table), strict=True):
+        color = "white" if share[row, column] > 0.55 else "#222222"
+        axis.text(column, row, f"{table[row, column]:,}", ha="center", va="center", color=color, fontsize=7)
+    # labels side by side collide: slanted unless few and short
+    slanted = len(names) > 4 or max(map(len, names)) > 8
+    axis.set_xticks(range(len(names)), names, rotation=45 if slanted else 0, ha="right" if slanted else "center")
+    axis.set_yticks(range(len(names)), names)
+    axis.set_xlabel("predicted")
+    axis.set_ylabel("true")
+    return _save(figure, path, title)
+
+
+def _label_index(label: Any, index: Mapping[str, int]) -> int:
+    if isinstance(label, (int, np.integer)) and 0 <= label < len(index):
+        return int(label)
+    if label in index:
+        return index[label]
+    raise ValueError(
+        f"Label {label!r} is not among the {len(index)} of label_list: {', '.join(list(index)[:10])}, ..."
+    )
+
+
+def _merge_rare(table: np.ndarray, names: list[str], keep: int) -> tuple[np.ndarray, list[str]]:
+    """Keep the `keep` - 1 labels that occur most in the references; add up the others in a last row and column."""
+    support = table.sum(axis=1)
+    frequent = sorted(np.argsort(-support, kind="stable")[: keep - 1].tolist())
+    rare = [number for number in range(len(names)) if number not in frequent]
+    groups = [[number] for number in frequent] + [rare]
+    merged = np.array([[table[np.ix_(rows, columns)].sum() for columns in groups] for rows in groups])
+    return merged, [*(names[number] for number in frequent), f"other ({len(rare)})"]
+
+
+def plot_entity_scores(
+    report: Mapping[str, Any], path: str | os.PathLike[str], *, title: str | None = None
+) -> Path | None:
+    """Draw precision, recall and F1 of each entity type of `EntityScores().compute(...)`, most frequent on top.
+
+    Returns:
+        The path, or None where there is no entity (and nothing is written).
+    """
+    types = {name: row for name, row in report.items() if isinstance(row, Mapping)}
+    if not types:
+        return None
+    names = sorted(types, key=lambda name: (types[name]["support"], name))
+    figure, (axis,) = _figure(width=6.2, height=1.3 + 0.55 * len(names))
+    for offset, (measure, color) in enumerate({"f1": GREEN, "recall": ORANGE, "precision": BLUE}.items()):
+        places = np.arange(len(names)) + 0.26 * (offset - 1)
+        values = [types[name][measure] for name in names]
+        axis.barh(places, values, height=0.24, color=color, label="F1" if measure == "f1" else measure)
+        for place, value in zip(places, values, strict=True):
+            axis.text(value + 0.01, place, f"{value:.2f}", va="center", fontsize=7)
+    axis.set_yticks(range(len(names)), [f"{name}\n{types[name]['support']:,} entities" for name in names], fontsize=8)
+    axis.set_xlim(0, 1.08)
+    axis.grid(axis="x", alpha=0.25)
+    handles, labels = axis.get_legend_handles_labels()
+    # bars go up the axis, a legend reads down
+    axis.legend(handles[::-1], labels[::-1], ncols=3, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    return _save(figure, path, title)
+
+
+def _figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Any]]:
+    """A figure drawn by Agg alone: no display, no pyplot, no state shared between threads. Sizes in inches."""
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(1, columns, squeeze=False)[0].tolist()
+
+
+def _save(figure: Figure, path: str | os.PathLike[str], title: str | None) -> Path:
+    if title:
+        figure.suptitle(title, fontsize=11)
+    installed = {font.name for font in font_manager.fontManager.ttflist}
+    families = ["DejaVu Sans", *(name for name in _CJK_FONTS if name in installed)]
+    for text in figure.findobj(Text):
+        cast(Text, text).set_fontfamily(families)
+    # Software: no version of matplotlib inside, so that equal runs give equal files. Tight: the layout engine forgets
+    # the axis label of an axes with a fixed aspect ratio.
+    options: dict[str, Any] = {"format": "png", "metadata": {"Software": None}, "bbox_inches": "tight"}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        return write_atomically(path, lambda stream: figure.savefig(stream, pad_inches=0.1, **options))

@@ -1,0 +1,102 @@
+"""Token labelling as a task of `running.run`: entities, parts of speech."""
+
+import json
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from transformers import DataCollator, DataCollatorForTokenClassification, PreTrainedTokenizerBase
+
+from .data import TaggingData, prepare_tagging
+from .metrics import EntityScores, TaskMetrics, metrics_for
+from .reports import per_entity_table, plot_confusion_matrix, plot_entity_scores, write_text
+from .running import Task
+from .tokenizers import predictions_to_words, tokenize_and_align
+
+
+class TaggingTask(Task):
+    """A label for every word."""
+
+    head = "AutoModelForTokenClassification"
+    pipeline = "token-classification"
+    data: TaggingData
+
+    def load_data(self) -> TaggingData:
+        options = self.options
+        return prepare_tagging(
+            self.load_splits(),
+            text_column_name=options.text_column_name,
+            label_column_name=options.label_column_name,
+            task_name=options.task_name,
+            label_list=self.saved_labels(),
+            drop_empty=options.drop_empty,
+        )
+
+    def choose_metrics(self) -> TaskMetrics:
+        return metrics_for("tagging", self.data.label_list, per_type=self.options.return_entity_level_metrics)
+
+    def training_texts(self) -> Any:
+        return self.data.splits["train"][self.data.text_column]
+
+    def example_texts(self) -> list[Any]:
+        split = "test" if "test" in self.data.splits else "validation"
+        rows = self.data.splits.get(split, [])
+        sentences = [row[self.data.text_column] for row in rows.select(range(min(3, len(rows))))] if rows else []
+        # Chinese is written without blanks between its characters.
+        return [
+            ("" if all(ord(word[0]) > 0x2E80 for word in words[:3] if word) else " ").join(words)
+            for words in sentences
+        ]
+
+    def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
+        options = self.options
+        return tokenize_and_align(
+            self.data.splits[split],
+            tokenizer,
+            self.data.label_list,
+            tokens_column=self.data.text_column,
+            tags_column=self.data.label_column if self.data.is_labelled(split) else None,
+            max_seq_length=limit,
+            stride=options.stride,
+            label_all_tokens=options.label_all_tokens and split == "train",
+            pad_to_max_length=options.pad_to_max_length,
+            split=split,
+            num_proc=options.preprocessing_num_workers,
+            load_from_cache_file=not options.overwrite_cache,
+        )
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:
+        return DataCollatorForTokenClassification(tokenizer)
+
+    def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
+        data, names = self.data.splits[split], self.data.label_list
+        words = data[self.data.text_column]
+        predicted = predictions_to_words(features, predictions, names, fill="O" if "O" in names else names[0])
+        rows: list[dict[str, Any]] = [{"tokens": w, "predicted": p} for w, p in zip(words, predicted, strict=True)]
+        sections: dict[str, str] = {}
+        if self.data.is_labelled(split):
+            expected = [[names[tag] for tag in tags] for tags in data[self.data.label_column]]
+            for row, tags in zip(rows, expected, strict=True):
+                row["labels"] = tags
+            sections = self._tables(folder, split, expected, predicted)
+        lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+        write_text(folder / f"predictions_{split}.jsonl", "".join(line + "\n" for line in lines))
+        return sections
+
+    def _tables(
+        self, folder: Path, split: str, expected: list[list[str]], predicted: list[list[str]]
+    ) -> dict[str, str]:
+        if self.metrics.task == "entities":
+            scores = EntityScores().compute(references=expected, predictions=predicted)
+            plot_entity_scores(scores, folder / f"entities_{split}.png", title=f"{split}: entities by type")
+            table = per_entity_table(scores)
+            write_text(folder / f"entities_{split}.md", table + "\n")
+            return {f"Entities of the {split} split": table}
+        flat = (list(chain.from_iterable(tags)) for tags in (expected, predicted))
+        plot_confusion_matrix(*flat, self.data.label_list, folder / f"confusion_{split}.png", title=split)
+        return {}
+
+
+__all__ = ["TaggingTask"]

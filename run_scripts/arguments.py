@@ -1,0 +1,251 @@
+"""
+The flags of the scripts, and how a recipe and the command line are read.
+
+This file imports nothing heavy, so that `--help` answers at once: torch and transformers come in `parse`.
+"""
+
+import argparse
+import dataclasses
+import difflib
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+
+def flag(help: str, default: Any = None, **more: Any) -> Any:
+    """A dataclass field with its help text."""
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata={"help": help, **more})
+    return field(default=default, metadata={"help": help, **more})
+
+
+@dataclass
+class ModelArguments:
+    """model, tokenizer and embeddings"""
+
+    model_name_or_path: str | None = flag("A saved model to fine-tune: Hub name or folder. None: a fresh model.")
+    model_type: str = flag("Kind of a fresh model: star_transformer, vanilla_transformer.", "star_transformer")
+    config_name: str | None = flag("Shape of a fresh model: a file such as configuration/models/star-base.json.")
+    config_overrides: str | None = flag("Fields of the configuration: hidden_size=200,position_embedding_type=ring")
+    tokenizer_name: str | None = flag("Tokenizer, if not the model's or the embeddings'. None: one is trained.")
+    tokenizer_kind: Literal["word", "wordpiece", "character"] = flag(
+        "Kind of a tokenizer that is trained from the training split; character suits Chinese.", "word"
+    )
+    lower_case: bool = flag("Lower-case the words of a tokenizer that is trained.", True)
+    vocab_size: int = flag("Most entries of a tokenizer that is trained.", 30000)
+    embeddings_from: str | None = flag("Embeddings of a fresh model: a BERT (Hub name or folder) or a vectors file.")
+    embeddings_mode: Literal["static", "contextual", "vectors"] = flag(
+        "static: a BERT's word embeddings; contextual: the BERT itself; vectors: a GloVe or word2vec text file.",
+        "static",
+    )
+    freeze_embeddings: bool = flag("Do not train the embeddings.", False)
+    model_revision: str = flag("Branch, tag or commit of the model on the Hub.", "main")
+    cache_dir: str | None = flag("Where downloads are kept.")
+    token: str | None = flag("Hub token; None: the one of `hf auth login`.")
+    trust_remote_code: bool = flag("Run the code that a saved model brings along.", False)
+    ignore_mismatched_sizes: bool = flag("Replace a head whose size differs from the data's labels.", False)
+
+
+@dataclass
+class DataArguments:
+    """data"""
+
+    dataset_name: str | None = flag("Data set on the Hub, or a folder. Otherwise name files:")
+    dataset_config_name: str | None = flag("Its configuration.")
+    dataset_revision: str | None = flag("Its branch, tag or commit.")
+    train_file: str | None = flag("json, jsonl, csv, tsv, parquet or CoNLL, .gz allowed.")
+    validation_file: str | None = flag("Likewise.")
+    test_file: str | None = flag("Likewise.")
+    dataset_title: str | None = flag("What the model card calls the data; say synthetic where they are generated.")
+    validation_fraction: float = flag("Part of train to hold out where there is no validation split.", 0.1)
+    task_name: str | None = flag("A task that tells columns and metrics: ner, pos; cola, sst2, mrpc, stsb, ...")
+    text_column_name: str | None = flag(
+        "Column of the words or texts; two, joined by a comma, for pairs. None: found."
+    )
+    label_column_name: str | None = flag("Column of the tags or labels. None: found.")
+    max_seq_length: int | None = flag("Most tokens of an input. None: the tokenizer's own limit.")
+    pad_to_max_length: bool = flag("Pad every input to max_seq_length, not each batch to its longest.", False)
+    max_train_samples: int | None = flag("Use only so many training examples.")
+    max_eval_samples: int | None = flag("Use only so many validation examples.")
+    max_predict_samples: int | None = flag("Use only so many test examples.")
+    drop_empty: bool = flag("Leave empty rows out, with a warning, instead of stopping at them.", False)
+    preprocessing_num_workers: int | None = flag("Processes that tokenize.")
+    overwrite_cache: bool = flag("Tokenize again even if it was done before.", False)
+
+
+@dataclass
+class TaggingArguments(DataArguments):
+    """data"""
+
+    stride: int | None = flag("Tokens that windows of a too long input share. None: it is cut, with a warning.")
+    label_all_tokens: bool = flag("Label every piece of a word (B- becomes I-), not only the first.", False)
+    return_entity_level_metrics: bool = flag("Log the scores of every entity type at each evaluation.", False)
+
+
+@dataclass
+class ClassificationArguments(DataArguments):
+    """data"""
+
+    problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None = flag(
+        "What the labels are. None: told from the data."
+    )
+
+
+@dataclass
+class RunArguments:
+    """the run"""
+
+    seeds: list[int] | None = flag("Several seeds in one call, with mean and deviation: --seeds 1 2 3")
+    early_stopping_patience: int | None = flag("Stop after so many evaluations without a better score.")
+    class_weights: str = flag(
+        "Weights of the classes in the loss: none, balanced, or one number for each: 1,2.5,1", "none"
+    )
+
+
+# What a script sets unlike transformers' TrainingArguments.
+DEFAULTS = {
+    "eval_strategy": "epoch",
+    "save_strategy": "epoch",
+    "save_total_limit": 2,
+    "logging_steps": 50,
+    "report_to": "none",
+    "ddp_broadcast_buffers": False,
+}
+FRESH_LEARNING_RATE = 5e-4
+
+TRAINING_HELP = f"""
+training:
+  Every field of transformers.TrainingArguments is a flag as well (--help_all lists them). The most used:
+  --output_dir DIR                     where everything goes (default: outputs/SCRIPT)
+  --do_train --do_eval --do_predict    do only these (default: whatever there is data for)
+  --num_train_epochs N                 passes over the training data (default: 3)
+  --learning_rate X                    peak (default: {FRESH_LEARNING_RATE:g} for a fresh model, 5e-05 for a saved one)
+  --per_device_train_batch_size N      examples a process and step (default: 8)
+  --gradient_accumulation_steps N      steps gathered into one update (default: 1)
+  --warmup_steps X                     steps, or a part of all if below 1 (default: 0)
+  --metric_for_best_model NAME         score that chooses the best model (default: the task's main score)
+  --resume_from_checkpoint last|DIR    go on where a run was interrupted
+  --use_cpu, --bf16, --torch_compile, --gradient_checkpointing
+  --push_to_hub --hub_model_id NAME    upload the model with its card
+"""
+
+
+def print_help(groups: tuple[type, ...], description: str) -> None:
+    """The script's own flags, and the training flags that people use."""
+    script = Path(sys.argv[0]).name
+    parser = argparse.ArgumentParser(
+        prog=script,
+        usage=f"{script} [RECIPE.yaml] [--flag value ...]",
+        description=description.strip(),
+        epilog=TRAINING_HELP,
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=36, width=118),
+        add_help=False,
+    )
+    for group in groups:
+        section = parser.add_argument_group((group.__doc__ or "").strip())
+        hints = get_type_hints(group)
+        for f in dataclasses.fields(group):
+            default = f.default if f.default is not dataclasses.MISSING else f.default_factory()
+            shown = (
+                ""
+                if default is None
+                else f" (default: {str(default).lower() if isinstance(default, bool) else default})"
+            )
+            section.add_argument(
+                f"--{f.name}", metavar=_metavar(hints[f.name]), help=(f.metadata["help"] + shown).replace("%", "%%")
+            )
+    parser.print_help()
+
+
+def _metavar(hint: Any) -> str:
+    kinds = [part for part in get_args(hint) if part is not type(None)] if type(None) in get_args(hint) else [hint]
+    kind = kinds[0]
+    if get_origin(kind) is Literal:
+        return "{" + ",".join(get_args(kind)) + "}"
+    if get_origin(kind) is list:
+        return "N ..."
+    return {int: "N", float: "X", bool: "{true,false}"}.get(kind, "TEXT")
+
+
+def parse(groups: tuple[type, ...], description: str) -> tuple[Any, ...]:
+    """
+    Read `[RECIPE.yaml|RECIPE.json] [--flag value ...]`: the command line overrides the recipe.
+
+    Args:
+        groups: dataclasses of the script's own flags.
+        description: the script's docstring, for `--help`.
+
+    Returns:
+        An object of each class of `groups`, then `transformers.TrainingArguments`.
+
+    Raises:
+        SystemExit: help was printed, or a flag or a key of the recipe is wrong; the message says which.
+    """
+    arguments = sys.argv[1:]
+    if {"-h", "--help"} & set(arguments):
+        print_help(groups, description)
+        raise SystemExit(0)
+
+    from transformers import HfArgumentParser, TrainingArguments
+
+    parser = HfArgumentParser((*groups, TrainingArguments), prog=Path(sys.argv[0]).name)
+    if "--help_all" in arguments:
+        parser.print_help()
+        raise SystemExit(0)
+    recipe: dict[str, Any] = {}
+    if arguments and Path(arguments[0]).suffix in (".yaml", ".yml", ".json"):
+        recipe = read_recipe(Path(arguments[0]), {action.dest for action in parser._actions})
+        arguments = arguments[1:]
+    named = {argument.split("=")[0].lstrip("-").replace("-", "_") for argument in arguments} | set(recipe)
+    defaults = {**DEFAULTS, "output_dir": f"outputs/{Path(sys.argv[0]).stem}", **_device_defaults()}
+    if "model_name_or_path" not in named:
+        defaults["learning_rate"] = FRESH_LEARNING_RATE
+    if not {"do_train", "do_eval", "do_predict"} & named:
+        defaults |= {"do_train": True, "do_eval": True, "do_predict": True}
+    elif "do_train" not in named:
+        defaults["eval_strategy"] = "no"
+    parser.set_defaults(**{**defaults, **recipe})
+    return parser.parse_args_into_dataclasses(args=arguments)
+
+
+def _device_defaults() -> dict[str, Any]:
+    """What the machine decides: several processes on a CPU talk through gloo, and nothing is pinned for no device."""
+    import torch
+
+    has_accelerator = torch.accelerator.is_available()
+    defaults: dict[str, Any] = {"dataloader_pin_memory": has_accelerator, "use_cpu": not has_accelerator}
+    if not has_accelerator and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        defaults["ddp_backend"] = "gloo"
+    return defaults
+
+
+def read_recipe(path: Path, known: set[str]) -> dict[str, Any]:
+    """
+    The arguments in a YAML or JSON file.
+
+    Args:
+        path: the file.
+        known: the flags that the script has.
+
+    Raises:
+        SystemExit: there is no such file, it is no mapping, or a key is unknown.
+    """
+    import yaml
+
+    if not path.is_file():
+        raise SystemExit(f"There is no recipe {path}: name a YAML or JSON file with the script's arguments.")
+    text = path.read_text(encoding="utf-8")
+    recipe = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    if not isinstance(recipe, dict):
+        raise SystemExit(f"The recipe {path} holds {type(recipe).__name__}; `argument: value` lines are needed.")
+    for key in recipe:
+        if key not in known:
+            close = difflib.get_close_matches(str(key), sorted(known), n=1)
+            hint = f" Did you mean {close[0]}?" if close else ""
+            raise SystemExit(f"The recipe {path} sets {key!r}, which is no argument of this script.{hint}")
+    if isinstance(recipe.get("config_overrides"), dict):
+        recipe["config_overrides"] = ",".join(f"{k}={json.dumps(v)}" for k, v in recipe["config_overrides"].items())
+    return recipe

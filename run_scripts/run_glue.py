@@ -1,0 +1,33 @@
+#!/usr/bin/env python
+"""
+Fine-tune a classifier: texts or pairs of texts, one label, several labels or a number; GLUE by name or any data set.
+
+A recipe, with the command line overriding it:
+    accelerate launch run_scripts/run_glue.py configuration/recipes/sst2.yaml --train_file train.jsonl.gz ...
+
+A fresh Star-Transformer on your own files (columns found or named), its tokenizer trained on them:
+    python run_scripts/run_glue.py --train_file train.csv --validation_file dev.csv --output_dir outputs/mine \\
+        --num_train_epochs 5 --per_device_train_batch_size 32
+
+A GLUE task from the Hub, with a saved model, any of transformers:
+    python run_scripts/run_glue.py --dataset_name nyu-mll/glue --dataset_config_name mrpc --task_name mrpc \\
+        --model_name_or_path bert-base-cased
+
+Several processes: accelerate launch --config_file configuration/accelerate/multi_gpu.yaml run_scripts/run_glue.py ...
+"""
+
+from arguments import ClassificationArguments, ModelArguments, RunArguments, parse
+
+
+def main() -> None:
+    """Read the arguments, run, report."""
+    model, data, run_arguments, training = parse((ModelArguments, ClassificationArguments, RunArguments), __doc__)
+
+    from modeling_star.training.classification import ClassificationTask
+    from modeling_star.training.running import run_script
+
+    run_script(ClassificationTask, model, data, run_arguments, training)
+
+
+if __name__ == "__main__":
+    main()

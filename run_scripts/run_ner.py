@@ -1,0 +1,33 @@
+#!/usr/bin/env python
+"""
+Fine-tune a tagger: entities, parts of speech, any label for every token.
+
+A recipe, with the command line overriding it:
+    accelerate launch run_scripts/run_ner.py configuration/recipes/wnut17.yaml --train_file train.jsonl.gz ...
+
+A fresh Star-Transformer on your own files (columns found or named), its tokenizer trained on them:
+    python run_scripts/run_ner.py --train_file train.conll --validation_file dev.conll --test_file test.conll \\
+        --output_dir outputs/mine --num_train_epochs 10 --per_device_train_batch_size 32
+
+On a BERT, static or contextual; or a saved model, any of transformers:
+    ... --embeddings_from bert-base-cased --embeddings_mode contextual --config_overrides hidden_size=768,...
+    ... --model_name_or_path bert-base-cased
+
+Several processes: accelerate launch --config_file configuration/accelerate/multi_gpu.yaml run_scripts/run_ner.py ...
+"""
+
+from arguments import ModelArguments, RunArguments, TaggingArguments, parse
+
+
+def main() -> None:
+    """Read the arguments, run, report."""
+    model, data, run_arguments, training = parse((ModelArguments, TaggingArguments, RunArguments), __doc__)
+
+    from modeling_star.training.running import run_script
+    from modeling_star.training.tagging import TaggingTask
+
+    run_script(TaggingTask, model, data, run_arguments, training)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,488 @@
+"""
+What every encoder of the package promises, as tests that the test file of an encoder inherits:
+
+    class TestStarTransformer(EncoderContract):
+        stem = "StarTransformer"
+"""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from common import (
+    EVERY_MODEL,
+    HEADS,
+    TINY,
+    assert_close,
+    assert_equals_reference,
+    difference,
+    examples,
+    gradients,
+    labels_of,
+    masks,
+    named_outputs,
+    padded,
+    random_batch,
+    tiny_bert,
+    tiny_model,
+    weighted_sum,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import sinusoid
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+
+RECORD = {"output_hidden_states": True, "output_attentions": True}
+BERT_INSIDE = {"backbone_config": tiny_bert, "position_embedding_type": "none"}
+# About ten times what rounding costs at the start of a training.
+HALF_TOLERANCES = {torch.bfloat16: 0.1, torch.float16: 0.02}
+SEQUENCE, TOKEN, SPAN, MASKED_LM = HEADS
+
+
+def compiled(model: nn.Module, **options: Any) -> Callable[..., Any]:
+    """The model as one traced graph, run as it is ("eager"): tracing is what our code can break."""
+    torch._dynamo.reset()
+    return torch.compile(model, fullgraph=True, backend="eager", **options)
+
+
+class EncoderContract:
+    """
+    Tests of one encoder and its heads.
+
+    Attributes:
+        stem: start of its class names.
+        config_options: strategy for the options that it is compared with the reference over.
+        position_types: what `position_embedding_type` may be.
+        shared_variants, own_variants: options that every encoder has, and those of this one, by a name in words.
+    """
+
+    stem: ClassVar[str]
+    config_options: ClassVar[st.SearchStrategy[dict[str, Any]]]
+    position_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none")
+    shared_variants: ClassVar[dict[str, dict[str, Any]]] = {
+        "default": {},
+        "sinusoidal": {"position_embedding_type": "sinusoidal"},
+        "token types": {"type_vocab_size": 2, "position_embedding_type": "none"},
+        "projected": {"embedding_size": 5},
+        "siamese": {"pair_mode": "siamese", "type_vocab_size": 2},
+        "BERT inside": BERT_INSIDE,
+    }
+    own_variants: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    def attention_shape(self, config: Any, b: int, n: int) -> tuple[int, ...]:
+        """What `attentions` hold for each layer."""
+        raise NotImplementedError
+
+    def has_gradient(self, config: Any, name: str) -> bool:
+        """Whether a parameter changes anything: BERT's key biases and the bias of a span's scores cancel in softmax."""
+        return not ("backbone" in name and name.endswith("key.bias")) and name != "qa_outputs.bias"
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        cases: dict[str, tuple[Any, ...]] = {
+            "variant": (*self.shared_variants, *self.own_variants),
+            "positions": (*self.position_types, "BERT inside"),
+            "embeddings": ("default", "projected", "BERT inside"),
+            "padding": ("right", "left", "holes"),
+            "recorded": (False, True),
+            "ending": EVERY_MODEL,
+            "head": HEADS,
+        }
+        for name, values in cases.items():
+            if name in metafunc.fixturenames:
+                ids = ("packed", "padded") if name == "recorded" else values
+                metafunc.parametrize(name, values, ids=ids)
+
+    def model(self, ending: str = "Model", variant: str = "default", **options: Any) -> PreTrainedModel:
+        given = {**{**self.shared_variants, **self.own_variants}[variant], **options}
+        # Models write into a configuration, so that one inside another is made anew.
+        given = {name: value() if callable(value) else value for name, value in given.items()}
+        return tiny_model(self.stem, ending, **given)
+
+    # ------ equality with tests/reference.py, in values and in gradients
+
+    def compare(self, data: st.DataObject, ending: str, dtype: torch.dtype, tolerance: float) -> None:
+        options, mask, seed = data.draw(self.config_options), data.draw(masks()), data.draw(st.integers(0, 1000))
+        as_vectors, recorded = data.draw(st.booleans()), data.draw(st.booleans())
+        model = tiny_model(self.stem, ending, seed=seed, dtype=dtype, **options)
+        batch = random_batch(mask, seed, model.config.embedding_size if as_vectors else None, dtype)
+        assert_equals_reference(model, batch, tolerance, recorded, seed)
+
+    @given(data=st.data())
+    @examples(60)
+    def test_the_encoder_equals_the_reference_to_1e10_in_float64(self, data: st.DataObject) -> None:
+        self.compare(data, "Model", torch.float64, 1e-10)
+
+    @given(data=st.data())
+    @examples(30)
+    def test_the_encoder_equals_the_reference_to_1e5_in_float32(self, data: st.DataObject) -> None:
+        self.compare(data, "Model", torch.float32, 1e-5)
+
+    @given(data=st.data())
+    @examples(10)
+    def test_each_head_equals_the_reference_to_1e10_in_float64(self, head: str, data: st.DataObject) -> None:
+        self.compare(data, head, torch.float64, 1e-10)
+
+    @pytest.mark.parametrize("n", [1, 2, 3])
+    def test_the_shortest_sequences_equal_the_reference(self, n: int) -> None:
+        model = self.model(dtype=torch.float64)
+        batch = random_batch(torch.ones(1, n), width=TINY["hidden_size"], dtype=torch.float64)
+        assert_equals_reference(model, batch, 1e-10, recorded=True)
+
+    # ------ padding and the rest of the batch
+
+    def test_keeping_padding_changes_neither_values_nor_gradients(self, variant: str) -> None:
+        model = self.model(variant=variant, dtype=torch.float64)
+        batch = random_batch(padded([0, 1, 2, 3, 6], 7, "holes"), 0, model.config.embedding_size, torch.float64)
+        leaves = {**dict(model.named_parameters()), "inputs_embeds": batch.inputs_embeds}
+        packed = named_outputs(model(**batch.inputs()))
+        kept = named_outputs(model(**batch.inputs(), **RECORD))
+        kept = {name: kept[name] for name in packed}
+        assert_close(kept, packed, 1e-10)
+        assert_close(gradients(kept, leaves), gradients(packed, leaves), 1e-10)
+
+    def test_a_sentence_is_the_same_alone_and_in_a_batch(self, positions: str, padding: str, recorded: bool) -> None:
+        options = BERT_INSIDE if positions == "BERT inside" else {"position_embedding_type": positions}
+        model = self.model(**options)
+        leaves = dict(model.named_parameters())
+        batch = random_batch(padded([3, 1, 7, 0, 2], 9, padding))
+        record = RECORD if recorded else {}
+
+        def sentence(output: Any, row: int, columns: Any) -> dict[str, Tensor]:
+            named = {"tokens": output.last_hidden_state[row, columns], "pooled": output.pooler_output[row]}
+            return named if output.relay_state is None else {**named, "relay": output.relay_state[row]}
+
+        together = model(**batch.inputs(), **record)
+        in_batch: dict[str, Tensor] = {}
+        alone: dict[str, Tensor] = {}
+        for row, real in enumerate(batch.attention_mask):
+            if real.any():
+                output = model(**{name: x[row, real][None] for name, x in batch.inputs().items()}, **record)
+                alone |= {f"{name} {row}": x for name, x in sentence(output, 0, slice(None)).items()}
+                in_batch |= {f"{name} {row}": x for name, x in sentence(together, row, real).items()}
+        assert_close(in_batch, alone, 1e-5)
+        assert_close(gradients(in_batch, leaves), gradients(alone, leaves), 1e-5)
+
+    def test_what_stands_at_padding_changes_nothing(self, variant: str, recorded: bool) -> None:
+        model = self.model(variant=variant)
+        batch = random_batch(padded([4, 0, 1, 6], 6, "holes"))
+        others = random_batch(batch.attention_mask, seed=1)
+        inputs, record = batch.inputs(), RECORD if recorded else {}
+        before = named_outputs(model(**inputs, **record))
+        for name in ("input_ids", "token_type_ids"):
+            inputs[name] = torch.where(batch.attention_mask, inputs[name], others.inputs()[name])
+        assert not torch.equal(inputs["input_ids"], batch.input_ids)
+        assert_close(named_outputs(model(**inputs, **record)), before, 0.0)
+
+    def test_rows_do_not_see_each_other_nor_their_padding(self, variant: str, recorded: bool) -> None:
+        model = self.model(variant=variant)
+        batch = random_batch(padded([3, 4, 0, 2], 5, "holes"), width=model.config.embedding_size)
+        outputs = named_outputs(model(**batch.inputs(), **(RECORD if recorded else {})))
+        first_row = {name: x[0] for name, x in outputs.items()}
+        seen = gradients(first_row, {"inputs_embeds": batch.inputs_embeds})["inputs_embeds"].abs().sum(-1) > 0
+        expected = torch.zeros_like(batch.attention_mask)
+        expected[0] = batch.attention_mask[0]
+        assert torch.equal(seen, expected)
+
+    @pytest.mark.parametrize("lengths", [[0, 3, 0], [0], [0, 0, 0]], ids=["some", "one", "all"])
+    def test_rows_of_padding_give_zeros_and_finite_gradients(
+        self, variant: str, recorded: bool, lengths: list[int]
+    ) -> None:
+        model = self.model(variant=variant)
+        batch = random_batch(padded(lengths, 4, "right"), width=model.config.embedding_size)
+        leaves = {**dict(model.named_parameters()), "inputs_embeds": batch.inputs_embeds}
+        outputs = named_outputs(model(**batch.inputs(), **(RECORD if recorded else {})))
+        empty = torch.tensor([length == 0 for length in lengths])
+        for name, output in outputs.items():
+            assert not output[empty].any(), name
+            assert output.isfinite().all(), name
+        for name, gradient in gradients(outputs, leaves).items():
+            assert gradient.isfinite().all(), name
+            assert gradient.any() or not name.endswith("embeds") or empty.all(), name
+
+    def test_a_head_learns_nothing_broken_from_a_batch_of_padding(self, head: str) -> None:
+        model = self.model(head)
+        batch = random_batch(padded([0, 0], 3, "right"))
+        labels = labels_of(head, batch)
+        # Some head must have something to learn from, or the loss is the mean of nothing.
+        labels["labels" if "labels" in labels else "start_positions"][0] = 1
+        model(**batch.inputs(), **labels).loss.backward()
+        assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+    # ------ what the outputs look like
+
+    def test_recorded_states_have_the_shapes_of_the_padded_batch(self, variant: str, padding: str) -> None:
+        model = self.model(variant=variant)
+        mask = padded([4, 0, 1, 6], 6, padding)
+        output = model(**random_batch(mask).inputs(), **RECORD)
+        (b, n), config = mask.shape, model.config
+        assert len(output.hidden_states) == config.num_hidden_layers + 1
+        assert len(output.attentions) == config.num_hidden_layers
+        for states in output.hidden_states:
+            assert states.shape == (b, n, config.hidden_size)
+            assert torch.equal(states.abs().sum(-1) > 0, mask)
+        for weights in output.attentions:
+            assert weights.shape == self.attention_shape(config, b, n)
+            # Zeros at padding, and each real token shares out a whole.
+            expected = mask[:, None].expand(b, config.num_attention_heads, n).float()
+            torch.testing.assert_close(weights.sum(-1), expected)
+        assert torch.equal(output.hidden_states[-1], output.last_hidden_state)
+
+    def test_a_head_passes_on_what_its_encoder_records(self, head: str) -> None:
+        model, batch = self.model(head), random_batch(padded([4, 2], 4, "left"))
+        output, inner = model(**batch.inputs(), **RECORD), model.model(**batch.inputs(), **RECORD)
+        for name in ("hidden_states", "attentions"):
+            assert len(output[name]) == len(inner[name])
+            assert all(map(torch.equal, output[name], inner[name])), name
+
+    def test_recording_can_be_asked_for_in_the_configuration(self, ending: str) -> None:
+        model, batch = self.model(ending, output_hidden_states=True), random_batch(padded([4, 2], 4, "left"))
+        assert len(model(**batch.inputs()).hidden_states) == model.config.num_hidden_layers + 1
+        assert model(**batch.inputs(), output_hidden_states=False).get("hidden_states") is None
+
+    def test_nothing_is_recorded_unasked(self, ending: str) -> None:
+        output = self.model(ending)(**random_batch(padded([4, 2], 4, "left")).inputs())
+        assert not {"hidden_states", "attentions", "relay_attentions"} & output.keys()
+
+    def test_a_tuple_holds_the_same_outputs_in_the_same_order(self, ending: str) -> None:
+        model, batch = self.model(ending), random_batch(padded([4, 2], 4, "left"))
+        labels = {} if ending == "Model" else labels_of(ending, batch)
+        given = {**batch.inputs(), **labels, **RECORD}
+        plain, named = model(**given, return_dict=False), model(**given)
+        assert isinstance(plain, tuple)
+        assert len(plain) == len(named)
+        for actual, expected in zip(plain, named.to_tuple(), strict=True):
+            torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+
+    # ------ positions
+
+    def test_learned_positions_end_where_the_table_ends(self, recorded: bool) -> None:
+        model = self.model(max_position_embeddings=4)
+        record = RECORD if recorded else {}
+        # Only real tokens count.
+        model(**random_batch(padded([4], 6, "left")).inputs(), **record)
+        with pytest.raises(ValueError, match=r"5 tokens.*max_position_embeddings allows 4"):
+            model(**random_batch(padded([5, 1], 6, "left")).inputs(), **record)
+
+    def test_sinusoidal_positions_are_those_of_the_formula_at_any_length(self) -> None:
+        model = self.model(position_embedding_type="sinusoidal", position_base=100.0, dtype=torch.float64)
+        n, d = 600, TINY["hidden_size"]
+        added = model(inputs_embeds=torch.zeros(1, n, d).double(), output_hidden_states=True).hidden_states[0][0]
+        for position in (0, 1, 7, n - 1):
+            assert difference(added[position], sinusoid(position, d, 100.0, added)) <= 1e-10
+
+    def test_positions_may_be_given(self) -> None:
+        model = self.model()
+        mask = padded([4], 6, "left")
+        inputs = random_batch(mask).inputs()
+        own = torch.zeros_like(inputs["input_ids"]).masked_scatter(mask, torch.arange(4))
+        expected = named_outputs(model(**inputs))
+        assert_close(named_outputs(model(**inputs, position_ids=own)), expected, 0.0)
+        assert difference(model(**inputs, position_ids=own + 1).pooler_output, expected["pooler_output"]) > 1e-3
+
+    # ------ training
+
+    @pytest.mark.parametrize("layers", [1, 2])
+    def test_every_parameter_of_a_head_gets_a_gradient(self, head: str, variant: str, layers: int) -> None:
+        model = self.model(head, variant, num_hidden_layers=layers)
+        batch = random_batch(padded([5, 6], 7, "holes"))
+        model(**batch.inputs(), **labels_of(head, batch)).loss.backward()
+        idle = [
+            name
+            for name, p in model.named_parameters()
+            if p.grad is None or (self.has_gradient(model.config, name) and not p.grad.any())
+        ]
+        assert not idle
+
+    def test_frozen_embeddings_get_no_gradient_and_all_else_does(self, head: str, embeddings: str) -> None:
+        model = self.model(head, embeddings, freeze_embeddings=True)
+        batch = random_batch(padded([5, 6], 7, "holes"))
+        model.train()
+        model(**batch.inputs(), **labels_of(head, batch)).loss.backward()
+        frozen = {name for name, p in model.named_parameters() if p.grad is None}
+        assert frozen == {n for n, _ in model.named_parameters() if "backbone" in n or "word_embeddings" in n}
+        assert not any(p.requires_grad for name, p in model.named_parameters() if name in frozen)
+
+    def test_a_frozen_encoder_inside_runs_without_dropout(self) -> None:
+        bert = tiny_bert()
+        bert.hidden_dropout_prob = 0.5
+        for freeze in (False, True):
+            model = self.model(variant="BERT inside", backbone_config=copy.deepcopy(bert), freeze_embeddings=freeze)
+            model.train()
+            inputs = random_batch(padded([5], 5, "right")).inputs()
+            assert torch.equal(model(**inputs).pooler_output, model(**inputs).pooler_output) == freeze
+
+    @pytest.mark.parametrize(
+        "field",
+        ["embedding_dropout_prob", "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"],
+    )
+    def test_each_dropout_acts_in_training_alone(self, field: str) -> None:
+        model = self.model(SEQUENCE, **{"classifier_dropout": 0.0, field: 0.5})
+        inputs = random_batch(padded([6, 6], 6, "right")).inputs()
+        torch.manual_seed(0)
+        assert not torch.equal(model(**inputs).logits, model(**inputs).logits)
+        model.eval()
+        assert torch.equal(model(**inputs).logits, model(**inputs).logits)
+
+    @pytest.mark.parametrize("reentrant", [False, True], ids=["not reentrant", "reentrant"])
+    def test_gradient_checkpointing_computes_layers_twice_and_gradients_equal(
+        self, variant: str, reentrant: bool
+    ) -> None:
+        model = self.model(variant=variant)
+        leaves = dict(model.named_parameters())
+        inputs = random_batch(padded([3, 0, 5], 6, "holes")).inputs()
+        expected = gradients(named_outputs(model(**inputs)), leaves)
+        calls: list[nn.Module] = []
+        for module in model.layers[0].modules():
+            module.register_forward_hook(lambda module, *_: calls.append(module))
+        model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+        outputs = named_outputs(model(**inputs))
+        once = len(calls)
+        # Reentrant checkpointing works with backward() only.
+        weighted_sum(outputs).backward()
+        assert len(calls) > once
+        assert_close({name: leaf.grad for name, leaf in leaves.items()}, expected, 1e-5)
+
+    @pytest.mark.parametrize("dtype", HALF_TOLERANCES, ids=str)
+    def test_autocast_stays_close_to_float32(self, head: str, variant: str, dtype: torch.dtype) -> None:
+        # At the width of 8 that the other tests have, one LayerNorm can make much of a rounding.
+        model = self.model(head, variant, seed=None, hidden_size=32)
+        batch = random_batch(padded([3, 0, 5], 6, "holes"))
+        given = {**batch.inputs(), **labels_of(head, batch)}
+        expected = model(**given)
+        with torch.autocast("cpu", dtype=dtype):
+            output = model(**given)
+        output.loss.backward()
+        assert_close(named_outputs(output), named_outputs(expected), HALF_TOLERANCES[dtype])
+        assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+    @pytest.mark.parametrize("dtype", HALF_TOLERANCES, ids=str)
+    def test_a_model_in_half_precision_stays_close_to_float32(
+        self, variant: str, recorded: bool, dtype: torch.dtype
+    ) -> None:
+        model = self.model(variant=variant, seed=None, hidden_size=32)
+        inputs = random_batch(padded([3, 0, 5], 6, "holes")).inputs()
+        record = RECORD if recorded else {}
+        expected = named_outputs(model(**inputs, **record))
+        outputs = named_outputs(model.to(dtype)(**inputs, **record))
+        assert {x.dtype for x in outputs.values()} == {dtype}
+        assert_close(outputs, expected, HALF_TOLERANCES[dtype])
+
+    # ------ tracing
+
+    def test_a_compiled_model_equals_the_eager_one(self, ending: str) -> None:
+        model = self.model(ending)
+        leaves = dict(model.named_parameters())
+        inputs = random_batch(padded([3, 0, 5], 6, "holes")).inputs()
+        expected, actual = (named_outputs(call(**inputs)) for call in (model, compiled(model)))
+        assert_close(actual, expected, 1e-5)
+        assert_close(gradients(actual, leaves), gradients(expected, leaves), 1e-5)
+
+    def test_one_compiled_graph_serves_every_shape(self) -> None:
+        model = self.model()
+        graph = compiled(model, dynamic=True)
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            for lengths, columns in (([3, 2], 6), ([4, 0, 5], 7), ([9, 8, 7, 3], 11)):
+                inputs = random_batch(padded(lengths, columns, "holes")).inputs()
+                assert_close(named_outputs(graph(**inputs)), named_outputs(model(**inputs)), 1e-5)
+
+    def test_an_exported_model_serves_every_shape(self) -> None:
+        model = self.model().eval()
+        axes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+        inputs = random_batch(padded([3, 5], 6, "holes")).inputs()
+        shapes = dict.fromkeys(inputs, axes)
+        exported = torch.export.export(model, (), inputs, dynamic_shapes=shapes, strict=False).module()
+        inputs = random_batch(padded([4, 0, 8], 9, "left")).inputs()
+        assert_close(named_outputs(exported(**inputs)), named_outputs(model(**inputs)), 1e-5)
+
+    # ------ losses
+
+    @pytest.mark.parametrize(
+        ("task", "options", "kind"),
+        [
+            (SEQUENCE, {}, "classes"),
+            (SEQUENCE, {"num_labels": 1}, "numbers"),
+            (SEQUENCE, {"problem_type": "regression"}, "numbers"),
+            (SEQUENCE, {"problem_type": "multi_label_classification"}, "yes or no"),
+            (TOKEN, {}, "classes"),
+            (SPAN, {}, "classes"),
+            (MASKED_LM, {}, "classes"),
+        ],
+        ids=["classes", "number", "numbers", "several labels", "tokens", "span", "masked"],
+    )
+    def test_losses_of_accumulated_batches_add_up_to_that_of_the_whole(
+        self, task: str, options: dict[str, Any], kind: str
+    ) -> None:
+        model = self.model(task, **options)
+        batch = random_batch(padded([3, 1, 5, 6], 6, "right"))
+        given = {**batch.inputs(), **labels_of(task, batch)}
+        if kind != "classes":
+            given["labels"] = torch.randn(4, model.num_labels, generator=torch.Generator().manual_seed(0))
+        if kind == "yes or no":
+            given["labels"] = (given["labels"] > 0).float()
+        if model.num_labels == 1:
+            given["labels"] = given["labels"][:, 0]
+        count = given["labels"].ne(-100).sum() if "labels" in given else torch.tensor(4)
+        whole = model(**given).loss
+        # Parts of unequal size: an average of averages would differ.
+        for items in (count, int(count)):
+            parts = [{k: x[rows] for k, x in given.items()} for rows in (slice(0, 1), slice(1, 4))]
+            losses = [model(**part, num_items_in_batch=items).loss for part in parts]
+            torch.testing.assert_close(sum(losses), whole)
+
+    def test_labels_of_minus_100_do_not_count(self, head: str) -> None:
+        model = self.model(head)
+        batch = random_batch(padded([6, 6], 6, "right"))
+        labels = labels_of(head, batch)
+        ignored = -100 if head != SPAN else 6
+        for x in labels.values():
+            x[1] = ignored
+        rows = {name: x[:1] for name, x in {**batch.inputs(), **labels}.items()}
+        torch.testing.assert_close(model(**batch.inputs(), **labels).loss, model(**rows).loss)
+
+    def test_without_labels_there_is_no_loss(self, head: str) -> None:
+        assert self.model(head)(**random_batch(padded([2], 2, "right")).inputs()).loss is None
+
+    def test_the_problem_is_told_from_the_labels(self) -> None:
+        batch = random_batch(padded([2, 2], 2, "right"))
+        for options, labels, problem in (
+            ({"num_labels": 1}, torch.randn(2), "regression"),
+            ({}, torch.tensor([0, 2]), "single_label_classification"),
+            ({}, torch.ones(2, 3), "multi_label_classification"),
+        ):
+            model = self.model(SEQUENCE, **options)
+            logits, loss = model(**batch.inputs(), labels=labels).to_tuple()[1::-1]
+            expected = {
+                "regression": lambda: nn.functional.mse_loss(logits[:, 0], labels),
+                "single_label_classification": lambda: nn.functional.cross_entropy(logits, labels),
+                "multi_label_classification": lambda: nn.functional.binary_cross_entropy_with_logits(logits, labels),
+            }[problem]()
+            assert model.config.problem_type == problem
+            torch.testing.assert_close(loss, expected)
+
+    # ------ the vocabulary grows
+
+    def test_a_resized_masked_language_model_stays_tied_and_loads_again(self, embeddings: str, tmp_path: Path) -> None:
+        model = self.model(MASKED_LM, embeddings).eval()
+        size = TINY["vocab_size"] + 3
+        model.resize_token_embeddings(size)
+        ids = torch.tensor([[size - 1, 2, size - 2]])
+        logits = model(ids).logits
+        assert logits.shape == (1, 3, size)
+        assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+        model.save_pretrained(tmp_path)
+        loaded = type(model).from_pretrained(tmp_path).eval()
+        assert loaded.get_output_embeddings().weight is loaded.get_input_embeddings().weight
+        assert difference(loaded(ids).logits, logits) <= 1e-5
+
+    def test_frozen_embeddings_stay_frozen_when_resized(self, ending: str, embeddings: str) -> None:
+        model = self.model(ending, embeddings, freeze_embeddings=True)
+        model.resize_token_embeddings(TINY["vocab_size"] + 3)
+        assert model.get_input_embeddings().weight.shape[0] == TINY["vocab_size"] + 3
+        trained = {name for name, p in model.named_parameters() if p.requires_grad}
+        assert trained
+        assert not [name for name in trained if "backbone" in name or "word_embeddings" in name]

@@ -1,0 +1,323 @@
+"""
+The papers' algorithms as plain loops: one token, one head and one candidate at a time. The package is tested against
+these, so they are written from the papers and from the readings that docs/decisions.md gives of them, never from the
+package's code, and are slow on purpose.
+
+Axes: n tokens  d width  w embedding width  h heads  c width of a head  r candidates
+
+A vector is a tensor `[d]`, a sequence a list of vectors without padding, and weights come as `Parameters`: the names
+and tensors of a model's `named_parameters()`. Nothing is detached, so autograd gives the reference's gradients.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+Vector = Tensor
+Parameters = dict[str, Tensor]
+
+
+@dataclass
+class Encoded:
+    """
+    What an encoder makes of one sequence.
+
+    Args:
+        tokens: the last states, n of `[d]`.
+        pooled: the sequence as one vector `[d]`; `None` where the weights for it do not exist.
+        relay: the Star-Transformer's s^T `[d]`.
+        hidden_states: the embeddings and the states after each layer, T + 1 of n of `[d]`.
+        attentions: for each layer and token its weights, T of n of `[h, r]`.
+        relay_attentions: for each update of the relay its weights over itself and the tokens, `[h, 1 + n]`.
+    """
+
+    tokens: list[Vector]
+    pooled: Vector | None = None
+    relay: Vector | None = None
+    hidden_states: list[list[Vector]] = field(default_factory=list)
+    attentions: list[list[Tensor]] = field(default_factory=list)
+    relay_attentions: list[Tensor] = field(default_factory=list)
+
+
+# ------ what every algorithm is made of
+
+
+def under(parameters: Parameters, prefix: str) -> Parameters:
+    """The parameters of the module called `prefix`, by their names within it."""
+    start = f"{prefix}."
+    return {name[len(start) :]: tensor for name, tensor in parameters.items() if name.startswith(start)}
+
+
+def linear(parameters: Parameters, name: str, x: Vector) -> Vector:
+    """W x + b."""
+    return parameters[f"{name}.weight"] @ x + parameters[f"{name}.bias"]
+
+
+def layer_norm(parameters: Parameters, name: str, x: Vector, eps: float) -> Vector:
+    """Layer normalisation (Ba et al. 2016), the variance being that of the d numbers themselves."""
+    mean = x.sum() / len(x)
+    variance = ((x - mean) ** 2).sum() / len(x)
+    return (x - mean) / torch.sqrt(variance + eps) * parameters[f"{name}.weight"] + parameters[f"{name}.bias"]
+
+
+def softmax(scores: Sequence[Tensor]) -> list[Tensor]:
+    """Of numbers, each a tensor without axes."""
+    largest = max(float(score.detach()) for score in scores)
+    powers = [torch.exp(score - largest) for score in scores]
+    total = sum_of(powers)
+    return [power / total for power in powers]
+
+
+def sum_of(vectors: Sequence[Tensor]) -> Tensor:
+    total = torch.zeros_like(vectors[0])
+    for vector in vectors:
+        total = total + vector
+    return total
+
+
+def mean_of(vectors: Sequence[Vector]) -> Vector:
+    return sum_of(vectors) / len(vectors)
+
+
+def max_of(vectors: Sequence[Vector]) -> Vector:
+    """The largest number in each of the d places."""
+    return torch.stack(list(vectors)).amax(0)
+
+
+def activation(name: str) -> Callable[[Vector], Vector]:
+    """The function that `hidden_act` names."""
+    return {
+        "relu": lambda x: torch.where(x > 0, x, torch.zeros_like(x)),
+        "gelu": lambda x: x * 0.5 * (1 + torch.erf(x / math.sqrt(2))),
+        "silu": lambda x: x / (1 + torch.exp(-x)),
+        "tanh": torch.tanh,
+    }[name]
+
+
+def multi_att(
+    parameters: Parameters,
+    query: Vector,
+    candidates: Sequence[Vector],
+    heads: int,
+    width: int,
+    score_bias: Tensor | None = None,
+) -> tuple[Vector, Tensor]:
+    """
+    MultiAtt(q, H) (Guo et al., Eqs 1 to 3): every candidate has a key and a value of its own, in every head.
+
+    Args:
+        parameters: `query`, `value` and `output` with biases, `key` without: it would cancel in the softmax.
+        query: `[d]`.
+        candidates: the rows of H, r of `[d]`.
+        heads, width: h and c.
+        score_bias: `[h, r]`, added to the scores.
+
+    Returns:
+        `[d]` and the weights `[h, r]`.
+    """
+    q = linear(parameters, "query", query)
+    keys = [parameters["key.weight"] @ candidate for candidate in candidates]
+    values = [linear(parameters, "value", candidate) for candidate in candidates]
+    outputs, weights = [], []
+    for head in range(heads):
+        part = slice(head * width, (head + 1) * width)
+        scores = [torch.dot(q[part], key[part]) / math.sqrt(width) for key in keys]
+        if score_bias is not None:
+            scores = [score + score_bias[head, r] for r, score in enumerate(scores)]
+        weights_of_head = softmax(scores)
+        outputs.append(sum_of([a * value[part] for a, value in zip(weights_of_head, values, strict=True)]))
+        weights.append(torch.stack(weights_of_head))
+    return linear(parameters, "output", torch.cat(outputs)), torch.stack(weights)
+
+
+# ------ embeddings
+
+
+def sinusoid(position: int, width: int, base: float, like: Tensor) -> Vector:
+    """PE(pos, 2k) = sin(pos / base^(2k / d)) and PE(pos, 2k + 1) = cos of the same (Vaswani et al. 2017)."""
+    numbers = []
+    for column in range(width):
+        angle = position / base ** (2 * (column // 2) / width)
+        numbers.append(math.sin(angle) if column % 2 == 0 else math.cos(angle))
+    return torch.tensor(numbers, dtype=like.dtype)
+
+
+def embed(
+    parameters: Parameters, config: Any, tokens: Sequence[int] | Sequence[Vector], types: Sequence[int] | None = None
+) -> list[Vector]:
+    """
+    E: the token embedding, projected where its width w is not d, plus that of its position and of its type.
+
+    Args:
+        parameters: those of the embeddings.
+        tokens: ids, or vectors `[w]` in place of the table's rows.
+        types: token types; all 0 when left out.
+    """
+    embedded = []
+    for position, token in enumerate(tokens):
+        x = token if isinstance(token, Tensor) else parameters["word_embeddings.weight"][token]
+        if config.embedding_size != config.hidden_size:
+            x = linear(parameters, "projection", x)
+        if config.position_embedding_type == "learned":
+            x = x + parameters["position_embeddings.weight"][position]
+        if config.position_embedding_type == "sinusoidal":
+            x = x + sinusoid(position, config.hidden_size, config.position_base, like=x)
+        if config.type_vocab_size > 0:
+            x = x + parameters["token_type_embeddings.weight"][0 if types is None else types[position]]
+        embedded.append(x)
+    return embedded
+
+
+# ------ encoders: parameters, config and embeddings to Encoded
+
+
+def star_transformer(parameters: Parameters, config: Any, e: list[Vector], with_pooler: bool = True) -> Encoded:
+    """
+    Algorithm 1 of Guo et al. 2019 (https://arxiv.org/abs/1902.09113), its variants (a) and (b), and our options.
+
+    Args:
+        e: the embeddings e_1 .. e_n, n >= 1.
+        with_pooler: whether the last update of the relay and the pooled vector exist.
+    """
+    n, steps = len(e), config.num_hidden_layers
+    pre = config.norm_position == "pre"
+    act = activation(config.hidden_act)
+
+    def norm(parameters: Parameters, name: str, x: Vector) -> Vector:
+        return layer_norm(parameters, name, x, config.layer_norm_eps)
+
+    def update(parameters: Parameters, name: str, state: Vector, attended: Vector) -> Vector:
+        """Eqs 6 and 8, with the options on norm and residual."""
+        new = act(attended)
+        if config.residual:
+            new = state + new
+        return new if pre else norm(parameters, name, new)
+
+    h, s = list(e), mean_of(e) if config.use_radial else None
+    encoded = Encoded(h, hidden_states=[h])
+    for t in range(1, steps + 1):
+        layer = under(parameters, "layers.0" if config.share_layers else f"layers.{t - 1}")
+        read_h = [norm(layer, "ring_norm", x) for x in h] if pre else h
+        read_s = norm(layer, "relay_norm", s) if pre and s is not None else s
+        # update the satellite nodes
+        new_h, weights = [], []
+        for i in range(n):
+            context = [read_h[i]]
+            if config.use_ring:
+                context = [read_h[(i - 1) % n], read_h[i], read_h[(i + 1) % n]]
+            context.append(e[i])
+            if read_s is not None:
+                context.append(read_s)
+            attended, weights_of_token = multi_att(
+                under(layer, "ring_attention.projections"),
+                read_h[i],
+                context,
+                config.num_attention_heads,
+                config.head_dim,
+                layer["ring_attention.role_bias"] if config.position_embedding_type == "ring" else None,
+            )
+            new_h.append(update(layer, "ring_norm", h[i], attended))
+            weights.append(weights_of_token)
+        h = new_h
+        encoded.attentions.append(weights)
+        # update the relay node
+        if s is not None and (with_pooler or t < steps):
+            read_h = [norm(layer, "ring_norm", x) for x in h] if pre else h
+            attended, relay_weights = multi_att(
+                under(layer, "relay_attention.projections"),
+                read_s,
+                [read_s, *read_h],
+                config.num_attention_heads,
+                config.head_dim,
+            )
+            s = update(layer, "relay_norm", s, attended)
+            encoded.relay_attentions.append(relay_weights)
+        if pre and t == steps:
+            h = [norm(parameters, "ring_norm", x) for x in h]
+        encoded.hidden_states.append(h)
+    encoded.tokens = h
+    if with_pooler:
+        if pre and s is not None:
+            s = norm(parameters, "relay_norm", s)
+        encoded.relay = s
+        encoded.pooled = max_of(h) if s is None else s + max_of(h)
+    return encoded
+
+
+def vanilla_transformer(parameters: Parameters, config: Any, e: list[Vector], with_pooler: bool = True) -> Encoded:
+    """
+    The standard Transformer's encoder (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762), post-norm; the pooled
+    vector is the mean plus the maximum of the last states.
+    """
+    width = config.hidden_size // config.num_attention_heads
+    act = activation(config.hidden_act)
+    x = list(e)
+    encoded = Encoded(x, hidden_states=[x])
+    for layer_index in range(config.num_hidden_layers):
+        layer = under(parameters, f"layers.{layer_index}.layer")
+        # torch keeps W_Q, W_K and W_V, and their biases, on top of one another.
+        w_q, w_k, w_v = layer["self_attn.in_proj_weight"].chunk(3)
+        b_q, b_k, b_v = layer["self_attn.in_proj_bias"].chunk(3)
+        queries, keys, values = ([w @ y + b for y in x] for w, b in ((w_q, b_q), (w_k, b_k), (w_v, b_v)))
+        states, weights = [], []
+        for state, query in zip(x, queries, strict=True):
+            outputs, weights_of_token = [], []
+            for head in range(config.num_attention_heads):
+                part = slice(head * width, (head + 1) * width)
+                scores = softmax([torch.dot(query[part], key[part]) / math.sqrt(width) for key in keys])
+                outputs.append(sum_of([a * value[part] for a, value in zip(scores, values, strict=True)]))
+                weights_of_token.append(torch.stack(scores))
+            attended = linear(layer, "self_attn.out_proj", torch.cat(outputs))
+            state = layer_norm(layer, "norm1", state + attended, config.layer_norm_eps)
+            fed_forward = linear(layer, "linear2", act(linear(layer, "linear1", state)))
+            states.append(layer_norm(layer, "norm2", state + fed_forward, config.layer_norm_eps))
+            weights.append(torch.stack(weights_of_token))
+        x = states
+        encoded.hidden_states.append(x)
+        encoded.attentions.append(weights)
+    encoded.tokens = x
+    encoded.pooled = mean_of(x) + max_of(x) if with_pooler else None
+    return encoded
+
+
+ENCODERS: dict[str, Callable[..., Encoded]] = {
+    "star_transformer": star_transformer,
+    "vanilla_transformer": vanilla_transformer,
+}
+
+
+# ------ heads
+
+
+def pair_features(first: Vector, second: Vector) -> Vector:
+    """concat(r1, r2, |r1 - r2|, r1 - r2) (Guo et al. 2019, section 5.3)."""
+    return torch.cat([first, second, torch.abs(first - second), first - second])
+
+
+def classify(parameters: Parameters, config: Any, features: Vector) -> Vector:
+    """Logits of a text or a pair: a multi-layer perceptron on its vector."""
+    hidden = activation(config.hidden_act)(linear(parameters, "classifier.dense", features))
+    return linear(parameters, "classifier.out_proj", hidden)
+
+
+def tag(parameters: Parameters, config: Any, token: Vector) -> Vector:
+    """Logits of a token's label."""
+    return linear(parameters, "classifier", token)
+
+
+def span(parameters: Parameters, config: Any, token: Vector) -> Vector:
+    """Scores of a token as the start and as the end of the answer, `[2]`."""
+    return linear(parameters, "qa_outputs", token)
+
+
+def masked_lm(parameters: Parameters, config: Any, token: Vector) -> Vector:
+    """Logits of the token that stands here: a transform to width w, then the embedding table as the output."""
+    hidden = activation(config.hidden_act)(linear(parameters, "lm_head.dense", token))
+    hidden = layer_norm(parameters, "lm_head.layer_norm", hidden, config.layer_norm_eps)
+    table = parameters["model.embeddings.word_embeddings.weight"]
+    return table @ hidden + parameters["lm_head.decoder.bias"]

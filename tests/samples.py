@@ -1,0 +1,110 @@
+"""Saved models, vectors files and stock tokenizers for the tests of loading, pipelines and training."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import TINY, randomise
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+import modeling_star
+
+
+STEMS = ("StarTransformer", "VanillaTransformer")
+AUTO_CLASSES = {
+    "Model": "AutoModel",
+    "ForSequenceClassification": "AutoModelForSequenceClassification",
+    "ForTokenClassification": "AutoModelForTokenClassification",
+    "ForQuestionAnswering": "AutoModelForQuestionAnswering",
+    "ForMaskedLM": "AutoModelForMaskedLM",
+}
+EMBEDDINGS = ("random", "projected", "static", "contextual", "vectors")
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def class_of(stem: str, ending: str) -> type[PreTrainedModel]:
+    """`modeling_star.<stem><ending>`."""
+    return getattr(modeling_star, stem + ending)
+
+
+def embedded_model(
+    embeddings: str, stem: str, ending: str, folder: Path, bert: str, *, freeze: bool = False, **options: Any
+) -> PreTrainedModel:
+    """
+    A tiny model in eval mode on one of `EMBEDDINGS`, no two numbers in it alike.
+
+    Args:
+        embeddings: what the tokens are embedded by.
+        stem, ending: make up the class name.
+        folder: where a vectors file may be written.
+        bert: folder of the encoder that "static" and "contextual" take.
+        freeze: do not train the embeddings.
+        options: fields of the configuration.
+    """
+    model_class = class_of(stem, ending)
+    fields = {**TINY, **options}
+    if embeddings in ("random", "projected"):
+        if embeddings == "projected":
+            fields["embedding_size"] = 5
+        model = model_class(model_class.config_class(freeze_embeddings=freeze, **fields))
+    elif embeddings == "vectors":
+        words = {f"word{i}": i for i in range(fields.pop("vocab_size"))}
+        path = write_vectors(folder / "vectors.txt", words, width=5)
+        model = model_class.from_embeddings(path, mode="vectors", vocabulary=words, freeze=freeze, **fields)
+    else:
+        del fields["vocab_size"]
+        model = model_class.from_embeddings(bert, mode=embeddings, freeze=freeze, **fields)
+    randomise(model, seed=1)
+    return model.eval()
+
+
+def write_vectors(path: Path, words: dict[str, int], width: int) -> Path:
+    """A GloVe file in which each word's vector is made of its id: `id + column / 10`."""
+    lines = [
+        f"{word} {' '.join(str(index + column / 10) for column in range(width))}" for word, index in words.items()
+    ]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def some_inputs(vocab_size: int = TINY["vocab_size"], rows: int = 3, columns: int = 7) -> dict[str, torch.Tensor]:
+    """Random ids with right padding, none in the first row."""
+    generator = torch.Generator().manual_seed(5)
+    lengths = torch.arange(columns, columns - 2 * rows, -2).clamp(min=1)
+    mask = (torch.arange(columns) < lengths[:, None]).long()
+    ids = torch.randint(1, vocab_size, (rows, columns), generator=generator) * mask
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
+
+
+@torch.no_grad()
+def tensors_of(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The model's outputs by name."""
+    return dict(model(**inputs).items())
+
+
+def assert_identical(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    """The same names and the same bits, NaN nowhere."""
+    assert actual.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert tensor.isfinite().all(), name
+        assert torch.equal(actual[name], tensor), name
+
+
+def word_tokenizer(words: str, **options: Any) -> PreTrainedTokenizerFast:
+    """A stock tokenizer of whole words, `[CLS] ... [SEP]` or `[CLS] ... [SEP] ... [SEP]`, with token types."""
+    vocabulary = {word: index for index, word in enumerate([*SPECIAL_TOKENS, *words.split()])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, "[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
+    )
+    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        **dict(zip(names, SPECIAL_TOKENS, strict=True)),
+        **options,
+    )

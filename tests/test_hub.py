@@ -1,0 +1,94 @@
+"""Publishing a model and loading it by name, against a Hub on this machine."""
+
+from pathlib import Path
+
+import modeling_star
+from loopback_hub import LoopbackHub, run_client
+
+
+PUBLISHED = """
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+def tiny_tokenizer():
+    words = {word: index for index, word in enumerate("[PAD] [UNK] we live in Kyoto".split())}
+    tokenizer = Tokenizer(models.WordLevel(words, "[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]")
+
+def logits(model, tokenizer):
+    with torch.no_grad():
+        return model.eval()(**tokenizer("we live in Kyoto", return_tensors="pt")).logits.tolist()
+"""
+
+# The package is installed for the tests: a process that must do without it refuses to import it.
+WITHOUT_PACKAGE = """
+import sys
+sys.modules["modeling_star"] = None
+"""
+
+
+def test_a_pushed_model_loads_by_name_and_revision_where_the_package_is_absent(hub: LoopbackHub, tmp_path: Path) -> None:
+    pushed = run_client(
+        hub,
+        tmp_path,
+        """
+        from modeling_star import StarTransformerConfig, StarTransformerForTokenClassification
+
+        result = []
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            config = StarTransformerConfig(
+                vocab_size=6, hidden_size=8, num_attention_heads=2, id2label={0: "O", 1: "city"},
+                label2id={"O": 0, "city": 1})
+            model = StarTransformerForTokenClassification(config)
+            commit = model.push_to_hub("someone/star")
+            tiny_tokenizer().push_to_hub("someone/star")
+            result.append({"commit": commit.oid, "logits": logits(model, tiny_tokenizer())})
+        """,
+        needs=PUBLISHED,
+        cache="author",
+    )
+    sources = {path.name for path in Path(modeling_star.__file__).parent.glob("*.py")}
+    shipped = set(hub.files("someone/star"))
+    assert shipped - sources == {
+        ".gitattributes",
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    assert shipped & sources == {
+        "attention.py",
+        "configuration_encoder.py",
+        "configuration_star.py",
+        "embeddings.py",
+        "heads.py",
+        "modeling_encoder.py",
+        "modeling_star.py",
+        "tokens.py",
+    }
+
+    first_revision = hub.commits("someone/star")[-1 - 2].oid  # after the initial commit: model, tokenizer
+    loaded = run_client(
+        hub,
+        tmp_path,
+        f"""
+        from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
+
+        tokenizer = AutoTokenizer.from_pretrained("someone/star")
+        load = AutoModelForTokenClassification.from_pretrained
+        newest = load("someone/star", trust_remote_code=True)
+        first = load("someone/star", trust_remote_code=True, revision="{first_revision}")
+        tag = pipeline("token-classification", "someone/star", trust_remote_code=True)
+        scores = [[entity["score"], entity["start"], entity["end"]] for entity in tag("we live in Kyoto")]
+        same = pipeline("token-classification", newest, tokenizer=tokenizer)
+        assert scores == [[entity["score"], entity["start"], entity["end"]] for entity in same("we live in Kyoto")]
+        result = [logits(first, tokenizer), logits(newest, tokenizer)]
+        """,
+        needs=WITHOUT_PACKAGE + PUBLISHED,
+        cache="reader",
+    )
+    assert loaded == [entry["logits"] for entry in pushed]

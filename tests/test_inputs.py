@@ -1,0 +1,418 @@
+"""
+Bad configurations and inputs: each message says what was given, what is allowed, and what to write instead.
+
+The words that must stand in a message are matched in their order.
+"""
+
+import gzip
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import modeling_star
+import pytest
+import torch
+from common import TINY, tiny_bert, tiny_model
+from modeling_star import StarTransformerConfig, VanillaTransformerConfig
+from modeling_star.embeddings import read_vectors
+from samples import STEMS, class_of
+from transformers import AutoConfig, BertConfig
+
+
+IDS = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]])
+
+
+def words(*parts: str) -> str:
+    """A pattern for the parts in this order, anything between them."""
+    return "(?s)" + ".*".join(re.escape(part) for part in parts)
+
+
+# ------ configurations
+
+
+BOTH = (StarTransformerConfig, VanillaTransformerConfig)
+
+BAD_FIELDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "heads": ({"hidden_size": 10, "num_attention_heads": 3}, ("hidden_size=10", "num_attention_heads=3", "[1, 2, 5, 10]")),
+    "no heads": ({"num_attention_heads": 0}, ("num_attention_heads=0 is given", "at least 1")),
+    "no width": ({"hidden_size": 0}, ("hidden_size=0 is given", "at least 1")),
+    "negative width": ({"hidden_size": -6}, ("hidden_size=-6 is given", "at least 1")),
+    "no layers": ({"num_hidden_layers": 0}, ("num_hidden_layers=0 is given", "at least 1")),
+    "no vocabulary": ({"vocab_size": 0}, ("vocab_size=0 is given", "at least 1")),
+    "no positions": ({"max_position_embeddings": 0}, ("max_position_embeddings=0 is given", "at least 1")),
+    "classifier width": ({"classifier_hidden_size": 0}, ("classifier_hidden_size=0 is given", "at least 1")),
+    "negative types": ({"type_vocab_size": -1}, ("type_vocab_size=-1 is given", "0 (none embedded) or more")),
+    "dropout of 1": ({"hidden_dropout_prob": 1.0}, ("hidden_dropout_prob=1.0 is given", "from 0 up to, not including, 1")),
+    "negative dropout": ({"embedding_dropout_prob": -0.1}, ("embedding_dropout_prob=-0.1 is given", "from 0 up to")),
+    "classifier dropout": ({"classifier_dropout": 2}, ("classifier_dropout=2 is given", "from 0 up to")),
+    "activation": ({"hidden_act": "rellu"}, ("hidden_act='rellu' is given", "gelu", "relu", 'Did you mean "relu"?')),
+    "strange activation": ({"hidden_act": "xyzzy"}, ("hidden_act='xyzzy' is given", "allowed are gelu")),
+    "positions": ({"position_embedding_type": "lerned"}, ("position_embedding_type", "learned", "lerned")),
+    "pairs": ({"pair_mode": "siamees"}, ("pair_mode", "cross", "siamese", "siamees")),
+    "problem": ({"problem_type": "regresion"}, ("problem_type", "regresion")),
+    "text for a number": ({"hidden_size": "300"}, ("hidden_size", "expected int", "'300'")),
+    "fraction for a count": ({"num_attention_heads": 6.0}, ("num_attention_heads", "expected int", "6.0")),
+    "text for a probability": ({"hidden_dropout_prob": "0.1"}, ("hidden_dropout_prob", "expected float", "'0.1'")),
+    "number for a switch": ({"freeze_embeddings": 1}, ("freeze_embeddings", "expected bool", "1")),
+    "no model type": ({"backbone_config": {"hidden_size": 8}}, ("backbone_config", "without model_type", '"model_type": "bert"')),
+    "name for a configuration": ({"backbone_config": "bert-base-cased"}, ("backbone_config", "bert-base-cased")),
+    "width against the encoder inside": (
+        {"backbone_config": tiny_bert(), "embedding_size": 9},
+        ("embedding_size=9 is given", "12 wide", "leave embedding_size out"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "message"), BAD_FIELDS.values(), ids=BAD_FIELDS.keys())
+@pytest.mark.parametrize("config_class", BOTH)
+def test_a_bad_field_is_named_with_what_is_allowed(
+    config_class: type, fields: dict[str, Any], message: tuple[str, ...]
+) -> None:
+    with pytest.raises(Exception, match=words(*message)):
+        config_class(**fields)
+
+
+@pytest.mark.parametrize(
+    ("config_class", "fields", "message"),
+    [
+        (StarTransformerConfig, {"norm_position": "pots"}, ("norm_position", "post", "pre", "pots")),
+        (StarTransformerConfig, {"use_ring": "no"}, ("use_ring", "expected bool", "'no'")),
+        (StarTransformerConfig, {"head_dim": 0}, ("head_dim=0 is given", "at least 1")),
+        (StarTransformerConfig, {"hidden_size": 10, "num_attention_heads": 3}, ("or set head_dim",)),
+        (VanillaTransformerConfig, {"intermediate_size": 0}, ("intermediate_size=0 is given", "at least 1")),
+        (VanillaTransformerConfig, {"position_embedding_type": "ring"}, ("'ring' is given", "learned", "sinusoidal", "none")),
+    ],
+)
+def test_a_bad_field_of_one_encoder_is_named_with_what_is_allowed(
+    config_class: type, fields: dict[str, Any], message: tuple[str, ...]
+) -> None:
+    with pytest.raises(Exception, match=words(*message)):
+        config_class(**fields)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("hiden_size", "hidden_size"), ("num_layers", "num_hidden_layers"), ("dropout_prob", "hidden_dropout_prob")],
+)
+@pytest.mark.parametrize("config_class", BOTH)
+def test_an_unknown_key_is_warned_about(
+    config_class: type, given: str, meant: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config_class(**{given: 1})
+    [record] = caplog.records
+    assert re.search(words(config_class.__name__, f"no field '{given}'", "no effect", "Did you mean"), record.message)
+    # Several fields may be as close; each is a fair guess.
+    assert meant.rsplit("_", 1)[-1] in record.message.split("Did you mean")[1]
+
+
+def test_an_unknown_key_like_no_field_gets_no_guess(caplog: pytest.LogCaptureFixture) -> None:
+    StarTransformerConfig(xyzzy=1)
+    assert "no field 'xyzzy'" in caplog.text
+    assert "Did you mean" not in caplog.text
+
+
+@pytest.mark.parametrize("config_class", BOTH)
+def test_keys_of_transformers_are_not_warned_about(config_class: type, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        config_class(
+            num_labels=3,
+            id2label={0: "a", 1: "b", 2: "c"},
+            label2id={"a": 0, "b": 1, "c": 2},
+            problem_type="regression",
+            output_attentions=True,
+            output_hidden_states=True,
+            return_dict=True,
+            architectures=["X"],
+            dtype="float32",
+            torch_dtype="float32",
+            attn_implementation="eager",
+            name_or_path="somewhere",
+            finetuning_task="ner",
+            chunk_size_feed_forward=0,
+            is_encoder_decoder=False,
+            transformers_version="5.0.0",
+            auto_map={},
+            use_cache=False,
+        )
+    assert not caplog.records, caplog.text
+
+
+def test_an_encoder_that_reads_no_tokens_is_refused() -> None:
+    with pytest.raises(ValueError, match=words("LlavaConfig" if False else "BertConfig", "AutoConfig.from_pretrained")):
+        from modeling_star.embeddings import build_backbone
+
+        class UnknownConfig(BertConfig):
+            pass
+
+        UnknownConfig.__name__ = "MyBertConfig"
+        build_backbone(UnknownConfig())
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_the_vocabulary_is_that_of_the_encoder_inside(stem: str) -> None:
+    # 13 ids are known to the BERT inside; the configuration says nothing of its own.
+    fields = {name: value for name, value in TINY.items() if name != "vocab_size"}
+    model = class_of(stem, "Model")(class_of(stem, "Model").config_class(backbone_config=tiny_bert(), **fields))
+    with pytest.raises(IndexError, match=words("input_ids hold 13", "0 to 12")):
+        model(IDS + 3)
+
+
+# ------ inputs
+
+
+BAD_INPUTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "ids too large": ({"input_ids": IDS + 3}, ("input_ids hold 13", "0 to 12", "resize_token_embeddings(len(tokenizer))")),
+    "negative ids": ({"input_ids": IDS - 3}, ("input_ids hold -2", "0 to 12")),
+    "one row without its axis": ({"input_ids": IDS[0]}, ("input_ids has shape [5]", "[batch, length]", "input_ids[None]")),
+    "an axis too many": ({"input_ids": IDS[None]}, ("input_ids has shape [1, 2, 5]", "[batch, length]")),
+    "long mask": (
+        {"input_ids": IDS, "attention_mask": torch.ones(2, 6)},
+        ("attention_mask has shape [2, 6]", "[2, 5] is needed", "tokenizer(texts, padding=True"),
+    ),
+    "mask without its axis": (
+        {"input_ids": IDS, "attention_mask": torch.ones(5)},
+        ("attention_mask has shape [5]", "[2, 5] is needed"),
+    ),
+    "mask of pairs": (
+        {"input_ids": IDS, "attention_mask": torch.ones(2, 5, 5)},
+        ("attention_mask has shape [2, 5, 5]", "[2, 5] is needed"),
+    ),
+    "types": (
+        {"input_ids": IDS, "token_type_ids": torch.zeros(2, 4, dtype=torch.long)},
+        ("token_type_ids has shape [2, 4]", "[2, 5] is needed"),
+    ),
+    "positions": (
+        {"input_ids": IDS, "position_ids": torch.arange(5)},
+        ("position_ids has shape [5]", "[2, 5] is needed"),
+    ),
+    "positions beyond the table": (
+        {"input_ids": IDS, "position_ids": torch.arange(14, 19).expand(2, 5)},
+        ("position_ids hold 18", "0 to 15"),
+    ),
+    "types beyond the table": (
+        {"input_ids": IDS, "token_type_ids": torch.full((2, 5), 2)},
+        ("token_type_ids hold 2", "0 to 1"),
+    ),
+    "ids and vectors": (
+        {"input_ids": IDS, "inputs_embeds": torch.zeros(2, 5, 8)},
+        ("either input_ids or inputs_embeds",),
+    ),
+    "neither": ({}, ("either input_ids or inputs_embeds", "model(input_ids=...)")),
+    "width of the vectors": (
+        {"inputs_embeds": torch.zeros(2, 5, 7)},
+        ("inputs_embeds has shape [2, 5, 7]", "[batch, length, 8] is needed"),
+    ),
+    "vectors without an axis": (
+        {"inputs_embeds": torch.zeros(5, 8)},
+        ("inputs_embeds has shape [5, 8]", "[batch, length, 8] is needed"),
+    ),
+    "too long": (
+        {"input_ids": torch.ones(1, 17, dtype=torch.long)},
+        ("17 tokens", "max_position_embeddings allows 16", "max_length=16", "stride=4", "sinusoidal"),
+    ),
+}
+
+
+@pytest.mark.parametrize("ending", ["Model", "ForTokenClassification"])
+@pytest.mark.parametrize(("inputs", "message"), BAD_INPUTS.values(), ids=BAD_INPUTS.keys())
+@pytest.mark.parametrize("stem", STEMS)
+def test_a_bad_input_is_named_with_what_is_needed(
+    stem: str, inputs: dict[str, torch.Tensor], message: tuple[str, ...], ending: str
+) -> None:
+    model = tiny_model(stem, ending, type_vocab_size=2)
+    with pytest.raises((ValueError, IndexError), match=words(*message)):
+        model(**inputs)
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_a_sequence_too_long_is_an_error_when_states_are_recorded_too(stem: str) -> None:
+    with pytest.raises(ValueError, match=words("17 tokens", "max_position_embeddings allows 16")):
+        tiny_model(stem)(torch.ones(1, 17, dtype=torch.long), output_hidden_states=True)
+
+
+@pytest.mark.parametrize("position", ["sinusoidal", "none", "ring"])
+def test_other_positions_have_no_longest_sequence(position: str) -> None:
+    model = tiny_model("StarTransformer", position_embedding_type=position)
+    assert model(torch.ones(1, 40, dtype=torch.long)).last_hidden_state.isfinite().all()
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_padding_does_not_count_towards_the_longest_sequence(stem: str) -> None:
+    mask = torch.tensor([[0, 1] * 16])
+    for recorded in (False, True):
+        output = tiny_model(stem)(torch.ones_like(mask), attention_mask=mask, output_hidden_states=recorded)
+        assert output.last_hidden_state.shape == (1, 32, 8)
+
+
+@pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize("own", [16, 12, 40])
+def test_the_encoder_inside_limits_the_length(stem: str, own: int) -> None:
+    long = torch.ones(1, 17, dtype=torch.long)
+    model = tiny_model(stem, backbone_config=tiny_bert(), max_position_embeddings=own)
+    message = ("max_position_embeddings allows 12",) if own == 12 else ("bert inside", "allows 16")
+    with pytest.raises(ValueError, match=words("17 tokens", *message, "max_length=", "stride=", "overflowing")):
+        model(long)
+    without = tiny_model(stem, backbone_config=tiny_bert(), position_embedding_type="none")
+    with pytest.raises(ValueError, match=words("17 tokens", "bert inside", "allows 16", "max_length=16", "stride=4")):
+        without(long)
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_the_windows_of_a_message_fit_the_model(stem: str) -> None:
+    # The numbers that the error gives are good: cut so, the text goes through.
+    model = tiny_model(stem)
+    with pytest.raises(ValueError, match="17 tokens") as error:
+        model(torch.ones(1, 17, dtype=torch.long))
+    limit = int(re.search(r"max_length=(\d+)", str(error.value))[1])
+    assert model(torch.ones(1, limit, dtype=torch.long)).last_hidden_state.shape == (1, limit, 8)
+
+
+@pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize("ending", ["Model", "ForSequenceClassification"])
+def test_siamese_pairs_need_token_types(stem: str, ending: str) -> None:
+    message = ("siamese", "token_type_ids", "none are given", "tokenizer(first, second", "return_token_type_ids=True")
+    with pytest.raises(ValueError, match=words(*message)):
+        tiny_model(stem, ending, pair_mode="siamese")(IDS)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("shape", [(0, 5), (2, 0)])
+@pytest.mark.parametrize("stem", STEMS)
+def test_an_empty_batch_gives_empty_outputs(stem: str, shape: tuple[int, int], recorded: bool) -> None:
+    output = tiny_model(stem)(torch.zeros(shape, dtype=torch.long), output_hidden_states=recorded)
+    assert output.last_hidden_state.shape == (*shape, 8)
+    assert output.pooler_output.shape == (shape[0], 8)
+    assert not output.pooler_output.any()
+
+
+# ------ embeddings from elsewhere
+
+
+TAGGER = modeling_star.StarTransformerForTokenClassification
+VOCABULARY = {"tea": 0, "cup": 1, "New York": 2, "Tokyo": 3}
+
+
+def vectors(tmp_path: Path, text: str | bytes, name: str = "vectors.txt") -> Path:
+    path = tmp_path / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def test_an_unknown_mode_is_named_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=words("mode='statics' is given", '"static", "contextual" or "vectors"')):
+        TAGGER.from_embeddings("bert-base-cased", mode="statics")
+
+
+def test_vectors_need_a_vocabulary(tmp_path: Path) -> None:
+    path = vectors(tmp_path, "tea 1 2\n")
+    with pytest.raises(ValueError, match=words('mode="vectors" needs', "vocabulary=tokenizer.get_vocab()")):
+        TAGGER.from_embeddings(path, mode="vectors")
+
+
+def test_a_missing_vectors_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=words("no vectors file", "missing.txt", "GloVe or word2vec")):
+        TAGGER.from_embeddings(tmp_path / "missing.txt", mode="vectors", vocabulary=VOCABULARY)
+
+
+def test_vectors_of_no_word_are_an_error(tmp_path: Path) -> None:
+    path = vectors(tmp_path, "sugar 1 2\nmilk 3 4\n")
+    with pytest.raises(ValueError, match=words("vectors.txt", "none of the 4 vocabulary entries")):
+        TAGGER.from_embeddings(path, mode="vectors", vocabulary=VOCABULARY)
+
+
+BAD_FILES: dict[str, tuple[str | bytes, int | None, tuple[str, ...]]] = {
+    "other width": ("tea 1 2 3\n", 5, ("line 1", "a word and 5 numbers", "3 fields", "'tea 1 2 3'", "embedding_size")),
+    "smaller width": ("tea 1 2 3\n", 2, ("line 1", "a word and 2 numbers", "3 fields", "embedding_size")),
+    "header of another width": ("1 3\ntea 1 2\n", None, ("line 2", "a word and 3 numbers", "2 fields")),
+    "short line": ("tea 1 2 3\ncup 4 5\n", None, ("line 2", "a word and 3 numbers", "2 fields", "'cup 4 5'")),
+    "short line of an unknown word": ("tea 1 2 3\nmilk 4 5\ncup 4 5 6\n", None, ("line 2", "2 fields")),
+    "long line": ("tea 1 2 3\ncup 4 5 6 7\n", None, ("line 2", "a word and 3 numbers", "4 fields")),
+    "no number": ("tea 1 2 3\ncup 4 x 6\n", None, ("line 2", "'x'", "'cup 4 x 6'")),
+    "not a number": ("tea 1 2 3\ncup 4 nan 6\n", None, ("line 2", "not all are finite", "'cup 4 nan 6'")),
+    "infinite": ("tea 1 2 3\ncup 4 inf 6\n", None, ("line 2", "not all are finite")),
+    "word alone": ("tea\ncup 1 2\n", None, ("line 1", "0 fields")),
+    "empty": ("", None, ("holds no vectors", "one word a line")),
+    "header alone": ("2 3\n", None, ("holds no vectors",)),
+    "empty lines": ("\n\n", None, ("holds no vectors",)),
+    "binary": (b"2 3\ntea \x00\x00\x80?\x00\x00\x00@\x00\x00@@\ncup ", None, ("line 2", "a word and 3 numbers")),
+}
+
+
+@pytest.mark.parametrize(("text", "width", "message"), BAD_FILES.values(), ids=BAD_FILES.keys())
+def test_a_broken_vectors_file_is_named_by_its_line(
+    text: str | bytes, width: int | None, message: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = vectors(tmp_path, text)
+    fields = {} if width is None else {"embedding_size": width}
+    with pytest.raises(ValueError, match=words(str(path), *message)):
+        TAGGER.from_embeddings(path, mode="vectors", vocabulary=VOCABULARY, **fields)
+
+
+@pytest.mark.parametrize("broken", ["not gzip", "cut off"])
+def test_a_broken_gzip_file_is_named(broken: str, tmp_path: Path) -> None:
+    whole = gzip.compress(b"tea 1 2\n" * 1000)
+    path = vectors(tmp_path, b"tea 1 2\n" if broken == "not gzip" else whole[:-9], "vectors.txt.gz")
+    with pytest.raises(ValueError, match=words("vectors.txt.gz", "no whole gzip file")):
+        read_vectors(path, VOCABULARY)
+
+
+GOOD_FILES: dict[str, str | bytes] = {
+    "GloVe": "tea 1 2\ncup 3 4\nnobody 5 6\n",
+    "word2vec": "3 2\ntea 1 2\ncup 3 4\nnobody 5 6\n",
+    "fastText": "3 2 \ntea 1 2 \ncup 3 4 \nnobody 5 6 \n",
+    "tabs": "tea\t1\t2\ncup\t3\t4\n",
+    "Windows": "tea 1 2\r\ncup 3 4\r\n",
+    "byte-order mark": b"\xef\xbb\xbftea 1 2\ncup 3 4\n",
+    "other encoding": b"tea 1 2\ncaf\xe9 7 8\ncup 3 4\n",
+    "empty line at the end": "tea 1 2\ncup 3 4\n\n",
+    "no last line break": "tea 1 2\ncup 3 4",
+    "exponents": "tea 1e0 +2.0\ncup 3 4e-0\n",
+    "strange spaces": "tea 1 2\na\u00a0b 7 8\n\u0085 7 8\n\u2028 7 8\ncup 3 4\n",
+}
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
+@pytest.mark.parametrize("text", GOOD_FILES.values(), ids=GOOD_FILES.keys())
+def test_every_kind_of_vectors_file_is_read(text: str | bytes, packed: bool, tmp_path: Path) -> None:
+    content = text.encode() if isinstance(text, str) else text
+    path = vectors(tmp_path, gzip.compress(content) if packed else content, "v.txt.gz" if packed else "v.txt")
+    table, found = read_vectors(path, VOCABULARY)
+    assert found.tolist() == [True, True, False, False]
+    assert table.tolist() == [[1, 2], [3, 4], [0, 0], [0, 0]]
+    assert table.dtype == torch.float32
+
+
+def test_words_with_spaces_are_read(tmp_path: Path) -> None:
+    path = vectors(tmp_path, "tea 1 2\nNew York 3 4\n. . . 5 6\n")
+    table, found = read_vectors(path, {**VOCABULARY, ". . .": 4})
+    assert found.tolist() == [True, False, True, False, True]
+    assert table[2].tolist() == [3, 4]
+    assert table[4].tolist() == [5, 6]
+
+
+@pytest.mark.parametrize("text", ["tokyo 1 2\nTokyo 3 4\n", "Tokyo 3 4\ntokyo 1 2\n"])
+def test_a_words_own_vector_goes_before_that_of_its_lower_case(text: str, tmp_path: Path) -> None:
+    path = vectors(tmp_path, text)
+    table, _ = read_vectors(path, {"tokyo": 0, "Tokyo": 1, "TOKYO": 2})
+    assert table.tolist() == [[1, 2], [3, 4], [1, 2]]
+
+
+def test_the_lower_case_of_a_word_serves_where_it_has_no_vector(tmp_path: Path) -> None:
+    path = vectors(tmp_path, "tokyo 1 2\nTEA 3 4\n")
+    table, found = read_vectors(path, VOCABULARY)
+    # Not the other way round: "TEA" says nothing of "tea".
+    assert found.tolist() == [False, False, False, True]
+    assert table[3].tolist() == [1, 2]
+
+
+def test_a_vocabulary_with_gaps_gets_a_row_for_every_id(tmp_path: Path) -> None:
+    table, found = read_vectors(vectors(tmp_path, "tea 1 2\n"), {"tea": 5})
+    assert table.shape == (6, 2)
+    assert found.tolist() == [False] * 5 + [True]
+
+
+def test_a_configuration_file_with_a_wrong_field_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "star_transformer", "norm_position": "middle"}')
+    with pytest.raises(Exception, match=words("norm_position", "post", "pre", "middle")):
+        AutoConfig.from_pretrained(tmp_path)

@@ -1,0 +1,236 @@
+"""The Star-Transformer against Algorithm 1, what its connections let it see, and what every encoder promises."""
+
+from typing import Any
+
+import pytest
+import torch
+from common import HEADS, assert_close, difference, gradients, padded, random_batch, tiny_model
+from encoder_contract import RECORD, EncoderContract
+from hypothesis import strategies as st
+from torch import Tensor
+
+
+class TestStarTransformer(EncoderContract):
+    """Its promises, over the variants of design and paper."""
+
+    stem = "StarTransformer"
+    position_types = ("learned", "sinusoidal", "none", "ring")
+    own_variants = {
+        "ring positions": {"position_embedding_type": "ring"},
+        "without ring": {"use_ring": False},
+        "without radial": {"use_radial": False},
+        "without either": {"use_ring": False, "use_radial": False},
+        "pre-norm": {"norm_position": "pre"},
+        "residual": {"residual": True},
+        "pre-norm and residual": {"norm_position": "pre", "residual": True},
+        "shared layers": {"share_layers": True},
+        "shared, pre-norm, without radial": {"share_layers": True, "norm_position": "pre", "use_radial": False},
+        "other head width": {"num_attention_heads": 3, "head_dim": 5},
+    }
+    config_options = st.fixed_dictionaries(
+        {
+            "hidden_size": st.sampled_from([4, 8]),
+            "num_attention_heads": st.integers(1, 3),
+            "head_dim": st.integers(1, 4),
+            "num_hidden_layers": st.integers(1, 3),
+            "embedding_size": st.sampled_from([None, 3]),
+            "type_vocab_size": st.sampled_from([0, 2]),
+            "position_embedding_type": st.sampled_from(["learned", "sinusoidal", "none", "ring"]),
+            "use_ring": st.booleans(),
+            "use_radial": st.booleans(),
+            "norm_position": st.sampled_from(["post", "pre"]),
+            "residual": st.booleans(),
+            "share_layers": st.booleans(),
+            "pair_mode": st.sampled_from(["cross", "siamese"]),
+            "hidden_act": st.sampled_from(["relu", "gelu", "silu"]),
+        }
+    )
+
+    def attention_shape(self, config: Any, b: int, n: int) -> tuple[int, ...]:
+        roles = (3 if config.use_ring else 1) + 1 + (1 if config.use_radial else 0)
+        return (b, config.num_attention_heads, n, roles)
+
+    def has_gradient(self, config: Any, name: str) -> bool:
+        # C_1 = [h; e] and h = e: the same twice, between which there is nothing to choose.
+        nothing_to_choose = (
+            not config.use_ring
+            and not config.use_radial
+            and config.norm_position == "post"
+            and (config.num_hidden_layers == 1 or "layers.0" in name)
+        )
+        if nothing_to_choose and ("projections.query" in name or "projections.key" in name):
+            return False
+        return super().has_gradient(config, name)
+
+
+# ------ what is recorded of the relay
+
+
+@pytest.mark.parametrize("padding", ["right", "left", "holes"])
+def test_relay_attentions_start_with_the_relay_and_skip_padding(padding: str) -> None:
+    model = tiny_model("StarTransformer")
+    mask = padded([4, 0, 1, 6], 6, padding)
+    output = model(**random_batch(mask).inputs(), **RECORD)
+    assert len(output.relay_attentions) == model.config.num_hidden_layers
+    for weights in output.relay_attentions:
+        assert weights.shape == (4, model.config.num_attention_heads, 7)
+        real = mask.any(1)
+        torch.testing.assert_close(weights.sum(-1), real[:, None].expand(4, 2).float())
+        attended = torch.cat([real[:, None], mask], dim=1)
+        assert torch.equal(weights > 0, attended[:, None].expand_as(weights))
+
+
+def test_without_radial_connections_there_is_no_relay() -> None:
+    output = tiny_model("StarTransformer", use_radial=False)(**random_batch(padded([4], 4, "right")).inputs(), **RECORD)
+    assert output.relay_state is None
+    assert output.relay_attentions is None
+    assert torch.equal(output.pooler_output, output.last_hidden_state.amax(1))
+
+
+def test_siamese_relays_have_an_axis_for_the_two_texts() -> None:
+    model = tiny_model("StarTransformer", pair_mode="siamese")
+    output = model(**random_batch(padded([4, 6, 5], 6, "holes")).inputs(), **RECORD)
+    assert output.relay_state.shape == output.pooler_output.shape == (3, 2, 8)
+    assert all(weights.shape == (3, 2, 2, 7) for weights in output.relay_attentions)
+
+
+# ------ pairs
+
+
+def test_the_two_texts_of_a_siamese_pair_are_read_as_if_alone() -> None:
+    model = tiny_model("StarTransformer", pair_mode="siamese", type_vocab_size=2)
+    ids = torch.tensor([[3, 4, 5, 6, 7, 0]])
+    types = torch.tensor([[0, 0, 1, 1, 1, 0]])
+    mask = torch.tensor([[1, 1, 1, 1, 1, 0]])
+    pair = model(ids, mask, types)
+    for text, columns in enumerate([slice(0, 2), slice(2, 5)]):
+        alone = model(ids[:, columns], token_type_ids=types[:, columns])
+        assert difference(pair.last_hidden_state[:, columns], alone.last_hidden_state) <= 1e-6
+        for name in ("pooler_output", "relay_state"):
+            assert difference(pair[name][:, text], alone[name][:, text]) <= 1e-6
+
+
+def test_a_siamese_pair_without_token_types_is_refused() -> None:
+    model = tiny_model("StarTransformer", HEADS[0], pair_mode="siamese")
+    with pytest.raises(ValueError, match="token_type_ids"):
+        model(torch.tensor([[1, 2]]))
+
+
+# ------ symmetries
+
+
+def turned(positions: str, order: Tensor, **options: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Outputs for seven tokens and for the same tokens in another order, tokens and relay apart."""
+    model = tiny_model("StarTransformer", position_embedding_type=positions, dtype=torch.float64, **options)
+    ids = torch.tensor([[1, 5, 2, 7, 3, 4, 9]])
+    straight, other = model(ids), model(ids[:, order])
+    sequence = {"relay": straight.relay_state, "pooled": straight.pooler_output}
+    sequence_other = {"relay": other.relay_state, "pooled": other.pooler_output}
+    return (
+        {"tokens": straight.last_hidden_state[:, order], **sequence},
+        {"tokens": other.last_hidden_state, **sequence_other},
+    )
+
+
+@pytest.mark.parametrize("positions", ["none", "ring"])
+@pytest.mark.parametrize("norm_position", ["post", "pre"])
+def test_rotating_a_sequence_rotates_its_satellites_and_leaves_its_relay(positions: str, norm_position: str) -> None:
+    straight, other = turned(positions, torch.arange(7).roll(3), norm_position=norm_position, num_hidden_layers=3)
+    assert_close(other, straight, 1e-10)
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
+def test_with_positions_a_rotated_sequence_is_another(positions: str) -> None:
+    straight, other = turned(positions, torch.arange(7).roll(3))
+    assert min(difference(other[name], straight[name]) for name in straight) > 1e-3
+
+
+def test_without_positions_left_and_right_are_the_same() -> None:
+    straight, other = turned("none", torch.arange(7).flip(0))
+    assert_close(other, straight, 1e-10)
+
+
+def test_ring_positions_tell_left_from_right() -> None:
+    straight, other = turned("ring", torch.arange(7).flip(0))
+    assert min(difference(other[name], straight[name]) for name in straight) > 1e-3
+
+
+@pytest.mark.parametrize("positions", ["none", "ring"])
+def test_without_ring_and_positions_a_sequence_is_a_set(positions: str) -> None:
+    order = torch.tensor([3, 0, 6, 2, 5, 1, 4])
+    straight, other = turned(positions, order, use_ring=False)
+    assert_close(other, straight, 1e-10)
+    straight, other = turned(positions, order)
+    assert difference(other["tokens"], straight["tokens"]) > 1e-3
+
+
+# ------ receptive field
+
+
+def seen(n: int, **options: Any) -> tuple[Tensor, Tensor | None]:
+    """Which embeddings reach which satellites `[n, n]` and the relay `[n]`, by gradient, in a row with padding."""
+    # ReLU lets no gradient through where it is 0; GELU does.
+    model = tiny_model("StarTransformer", hidden_act="gelu", dtype=torch.float64, **options)
+    batch = random_batch(padded([n], n + 2, "holes"), width=8, dtype=torch.float64)
+    output = model(**batch.inputs())
+    real = batch.attention_mask[0]
+
+    def reach(state: Tensor) -> Tensor:
+        return gradients({"state": state}, {"e": batch.inputs_embeds})["e"][0, real].abs().sum(-1) > 0
+
+    satellites = torch.stack([reach(state) for state in output.last_hidden_state[0, real]])
+    return satellites, None if output.relay_state is None else reach(output.relay_state)
+
+
+VARIANTS = [
+    {"norm_position": norm, "residual": residual, "share_layers": share}
+    for norm, residual, share in (("post", False, False), ("pre", False, False), ("pre", True, True))
+]
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("options", VARIANTS, ids=["post", "pre", "pre residual shared"])
+def test_without_radial_connections_a_satellite_sees_one_step_of_the_ring_a_layer(
+    layers: int, options: dict[str, Any]
+) -> None:
+    n = 9
+    satellites, _ = seen(n, use_radial=False, num_hidden_layers=layers, **options)
+    apart = (torch.arange(n)[:, None] - torch.arange(n)).abs()
+    assert torch.equal(satellites, torch.minimum(apart, n - apart) <= layers)
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("options", VARIANTS, ids=["post", "pre", "pre residual shared"])
+def test_without_any_connection_a_satellite_sees_itself_alone(layers: int, options: dict[str, Any]) -> None:
+    satellites, _ = seen(5, use_radial=False, use_ring=False, num_hidden_layers=layers, **options)
+    assert torch.equal(satellites, torch.eye(5).bool())
+
+
+@pytest.mark.parametrize("use_ring", [True, False])
+@pytest.mark.parametrize("options", VARIANTS, ids=["post", "pre", "pre residual shared"])
+def test_the_relay_shows_every_satellite_everything_in_one_layer(use_ring: bool, options: dict[str, Any]) -> None:
+    satellites, relay = seen(7, use_ring=use_ring, num_hidden_layers=1, **options)
+    assert satellites.all()
+    assert relay is not None
+    assert relay.all()
+
+
+# ------ weights
+
+
+def test_shared_layers_have_one_set_of_weights() -> None:
+    one, shared, three = (
+        sum(p.numel() for p in tiny_model("StarTransformer", **options).layers.parameters())
+        for options in (
+            {"num_hidden_layers": 1},
+            {"num_hidden_layers": 3, "share_layers": True},
+            {"num_hidden_layers": 3},
+        )
+    )
+    assert one == shared == three / 3
+
+
+def test_token_heads_have_no_last_relay_update() -> None:
+    names = dict(tiny_model("StarTransformer", HEADS[1]).named_parameters())
+    assert any(name.startswith("model.layers.0.relay_attention") for name in names)
+    assert not any(name.startswith(("model.layers.1.relay_attention", "model.layers.1.relay_norm")) for name in names)

@@ -1,0 +1,63 @@
+"""The standard Transformer encoder against its reference, and what every encoder promises."""
+
+from typing import Any
+
+import pytest
+import torch
+from common import assert_close, gradients, named_outputs, padded, random_batch, tiny_model
+from encoder_contract import RECORD, EncoderContract
+from hypothesis import strategies as st
+
+
+class TestVanillaTransformer(EncoderContract):
+    """Its promises."""
+
+    stem = "VanillaTransformer"
+    config_options = st.fixed_dictionaries(
+        {
+            "hidden_size": st.sampled_from([6, 12]),
+            "num_attention_heads": st.integers(1, 3),
+            "intermediate_size": st.sampled_from([None, 5]),
+            "num_hidden_layers": st.integers(1, 3),
+            "embedding_size": st.sampled_from([None, 3]),
+            "type_vocab_size": st.sampled_from([0, 2]),
+            "position_embedding_type": st.sampled_from(["learned", "sinusoidal", "none"]),
+            "pair_mode": st.sampled_from(["cross", "siamese"]),
+            "hidden_act": st.sampled_from(["relu", "gelu", "silu"]),
+        }
+    )
+
+    def attention_shape(self, config: Any, b: int, n: int) -> tuple[int, ...]:
+        return (b, config.num_attention_heads, n, n)
+
+
+@pytest.mark.parametrize("recorded", [False, True], ids=["packed", "padded"])
+@pytest.mark.parametrize("hidden_act", ["relu", "gelu"])
+def test_the_fused_inference_of_torch_equals_the_training_path(recorded: bool, hidden_act: str) -> None:
+    # torch replaces these two activations' layers by one fused call in eval mode without gradients.
+    model = tiny_model("VanillaTransformer", hidden_act=hidden_act)
+    inputs = random_batch(padded([4, 0, 6, 1], 7, "holes")).inputs()
+    record = RECORD if recorded else {}
+    expected = named_outputs(model(**inputs, **record))
+    with torch.no_grad():
+        assert_close(named_outputs(model.eval()(**inputs, **record)), expected, 1e-5)
+
+
+def test_attentions_leave_out_padding() -> None:
+    mask = padded([4, 1, 6], 6, "holes")
+    output = tiny_model("VanillaTransformer")(**random_batch(mask).inputs(), **RECORD)
+    expected = (mask[:, :, None] & mask[:, None, :])[:, None].expand(-1, 2, -1, -1)
+    for weights in output.attentions:
+        assert torch.equal(weights > 0, expected)
+
+
+def test_every_token_sees_every_other_in_one_layer() -> None:
+    model = tiny_model("VanillaTransformer", num_hidden_layers=1)
+    batch = random_batch(padded([5], 5, "right"), width=8)
+    for state in model(**batch.inputs()).last_hidden_state[0]:
+        seen = gradients({"state": state}, {"e": batch.inputs_embeds})["e"].abs().sum(-1)
+        assert (seen > 0).all()
+
+
+def test_the_default_feed_forward_layer_is_four_times_as_wide() -> None:
+    assert tiny_model("VanillaTransformer").layers[0].layer.linear1.out_features == 32

@@ -1,0 +1,352 @@
+"""
+Saved folders where this package is not installed: everything happens in fresh processes that cannot import it.
+
+Starting a process takes seconds, so that each checks all folders at once and leaves its findings in a file; the
+tests look at one finding each.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from common import EVERY_MODEL, TINY, tiny_model
+from safetensors.torch import load_file, save_file
+from samples import AUTO_CLASSES, STEMS, embedded_model, some_inputs, tensors_of, word_tokenizer
+
+
+# Fixtures are dear: under pytest-xdist all these tests run in one worker (--dist loadgroup).
+pytestmark = pytest.mark.xdist_group("remote_code")
+
+# The code that a saved model needs, no more: nothing of training, tests, or other encoders.
+SHARED_CODE = {
+    "configuration_encoder.py",
+    "embeddings.py",
+    "heads.py",
+    "modeling_encoder.py",
+    "tokens.py",
+}
+CODE = {
+    "StarTransformer": SHARED_CODE | {"attention.py", "configuration_star.py", "modeling_star.py"},
+    "VanillaTransformer": SHARED_CODE | {"configuration_vanilla.py", "modeling_vanilla.py"},
+}
+WORDS = "we live in Kyoto not Tokyo or Rome"
+
+CASES = [
+    *(("StarTransformer", ending, embeddings) for ending in EVERY_MODEL for embeddings in ("random", "static")),
+    *(("StarTransformer", ending, "contextual") for ending in EVERY_MODEL),
+    *(("VanillaTransformer", ending, "random") for ending in EVERY_MODEL),
+    ("VanillaTransformer", "ForTokenClassification", "contextual"),
+]
+
+# Put before every program of a fresh process. An editable install is found by an entry of sys.meta_path or of
+# sys.path; refusing the name before either is asked covers both.
+COLD = """
+import importlib.abc, json, sys
+from pathlib import Path
+
+class NotInstalled(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "modeling_star" or name.startswith("modeling_star."):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, NotInstalled())
+try:
+    import modeling_star
+except ModuleNotFoundError:
+    pass
+else:
+    raise SystemExit("modeling_star can be imported, which proves nothing")
+
+import torch, transformers
+from safetensors.torch import load_file, save_file
+
+torch.set_num_threads(1)
+transformers.utils.logging.disable_progress_bar()
+
+def outputs(model, inputs):
+    with torch.no_grad():
+        return {name: tensor.contiguous() for name, tensor in model(**inputs).items()}
+
+def trainable(model):
+    return sorted(name for name, parameter in model.named_parameters() if parameter.requires_grad)
+"""
+
+LOAD_ALL = """
+root = Path(sys.argv[1])
+inputs = load_file(root / "inputs.safetensors")
+findings = {}
+for name, (auto, labels) in json.loads((root / "cases.json").read_text()).items():
+    folder = root / name
+    model, info = getattr(transformers, auto).from_pretrained(
+        folder, trust_remote_code=True, output_loading_info=True
+    )
+    save_file(outputs(model, inputs), root / f"{name}.loaded.safetensors")
+    model.train()
+    backbone = model.base_model.embeddings.backbone
+    findings[name] = {
+        "class": type(model).__name__,
+        "module": type(model).__module__,
+        "info": {key: sorted(map(str, value)) for key, value in info.items() if value},
+        "trainable": trainable(model),
+        "backbone_trains": None if backbone is None else backbone.training,
+        "labels": model.config.id2label == {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"},
+    }
+    model.eval().save_pretrained(root / "again" / name)
+json.dump(findings, open(root / "findings.json", "w"))
+assert not [name for name in sys.modules if name.split(".")[0] == "modeling_star"]
+"""
+
+# What else a user without the package does with a folder.
+USE = """
+root = Path(sys.argv[1])
+inputs = load_file(root / "inputs.safetensors")
+load = dict(trust_remote_code=True)
+findings = {}
+
+# A masked language model goes on as anything else.
+folder = root / "StarTransformer-ForMaskedLM-random"
+for auto in ("AutoModel", "AutoModelForTokenClassification", "AutoModelForSequenceClassification"):
+    model, info = getattr(transformers, auto).from_pretrained(folder, output_loading_info=True, **load)
+    masked = transformers.AutoModelForMaskedLM.from_pretrained(folder, **load).base_model.state_dict()
+    shared = {name: tensor for name, tensor in model.base_model.state_dict().items() if name in masked}
+    findings[auto] = {
+        "class": type(model).__name__,
+        "missing": sorted(info["missing_keys"]),
+        "shared": len(shared) / len(masked),
+        "same": all(torch.equal(tensor, masked[name]) for name, tensor in shared.items()),
+        "finite": all(tensor.isfinite().all().item() for tensor in outputs(model, inputs).values()),
+    }
+
+# A configuration alone, changed; a new model from it.
+config = transformers.AutoConfig.from_pretrained(folder, num_hidden_layers=3, **load)
+model = transformers.AutoModelForQuestionAnswering.from_config(config, **load)
+findings["from_config"] = {"class": type(model).__name__, "layers": len(model.model.layers)}
+try:
+    transformers.AutoConfig.from_pretrained(folder, hidden_dropout_prob=2, **load)
+except Exception as error:
+    findings["message"] = str(error)
+
+# The stock pipeline, from a folder that holds a tokenizer too.
+tagger = transformers.pipeline("token-classification", model=str(root / "tagger"), trust_remote_code=True)
+findings["tags"] = [
+    {key: value if isinstance(value, (str, int)) else float(value) for key, value in entry.items()}
+    for entry in tagger("we live in Kyoto")
+]
+
+# Fine-tuned here and saved: code travels on.
+model = transformers.AutoModelForTokenClassification.from_pretrained(root / "tagger", **load)
+loss = model(**inputs, labels=inputs["input_ids"] % 3).loss
+loss.backward()
+torch.optim.SGD(model.parameters(), lr=0.1).step()
+model.eval().save_pretrained(root / "again" / "tuned")
+save_file(outputs(model, inputs), root / "again" / "tuned.expected.safetensors")
+json.dump(findings, open(root / "used.json", "w"))
+"""
+
+
+def name_of(case: tuple[str, str, str]) -> str:
+    return "-".join(case)
+
+
+def run_cold(program: str, root: Path, *arguments: Path) -> None:
+    """Run a program in a fresh process, from another folder, without this package and with empty caches."""
+    elsewhere = root / "elsewhere"
+    elsewhere.mkdir(exist_ok=True)
+    cache = {"HF_HOME": str(root / "home"), "HF_MODULES_CACHE": str(root / "modules"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        # -I: neither the working folder nor PYTHONPATH is searched for modules.
+        [sys.executable, "-I", "-c", COLD + program, *map(str, arguments)],
+        cwd=elsewhere,
+        env={**os.environ, **cache, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory, tiny_bert_path: str) -> Path:
+    """Every case saved by this process, frozen where it stands on a BERT, beside what it answers."""
+    root = tmp_path_factory.mktemp("remote")
+    inputs = some_inputs()
+    save_file(inputs, root / "inputs.safetensors")
+    trained, files = {}, {}
+    for stem, ending, embeddings in CASES:
+        name = name_of((stem, ending, embeddings))
+        model = embedded_model(embeddings, stem, ending, root, tiny_bert_path, freeze=embeddings != "random")
+        model.save_pretrained(root / name)
+        expected = {key: tensor.contiguous() for key, tensor in tensors_of(model, inputs).items()}
+        save_file(expected, root / f"{name}.expected.safetensors")
+        trained[name] = sorted(key for key, parameter in model.named_parameters() if parameter.requires_grad)
+        files[name] = files_in(root / name)
+    (root / "files.json").write_text(json.dumps(files))
+    (root / "trained.json").write_text(json.dumps(trained))
+    write_cases(root, [name_of(case) for case in CASES])
+    words = word_tokenizer(WORDS)
+    tagger = tiny_model("StarTransformer", "ForTokenClassification", vocab_size=len(words)).eval()
+    tagger.save_pretrained(root / "tagger")
+    words.save_pretrained(root / "tagger")
+    return root
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def write_cases(root: Path, names: list[str]) -> None:
+    cases = {name: (AUTO_CLASSES[ending_of(name)], TINY["num_labels"]) for name in names}
+    (root / "cases.json").write_text(json.dumps(cases))
+
+
+def ending_of(name: str) -> str:
+    return name.split("-")[1] if "-" in name else "ForTokenClassification"
+
+
+@pytest.fixture(scope="module")
+def findings(saved: Path) -> dict[str, Any]:
+    """What a fresh process found on loading every case. It also saved each of them again."""
+    run_cold(LOAD_ALL + USE, saved, saved)
+    return json.loads((saved / "findings.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def used(findings: dict[str, Any], saved: Path) -> dict[str, Any]:
+    """What the same process found on using the folders."""
+    return json.loads((saved / "used.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def found_again(findings: dict[str, Any], saved: Path) -> dict[str, Any]:
+    """What another fresh process found on loading what the first one saved; the first folders are out of reach."""
+    again = saved / "again"
+    write_cases(again, [*(name_of(case) for case in CASES), "tuned"])
+    (saved / "inputs.safetensors").rename(again / "inputs.safetensors")
+    for case in CASES:
+        (saved / name_of(case)).rename(saved / f"hidden-{name_of(case)}")
+    run_cold(LOAD_ALL, again, again)
+    return json.loads((again / "findings.json").read_text())
+
+
+def assert_same_bits(actual: Path, expected: Path) -> None:
+    loaded, saved = load_file(actual), load_file(expected)
+    assert loaded.keys() == saved.keys()
+    for name, tensor in saved.items():
+        assert tensor.isfinite().all(), name
+        assert torch.equal(loaded[name], tensor), name
+
+
+# ------ what is shipped
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_the_folder_holds_exactly_what_loading_needs(case: tuple[str, str, str], saved: Path) -> None:
+    files = json.loads((saved / "files.json").read_text())[name_of(case)]
+    assert set(files) == CODE[case[0]] | {"config.json", "model.safetensors"}
+
+
+def test_a_folder_with_a_tokenizer_adds_the_tokenizer_files_only(saved: Path) -> None:
+    model_files = CODE["StarTransformer"] | {"config.json", "model.safetensors"}
+    assert set(files_in(saved / "tagger")) - model_files == {"tokenizer.json", "tokenizer_config.json"}
+
+
+def test_the_shipped_code_imports_only_torch_transformers_and_its_neighbours() -> None:
+    # Another import would have to be installed on the loader's machine.
+    import ast
+
+    import modeling_star
+
+    package = Path(modeling_star.__file__).parent
+    allowed = {"torch", "transformers", "huggingface_hub", *sys.stdlib_module_names}
+    for file in set().union(*CODE.values()):
+        for node in ast.walk(ast.parse((package / file).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                assert {alias.name.split(".")[0] for alias in node.names} <= allowed, (file, node.lineno)
+            elif isinstance(node, ast.ImportFrom) and node.level:
+                assert node.level == 1, (file, node.lineno)
+                assert f"{node.module}.py" in set().union(*CODE.values()), (file, node.lineno)
+            elif isinstance(node, ast.ImportFrom):
+                assert str(node.module).split(".")[0] in allowed, (file, node.lineno)
+
+
+# ------ loading
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_a_cold_process_gives_the_same_bits(case: tuple[str, str, str], findings: dict[str, Any], saved: Path) -> None:
+    name = name_of(case)
+    assert_same_bits(saved / f"{name}.loaded.safetensors", saved / f"{name}.expected.safetensors")
+    assert findings[name]["class"] == case[0] + case[1]
+    assert findings[name]["module"].startswith("transformers_modules.")
+    assert findings[name]["info"] == {}
+    assert findings[name]["labels"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_a_cold_process_trains_what_was_trained(
+    case: tuple[str, str, str], findings: dict[str, Any], saved: Path
+) -> None:
+    name = name_of(case)
+    assert findings[name]["trainable"] == json.loads((saved / "trained.json").read_text())[name]
+    # A frozen BERT stays in eval mode while the model trains.
+    assert findings[name]["backbone_trains"] is (False if case[2] == "contextual" else None)
+
+
+@pytest.mark.parametrize(
+    "auto", ["AutoModel", "AutoModelForTokenClassification", "AutoModelForSequenceClassification"]
+)
+def test_a_masked_lm_goes_on_as_any_other_model(auto: str, used: dict[str, Any]) -> None:
+    found = used[auto]
+    ending = next(ending for ending, name in AUTO_CLASSES.items() if name == auto)
+    assert found["class"] == f"StarTransformer{ending}"
+    assert found["shared"] == 1
+    assert found["same"]
+    assert found["finite"]
+    assert all("relay" in name or "classifier" in name for name in found["missing"])
+
+
+def test_a_configuration_loads_and_is_checked_without_the_package(used: dict[str, Any]) -> None:
+    assert used["from_config"] == {"class": "StarTransformerForQuestionAnswering", "layers": 3}
+    assert "hidden_dropout_prob=2 is given" in used["message"]
+
+
+def test_the_stock_pipeline_runs_without_the_package(used: dict[str, Any]) -> None:
+    assert [entry["word"] for entry in used["tags"]] == ["we", "live", "in", "Kyoto"]
+    assert [(entry["start"], entry["end"]) for entry in used["tags"]] == [(0, 2), (3, 7), (8, 10), (11, 16)]
+
+
+# ------ saved again, without the package
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_a_model_saved_by_a_cold_process_loads_in_another(
+    case: tuple[str, str, str], found_again: dict[str, Any], saved: Path
+) -> None:
+    name = name_of(case)
+    assert_same_bits(saved / "again" / f"{name}.loaded.safetensors", saved / f"{name}.expected.safetensors")
+    assert found_again[name]["class"] == case[0] + case[1]
+    assert found_again[name]["info"] == {}
+    assert found_again[name]["trainable"] == json.loads((saved / "trained.json").read_text())[name]
+    assert set(files_in(saved / "again" / name)) == CODE[case[0]] | {"config.json", "model.safetensors"}
+
+
+def test_a_model_tuned_by_a_cold_process_loads_in_another(found_again: dict[str, Any], saved: Path) -> None:
+    again = saved / "again"
+    assert_same_bits(again / "tuned.loaded.safetensors", again / "tuned.expected.safetensors")
+    assert found_again["tuned"]["info"] == {}
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_every_head_is_named_in_the_auto_map(stem: str, found_again: dict[str, Any], saved: Path) -> None:
+    module = {"StarTransformer": "star", "VanillaTransformer": "vanilla"}[stem]
+    expected = {auto: f"modeling_{module}.{stem}{ending}" for ending, auto in AUTO_CLASSES.items()}
+    expected["AutoConfig"] = f"configuration_{module}.{stem}Config"
+    # Saved with the package, and by two processes without it one after the other.
+    for folder in ("hidden-{}-ForMaskedLM-random", "again/{}-ForMaskedLM-random", "again/again/{}-Model-random"):
+        config = json.loads((saved / folder.format(stem) / "config.json").read_text())
+        assert config["auto_map"] == expected

@@ -1,0 +1,150 @@
+"""Paired bootstrap: against scikit-learn, against resampling by hand, its coverage and its speed."""
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import seqeval.metrics
+from sklearn import metrics as sklearn_metrics
+
+from modeling_star.training.bootstrap import paired_bootstrap
+
+
+TAGS = ["O", "O", "O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+
+
+def tagged(rng: random.Random, count: int) -> list[list[str]]:
+    return [[rng.choice(TAGS) for _ in range(rng.randint(0, 12))] for _ in range(count)]
+
+
+def noisy(rng: random.Random, sentences: list[list[str]], rate: float) -> list[list[str]]:
+    return [[rng.choice(TAGS) if rng.random() < rate else tag for tag in sentence] for sentence in sentences]
+
+
+def sklearn_f1(average: str) -> Callable[[Any, Any], float]:
+    return lambda truth, guess: sklearn_metrics.f1_score(truth, guess, average=average, zero_division=0)
+
+
+LABEL_METRICS = {
+    "accuracy": sklearn_metrics.accuracy_score,
+    "macro_f1": sklearn_f1("macro"),
+    "weighted_f1": sklearn_f1("weighted"),
+    "f1": sklearn_f1("binary"),
+    "matthews_correlation": sklearn_metrics.matthews_corrcoef,
+}
+NUMBER_METRICS = {
+    "pearson": lambda truth, guess: scipy.stats.pearsonr(truth, guess).statistic,
+    "mse": sklearn_metrics.mean_squared_error,
+}
+
+
+@pytest.mark.parametrize("name", LABEL_METRICS)
+def test_counts_give_what_scikit_learn_gives_on_every_sample(name: str) -> None:
+    rng = np.random.default_rng(1)
+    truth, first, second = (rng.integers(0, 2 if name == "f1" else 4, 40).tolist() for _ in range(3))
+    if name != "f1":
+        truth[0] = 9  # a label that many samples lack
+    by_counts = paired_bootstrap(name, truth, first, second, samples=40, seed=3)
+    by_call = paired_bootstrap(LABEL_METRICS[name], truth, first, second, samples=40, seed=3)
+    assert by_counts == pytest.approx(by_call)
+    assert by_counts.difference == pytest.approx(
+        LABEL_METRICS[name](truth, first) - LABEL_METRICS[name](truth, second)
+    )
+
+
+@pytest.mark.parametrize("name", NUMBER_METRICS)
+def test_moments_give_what_the_libraries_give_on_every_sample(name: str) -> None:
+    rng = np.random.default_rng(1)
+    truth = rng.normal(3, 1, 40)
+    first, second = truth + rng.normal(size=40), truth + rng.normal(0, 2, 40)
+    by_counts = paired_bootstrap(name, truth, first, second, samples=40)
+    assert by_counts == pytest.approx(paired_bootstrap(NUMBER_METRICS[name], truth, first, second, samples=40))
+
+
+def test_entity_counts_give_what_seqeval_gives_on_every_sample() -> None:
+    rng = random.Random(0)
+    truth = tagged(rng, 60)
+    first, second = noisy(rng, truth, 0.1), noisy(rng, truth, 0.3)
+    by_counts = paired_bootstrap("entity_f1", truth, first, second, samples=40)
+    by_call = paired_bootstrap(seqeval.metrics.f1_score, truth, first, second, samples=40)
+    assert by_counts == pytest.approx(by_call)
+    assert 0 < by_counts.low < by_counts.difference < by_counts.high
+
+
+def test_accuracy_of_tagged_sentences_weighs_tokens() -> None:
+    result = paired_bootstrap("accuracy", [["A"], ["A"] * 9], [["B"], ["A"] * 9], [["A"], ["B"] * 9], samples=10)
+    assert result.difference == pytest.approx(0.8)
+
+
+def test_equal_systems_differ_by_nothing() -> None:
+    assert paired_bootstrap("accuracy", [0, 1, 1], [0, 0, 1], [0, 0, 1]) == (0.0, 0.0, 0.0)
+
+
+def test_systems_are_resampled_together() -> None:
+    # b is right exactly where a is, and once more: unpaired, the interval would span 0 by far
+    truth = [1] * 400
+    first = [1, 0] * 200
+    second = [1, 0] * 190 + [1, 1] * 10
+    result = paired_bootstrap("accuracy", truth, second, first)
+    assert result.difference == pytest.approx(0.025)
+    assert 0 < result.low < result.high < 0.06
+
+
+def test_the_interval_covers_the_true_difference_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(0)
+    covered = 0
+    for trial in range(200):
+        truth = np.ones(200, int)
+        first, second = (rng.random(200) < 0.8).astype(int), (rng.random(200) < 0.7).astype(int)
+        result = paired_bootstrap("accuracy", truth, first, second, samples=200, seed=trial, confidence=0.9)
+        covered += result.low <= 0.1 <= result.high
+    assert 165 <= covered <= 195  # 180 expected, standard deviation 4.2
+
+
+def test_a_seed_gives_one_interval_and_another_a_different_one() -> None:
+    rng = np.random.default_rng(0)
+    truth, first, second = (rng.integers(0, 2, 200) for _ in range(3))
+    results = [paired_bootstrap("accuracy", truth, first, second, seed=seed) for seed in (1, 1, 2)]
+    assert results[0] == results[1] != results[2]
+    wider = paired_bootstrap("accuracy", truth, first, second, seed=1, confidence=0.99)
+    assert wider.low < results[0].low
+    assert wider.high > results[0].high
+
+
+def test_several_runs_are_averaged_within_each_sample() -> None:
+    rng = np.random.default_rng(0)
+    truth, *runs = (rng.integers(0, 3, 50).tolist() for _ in range(5))
+    result = paired_bootstrap("macro_f1", truth, runs[:3], runs[3:], several_runs=True, samples=30)
+
+    def mean_score(truth: list[int], items: list[list[int]]) -> float:
+        return float(np.mean([sklearn_f1("macro")(truth, run) for run in zip(*items, strict=True)]))
+
+    first, second = (list(zip(*part, strict=True)) for part in (runs[:3], runs[3:]))
+    assert result == pytest.approx(paired_bootstrap(mean_score, truth, first, second, samples=30))
+
+
+def test_a_thousand_samples_of_thousands_of_sentences_take_seconds() -> None:
+    rng = random.Random(0)
+    truth = tagged(rng, 3000)
+    first, second = noisy(rng, truth, 0.1), noisy(rng, truth, 0.3)
+    start = time.perf_counter()
+    paired_bootstrap("entity_f1", truth, first, second)
+    assert time.perf_counter() - start < 5  # 0.3 s alone on one core
+
+
+@pytest.mark.parametrize(
+    ("metric", "truth", "first", "second", "message"),
+    [
+        ("accuracy", [0, 1], [0], [0, 1], "2 references against 1 predictions"),
+        ("accuracy", [], [], [], "at least one"),
+        ("bleu", [0], [0], [0], "metric='bleu'; choose one of accuracy, entity_f1"),
+        ("f1", [0, 2], [0, 2], [0, 2], "label 1 among 0 and 1"),
+    ],
+)
+def test_bad_input_is_refused(metric: str, truth: list, first: list, second: list, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        paired_bootstrap(metric, truth, first, second)

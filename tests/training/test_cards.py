@@ -1,0 +1,207 @@
+"""Model cards: the measured numbers, code that runs, metadata that the Hub reads, all without a network."""
+
+import contextlib
+import io
+import json
+import re
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from huggingface_hub import ModelCard
+from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification
+
+from modeling_star.training import cards
+from modeling_star.training.cards import CardContent, template_text, usage_code, write_model_card
+from modeling_star.training.reports import per_entity_table
+from modeling_star.training.tokenizers import train_tokenizer
+
+
+CONTENT = CardContent(
+    model_name="star-wnut17",
+    model_type="star_transformer",
+    task="token-classification",
+    dataset_name="WNUT-17",
+    dataset_id="wnut_17",
+    results={"validation": {"f1": 0.41256, "accuracy": 0.9}, "test": {"f1": 0.39, "precision": float("nan")}},
+    seeds=[42],
+    command="python run_scripts/run_ner.py recipe.yaml --seed 42",
+    hyperparameters={"learning_rate": 1e-3, "train_batch_size": 12345, "lr_scheduler": "linear|cosine"},
+    language="en",
+    license="cc-by-4.0",
+    examples=["Anna lives in Paris.", '我爱 "北京"'],
+    label_list=["O", "B-PER", "I-PER"],
+    limitations=["Finds people only."],
+)
+
+
+def written(folder: Path, content: CardContent) -> tuple[ModelCard, str]:
+    path = write_model_card(folder, content)
+    assert path == folder / "README.md"
+    return ModelCard.load(path), path.read_text(encoding="utf-8")
+
+
+def saved_model(folder: Path, labels: int, tagger: bool) -> Path:
+    """A tiny untrained model with a tokenizer of ours."""
+    tokenizer = train_tokenizer(["Anna lives in Paris."], min_frequency=1)
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
+    )
+    config.num_labels = labels
+    (BertForTokenClassification if tagger else BertForSequenceClassification)(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def run_usage(folder: Path, content: CardContent) -> str:
+    """What the code under "Use" of the card prints."""
+    _, text = written(folder, content)
+    code = re.search(r"## Use\n\n```python\n(.*?)\n```", text, re.DOTALL)
+    assert code is not None
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(code[1], {})
+    return output.getvalue()
+
+
+def test_the_table_shows_what_was_measured_and_only_that(tmp_path: Path) -> None:
+    _, text = written(tmp_path, CONTENT)
+    assert "| metric | validation | test |" in text
+    assert "| f1 | 0.4126 | 0.3900 |" in text
+    assert "| accuracy | 0.9000 | – |" in text
+    assert "precision" not in text
+    assert "nan" not in text
+    assert "with seed 42" in text
+
+
+def test_metadata_carry_the_results_to_the_hub(tmp_path: Path) -> None:
+    card, _ = written(tmp_path, CONTENT)
+    data = card.data
+    assert (data.license, data.language, data.pipeline_tag) == ("cc-by-4.0", "en", "token-classification")
+    assert (data.library_name, data.datasets, data.metrics) == ("transformers", ["wnut_17"], ["f1", "accuracy"])
+    assert data.widget == [{"text": text} for text in CONTENT.examples]
+    found = {(result.dataset_split, result.metric_type): result.metric_value for result in data.eval_results}
+    assert found == {("validation", "f1"): 0.41256, ("validation", "accuracy"): 0.9, ("test", "f1"): 0.39}
+    assert {result.dataset_name for result in data.eval_results} == {"WNUT-17"}
+
+
+def test_several_seeds_show_mean_and_deviation(tmp_path: Path) -> None:
+    results = {"test": {"macro_f1": {"mean": 0.5, "std": 0.012, "values": [0.49, 0.51]}}}
+    card, text = written(tmp_path, replace(CONTENT, results=results, seeds=[1, 2]))
+    assert "| macro_f1 | 0.5000 ± 0.0120 |" in text
+    assert "over the seeds 1, 2" in text
+    (result,) = card.data.eval_results
+    assert (result.metric_type, result.metric_name, result.metric_value) == ("f1", "Macro F1 (mean of 2 seeds)", 0.5)
+
+
+def test_synthetic_data_are_called_so_everywhere(tmp_path: Path) -> None:
+    card, text = written(tmp_path, replace(CONTENT, synthetic=True, dataset_name="quickstart NER"))
+    assert "**The data are synthetic**" in text
+    assert "trained on quickstart NER (synthetic)" in text
+    assert "synthetic-data" in card.data.tags
+    assert all("(synthetic)" in result.dataset_name for result in card.data.eval_results)
+    _, plain = written(tmp_path, replace(CONTENT, repo_id="me/star"))
+    assert "synthetic" not in plain
+
+
+def test_the_card_tells_how_it_was_made(tmp_path: Path) -> None:
+    _, text = written(tmp_path, CONTENT)
+    assert "```bash\npython run_scripts/run_ner.py recipe.yaml --seed 42\n```" in text
+    assert "| learning_rate | `0.001` |" in text
+    assert "| train_batch_size | `12345` |" in text
+    assert "| lr_scheduler | `linear\\|cosine` |" in text
+    assert re.search(r"Versions: Python 3\.\d+\.\d+, .*transformers \d", text)
+    assert "- Finds people only.\n- Measured on WNUT-17 only" in text
+    assert "cc-by-4.0" in text.split("## Licence")[1]
+
+
+def test_pictures_and_tables_are_shown_where_they_exist(tmp_path: Path) -> None:
+    report = {"PER": {"precision": 1.0, "recall": 0.5, "f1": 2 / 3, "support": 2}}
+    report |= {"overall_precision": 1.0, "overall_recall": 0.5, "overall_f1": 2 / 3}
+    tables = {"Entities of the test split": per_entity_table(report)}
+    (tmp_path / "training_curves.png").write_bytes(b"png")
+    pictures = {"Training curves": "training_curves.png", "Confusion matrix": "confusion_matrix.png"}
+    _, text = written(tmp_path, replace(CONTENT, tables=tables, pictures=pictures))
+    assert "![Training curves](training_curves.png)" in text
+    assert "confusion_matrix.png" not in text
+    assert "### Entities of the test split\n\n| entity type |" in text
+
+
+def test_a_card_reads_well(tmp_path: Path) -> None:
+    _, text = written(tmp_path, replace(CONTENT, synthetic=True, weights_published=False))
+    assert "\n\n\n" not in text
+    assert "{{" not in text
+    assert "{%" not in text
+    headings = re.findall(r"(?m)^#+ .*", re.sub(r"(?s)```.*?```", "", text))
+    assert headings == ["# star-wnut17", "## Use", "## Results", "## Training", "## Limitations", "## Licence"]
+    assert "**No weights are published" in text
+
+
+def test_unmeasured_and_unlicensed_say_so(tmp_path: Path) -> None:
+    card, text = written(tmp_path, replace(CONTENT, results={"test": {}}, license=None))
+    assert "Nothing was measured" in text
+    assert "Not stated" in text
+    assert card.data.eval_results is None
+    assert card.data.license is None
+
+
+@pytest.mark.parametrize("name", ["O'Brien's", '上海 "模型"'])
+def test_the_code_of_a_tagger_runs_and_slices_the_text(tmp_path: Path, name: str) -> None:
+    folder = saved_model(tmp_path / name, 3, tagger=True)
+    lines = run_usage(folder, replace(CONTENT, label_list=()))
+    assert "LABEL" in lines
+    assert "Paris" in lines
+    every = run_usage(folder, replace(CONTENT, label_list=["NOUN", "VERB", "X"])).splitlines()
+    assert [line.split()[0] for line in every] == ["Anna", "lives", "in", "Paris", "."]
+
+
+def test_the_code_of_a_classifier_runs_on_pairs_and_numbers(tmp_path: Path) -> None:
+    folder = saved_model(tmp_path / "model", 2, tagger=False)
+    content = replace(
+        CONTENT, task="text-classification", label_list=["no", "yes"], examples=[["Anna lives.", "Paris"]]
+    )
+    assert "'score'" in run_usage(folder, content)
+    folder = saved_model(tmp_path / "regression", 1, tagger=False)
+    card, text = written(folder, replace(content, regression=True))
+    assert 'function_to_apply="none"' in text
+    assert card.data.widget == [{"text": "Anna lives.", "text_pair": "Paris"}]
+    assert "'score'" in run_usage(folder, replace(content, regression=True, examples=[]))
+
+
+def test_remote_code_is_trusted_only_where_there_is_some(tmp_path: Path) -> None:
+    assert "trust_remote_code=True" in usage_code(tmp_path, CONTENT)
+    (tmp_path / "config.json").write_text(json.dumps({"auto_map": {"AutoConfig": "configuration_star.StarConfig"}}))
+    assert "trust_remote_code=True" in usage_code(tmp_path, CONTENT)
+    (tmp_path / "config.json").write_text("{}")
+    assert "trust_remote_code" not in usage_code(tmp_path, CONTENT)
+    assert 'model="me/star"' in usage_code(tmp_path, replace(CONTENT, repo_id="me/star"))
+
+
+def test_a_card_that_fails_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, before = written(tmp_path, CONTENT)
+    with pytest.raises(ValueError, match=r"seeds=\[42\]"):
+        write_model_card(tmp_path, replace(CONTENT, seeds=[]))
+    monkeypatch.setattr(cards, "template_text", lambda: "{{ undefined.attribute }}")
+    with pytest.raises(Exception, match="undefined"):
+        write_model_card(tmp_path, CONTENT)
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == before
+
+
+def test_an_installed_wheel_finds_the_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "site-packages" / "modeling_star" / "training"
+    package.mkdir(parents=True)
+    monkeypatch.setattr(cards, "__file__", str(package / "cards.py"))
+    monkeypatch.setattr(cards.importlib.resources, "files", lambda name: package)
+    with pytest.raises(FileNotFoundError, match="reinstall"):
+        template_text()
+    (package / "card_template.md").write_text("template", encoding="utf-8")
+    assert template_text() == "template"
+
+
+def test_no_connection_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object) -> None:
+        raise AssertionError("writing a card tried to reach the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    write_model_card(tmp_path, CONTENT)

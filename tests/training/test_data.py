@@ -1,0 +1,758 @@
+"""Data files and Hub names -> splits, columns and labels as numbers; every error names the place and the way out."""
+
+import gzip
+import json
+import logging
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
+
+from modeling_star.training.data import (
+    DataError,
+    DataFileError,
+    cap,
+    find_classification_columns,
+    find_tagging_columns,
+    hold_out,
+    load_splits,
+    prepare_classification,
+    prepare_tagging,
+    task_to_keys,
+)
+
+
+DATA = Path(os.environ.get("MODELING_STAR_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
+TAGGED = [
+    {"tokens": ["Anna", "lives", "in", "Oslo", "."], "ner_tags": ["B-PER", "O", "O", "B-LOC", "O"]},
+    {"tokens": ["#", "New", "York", "\u3000", "NA"], "ner_tags": ["O", "B-LOC", "I-LOC", "O", "O"]},
+]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    datasets.disable_progress_bars()
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Write texts to files (packed where the name ends in .gz) and load them as splits."""
+
+    def write_and_load(**named: tuple[str, str]) -> DatasetDict:
+        files = {}
+        for split, (name, text) in named.items():
+            path = tmp_path / split / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+            files[split] = path
+        return load_splits(files=files, cache_dir=str(tmp_path / "cache"))
+
+    return write_and_load
+
+
+def jsonl(rows: list[Any]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def table(**columns: list[Any]) -> Dataset:
+    return Dataset.from_dict(columns)
+
+
+def one(**columns: list[Any]) -> DatasetDict:
+    return DatasetDict({"train": table(**columns)})
+
+
+# Formats
+
+
+@pytest.mark.parametrize("packed", ["", ".gz"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("train.jsonl", jsonl(TAGGED)),
+        ("train.v2.JSONL", jsonl(TAGGED)),
+        ("train.json", json.dumps(TAGGED, indent=1)),
+        ("train.json", json.dumps({"version": 1, "data": TAGGED})),
+        ("train.csv", "tokens,ner_tags\nAnna lives in Oslo .,B-PER O O B-LOC O\n"),
+        ("train.tsv", "tokens\tner_tags\nAnna lives in Oslo .\tB-PER O O B-LOC O\n"),
+        ("train.csv", "tokens,ner_tags\n\"['Anna', 'lives', 'in', 'Oslo', '.']\",B-PER O O B-LOC O\n"),
+        ("train.conll", "Anna B-PER\nlives O\nin O\nOslo B-LOC\n. O\n\n"),
+        ("train.txt", "-DOCSTART- O\n\nAnna\tB-PER\nlives\tO\nin\tO\nOslo\tB-LOC\n.\tO"),
+    ],
+)
+def test_every_format_gives_the_same_sentence(load, name, text, packed):
+    data = prepare_tagging(load(train=(name + packed, text)))
+    row = data.splits["train"][0]
+    assert row[data.text_column] == TAGGED[0]["tokens"]
+    assert [data.id2label[tag] for tag in row[data.label_column]] == TAGGED[0]["ner_tags"]
+
+
+def test_parquet_is_read(tmp_path):
+    Dataset.from_list(TAGGED).to_parquet(tmp_path / "train.parquet")
+    splits = load_splits(files={"train": tmp_path / "train.parquet"}, cache_dir=str(tmp_path / "cache"))
+    assert splits["train"].to_list() == TAGGED
+
+
+def test_splits_may_have_different_formats_and_no_labels(load):
+    splits = load(
+        train=("a.jsonl", jsonl([{"text": "good", "label": 1}, {"text": "bad", "label": 0}])),
+        validation=("b.csv.gz", "text,label\nfine,1\npoor,0\n"),
+        test=("c.tsv", "text\nwho knows\n"),
+    )
+    data = prepare_classification(splits)
+    assert data.label_list == ("0", "1")
+    assert data.splits["validation"]["label"][:] == [1, 0]
+    assert [data.is_labelled(split) for split in ("train", "validation", "test")] == [True, True, False]
+
+
+@pytest.mark.parametrize("name", ["data.csv", "data.csv.gz"])
+def test_csv_cells_are_the_text_that_they_are(load, name):
+    text = 'text,label\nNA,1\n"null, ""x""\ny",0\n007,1\n1.50,0\n,1\n'
+    assert load(train=(name, text))["train"]["text"][:] == ["NA", 'null, "x"\ny', "007", "1.50", ""]
+
+
+def test_tsv_quotes_are_text_unless_they_enclose_whole_fields(load):
+    plain = load(train=("a.tsv", 'text\tlabel\n"Hi, he said\t1\n"No" is no\t0\n'))
+    assert plain["train"]["text"][:] == ['"Hi, he said', '"No" is no']
+    quoted = load(train=("b.tsv", 'text\tlabel\n"He said ""hi"""\t1\n'))
+    assert quoted["train"]["text"][:] == ['He said "hi"']
+
+
+def test_byte_order_mark_is_no_part_of_a_column_name(load):
+    assert load(train=("a.csv", "\ufefftext,label\na,1\n"))["train"].column_names == ["text", "label"]
+    assert load(train=("a.conll", "\ufeffAnna B-PER\n"))["train"]["tokens"][0] == ["Anna"]
+
+
+def test_json_texts_that_look_like_dates_stay_texts(load):
+    rows = [{"text": "2020-01-01", "label": "2021-05-05"}, {"text": "2020-01-02", "label": "2021-05-06"}]
+    assert load(train=("a.jsonl", jsonl(rows)))["train"].to_list() == rows
+
+
+def test_json_that_turns_from_whole_numbers_to_fractions_late_is_read(load):
+    # datasets fixes the types at its first ten megabytes.
+    rows = [{"text": "x" * 20000, "label": 1}] * 600 + [{"text": "y", "label": 1.5}]
+    data = prepare_classification(load(train=("a.jsonl", jsonl(rows))))
+    assert data.problem_type == "regression"
+    assert data.splits["train"]["label"][-1] == 1.5
+
+
+def test_conll_comments_hashes_and_odd_blanks(load):
+    text = "# sent_id = 1\n# text = # x\n#\tO\nNew York\tB-LOC\n\u3000\tO\n\n# newdoc\n# a comment\n#tag\tO\n\n\n\n"
+    assert load(train=("a.bio", text))["train"]["tokens"][:] == [["#", "New York", "\u3000"], ["#tag"]]
+    spaced = "# id = 1\n# O\nOslo  B-LOC\n\n# O\n"
+    assert load(train=("a.iob", spaced))["train"]["tokens"][:] == [["#", "Oslo"], ["#"]]
+
+
+def test_conll_columns_by_their_number(load):
+    four = load(train=("a.txt", "EU NNP B-NP B-ORG\n"))["train"]
+    assert four[0] == {"tokens": ["EU"], "pos_tags": ["NNP"], "chunk_tags": ["B-NP"], "ner_tags": ["B-ORG"]}
+    assert load(train=("a.txt", "EU x B-ORG\n"))["train"].column_names == ["tokens", "column_2", "tags"]
+    assert load(train=("a.txt", "EU\n\nBut\n"))["train"]["tokens"][:] == [["EU"], ["But"]]
+
+
+def test_conllu_skips_ranges_and_empty_nodes(load):
+    words = [("1-2", "del", "_"), ("1", "de", "ADP"), ("2", "el", "DET"), ("2.1", "x", "VERB"), ("3", "mar", "NOUN")]
+    lines = "".join(f"{i}\t{word}\t_\t{tag}\tX\t_\t_\t_\t_\t_\n" for i, word, tag in words)
+    data = prepare_tagging(load(train=("es.conllu", "# newpar\n# text = del mar\n" + lines)))
+    assert data.splits["train"][0]["tokens"] == ["de", "el", "mar"]
+    assert data.label_list == ("ADP", "DET", "NOUN")
+
+
+def test_any_sentences_survive_a_round_trip_through_conll(load):
+    rng = random.Random(0)
+    words = ["Oslo", "#", "# x", "中", "a\u00a0b", '"', "-", "\u3000", "'"]
+    rows = [[(rng.choice(words), rng.choice(["O", "B-X"])) for _ in range(rng.randint(1, 9))] for _ in range(200)]
+    text = "\n\n".join("\n".join(f"{word}\t{tag}" for word, tag in row) for row in rows)
+    dataset = load(train=("a.conll", text))["train"]
+    assert dataset["tokens"][:] == [[word for word, _ in row] for row in rows]
+    assert dataset["tags"][:] == [[tag for _, tag in row] for row in rows]
+
+
+def test_a_local_folder_is_a_data_set_name(tmp_path):
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.jsonl").write_text(jsonl(TAGGED))
+    assert set(load_splits(str(tmp_path), cache_dir=str(tmp_path / "cache"))) == {"train", "validation"}
+
+
+def test_folder_names_are_not_patterns(tmp_path):
+    path = tmp_path / "run[1]*" / "train.jsonl"
+    path.parent.mkdir()
+    path.write_text(jsonl(TAGGED))
+    assert len(load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))["train"]) == 2
+
+
+# Bad files
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.jsonl", "", ["a.jsonl", "is empty"]),
+        ("a.jsonl", " \n\n ", ["a.jsonl", "is empty"]),
+        ("a.json", "[]", ["a.json", "no rows"]),
+        ("a.csv", "text,label\n", ["a.csv", "no rows"]),
+        ("a.conll", "# only = comments\n", ["a.conll", "no rows"]),
+        ("a.xlsx", "x", ["a.xlsx", "'.xlsx'", ".jsonl", ".gz", "a.jsonl"]),
+        ("noending", "x", ["noending", "'no suffix'", ".csv"]),
+        ("a.jsonl", '{"text": "a"}\n{"text": \n', ["a.jsonl", "line 2", "not valid json", "one object per line"]),
+        ("a.json", '[{"text": "a"}, 3]', ["a.json", "element 2", "'3'", "object"]),
+        ("a.json", '[{"text": "a"}', ["a.json", "not valid json"]),
+        ("a.jsonl", '"just a text"\n', ["a.jsonl", "line 1", "object"]),
+        ("a.csv", "text,label\na,1\nb,1,2\n", ["a.csv", "line 3", "3 cells", "2", "quotation marks"]),
+        ("a.csv", "text,label\na\n", ["a.csv", "line 2", "1 cells"]),
+        ("a.csv", 'text,label\n"a,1\n', ["a.csv", "could not be read as csv"]),
+        ("a.csv", "text,text\na,1\n", ["a.csv", "'text' twice"]),
+        ("a.conll", "Anna B-PER\nlives\n", ["a.conll", "line 2", "1 columns", "line 1 has 2", "'lives'"]),
+        ("a.txt", "A text.\nAnother text of six words.\n", ["a.txt", "line 2", ".jsonl or .csv", "'text'"]),
+        ("a.conll", "Anna\tB-PER\n\tO\n", ["a.conll", "line 2"]),
+        ("a.parquet", "not parquet", ["a.parquet", "parquet"]),
+    ],
+)
+def test_a_bad_file_is_named_with_the_line(load, name, content, words):
+    with pytest.raises(DataError) as caught:
+        load(train=(name, content))
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.gz", "a.conll.gz"])
+def test_a_broken_gzip_file_is_named(tmp_path, name):
+    whole = gzip.compress(random.Random(0).randbytes(50_000).hex().encode())
+    for content in (b"\x1f\x8bgarbage", whole[: len(whole) // 2]):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match="broken or incomplete gzip"):
+            load_splits(files={"train": tmp_path / name}, cache_dir=str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.conll"])
+def test_a_file_that_is_not_utf8_is_named(tmp_path, name):
+    (tmp_path / name).write_bytes("text,label\ncaf\u00e9,1\n".encode("latin-1"))
+    with pytest.raises(DataError, match="not UTF-8"):
+        load_splits(files={"train": tmp_path / name}, cache_dir=str(tmp_path / "cache"))
+
+
+def test_an_absent_file_or_a_folder_is_a_file_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"There is no file .*gone\.jsonl.*--train_file"):
+        load_splits(files={"train": tmp_path / "gone.jsonl"})
+    with pytest.raises(DataFileError, match="is a folder"):
+        load_splits(files={"train": tmp_path})
+
+
+def test_naming_nothing_or_both_says_what_to_write(tmp_path):
+    with pytest.raises(DataFileError, match="--dataset_name NAME, or --train_file"):
+        load_splits(files={"train": None})
+    with pytest.raises(DataError, match=r"Both the data set 'glue'.*either --dataset_name or --train_file"):
+        load_splits("glue", files={"train": tmp_path / "x.jsonl"})
+
+
+def test_an_unreachable_data_set_says_how_to_use_files(monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    with pytest.raises(DataFileError, match=r"nyu-mll/glue \(cola\).*--train_file"):
+        load_splits("nyu-mll/glue", "cola")
+
+
+def test_mixed_types_in_json_name_both_rows(load):
+    rows = [{"text": "x" * 20000, "label": 7}] * 600 + [{"text": "y", "label": "good"}]
+    with pytest.raises(DataError, match=r"mixes types in column 'label': row 1 has 7 .*row 601 has 'good'"):
+        load(train=("a.jsonl", jsonl(rows)))
+
+
+# Hold-out and caps
+
+
+def test_hold_out_splits_train_in_two_and_keeps_the_order():
+    splits = hold_out(DatasetDict({"train": table(n=list(range(100))), "test": table(n=[5])}), 0.1, seed=3)
+    train, validation = splits["train"]["n"][:], splits["validation"]["n"][:]
+    assert len(validation) == 10
+    assert validation == sorted(validation)
+    assert train == [n for n in range(100) if n not in validation]
+    assert splits["test"]["n"][:] == [5]
+
+
+def test_hold_out_depends_on_the_seed_alone():
+    splits = DatasetDict({"train": table(n=list(range(50)))})
+    chosen = [hold_out(splits, 0.2, seed=seed)["validation"]["n"][:] for seed in (1, 1, 2)]
+    assert chosen[0] == chosen[1] != chosen[2]
+
+
+@pytest.mark.parametrize(("fraction", "rows"), [(0.001, 2), (0.999, 2)])
+def test_hold_out_leaves_a_row_on_both_sides(fraction, rows):
+    splits = hold_out(DatasetDict({"train": table(n=list(range(rows)))}), fraction)
+    assert {split: len(dataset) for split, dataset in splits.items()} == {"train": 1, "validation": 1}
+
+
+def test_hold_out_refuses_what_it_cannot_do():
+    rows = table(n=[1, 2, 3])
+    with pytest.raises(DataError, match="already"):
+        hold_out(DatasetDict({"train": rows, "validation": rows}), 0.1)
+    with pytest.raises(DataError, match="2 rows"):
+        hold_out(DatasetDict({"test": rows}), 0.1)
+    with pytest.raises(DataError, match=r"1\.5.*between 0 and 1"):
+        hold_out(DatasetDict({"train": rows}), 1.5)
+
+
+def test_cap_takes_the_first_rows():
+    rows = table(n=list(range(5)))
+    assert [len(cap(rows, n)) for n in (None, 1, 5, 99)] == [5, 1, 5, 5]
+    assert cap(rows, 2)["n"][:] == [0, 1]
+    with pytest.raises(DataError, match="-1; write 1 or more"):
+        cap(rows, -1)
+
+
+# Columns
+
+
+@pytest.mark.parametrize(
+    ("columns", "task", "expected"),
+    [
+        (["id", "tokens", "ner_tags", "pos_tags"], None, ("tokens", "ner_tags")),
+        (["id", "tokens", "ner_tags", "pos_tags"], "pos", ("tokens", "pos_tags")),
+        (["words", "labels"], "ner", ("words", "labels")),
+        (["id", "tokens", "my_labels"], None, ("tokens", "my_labels")),
+        (["tokens", "tags"], "chunk", ("tokens", "tags")),
+    ],
+)
+def test_tagging_columns_are_found(columns, task, expected):
+    row = {name: "7" if name == "id" else ["a", "b"] for name in columns}
+    assert find_tagging_columns(DatasetDict({"train": Dataset.from_list([row])}), task_name=task) == expected
+
+
+def test_a_list_of_words_wins_over_a_text():
+    splits = one(text=["It rains"], tokens=[["It", "rains"]], tags=[["O", "O"]])
+    assert find_tagging_columns(splits) == ("tokens", "tags")
+
+
+@pytest.mark.parametrize(
+    ("columns", "task", "expected"),
+    [
+        (["idx", "sentence", "label"], "cola", (("sentence",), "label")),
+        (["text", "label"], "cola", (("text",), "label")),
+        (["premise", "hypothesis", "label"], None, (("premise", "hypothesis"), "label")),
+        (["question", "sentence", "label"], "qnli", (("question", "sentence"), "label")),
+        (["body", "category"], None, (("body",), "category")),
+        (["sentence1", "sentence2", "label"], None, (("sentence1", "sentence2"), "label")),
+        (["text", "sentiment"], None, (("text",), "sentiment")),
+    ],
+)
+def test_classification_columns_are_found(columns, task, expected):
+    row = {name: 3 if name in ("idx", "label") else "a b" for name in columns}
+    assert find_classification_columns(DatasetDict({"train": Dataset.from_list([row])}), task_name=task) == expected
+
+
+@pytest.mark.parametrize("task", task_to_keys)
+def test_glue_tasks_have_their_columns(task):
+    row = dict.fromkeys(task_to_keys[task], "a") | {"label": 0, "idx": 0}
+    splits = DatasetDict({"train": Dataset.from_list([row])})
+    assert find_classification_columns(splits, task_name=task) == (task_to_keys[task], "label")
+
+
+def test_columns_may_be_named():
+    splits = one(a=["x"], b=["y"], c=[1], text=["z"], label=[0])
+    assert find_classification_columns(splits, "a, b", "c") == (("a", "b"), "c")
+    assert find_classification_columns(splits, ["b"], "c") == (("b",), "c")
+    lists = one(x=[["a"]], y=[["O"]], tokens=[["b"]], tags=[["O"]])
+    assert find_tagging_columns(lists, "x", "y") == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "named", "words"),
+    [
+        (
+            prepare_tagging,
+            {"text_column_name": "token"},
+            ["'token'", "'tokens', 'tags'", "`--text_column_name tokens`"],
+        ),
+        (prepare_tagging, {"label_column_name": "tag"}, ["'tag'", "'tokens', 'tags'", "`--label_column_name tags`"]),
+        (prepare_tagging, {"label_column_name": "tokens"}, ["one column", "'tokens', 'tags'"]),
+        (prepare_classification, {}, ["labels?", "'tokens', 'tags'", "--label_column_name"]),
+        (prepare_classification, {"label_column_name": "tags"}, ["texts?", "'tokens', 'tags'", "--text_column_name"]),
+    ],
+)
+def test_a_missing_column_lists_those_present(prepare, named, words):
+    with pytest.raises(DataError) as caught:
+        prepare(one(tokens=[["a"]], tags=[["O"]]), **named)
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+def test_columns_that_cannot_be_told_apart_are_asked_for():
+    with pytest.raises(DataError, match=r"Which column holds the texts\? The columns are 'a', 'b', 'label'"):
+        prepare_classification(one(a=["x"], b=["y"], label=[0]))
+    with pytest.raises(DataError, match=r"Which column holds the tags\?"):
+        prepare_tagging(one(tokens=[["x"]], a=[["y"]], b=[["z"]]))
+    with pytest.raises(DataError, match=r"one or two text columns.*sentence1,sentence2"):
+        prepare_classification(one(a=["x"], b=["y"], c=["z"], label=[0]), text_column_name="a,b,c")
+
+
+def test_a_column_absent_from_one_split_is_named_with_the_split():
+    splits = DatasetDict({"train": table(text=["x"], label=[0]), "test": table(txt=["x"])})
+    with pytest.raises(DataError, match=r"no column 'text' in the split test.*train: 'text', 'label'; test: 'txt'"):
+        prepare_classification(splits)
+
+
+# Tags
+
+
+def test_tags_are_ordered_and_the_same_in_all_splits():
+    splits = DatasetDict(
+        {
+            "train": table(tokens=[["a", "b", "c"]], tags=[["I-PER", "B-PER", "O"]]),
+            "test": table(tokens=[["a", "b"]], tags=[["B-LOC", "O"]]),
+        }
+    )
+    data = prepare_tagging(splits)
+    assert data.label_list == ("O", "B-LOC", "B-PER", "I-PER")
+    assert data.label2id == {"O": 0, "B-LOC": 1, "B-PER": 2, "I-PER": 3}
+    assert data.splits["train"]["tags"][0] == [3, 2, 0]
+    assert data.splits["test"]["tags"][0] == [1, 0]
+    assert data.counts("test") == {"O": 1, "B-LOC": 1, "B-PER": 0, "I-PER": 0}
+    assert data.has_entities
+
+
+def test_whole_number_tags_are_ordered_by_size():
+    data = prepare_tagging(one(tokens=[["a", "b", "c"]], tags=[[10, 2, -100]]))
+    assert data.label_list == ("2", "10")
+    assert data.splits["train"]["tags"][0] == [1, 0, -100]
+    assert not data.has_entities
+
+
+def test_class_labels_keep_their_order_and_names():
+    features = Features({"tokens": List(Value("string")), "ner_tags": List(ClassLabel(names=["O", "B-X", "B-A"]))})
+    rows = Dataset.from_dict({"tokens": [["a", "b"]], "ner_tags": [[2, 0]]}, features=features)
+    data = prepare_tagging(DatasetDict({"train": rows}))
+    assert data.label_list == ("O", "B-X", "B-A")
+    assert data.splits["train"]["ner_tags"][0] == [2, 0]
+
+
+def test_a_models_labels_fix_the_ids():
+    splits = one(tokens=[["a", "b"]], tags=[["B-X", "O"]])
+    assert prepare_tagging(splits, label_list=["B-X", "B-Y", "O"]).splits["train"]["tags"][0] == [0, 2]
+    with pytest.raises(DataError, match=r"'B-X' of the train split is not among.*--ignore_mismatched_sizes"):
+        prepare_tagging(splits, label_list=["O", "B-Y"])
+    numbers = prepare_tagging(one(tokens=[["a", "b"]], tags=[[1, 0]]), label_list=["O", "B-Y"])
+    assert numbers.splits["train"]["tags"][0] == [1, 0]
+
+
+def test_labels_that_train_lacks_are_warned_about(caplog):
+    splits = DatasetDict(
+        {"train": table(tokens=[["a"]], tags=[["O"]]), "test": table(tokens=[["a"]], tags=[["B-NEW"]])}
+    )
+    with caplog.at_level(logging.WARNING):
+        assert prepare_tagging(splits).label_list == ("O", "B-NEW")
+    assert "test split never occur in train" in caplog.text
+    assert "B-NEW" in caplog.text
+
+
+def test_unlabelled_splits_lose_their_label_column():
+    rows = table(tokens=[["a"], ["b"]], tags=[["O"], ["O"]])
+    for tags in ([None, None], [[], []]):
+        test = Dataset.from_dict(
+            {"tokens": [["a"], ["b"]], "tags": tags},
+            features=Features({"tokens": List(Value("string")), "tags": List(Value("string"))}),
+        )
+        data = prepare_tagging(DatasetDict({"train": rows, "test": test}))
+        assert not data.is_labelled("test")
+    only = prepare_tagging(DatasetDict({"test": table(tokens=[["a"]])}), label_list=["O", "B-X"])
+    assert only.label_list == ("O", "B-X")
+    assert not only.is_labelled("test")
+
+
+def test_other_columns_and_the_order_of_rows_stay():
+    splits = one(id=["3", "1", "2"], tokens=[["a"], ["b"], ["c"]], tags=[["X"], ["Y"], ["X"]])
+    assert prepare_tagging(splits).splits["train"]["id"][:] == ["3", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([(["a"], ["O"]), (["a", "b"], ["O"])], ["train row 2", "2 words", "1 tags", "['a', 'b']"]),
+        ([(["a"], ["O"]), ([], [])], ["train row 2", "no words in column 'tokens'", "--drop_empty"]),
+        ([(["a"], ["O"]), (None, ["O"])], ["train row 2", "no words"]),
+        ([(["a"], ["O"]), (["a"], None)], ["train row 2", "None", "list of tags"]),
+        ([(["a", None], ["O", "O"])], ["train row 1", "['a', None]", "--text_column_name tokens"]),
+        ([(["a", "b"], ["O", None])], ["train row 1", "None", "may be text, a whole number"]),
+        ([(["a"], [0.5])], ["train row 1", "0.5", "a number", "may be text, a whole number"]),
+        ([(["a"], [None])], ["train row 1", "None"]),
+    ],
+)
+def test_a_bad_tagging_row_is_named(rows, words):
+    with pytest.raises(DataError) as caught:
+        prepare_tagging(one(tokens=[words for words, _ in rows], tags=[tags for _, tags in rows]))
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"tokens": ["a", "b"], "tags": ["O", 1]}],
+        [{"tokens": ["a"], "tags": ["O"]}, {"tokens": ["a"], "tags": [1]}],
+    ],
+)
+def test_mixed_tags_name_both_values(load, rows):
+    with pytest.raises(DataError, match=r"mixe.*'O'.*1\b.*number"):
+        prepare_tagging(load(train=("a.jsonl", jsonl(rows))))
+
+
+def test_mixed_tags_between_splits_name_both_splits():
+    splits = DatasetDict({"train": table(tokens=[["a"]], tags=[["O"]]), "test": table(tokens=[["a"]], tags=[[3]])})
+    with pytest.raises(
+        DataError, match=r"mixed types: train row 1 has 'O' \(text\), test row 1 has 3 \(a whole number\)"
+    ):
+        prepare_tagging(splits)
+
+
+def test_a_tag_column_of_texts_points_to_the_other_script():
+    with pytest.raises(DataError, match=r"train row 1 has 2 words in 'tokens' but 1 tags in 'label'"):
+        prepare_tagging(one(tokens=[["a", "b"]], label=["good"]))
+    with pytest.raises(DataError, match=r"train row 1: column 'label' holds 3.*run_glue\.py"):
+        prepare_tagging(one(tokens=[["a", "b"]], label=[3]), label_column_name="label")
+
+
+def test_empty_rows_can_be_dropped(caplog):
+    splits = one(tokens=[["a"], [], ["c"]], tags=[["O"], [], ["X"]])
+    with caplog.at_level(logging.WARNING):
+        data = prepare_tagging(splits, drop_empty=True)
+    assert data.splits["train"].to_list() == [{"tokens": ["a"], "tags": [0]}, {"tokens": ["c"], "tags": [1]}]
+    assert "1 rows of the train split are left out" in caplog.text
+
+
+def test_train_without_tags_is_an_error():
+    with pytest.raises(
+        DataError, match=r"No row of the train split has a label in column 'tags'.*--label_column_name"
+    ):
+        prepare_tagging(one(tokens=[["a"]], tags=[[]]))
+
+
+# Labels of texts
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "ids", "kind"),
+    [
+        (["pos", "neg", "pos"], ("neg", "pos"), [1, 0, 1], "single_label_classification"),
+        ([5, 1, 10], ("1", "5", "10"), [1, 0, 2], "single_label_classification"),
+        (["5", "1", "10"], ("1", "5", "10"), [1, 0, 2], "single_label_classification"),
+        ([-1, 0, 1], ("-1", "0", "1"), [0, 1, 2], "single_label_classification"),
+        ([True, False, True], ("False", "True"), [1, 0, 1], "single_label_classification"),
+        (["01", "02", "02"], ("01", "02"), [0, 1, 1], "single_label_classification"),
+        ([0.5, 3.0, 4.0], (), [0.5, 3.0, 4.0], "regression"),
+        (["0.5", "3", "-4"], (), [0.5, 3.0, -4.0], "regression"),
+        ([["a", "b"], [], ["a"]], ("a", "b"), [[1, 1], [0, 0], [1, 0]], "multi_label_classification"),
+        ([[2, 7], [7], [7, 2]], ("2", "7"), [[1, 1], [0, 1], [1, 1]], "multi_label_classification"),
+        (
+            [[0, 1, 1], [0, 0, 0], [1, 0, 0]],
+            ("0", "1", "2"),
+            [[0, 1, 1], [0, 0, 0], [1, 0, 0]],
+            "multi_label_classification",
+        ),
+        ([[1.0, 0.0]] * 3, ("0", "1"), [[1, 0]] * 3, "multi_label_classification"),
+        ([[True, False]] * 3, ("0", "1"), [[1, 0]] * 3, "multi_label_classification"),
+        (["['a', 'b']", "['a']", '["b"]'], ("a", "b"), [[1, 1], [1, 0], [0, 1]], "multi_label_classification"),
+    ],
+)
+def test_labels_of_every_kind(labels, names, ids, kind):
+    data = prepare_classification(one(text=["x", "y", "z"], label=labels))
+    assert (data.label_list, data.problem_type) == (names, kind)
+    assert data.splits["train"]["label"][:] == ids
+    assert data.num_labels == max(len(names), 1)
+
+
+def test_numbers_and_several_labels_are_stored_as_floats():
+    assert prepare_classification(one(text=["x"], label=[1.5])).splits["train"].features["label"] == Value("float32")
+    several = prepare_classification(one(text=["x"], label=[["a"]])).splits["train"].features["label"]
+    assert several == List(Value("float32"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "forced", "ids", "names"),
+    [
+        ([1, 3, 2], "regression", [1.0, 3.0, 2.0], ()),
+        ([1.0, 3.0, 1.0], "single_label_classification", [0, 1, 0], ("1", "3")),
+        (["0.5", "1.5", "0.5"], "single_label_classification", [0, 1, 0], ("0.5", "1.5")),
+        (["a, b", "b", "a"], "multi_label_classification", [[1, 1], [0, 1], [1, 0]], ("a", "b")),
+    ],
+)
+def test_the_problem_type_can_be_forced(labels, forced, ids, names):
+    data = prepare_classification(one(text=["x", "y", "z"], label=labels), problem_type=forced)
+    assert data.splits["train"]["label"][:] == ids
+    assert data.label_list == names
+
+
+def test_stsb_is_regression_even_where_all_scores_are_whole():
+    data = prepare_classification(one(sentence1=["x"], sentence2=["y"], label=[5]), task_name="stsb")
+    assert data.problem_type == "regression"
+
+
+def test_glue_test_labels_of_minus_one_are_no_labels():
+    features = Features({"sentence": Value("string"), "label": ClassLabel(names=["unacceptable", "acceptable"])})
+    splits = DatasetDict(
+        {
+            split: Dataset.from_dict({"sentence": ["x", "y"], "label": labels}, features=features)
+            for split, labels in {"train": [1, 0], "test": [-1, -1]}.items()
+        }
+    )
+    data = prepare_classification(splits, task_name="cola")
+    assert data.label_list == ("unacceptable", "acceptable")
+    assert data.splits["train"]["label"][:] == [1, 0]
+    assert not data.is_labelled("test")
+    for labels in ([-1, -1], ["-1", "-1"], [-1.0, -1.0], ["", ""], [None, None]):
+        splits = DatasetDict(
+            {"train": table(text=["x"], label=["good"]), "test": table(text=["a", "b"], label=labels)}
+        )
+        assert not prepare_classification(splits).is_labelled("test")
+
+
+def test_rows_without_a_class_label_are_left_out(caplog):
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["a", "b"])})
+    rows = Dataset.from_dict({"text": ["x", "y", "z"], "label": [1, -1, 0]}, features=features)
+    with caplog.at_level(logging.WARNING):
+        data = prepare_classification(DatasetDict({"train": rows}))
+    assert data.splits["train"].to_list() == [{"text": "x", "label": 1}, {"text": "z", "label": 0}]
+    assert "1 rows of the train split are left out: no label" in caplog.text
+
+
+def test_models_labels_take_names_or_places():
+    names = ["negative", "positive"]
+    by_name = prepare_classification(one(text=["x", "y"], label=["positive", "negative"]), label_list=names)
+    by_place = prepare_classification(one(text=["x", "y"], label=[1, 0]), label_list=names)
+    assert by_name.splits["train"]["label"][:] == by_place.splits["train"]["label"][:] == [1, 0]
+    assert by_place.label_list == ("negative", "positive")
+    with pytest.raises(DataError, match="'0' of the train split is not among the model's 2 labels"):
+        prepare_classification(one(text=["x", "y"], label=[2, 0]), label_list=names)
+    # Names 1 and 2 and a row of class 0: not places, but other classes.
+    with pytest.raises(DataError, match="'0' of the train split"):
+        prepare_classification(one(text=["x", "y"], label=[0, 1]), label_list=["1", "2"])
+
+
+def test_several_labels_must_have_the_models_width():
+    splits = one(text=["x"], label=[[0, 1, 1]])
+    assert prepare_classification(splits, label_list=["a", "b", "c"]).label_list == ("a", "b", "c")
+    with pytest.raises(DataError, match="3 places, but the model has 2 labels"):
+        prepare_classification(splits, label_list=["a", "b"])
+
+
+def test_counts_of_classes_and_of_several_labels():
+    assert prepare_classification(one(text=["x"] * 3, label=["b", "a", "b"])).counts("train") == {"a": 1, "b": 2}
+    several = prepare_classification(one(text=["x"] * 2, label=[["b"], ["a", "b"]]))
+    assert several.counts("train") == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("columns", "kwargs", "words"),
+    [
+        ({"text": ["a", None], "label": [0, 1]}, {}, ["train row 2", "no text in column 'text'", "--drop_empty"]),
+        (
+            {"text": ["a", "b"], "label": [0, None]},
+            {},
+            ["train row 2", "no label in column 'label'", "--drop_empty"],
+        ),
+        ({"text": ["a", "b"], "label": ["x", ""]}, {}, ["train row 2", "no label"]),
+        (
+            {"body": [1, 2], "label": [0, 1]},
+            {"text_column_name": "body"},
+            ["train row 1", "holds 1", "a text is wanted"],
+        ),
+        (
+            {"text": ["a"], "label": [{"x": 1}]},
+            {},
+            ["train row 1", "{'x': 1}", "of type dict", "may be text, a whole number"],
+        ),
+        ({"text": ["a"], "label": [[["x"]]]}, {}, ["train row 1", "['x']", "a list"]),
+        ({"text": ["a"], "label": [[None]]}, {}, ["train row 1", "[None]", "list without gaps"]),
+        (
+            {"text": ["a"], "label": ["x"]},
+            {"problem_type": "regression"},
+            ["train row 1", "'x'", "text", "finite number"],
+        ),
+        ({"text": ["a"], "label": [float("inf")]}, {}, ["train row 1", "inf", "finite number"]),
+        (
+            {"text": ["a"], "label": [0.5]},
+            {"problem_type": "single_label_classification"},
+            ["train row 1", "0.5", "fraction", "--problem_type regression"],
+        ),
+        (
+            {"text": ["a"], "label": [["x"]]},
+            {"problem_type": "single_label_classification"},
+            ["train row 1", "a list", "may be text"],
+        ),
+        ({"text": ["a"], "label": [1]}, {"problem_type": "multi_label_classification"}, ["train row 1", "as a list"]),
+        ({"text": ["a"], "label": [1]}, {"problem_type": "ranking"}, ["'ranking'", "regression", "--problem_type"]),
+        ({"text": ["a"], "label": [-1]}, {}, ["No row of the train split has a label", "--label_column_name"]),
+    ],
+)
+def test_a_bad_classification_row_is_named(columns, kwargs, words):
+    with pytest.raises(DataError) as caught:
+        prepare_classification(one(**columns), **kwargs)
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+def test_mixed_labels_name_both_rows_and_values(load):
+    rows = [{"text": "a", "label": 1}, {"text": "b", "label": 0}, {"text": "c", "label": "good"}]
+    with pytest.raises(
+        DataError, match=r"mixed types: train row 1 has 1 \(a whole number\), train row 3 has 'good' \(text\)"
+    ):
+        prepare_classification(load(train=("a.jsonl", jsonl(rows))))
+    mixed = DatasetDict({"train": table(text=["a"], label=["good"]), "test": table(text=["a"], label=[1])})
+    with pytest.raises(DataError, match=r"train row 1 has 'good' \(text\), test row 1 has 1"):
+        prepare_classification(mixed)
+
+
+def test_rows_without_text_or_label_can_be_dropped():
+    splits = one(text=["a", None, "c", ""], label=["x", "y", None, "x"])
+    data = prepare_classification(splits, drop_empty=True)
+    assert data.splits["train"].to_list() == [{"text": "a", "label": 0}, {"text": "", "label": 0}]
+
+
+def test_one_class_alone_is_warned_about(caplog):
+    with caplog.at_level(logging.WARNING):
+        prepare_classification(one(text=["a", "b"], label=["x", "x"]))
+    assert "nothing to learn" in caplog.text
+
+
+# Real files
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    cache = str(tmp_path_factory.mktemp("cache"))
+
+    def load_real(folder: str) -> DatasetDict:
+        if not (DATA / folder).is_dir():
+            pytest.skip(f"{DATA / folder} is absent: set MODELING_STAR_DATA to the folder with the data sets")
+        files = {split: DATA / folder / f"{split}.jsonl.gz" for split in ("train", "validation", "test")}
+        return DatasetDict(
+            {split: cap(rows, 3000) for split, rows in load_splits(files=files, cache_dir=cache).items()}
+        )
+
+    return load_real
+
+
+@pytest.mark.parametrize(
+    ("folder", "label_column", "labels", "entities"),
+    [("wnut17", "ner_tags", 13, True), ("ud_english_ewt", "pos_tags", 17, False), ("weibo_ner", "ner_tags", 17, True)],
+)
+def test_real_tagging_sets(real, folder, label_column, labels, entities):
+    data = prepare_tagging(real(folder))
+    assert (data.text_column, data.label_column) == ("tokens", label_column)
+    assert (len(data.label_list), data.has_entities) == (labels, entities)
+    assert all(data.is_labelled(split) for split in data.splits)
+
+
+@pytest.mark.parametrize(
+    ("folder", "texts", "labels", "kind", "test_labels"),
+    [
+        ("sst5", ("text",), 5, "single_label_classification", True),
+        ("snli", ("sentence1", "sentence2"), 3, "single_label_classification", True),
+        ("glue_stsb", ("sentence1", "sentence2"), 0, "regression", True),
+        ("glue_cola", ("text",), 2, "single_label_classification", False),
+        ("chnsenticorp", ("text",), 2, "single_label_classification", True),
+        ("chinese_stsb", ("sentence1", "sentence2"), 0, "regression", True),
+    ],
+)
+def test_real_classification_sets(real, folder, texts, labels, kind, test_labels):
+    data = prepare_classification(real(folder))
+    assert (data.text_columns, data.label_column) == (texts, "label")
+    assert (len(data.label_list), data.problem_type) == (labels, kind)
+    assert data.is_labelled("test") == test_labels
