@@ -1,5 +1,6 @@
 """The fields that every encoder shares, declared and checked once."""
 
+import copy
 import difflib
 from dataclasses import fields
 from typing import Any, ClassVar, Literal
@@ -32,6 +33,9 @@ _LIBRARY_KEYS = frozenset(
 )
 
 
+PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
+
+
 def did_you_mean(given: str, allowed: list[str]) -> str:
     """A sentence part such as ` Did you mean "relu"?`, or an empty string when nothing is close."""
     close = difflib.get_close_matches(given, allowed, n=1)
@@ -44,7 +48,8 @@ class EncoderConfig(PreTrainedConfig):
     What StarTransformerConfig, VanillaTransformerConfig and the other encoders have in common.
 
     Args:
-        vocab_size (`int`, defaults to 30522): entries of the token embedding table.
+        vocab_size (`int`, defaults to 30522): entries of the token embedding table; with `backbone_config`, those of
+            the encoder inside.
         hidden_size (`int`, defaults to 300): width d of the token states.
         num_hidden_layers (`int`, defaults to 2): number of layers T.
         num_attention_heads (`int`, defaults to 6): attention heads h.
@@ -108,6 +113,11 @@ class EncoderConfig(PreTrainedConfig):
                     'backbone_config={"model_type": "bert", ...} or pass AutoConfig.from_pretrained(...).'
                 )
             self.backbone_config = AutoConfig.for_model(backbone.pop("model_type"), **backbone)
+        if self.backbone_config is not None:
+            # The encoder inside has its own vocabulary; where its configuration came from is nobody's business.
+            self.backbone_config = copy.deepcopy(self.backbone_config)
+            self.backbone_config.name_or_path = ""
+            self.vocab_size = getattr(self.backbone_config, "vocab_size", self.vocab_size)
         if self.embedding_size is None:
             self.embedding_size = (
                 self.hidden_size if self.backbone_config is None else self.backbone_config.hidden_size
@@ -140,9 +150,8 @@ class EncoderConfig(PreTrainedConfig):
 
     def validate_sizes(self) -> None:
         """Part of strict validation: every size is at least 1."""
-        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "embedding_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} is given; at least 1 is needed.")
+        self._check_positive("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "embedding_size")
+        self._check_positive("max_position_embeddings", "classifier_hidden_size")
         if self.type_vocab_size < 0:
             raise ValueError(f"type_vocab_size={self.type_vocab_size} is given; 0 (none embedded) or more is allowed.")
         inside = getattr(self.backbone_config, "hidden_size", self.embedding_size)
@@ -161,6 +170,15 @@ class EncoderConfig(PreTrainedConfig):
                     f"{f.name}={value} is given; a probability from 0 up to, not including, 1 is allowed."
                 )
 
+    def validate_problem_type(self) -> None:
+        """Part of strict validation, which lets any word pass for this inherited field (seen in transformers 5.23)."""
+        given = self.problem_type
+        if given is not None and given not in PROBLEM_TYPES:
+            raise ValueError(
+                f"problem_type={given!r} is given; {', '.join(PROBLEM_TYPES)} are allowed."
+                f"{did_you_mean(given, list(PROBLEM_TYPES))}"
+            )
+
     def validate_activation(self) -> None:
         """Part of strict validation: the activation is one that transformers knows."""
         if self.hidden_act not in ACT2FN:
@@ -170,10 +188,15 @@ class EncoderConfig(PreTrainedConfig):
                 f"{did_you_mean(self.hidden_act, allowed)}"
             )
 
+    def _check_positive(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} is given; at least 1 is needed.")
+
     def heads_must_divide(self) -> None:
         """Raise where the heads do not share `hidden_size` evenly, naming the counts that do."""
-        if self.num_attention_heads < 1:
-            raise ValueError(f"num_attention_heads={self.num_attention_heads} is given; at least 1 is needed.")
+        self._check_positive("hidden_size", "num_attention_heads")
         if self.hidden_size % self.num_attention_heads:
             divisors = [h for h in range(1, min(self.hidden_size, 64) + 1) if self.hidden_size % h == 0]
             raise ValueError(

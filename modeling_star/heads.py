@@ -19,7 +19,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import can_return_tuple
 
-from .configuration_encoder import EncoderConfig
+from .configuration_encoder import PROBLEM_TYPES, EncoderConfig
 from .modeling_encoder import EncoderPreTrainedModel
 
 
@@ -72,7 +72,12 @@ def sequence_loss(
         labels: `[b]` for one class or one number, `[b, k]` for several.
         problem_type: as in the configuration.
         num_items_in_batch: labels in the whole accumulated batch; `None` averages over this one.
+
+    Raises:
+        ValueError: the problem type is unknown.
     """
+    if problem_type not in PROBLEM_TYPES:
+        raise ValueError(f"config.problem_type={problem_type!r} is given; {', '.join(PROBLEM_TYPES)} are allowed.")
     labels = labels.to(logits.device)
     logits = logits.float()
     if problem_type == "single_label_classification":
@@ -230,7 +235,11 @@ class ForQuestionAnswering(Head):
         output = self.model(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs, return_dict=True
         )
-        start_logits, end_logits = self.qa_outputs(self.dropout(output.last_hidden_state)).unbind(-1)
+        logits = self.qa_outputs(self.dropout(output.last_hidden_state))
+        if attention_mask is not None:
+            # No answer starts or ends at padding, which would also take part in the loss's softmax.
+            logits = logits.masked_fill((attention_mask == 0)[..., None], torch.finfo(logits.dtype).min)
+        start_logits, end_logits = logits.unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
             loss = self.loss_function(

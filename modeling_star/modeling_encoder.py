@@ -63,6 +63,8 @@ class EncoderPreTrainedModel(PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, nn.Linear):
             init.xavier_uniform_(module.weight)
+        elif isinstance(module, nn.PReLU):
+            init.constant_(module.weight, module.init)
 
     # ------ embeddings
 
@@ -83,6 +85,10 @@ class EncoderPreTrainedModel(PreTrainedModel):
             self.config.backbone_config.vocab_size = self.config.vocab_size
         if self.config.freeze_embeddings:
             self._embeddings.freeze()
+            output = self.get_output_embeddings()
+            # transformers gives the resized output layer the flag of its weight, which is the frozen table.
+            if output is not None and output.bias is not None:
+                output.bias.requires_grad_(True)
         return table
 
     @classmethod
@@ -164,6 +170,10 @@ class EncoderPreTrainedModel(PreTrainedModel):
         logger.info(f"{path}: vectors found for {int(found.sum())} of {len(vocabulary)} vocabulary entries.")
         if not found.any():
             raise ValueError(f"{path} has a vector for none of the {len(vocabulary)} vocabulary entries.")
+        if config.get("vocab_size", len(table)) != len(table):
+            raise ValueError(
+                f"vocab_size={config['vocab_size']} is given with a vocabulary of {len(table)} ids: leave it out."
+            )
         # Entries without a vector start at the scale of those with one.
         table[~found] = torch.randn(int((~found).sum()), table.shape[1]) * table[found].std()
         taken = {"vocab_size": len(table), "embedding_size": table.shape[1], "freeze_embeddings": freeze}
@@ -284,6 +294,8 @@ class EncoderModel(EncoderPreTrainedModel):
             raise ValueError(f"inputs_embeds has shape {list(embeds.shape)}; [batch, length, {width}] is needed.")
         given = ids if ids is not None else embeds
         shape = given.shape[:2]
+        if 0 in shape:
+            raise ValueError(f"The inputs have shape {list(given.shape)}; at least one row and one column are needed.")
         for name, tensor in {"attention_mask": attention_mask, **inputs}.items():
             if tensor is not None and name != "inputs_embeds" and tensor.shape != shape:
                 raise ValueError(
@@ -298,13 +310,36 @@ class EncoderModel(EncoderPreTrainedModel):
                     "the vocabulary. For a tokenizer with more entries: model.resize_token_embeddings(len(tokenizer))."
                 )
             self.warn_if_padding_and_no_attention_mask(ids, attention_mask)
+        if look_at_values:
+            self._check_range("token_type_ids", inputs["token_type_ids"], self._token_types())
+            has_table = self.config.position_embedding_type == "learned"
+            self._check_range(
+                "position_ids", inputs["position_ids"], self.config.max_position_embeddings if has_table else None
+            )
         if attention_mask is None:
             return torch.ones(shape, dtype=torch.bool, device=given.device)
         return attention_mask != 0
 
+    def _token_types(self) -> int | None:
+        """How many token types the inputs may name; `None`: any, as nothing reads them."""
+        backbone = self.config.backbone_config
+        counts = [self.config.type_vocab_size, 2 if self.config.pair_mode == "siamese" else 0]
+        # An encoder with one type is given none.
+        counts.append(getattr(backbone, "type_vocab_size", 0) if getattr(backbone, "type_vocab_size", 0) > 1 else 0)
+        return min((count for count in counts if count), default=None)
+
+    @staticmethod
+    def _check_range(name: str, given: Tensor | None, size: int | None) -> None:
+        """Raise where `given` holds a number outside 0 to `size` - 1."""
+        if given is None or size is None or not given.numel():
+            return
+        low, high = int(given.min()), int(given.max())
+        if low < 0 or high >= size:
+            raise IndexError(f"{name} hold {low if low < 0 else high}; 0 to {size - 1} are allowed.")
+
     def _check_length(self, layout: TokenLayout) -> None:
         """Raise where a sequence is longer than positions reach."""
-        longest = layout.max_length if layout.is_packed else int(layout.lengths.max())
+        longest = int(layout.lengths.max())
         limit = longest_input(self.config)
         if limit is not None and longest > limit:
             backbone = self.config.backbone_config

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -177,7 +178,16 @@ class StarTransformerPreTrainedModel(EncoderPreTrainedModel):
     """Base class of the Star-Transformer's models."""
 
     config_class = StarTransformerConfig
+    # Heads without a pooled vector build no last relay update; a checkpoint may hold one.
+    _keys_to_ignore_on_load_unexpected = [r"(^|\.)relay_(attention|norm)\."]
     _no_split_modules = ["TokenEmbeddings", "StarTransformerLayer"]
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """As in every encoder; ring positions start without a preference."""
+        super()._init_weights(module)
+        if isinstance(module, RingAttention) and module.role_bias is not None:
+            init.zeros_(module.role_bias)
 
 
 class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):

@@ -25,7 +25,7 @@ class TokenLayout:
         sequence_index, position, left, right (`Tensor` of shape `[N]`): the sequence of each token, its place among
             the real tokens of that sequence, and the flat indices of its ring neighbours.
         column_index (`Tensor` of shape `[N]`, or `None` when padded): index of each token among the b * n columns.
-        max_length (`int`): m, the longest sequence when packed, n when padded.
+        max_length (`int`): m, the longest sequence (at least 1) when packed, n when padded.
     """
 
     mask: Tensor
@@ -106,8 +106,6 @@ class TokenLayout:
 
     def max(self, tokens: Tensor) -> Tensor:
         """Maximum over the real tokens of each sequence (`[N, d]` to `[b, d]`); zeros for an empty one."""
-        if self.max_length == 0:
-            return tokens.new_zeros((self.mask.shape[0], tokens.shape[-1]))
         rows = self.to_rows(tokens).masked_fill(~self.row_mask[..., None], torch.finfo(tokens.dtype).min)
         return self.zero_empty(rows.amax(1))
 
@@ -127,7 +125,8 @@ def _packed_layout(mask: Tensor) -> TokenLayout:
     end = start + lengths[sequence_index] - 1
     left = torch.where(token == start, end, token - 1)
     right = torch.where(token == end, start, token + 1)
-    max_length = int(lengths.max()) if len(lengths) else 0
+    # At least one place a row: an empty row then is padding like any other.
+    max_length = max(int(lengths.max()), 1)
     return TokenLayout(mask, lengths, sequence_index, position, left, right, column_index, max_length)
 
 

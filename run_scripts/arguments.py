@@ -12,7 +12,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 
 def flag(help: str, default: Any = None, **more: Any) -> Any:
@@ -148,7 +148,7 @@ def print_help(groups: tuple[type, ...], description: str) -> None:
         section = parser.add_argument_group((group.__doc__ or "").strip())
         hints = get_type_hints(group)
         for f in dataclasses.fields(group):
-            default = f.default if f.default is not dataclasses.MISSING else f.default_factory()
+            default = None if f.default is dataclasses.MISSING else f.default
             shown = (
                 ""
                 if default is None
@@ -191,24 +191,70 @@ def parse(groups: tuple[type, ...], description: str) -> tuple[Any, ...]:
 
     from transformers import HfArgumentParser, TrainingArguments
 
-    parser = HfArgumentParser((*groups, TrainingArguments), prog=Path(sys.argv[0]).name)
+    script = Path(sys.argv[0]).name
+
+    class Parser(HfArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            raise SystemExit(f"{script}: {message}")
+
+    # Without abbreviations: a flag that is mistyped must not be another.
+    parser = Parser((*groups, TrainingArguments), prog=script, usage=_usage(script), allow_abbrev=False)
     if "--help_all" in arguments:
         parser.print_help()
         raise SystemExit(0)
-    recipe: dict[str, Any] = {}
-    if arguments and Path(arguments[0]).suffix in (".yaml", ".yml", ".json"):
-        recipe = read_recipe(Path(arguments[0]), {action.dest for action in parser._actions})
-        arguments = arguments[1:]
-    named = {argument.split("=")[0].lstrip("-").replace("-", "_") for argument in arguments} | set(recipe)
-    defaults = {**DEFAULTS, "output_dir": f"outputs/{Path(sys.argv[0]).stem}", **_device_defaults()}
+    known = {action.dest for action in parser._actions} - {"help"}
+    if arguments and _is_recipe(arguments[0]):
+        # Before the command line, which so has the last word; what is written there is checked in the same way.
+        arguments = read_recipe(Path(arguments[0]), known) + arguments[1:]
+    named = {flag_name(argument) for argument in arguments if argument.startswith("--")}
+    parser.set_defaults(**_defaults(script, named))
+    try:
+        *parsed, unknown = parser.parse_args_into_dataclasses(
+            args=arguments, return_remaining_strings=True, look_for_args_file=False
+        )
+    except (ValueError, ImportError) as error:  # what TrainingArguments says of flags that do not fit together
+        raise SystemExit(f"{script}: {' '.join(str(error).split())}") from None
+    if unknown:
+        raise SystemExit(f"{script}: {_about_unknown(unknown[0], known)}")
+    return tuple(parsed)
+
+
+def _usage(script: str) -> str:
+    return f"{script} [RECIPE.yaml] [--flag value ...]; {script} --help lists the flags"
+
+
+def _is_recipe(argument: str) -> bool:
+    return not argument.startswith("-") and Path(argument).suffix in (".yaml", ".yml", ".json")
+
+
+def flag_name(argument: str) -> str:
+    """--learning-rate=1e-3 -> learning_rate; --no_do_eval -> do_eval"""
+    return argument.split("=")[0].lstrip("-").replace("-", "_").removeprefix("no_")
+
+
+def _about_unknown(argument: str, known: set[str]) -> str:
+    if _is_recipe(argument):
+        return f"the recipe {argument} comes first: {_usage(Path(sys.argv[0]).name)}."
+    if not argument.startswith("-"):
+        return f"{argument!r} belongs to no flag: write --flag {argument}, and the recipe before all flags."
+    return f"there is no flag {argument}.{_did_you_mean(flag_name(argument), known, '--')} All of them: --help_all."
+
+
+def _did_you_mean(given: str, known: set[str], prefix: str = "") -> str:
+    close = difflib.get_close_matches(given, sorted(known), n=1)
+    return f" Did you mean {prefix}{close[0]}?" if close else ""
+
+
+def _defaults(script: str, named: set[str]) -> dict[str, Any]:
+    """What holds where neither the recipe nor the command line names a flag."""
+    defaults = {**DEFAULTS, "output_dir": f"outputs/{Path(script).stem}", **_device_defaults()}
     if "model_name_or_path" not in named:
         defaults["learning_rate"] = FRESH_LEARNING_RATE
     if not {"do_train", "do_eval", "do_predict"} & named:
         defaults |= {"do_train": True, "do_eval": True, "do_predict": True}
     elif "do_train" not in named:
         defaults["eval_strategy"] = "no"
-    parser.set_defaults(**{**defaults, **recipe})
-    return parser.parse_args_into_dataclasses(args=arguments)
+    return defaults
 
 
 def _device_defaults() -> dict[str, Any]:
@@ -222,9 +268,9 @@ def _device_defaults() -> dict[str, Any]:
     return defaults
 
 
-def read_recipe(path: Path, known: set[str]) -> dict[str, Any]:
+def read_recipe(path: Path, known: set[str]) -> list[str]:
     """
-    The arguments in a YAML or JSON file.
+    The arguments in a YAML or JSON file, as they would be typed. A key without a value is as if it were not there.
 
     Args:
         path: the file.
@@ -238,14 +284,25 @@ def read_recipe(path: Path, known: set[str]) -> dict[str, Any]:
     if not path.is_file():
         raise SystemExit(f"There is no recipe {path}: name a YAML or JSON file with the script's arguments.")
     text = path.read_text(encoding="utf-8")
-    recipe = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    try:
+        recipe = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError) as error:
+        raise SystemExit(f"The recipe {path} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(recipe, dict):
         raise SystemExit(f"The recipe {path} holds {type(recipe).__name__}; `argument: value` lines are needed.")
-    for key in recipe:
+    typed: list[str] = []
+    for key, value in recipe.items():
         if key not in known:
-            close = difflib.get_close_matches(str(key), sorted(known), n=1)
-            hint = f" Did you mean {close[0]}?" if close else ""
+            hint = _did_you_mean(str(key), known)
             raise SystemExit(f"The recipe {path} sets {key!r}, which is no argument of this script.{hint}")
-    if isinstance(recipe.get("config_overrides"), dict):
-        recipe["config_overrides"] = ",".join(f"{k}={json.dumps(v)}" for k, v in recipe["config_overrides"].items())
-    return recipe
+        if isinstance(value, list):
+            typed += [f"--{key}", *map(str, value)]
+        elif value is not None:
+            typed.append(f"--{key}={_typed(key, value)}")
+    return typed
+
+
+def _typed(key: str, value: Any) -> str:
+    if isinstance(value, dict) and key == "config_overrides":
+        return ",".join(f"{name}={json.dumps(field)}" for name, field in value.items())
+    return value if isinstance(value, str) else json.dumps(value)

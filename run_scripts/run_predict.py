@@ -34,7 +34,9 @@ def main() -> None:
     if not texts:
         parser.error('no text is given: write run_predict.py MODEL "A text." or --file texts.txt')
     for text, found in predict(arguments.model, texts, arguments.batch_size, arguments.trust_remote_code):
-        print(json.dumps({"text": text, "found": found}, ensure_ascii=False) if arguments.json else readable(text, found))
+        print(
+            json.dumps({"text": text, "found": found}, ensure_ascii=False) if arguments.json else readable(text, found)
+        )
 
 
 def predict(model: str, texts: list[str], batch_size: int, trust_remote_code: bool) -> Iterator[tuple[str, Any]]:
@@ -53,16 +55,19 @@ def predict(model: str, texts: list[str], batch_size: int, trust_remote_code: bo
     run = pipeline(task, model, trust_remote_code=trust_remote_code, **options)
     for text, found in zip(texts, run(texts, batch_size=batch_size), strict=True):
         if task == "token-classification":
-            yield text, [
-                {
-                    "label": entity["entity_group"],
-                    "start": int(entity["start"]),
-                    "end": int(entity["end"]),
-                    "text": text[entity["start"] : entity["end"]],
-                    "score": round(float(entity["score"]), 4),
-                }
-                for entity in found
-            ]
+            yield (
+                text,
+                [
+                    {
+                        "label": entity["entity_group"],
+                        "start": int(entity["start"]),
+                        "end": int(entity["end"]),
+                        "text": text[entity["start"] : entity["end"]],
+                        "score": round(float(entity["score"]), 4),
+                    }
+                    for entity in found
+                ],
+            )
         else:
             yield text, [{"label": label["label"], "score": round(float(label["score"]), 4)} for label in found]
 

@@ -112,9 +112,7 @@ class Batch:
 
     def inputs(self) -> dict[str, Tensor]:
         """Keyword arguments of a model."""
-        tokens = (
-            {"input_ids": self.input_ids} if self.inputs_embeds is None else {"inputs_embeds": self.inputs_embeds}
-        )
+        tokens = {"input_ids": self.input_ids} if self.inputs_embeds is None else {"inputs_embeds": self.inputs_embeds}
         return {**tokens, "attention_mask": self.attention_mask.long(), "token_type_ids": self.token_type_ids}
 
 
@@ -130,7 +128,7 @@ def random_batch(mask: Tensor, seed: int = 0, width: int | None = None, dtype: t
 
 
 def padded(lengths: list[int], columns: int, kind: str) -> Tensor:
-    """A mask `[b, columns]` with `lengths` real tokens a row and padding on the "right", on the "left" or in "holes"."""
+    """A mask `[b, columns]` with `lengths` real tokens a row, and padding to the "right", the "left" or in "holes"."""
     mask = torch.zeros(len(lengths), columns, dtype=torch.bool)
     for row, length in enumerate(lengths):
         if kind == "right":
@@ -299,22 +297,30 @@ def gradients(outputs: dict[str, Tensor], leaves: dict[str, Tensor], seed: int =
     }
 
 
-def difference(actual: Tensor, expected: Tensor) -> float:
-    """Largest difference, relative to the largest expected number where that is above 1."""
+def difference(actual: Tensor, expected: Tensor, scale: float | None = None) -> float:
+    """Largest difference, relative to `scale`, or else to the largest expected number; to 1 where that is less."""
     assert actual.shape == expected.shape, (actual.shape, expected.shape)
     if not expected.numel():
         return 0.0
     expected = expected.detach().double()
-    return float((actual.detach().double() - expected).abs().max() / expected.abs().max().clamp(min=1))
+    scale = float(expected.abs().max()) if scale is None else scale
+    return float((actual.detach().double() - expected).abs().max()) / max(scale, 1.0)
 
 
-def assert_close(actual: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:
+def assert_close(
+    actual: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float, scale: float | None = None
+) -> None:
     """The same names, and each tensor within `tolerance`."""
     assert actual.keys() == expected.keys(), set(actual) ^ set(expected)
-    differences = {name: difference(actual[name], expected[name]) for name in expected}
-    # A NaN is no difference that passes.
+    differences = {name: difference(actual[name], expected[name], scale) for name in expected}
+    # Not `value > tolerance`: a NaN is wrong.
     wrong = {name: value for name, value in differences.items() if not value <= tolerance}
     assert not wrong, wrong
+
+
+def assert_gradients_close(actual: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:
+    """As `assert_close`, relative to the largest gradient of all: small ones are differences of large ones."""
+    assert_close(actual, expected, tolerance, max(float(x.abs().max()) for x in expected.values() if x.numel()))
 
 
 def assert_equals_reference(
@@ -333,7 +339,8 @@ def assert_equals_reference(
     expected = reference_outputs(model, parameters, batch, embeds, recorded)
     assert_close(outputs, expected, tolerance)
     if any(output.requires_grad for output in expected.values()):
-        assert_close(gradients(outputs, leaves, seed), gradients(expected, reference_leaves, seed), tolerance)
+        found, wanted = gradients(outputs, leaves, seed), gradients(expected, reference_leaves, seed)
+        assert_gradients_close(found, wanted, tolerance)
 
 
 # ------ labels

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-import modeling_star
 from loopback_hub import LoopbackHub, run_client
+
+import modeling_star
 
 
 PUBLISHED = """
@@ -29,7 +30,9 @@ sys.modules["modeling_star"] = None
 """
 
 
-def test_a_pushed_model_loads_by_name_and_revision_where_the_package_is_absent(hub: LoopbackHub, tmp_path: Path) -> None:
+def test_a_pushed_model_loads_by_name_and_revision_where_the_package_is_absent(
+    hub: LoopbackHub, tmp_path: Path
+) -> None:
     pushed = run_client(
         hub,
         tmp_path,

@@ -10,14 +10,15 @@ import re
 from pathlib import Path
 from typing import Any
 
-import modeling_star
 import pytest
 import torch
 from common import TINY, tiny_bert, tiny_model
-from modeling_star import StarTransformerConfig, VanillaTransformerConfig
-from modeling_star.embeddings import read_vectors
 from samples import STEMS, class_of
 from transformers import AutoConfig, BertConfig
+
+import modeling_star
+from modeling_star import StarTransformerConfig, VanillaTransformerConfig
+from modeling_star.embeddings import read_vectors
 
 
 IDS = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]])
@@ -34,7 +35,10 @@ def words(*parts: str) -> str:
 BOTH = (StarTransformerConfig, VanillaTransformerConfig)
 
 BAD_FIELDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "heads": ({"hidden_size": 10, "num_attention_heads": 3}, ("hidden_size=10", "num_attention_heads=3", "[1, 2, 5, 10]")),
+    "heads": (
+        {"hidden_size": 10, "num_attention_heads": 3},
+        ("hidden_size=10", "num_attention_heads=3", "[1, 2, 5, 10]"),
+    ),
     "no heads": ({"num_attention_heads": 0}, ("num_attention_heads=0 is given", "at least 1")),
     "no width": ({"hidden_size": 0}, ("hidden_size=0 is given", "at least 1")),
     "negative width": ({"hidden_size": -6}, ("hidden_size=-6 is given", "at least 1")),
@@ -43,7 +47,10 @@ BAD_FIELDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "no positions": ({"max_position_embeddings": 0}, ("max_position_embeddings=0 is given", "at least 1")),
     "classifier width": ({"classifier_hidden_size": 0}, ("classifier_hidden_size=0 is given", "at least 1")),
     "negative types": ({"type_vocab_size": -1}, ("type_vocab_size=-1 is given", "0 (none embedded) or more")),
-    "dropout of 1": ({"hidden_dropout_prob": 1.0}, ("hidden_dropout_prob=1.0 is given", "from 0 up to, not including, 1")),
+    "dropout of 1": (
+        {"hidden_dropout_prob": 1.0},
+        ("hidden_dropout_prob=1.0 is given", "from 0 up to, not including, 1"),
+    ),
     "negative dropout": ({"embedding_dropout_prob": -0.1}, ("embedding_dropout_prob=-0.1 is given", "from 0 up to")),
     "classifier dropout": ({"classifier_dropout": 2}, ("classifier_dropout=2 is given", "from 0 up to")),
     "activation": ({"hidden_act": "rellu"}, ("hidden_act='rellu' is given", "gelu", "relu", 'Did you mean "relu"?')),
@@ -55,7 +62,10 @@ BAD_FIELDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "fraction for a count": ({"num_attention_heads": 6.0}, ("num_attention_heads", "expected int", "6.0")),
     "text for a probability": ({"hidden_dropout_prob": "0.1"}, ("hidden_dropout_prob", "expected float", "'0.1'")),
     "number for a switch": ({"freeze_embeddings": 1}, ("freeze_embeddings", "expected bool", "1")),
-    "no model type": ({"backbone_config": {"hidden_size": 8}}, ("backbone_config", "without model_type", '"model_type": "bert"')),
+    "no model type": (
+        {"backbone_config": {"hidden_size": 8}},
+        ("backbone_config", "without model_type", '"model_type": "bert"'),
+    ),
     "name for a configuration": ({"backbone_config": "bert-base-cased"}, ("backbone_config", "bert-base-cased")),
     "width against the encoder inside": (
         {"backbone_config": tiny_bert(), "embedding_size": 9},
@@ -81,7 +91,11 @@ def test_a_bad_field_is_named_with_what_is_allowed(
         (StarTransformerConfig, {"head_dim": 0}, ("head_dim=0 is given", "at least 1")),
         (StarTransformerConfig, {"hidden_size": 10, "num_attention_heads": 3}, ("or set head_dim",)),
         (VanillaTransformerConfig, {"intermediate_size": 0}, ("intermediate_size=0 is given", "at least 1")),
-        (VanillaTransformerConfig, {"position_embedding_type": "ring"}, ("'ring' is given", "learned", "sinusoidal", "none")),
+        (
+            VanillaTransformerConfig,
+            {"position_embedding_type": "ring"},
+            ("'ring' is given", "learned", "sinusoidal", "none"),
+        ),
     ],
 )
 def test_a_bad_field_of_one_encoder_is_named_with_what_is_allowed(
@@ -138,15 +152,13 @@ def test_keys_of_transformers_are_not_warned_about(config_class: type, caplog: p
     assert not caplog.records, caplog.text
 
 
-def test_an_encoder_that_reads_no_tokens_is_refused() -> None:
-    with pytest.raises(ValueError, match=words("LlavaConfig" if False else "BertConfig", "AutoConfig.from_pretrained")):
-        from modeling_star.embeddings import build_backbone
+def test_an_encoder_that_transformers_cannot_build_is_refused() -> None:
+    class HomeMadeConfig(BertConfig):
+        model_type = "home_made"
 
-        class UnknownConfig(BertConfig):
-            pass
-
-        UnknownConfig.__name__ = "MyBertConfig"
-        build_backbone(UnknownConfig())
+    config = StarTransformerConfig(backbone_config=HomeMadeConfig(), hidden_size=8, num_attention_heads=2)
+    with pytest.raises(ValueError, match=words("HomeMadeConfig", "no AutoModel", "AutoConfig.from_pretrained")):
+        modeling_star.StarTransformerModel(config)
 
 
 @pytest.mark.parametrize("stem", STEMS)
@@ -162,9 +174,15 @@ def test_the_vocabulary_is_that_of_the_encoder_inside(stem: str) -> None:
 
 
 BAD_INPUTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "ids too large": ({"input_ids": IDS + 3}, ("input_ids hold 13", "0 to 12", "resize_token_embeddings(len(tokenizer))")),
+    "ids too large": (
+        {"input_ids": IDS + 3},
+        ("input_ids hold 13", "0 to 12", "resize_token_embeddings(len(tokenizer))"),
+    ),
     "negative ids": ({"input_ids": IDS - 3}, ("input_ids hold -2", "0 to 12")),
-    "one row without its axis": ({"input_ids": IDS[0]}, ("input_ids has shape [5]", "[batch, length]", "input_ids[None]")),
+    "one row without its axis": (
+        {"input_ids": IDS[0]},
+        ("input_ids has shape [5]", "[batch, length]", "input_ids[None]"),
+    ),
     "an axis too many": ({"input_ids": IDS[None]}, ("input_ids has shape [1, 2, 5]", "[batch, length]")),
     "long mask": (
         {"input_ids": IDS, "attention_mask": torch.ones(2, 6)},
@@ -276,13 +294,21 @@ def test_siamese_pairs_need_token_types(stem: str, ending: str) -> None:
         tiny_model(stem, ending, pair_mode="siamese")(IDS)
 
 
-@pytest.mark.parametrize("recorded", [False, True])
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0)])
 @pytest.mark.parametrize("stem", STEMS)
-def test_an_empty_batch_gives_empty_outputs(stem: str, shape: tuple[int, int], recorded: bool) -> None:
-    output = tiny_model(stem)(torch.zeros(shape, dtype=torch.long), output_hidden_states=recorded)
-    assert output.last_hidden_state.shape == (*shape, 8)
-    assert output.pooler_output.shape == (shape[0], 8)
+def test_an_empty_batch_is_refused(stem: str, shape: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match=words(str(list(shape)), "at least one row and one column are needed")):
+        tiny_model(stem)(torch.zeros(shape, dtype=torch.long))
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("options", [{}, {"backbone_config": tiny_bert()}], ids=["random", "contextual"])
+@pytest.mark.parametrize("stem", STEMS)
+def test_a_batch_of_nothing_but_padding_gives_zeros(stem: str, options: dict[str, Any], recorded: bool) -> None:
+    model = tiny_model(stem, **options)
+    output = model(IDS, attention_mask=torch.zeros_like(IDS), output_hidden_states=recorded)
+    assert output.last_hidden_state.shape == (2, 5, 8)
+    assert not output.last_hidden_state.any()
     assert not output.pooler_output.any()
 
 

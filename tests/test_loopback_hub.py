@@ -1,12 +1,9 @@
 """The Hub of loopback_hub.py against the real client, which reads HF_ENDPOINT once and so runs in a fresh process."""
 
-import json
-import sys
 import urllib.error
 import urllib.request
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pytest
 from loopback_hub import LoopbackHub, run_client

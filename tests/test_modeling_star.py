@@ -81,7 +81,8 @@ def test_relay_attentions_start_with_the_relay_and_skip_padding(padding: str) ->
 
 
 def test_without_radial_connections_there_is_no_relay() -> None:
-    output = tiny_model("StarTransformer", use_radial=False)(**random_batch(padded([4], 4, "right")).inputs(), **RECORD)
+    model = tiny_model("StarTransformer", use_radial=False)
+    output = model(**random_batch(padded([4], 4, "right")).inputs(), **RECORD)
     assert output.relay_state is None
     assert output.relay_attentions is None
     assert torch.equal(output.pooler_output, output.last_hidden_state.amax(1))
@@ -92,6 +93,24 @@ def test_siamese_relays_have_an_axis_for_the_two_texts() -> None:
     output = model(**random_batch(padded([4, 6, 5], 6, "holes")).inputs(), **RECORD)
     assert output.relay_state.shape == output.pooler_output.shape == (3, 2, 8)
     assert all(weights.shape == (3, 2, 2, 7) for weights in output.relay_attentions)
+
+
+def test_attention_dropout_drops_weights_of_satellites_and_of_the_relay() -> None:
+    torch.manual_seed(0)
+    model = tiny_model("StarTransformer", attention_probs_dropout_prob=0.5)
+    output = model(**random_batch(padded([16], 16, "right")).inputs(), **RECORD)
+    for weights in (*output.attentions, *output.relay_attentions):
+        assert 0.2 < float((weights == 0).double().mean()) < 0.8
+
+
+def test_padding_takes_no_part_in_the_computation() -> None:
+    model = tiny_model("StarTransformer")
+    counts: list[int] = []
+    for layer in model.layers:
+        layer.ring_attention.register_forward_hook(lambda _, inputs, __: counts.append(len(inputs[0])))
+    mask = padded([3, 0, 7], 12, "holes")
+    model(**random_batch(mask).inputs())
+    assert counts == [10, 10]
 
 
 # ------ pairs

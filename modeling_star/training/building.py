@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from ..configuration_encoder import did_you_mean
 from ..modeling_encoder import longest_input
 from .data_files import DataError
 from .tokenizers import TokenizerKind, train_tokenizer
@@ -19,11 +21,16 @@ logger = logging.getLogger(__name__)
 
 def parse_overrides(text: str | None) -> dict[str, Any]:
     """
-    Fields of a configuration from `name=value,name=value`; a value is JSON, or else a plain word.
+    Fields of a configuration from `name=value,name=value`, a value being JSON or else a plain word; or a JSON object.
 
     Raises:
         DataError: a part has no `=`.
     """
+    if (text or "").lstrip().startswith("{"):
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise DataError(f"--config_overrides {text} is no JSON ({error}): write name=value,name=value") from None
     overrides: dict[str, Any] = {}
     for part in filter(None, (text or "").split(",")):
         name, equals, value = part.partition("=")
@@ -108,12 +115,17 @@ def fresh_model(
         model_type = fields.pop("model_type", model_type)
     fields |= overrides or {}
     try:
-        config_class = type(AutoConfig.for_model(model_type))
+        standard = AutoConfig.for_model(model_type)
     except ValueError:
         raise DataError(
             f"--model_type {model_type} is unknown: star_transformer, vanilla_transformer, or a type of transformers."
         ) from None
-    model_class = getattr(transformers, _mapping_name(head))[config_class]
+    check_overrides(standard, overrides or {})
+    config_class = type(standard)
+    try:
+        model_class = getattr(transformers, _mapping_name(head))[config_class]
+    except KeyError:
+        raise DataError(f"--model_type {model_type} has no {head.removeprefix('AutoModel')}: name another.") from None
     fields |= labels
     for name in ("pad", "bos", "eos", "cls", "sep"):
         fields.setdefault(f"{name}_token_id", getattr(tokenizer, f"{name}_token_id"))
@@ -131,17 +143,70 @@ def fresh_model(
     )
 
 
-def saved_model(head: str, name: str, labels: dict[str, Any], **options: Any) -> PreTrainedModel:
+def saved_model(
+    head: str,
+    name: str,
+    labels: dict[str, Any],
+    *,
+    freeze_embeddings: bool = False,
+    overrides: dict[str, Any] | None = None,
+    **options: Any,
+) -> PreTrainedModel:
     """
-    A saved model, ours or any of transformers, with a head for these labels.
+    A saved model, ours or any of transformers, with a head for these labels, in float32 whatever it was saved in.
 
     Args:
         head: the auto class, such as "AutoModelForTokenClassification".
         name: Hub name or folder.
         labels: `num_labels`, `id2label` and so on.
+        freeze_embeddings: do not train them; for this package's models.
+        overrides: fields of the configuration to change.
         options: as in `AutoModel.from_pretrained`.
+
+    Raises:
+        DataError: its head is of another size, or its embeddings cannot be frozen.
     """
-    return getattr(transformers, head).from_pretrained(name, **labels, **options)
+    hub = {key: options[key] for key in ("revision", "token", "cache_dir", "trust_remote_code") if key in options}
+    config = AutoConfig.from_pretrained(name, **hub)
+    check_overrides(config, overrides or {})
+    fields = {**labels, **(overrides or {})}
+    if freeze_embeddings:
+        if not hasattr(config, "freeze_embeddings"):
+            raise DataError(f"--freeze_embeddings works with this package's models; {name} is a {config.model_type}.")
+        fields["freeze_embeddings"] = True
+    try:
+        return getattr(transformers, head).from_pretrained(name, dtype=torch.float32, **fields, **options)
+    except RuntimeError as error:
+        if "size" not in str(error):
+            raise
+        raise DataError(
+            f"The head of {name} is of another size than the data's {labels['num_labels']} labels need: replace it by "
+            "--ignore_mismatched_sizes"
+        ) from error
+
+
+def check_overrides(config: PreTrainedConfig, overrides: dict[str, Any]) -> None:
+    """
+    Raises:
+        DataError: a configuration of this kind has no such field.
+    """
+    for name in overrides:
+        if not hasattr(config, name):
+            hint = did_you_mean(name, [field for field in config.to_dict() if not field.startswith("_")])
+            raise DataError(f"--config_overrides sets {name}, which {type(config).__name__} does not have.{hint}")
+
+
+def check_vocabulary(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, given: str | None) -> None:
+    """
+    Raises:
+        DataError: the tokenizer has ids that the model has no embedding for.
+    """
+    ids, rows = max(tokenizer.get_vocab().values(), default=-1) + 1, model.get_input_embeddings().num_embeddings
+    if ids > rows:
+        advice = (
+            "leave --tokenizer_name away, or name the model's own" if given else "raise vocab_size, or leave it out"
+        )
+        raise DataError(f"The tokenizer has token ids up to {ids - 1}, and the model embeds {rows} tokens: {advice}.")
 
 
 def length_limit(config: PreTrainedConfig, asked: int | None) -> int | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 from transformers import DataCollator, DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from .data import ClassificationData, prepare_classification
@@ -30,10 +30,29 @@ class ClassificationTask(Task):
             text_column_name=columns.split(",") if columns else None,
             label_column_name=options.label_column_name,
             task_name=options.task_name,
-            problem_type=options.problem_type,
+            problem_type=options.problem_type or self.saved_problem_type(),
             label_list=self.saved_labels(),
             drop_empty=options.drop_empty,
         )
+
+    def load_splits(self) -> DatasetDict:
+        options = self.options
+        named = options.dataset_name or options.train_file or options.validation_file or options.test_file
+        if options.task_name in GLUE_METRICS and not named:
+            options.dataset_name, options.dataset_config_name = "nyu-mll/glue", options.task_name
+        splits = super().load_splits()
+        # MNLI: the matched splits are the ones that choose; the mismatched ones are scored beside them.
+        for name in ("validation", "test"):
+            if f"{name}_matched" in splits and name not in splits:
+                splits[name] = splits.pop(f"{name}_matched")
+        return splits
+
+    def saved_problem_type(self) -> str | None:
+        """What a saved model predicts, so that data without labels can be read; `None` where it does not say."""
+        config = self.saved_config()
+        if config is None or (self.saved_labels() is None and config.problem_type != "regression"):
+            return None
+        return config.problem_type
 
     def choose_metrics(self) -> TaskMetrics:
         task = self.options.task_name if self.options.task_name in GLUE_METRICS else self.data.problem_type

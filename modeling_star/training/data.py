@@ -2,7 +2,8 @@
 
     splits = load_splits(files={"train": "train.jsonl", "test": "test.conll.gz"})
     data = prepare_tagging(splits)                # or prepare_classification(splits)
-    splits = cap(hold_out(data.splits, 0.1, seed=1)["train"], 1000)
+    splits = hold_out(data.splits, 0.1, seed=1)   # after the check: errors name the rows of the file
+    train = cap(splits["train"], 1000)
 
 Nothing is tokenized here and nothing here knows a model. Rows are numbered from 1 in messages, as lines are.
 """
@@ -65,7 +66,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-_SPLIT_NAMES = {"dev": "validation", "val": "validation", "valid": "validation"}
+_VALIDATION_NAMES = ("dev", "val", "valid")
 
 
 # Results
@@ -192,8 +193,10 @@ def load_splits(
         splits = DatasetDict({split: read_file(path, cache_dir) for split, path in paths.items()})
     else:
         raise DataFileError("No data was given. Write --dataset_name NAME, or --train_file train.jsonl and so on.")
-    renamed = {_SPLIT_NAMES.get(name, name) if "validation" not in splits else name: ds for name, ds in splits.items()}
-    return DatasetDict(renamed)
+    for name in _VALIDATION_NAMES:
+        if name in splits and "validation" not in splits:
+            splits["validation"] = splits.pop(name)
+    return splits
 
 
 def _load_named(
@@ -220,6 +223,9 @@ def _load_named(
 def hold_out(splits: DatasetDict, fraction: float, seed: int = 42) -> DatasetDict:
     """Move a random part of "train" to a new split "validation"; both keep the order of their rows.
 
+    Best done after the rows were checked (`replace(data, splits=hold_out(data.splits, 0.1))`): moved rows have other
+    numbers, and an error in one of them would name a line that is not the file's.
+
     Args:
         fraction: the part of the rows that is moved, between 0 and 1; at least one row goes and one stays.
         seed: what the choice depends on, beside the number of rows.
@@ -228,11 +234,13 @@ def hold_out(splits: DatasetDict, fraction: float, seed: int = 42) -> DatasetDic
         DataError: there is a validation split already, no train split, too few rows or no proper fraction.
     """
     if "validation" in splits:
-        raise DataError("There is a validation split already: leave the hold-out fraction away.")
+        raise DataError("There is a validation split already: leave --validation_fraction away.")
     if "train" not in splits or len(splits["train"]) < 2:
         raise DataError("A validation split is held out of a train split of 2 rows or more, and there is none.")
     if not 0 < fraction < 1:
-        raise DataError(f"The fraction to hold out is {fraction}; it lies between 0 and 1, e.g. 0.1")
+        raise DataError(
+            f"The fraction to hold out is {fraction}; write one between 0 and 1: --validation_fraction 0.1"
+        )
     train = splits["train"]
     size = min(max(1, round(fraction * len(train))), len(train) - 1)
     chosen = set(random.Random(seed).sample(range(len(train)), size))

@@ -5,34 +5,40 @@ import logging
 import os
 import shlex
 import sys
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoConfig,
     DataCollator,
     EarlyStoppingCallback,
+    EvalPrediction,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
     TrainingArguments,
     set_seed,
 )
-from transformers.trainer_utils import get_last_checkpoint
 
-from .building import fresh_model, length_limit, load_tokenizer, parse_overrides, saved_model
+from ..modeling_encoder import EncoderPreTrainedModel
+from .building import check_vocabulary, fresh_model, length_limit, load_tokenizer, parse_overrides, saved_model
 from .cards import CardContent, write_model_card
 from .data import ClassificationData, TaggingData, cap, hold_out, load_splits
 from .data_files import DataError
+from .losses import class_weights, make_loss
 from .metrics import TaskMetrics
-from .reports import plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
+from .output_folder import check_output_dir
+from .reports import metrics_only, plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
 
 
 logger = logging.getLogger(__name__)
@@ -52,26 +58,33 @@ class Task(ABC):
         self.model = model_arguments
         self.options = data_arguments
         self.run = run_arguments
-        self.data: TaggingData | ClassificationData = self.load_data()
+        self.data: TaggingData | ClassificationData = self._with_validation(self.load_data())
         self.metrics: TaskMetrics = self.choose_metrics()
 
-    def saved_labels(self) -> tuple[str, ...] | None:
-        """The labels of a saved model that has names for them, else `None`: then the data tells."""
+    def saved_config(self) -> PreTrainedConfig | None:
+        """The configuration of a saved model whose head is kept; `None` for a fresh model or head."""
         name = self.model.model_name_or_path
         if name is None or self.model.ignore_mismatched_sizes:
             return None
-        config = AutoConfig.from_pretrained(
-            name,
-            revision=self.model.model_revision,
-            token=self.model.token,
-            cache_dir=self.model.cache_dir,
-            trust_remote_code=self.model.trust_remote_code,
-        )
+        with told_plainly():
+            return AutoConfig.from_pretrained(
+                name,
+                revision=self.model.model_revision,
+                token=self.model.token,
+                cache_dir=self.model.cache_dir,
+                trust_remote_code=self.model.trust_remote_code,
+            )
+
+    def saved_labels(self) -> tuple[str, ...] | None:
+        """The labels of a saved model that has names for them, else `None`: then the data tells."""
+        config = self.saved_config()
+        if config is None:
+            return None
         names = tuple(config.id2label[index] for index in sorted(config.id2label))
         return None if all(name == f"LABEL_{index}" for index, name in enumerate(names)) else names
 
-    def load_splits(self) -> Any:
-        """The splits as given, with a validation split held out of train where there is none."""
+    def load_splits(self) -> DatasetDict:
+        """The splits as given, capped."""
         options = self.options
         splits = load_splits(
             options.dataset_name,
@@ -81,17 +94,27 @@ class Task(ABC):
             token=self.model.token,
             revision=options.dataset_revision,
         )
-        if "validation" not in splits and "train" in splits and options.validation_fraction > 0:
-            logger.warning(f"No validation split: {options.validation_fraction:.0%} of train is held out.")
-            splits = hold_out(splits, options.validation_fraction)
         limits = {
             "train": options.max_train_samples,
             "validation": options.max_eval_samples,
             "test": options.max_predict_samples,
         }
-        for split in splits:
-            splits[split] = cap(splits[split], limits.get(split))
-        return splits
+        # Data sets may have other splits, such as one without labels: no script reads them.
+        return DatasetDict(
+            {
+                split: cap(rows, limits[split.split("_")[0]])
+                for split, rows in splits.items()
+                if split.split("_")[0] in limits
+            }
+        )
+
+    def _with_validation(self, data: Any) -> Any:
+        """The data with a validation split, held out of train where there is none."""
+        fraction = self.options.validation_fraction
+        if "validation" in data.splits or "train" not in data.splits or fraction == 0:
+            return data
+        logger.warning(f"No validation split: {fraction:.0%} of train is held out (--validation_fraction).")
+        return replace(data, splits=hold_out(data.splits, fraction))
 
     @abstractmethod
     def load_data(self) -> Any:
@@ -126,7 +149,7 @@ class Task(ABC):
     @property
     def labels(self) -> dict[str, Any]:
         """The configuration's label fields."""
-        labels = {"num_labels": len(self.data.label_list) or 1}
+        labels: dict[str, Any] = {"num_labels": len(self.data.label_list) or 1}
         if self.data.label_list:
             labels |= {"id2label": self.data.id2label, "label2id": self.data.label2id}
         return labels
@@ -148,46 +171,6 @@ class FineTuner(Trainer):
             write_model_card(Path(self.args.output_dir), self.card())
 
 
-def check_output_dir(folder: Path, resume: str | None) -> str | None:
-    """
-    Make sure that a run may write here, before anything is loaded, and find what to resume from.
-
-    Args:
-        folder: the output folder; made if absent.
-        resume: `last` (or `true`), a checkpoint's folder, or `None`.
-
-    Returns:
-        The checkpoint to resume from, or `None`.
-
-    Raises:
-        DataError: the folder is a file, cannot be written, holds something already, or has no such checkpoint.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise DataError(f"--output_dir {folder} is a file: name a folder.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"--output_dir {folder} cannot be made ({error.strerror}): name another folder.") from None
-    if not os.access(folder, os.W_OK):
-        raise DataError(f"--output_dir {folder} cannot be written: name another folder, or change its permissions.")
-    if resume and resume.lower() in ("last", "true"):
-        resume = get_last_checkpoint(str(folder))
-        if resume is None and any(folder.iterdir()):
-            raise DataError(f"There is no checkpoint in {folder} to resume from: leave --resume_from_checkpoint away.")
-        return resume
-    if resume:
-        if not Path(resume).is_dir():
-            raise DataError(f"--resume_from_checkpoint {resume} is no folder: write last, or a checkpoint's folder.")
-        return resume
-    held = sorted(path.name for path in folder.iterdir())
-    if held:
-        raise DataError(
-            f"--output_dir {folder} holds {', '.join(held[:4])}{', ...' if len(held) > 4 else ''}, and nothing is "
-            "overwritten: name another folder, or go on with the run in it by --resume_from_checkpoint last"
-        )
-    return None
-
-
 def run(
     task_class: type[Task], model: Any, data: Any, run_arguments: Any, training: TrainingArguments
 ) -> dict[str, Any]:
@@ -206,23 +189,26 @@ def run(
     folders = [Path(training.output_dir)]
     if len(seeds) > 1:
         folders = [Path(training.output_dir) / f"seed-{seed}" for seed in seeds]
-    resume = training.resume_from_checkpoint
-    with training.main_process_first(desc="looking at the output folder"):
-        # The others look when the main process has begun to write: their answer would be another.
-        if training.process_index == 0 and training.do_train:
-            finished = [bool(resume) and len(seeds) > 1 and (f / "all_results.json").is_file() for f in folders]
-            for folder, done in zip(folders, finished, strict=True):
-                if not done:
-                    check_output_dir(folder, resume)
+        check_several_seeds(seeds, training)
+    plan: list[tuple[bool, str | None]] = []
+    problem = None
+    if training.process_index == 0:
+        try:
+            plan = plan_seeds(folders, training)
+        except DataError as error:
+            problem = str(error)
+    plan, problem = from_main_process((plan, problem))
+    if problem is not None:
+        raise DataError(problem)
     task = task_class(model, data, run_arguments)
     results: dict[int, dict[str, Any]] = {}
-    for seed, folder in zip(seeds, folders, strict=True):
-        finished_file = folder / "all_results.json"
-        if resume and len(seeds) > 1 and finished_file.is_file():
-            logger.info(f"Seed {seed} is finished already: {finished_file}")
-            results[seed] = json.loads(finished_file.read_text(encoding="utf-8"))
+    for seed, folder, (done, checkpoint) in zip(seeds, folders, plan, strict=True):
+        if done:
+            logger.info(f"Seed {seed} is finished already: {folder / 'all_results.json'}")
+            results[seed] = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
         else:
-            results[seed] = run_once(task, replace(training, seed=seed, output_dir=str(folder)))
+            own = replace(training, seed=seed, output_dir=str(folder), resume_from_checkpoint=checkpoint)
+            results[seed] = run_once(task, own)
     if len(seeds) == 1:
         return results[seeds[0]]
     summary = summarize_seeds(results)
@@ -235,6 +221,43 @@ def run(
     return summary
 
 
+def check_several_seeds(seeds: list[int], training: TrainingArguments) -> None:
+    """
+    Raises:
+        DataError: a seed is named twice, or something is asked for that only a single run can do.
+    """
+    if len(set(seeds)) < len(seeds):
+        raise DataError(f"--seeds {' '.join(map(str, seeds))} names a seed twice: write each once.")
+    if training.push_to_hub:
+        raise DataError("--push_to_hub uploads one model: name one seed, --seed 1, or leave --push_to_hub away.")
+    if training.resume_from_checkpoint and training.resume_from_checkpoint.lower() not in ("last", "true"):
+        raise DataError("With several --seeds write --resume_from_checkpoint last: each goes on from its own.")
+
+
+def plan_seeds(folders: list[Path], training: TrainingArguments) -> list[tuple[bool, str | None]]:
+    """For the folder of each seed, whether the run in it is finished, and the checkpoint that it goes on from."""
+    resume = training.resume_from_checkpoint
+    if len(folders) > 1:
+        if not resume:
+            check_output_dir(Path(training.output_dir), None)
+        finished = [(folder / "all_results.json").is_file() for folder in folders]
+    else:
+        finished = [False]
+    return [
+        (done, None if done else check_output_dir(folder, resume))
+        for folder, done in zip(folders, finished, strict=True)
+    ]
+
+
+def from_main_process(value: Any) -> Any:
+    """What the main process has for `value`, on all of them."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        held = [value]
+        torch.distributed.broadcast_object_list(held)
+        return held[0]
+    return value
+
+
 def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     """
     One seed: build, train, evaluate, predict, report.
@@ -244,19 +267,25 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     """
     set_seed(training.seed)
     folder = Path(training.output_dir)
-    tokenizer, model = build(task)
-    limit = length_limit(model.config, task.options.max_seq_length)
-    with training.main_process_first(desc="tokenizing"):
-        features = {split: task.features(split, tokenizer, limit) for split in task.data.splits}
+    with told_plainly():
+        tokenizer, model = build(task)
+        limit = length_limit(model.config, task.options.max_seq_length)
+        with training.main_process_first(desc="tokenizing"):
+            features = {
+                split: task.features(split, tokenizer, limit)
+                for split in task.data.splits
+                if split != "train" or training.do_train
+            }
     trainer = make_trainer(task, training, model, tokenizer, features)
     results: dict[str, Any] = {}
     sections: dict[str, str] = {}
     trainer.card = lambda: run_card(task, trainer, results, sections)
     if training.do_train:
         train(trainer, training, results)
-    for split, wanted, prefix in (("validation", training.do_eval, "eval"), ("test", training.do_predict, "test")):
-        if wanted and split in features:
-            sections |= score(task, trainer, split, features[split], prefix, results)
+    for split in sorted(features, key=lambda split: not split.startswith("validation")):
+        wanted = {"validation": training.do_eval, "test": training.do_predict}.get(split.split("_")[0], False)
+        if wanted:
+            sections |= score(task, trainer, split, features[split], score_prefix(split), results)
     if trainer.is_world_process_zero():
         write_json(folder / "all_results.json", results)
     if training.do_train:
@@ -264,6 +293,29 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
         if training.push_to_hub:
             trainer.push_to_hub(commit_message="End of training")
     return results
+
+
+def score_prefix(split: str) -> str:
+    """validation -> eval, test -> test; validation_mismatched (MNLI's) -> eval_mismatched."""
+    return split.replace("validation", "eval", 1)
+
+
+@contextmanager
+def told_plainly() -> Iterator[None]:
+    """
+    What goes wrong while inputs are read is the user's to mend: a message, no traceback.
+
+    Raises:
+        DataError: instead of the ValueError, OSError and the like that was raised inside.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except StrictDataclassError as error:
+        raise DataError(str(error.__cause__ or error)) from error
+    except (ValueError, TypeError, OSError) as error:
+        raise DataError(str(error)) from error
 
 
 def build(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
@@ -283,9 +335,21 @@ def build(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     )
     overrides = parse_overrides(arguments.config_overrides)
     if arguments.model_name_or_path is not None:
-        options = {"trust_remote_code": arguments.trust_remote_code}
-        options["ignore_mismatched_sizes"] = arguments.ignore_mismatched_sizes
-        model = saved_model(task.head, arguments.model_name_or_path, task.labels, **options, **hub, **overrides)
+        if arguments.embeddings_from is not None or arguments.config_name is not None:
+            given = "--embeddings_from" if arguments.embeddings_from is not None else "--config_name"
+            raise DataError(
+                f"{given} is for a fresh model, and --model_name_or_path names a saved one: leave one away."
+            )
+        model = saved_model(
+            task.head,
+            arguments.model_name_or_path,
+            task.labels,
+            freeze_embeddings=arguments.freeze_embeddings,
+            overrides=overrides,
+            ignore_mismatched_sizes=arguments.ignore_mismatched_sizes,
+            trust_remote_code=arguments.trust_remote_code,
+            **hub,
+        )
     else:
         model = fresh_model(
             task.head,
@@ -301,6 +365,7 @@ def build(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
             defaults=task.config_defaults,
             **hub,
         )
+    check_vocabulary(tokenizer, model, arguments.tokenizer_name)
     return tokenizer, model
 
 
@@ -318,7 +383,12 @@ def make_trainer(
     elif training.eval_strategy != "no" and training.eval_strategy == training.save_strategy:
         training.load_best_model_at_end = True
         training.metric_for_best_model = training.metric_for_best_model or task.metrics.metric_for_best_model
-        training.greater_is_better = "loss" not in training.metric_for_best_model
+        best = training.metric_for_best_model.removeprefix("eval_")
+        check_metric(task.metrics, best)
+        if best in ("loss", "mse"):
+            training.greater_is_better = False
+    if training.ddp_find_unused_parameters is None and isinstance(model, EncoderPreTrainedModel):
+        training.ddp_find_unused_parameters = False  # these models have none: no search at every step
     callbacks = []
     if task.run.early_stopping_patience is not None:
         if not training.load_best_model_at_end:
@@ -336,9 +406,28 @@ def make_trainer(
         data_collator=task.collator(tokenizer),
         compute_metrics=metrics,
         preprocess_logits_for_metrics=_keep_what_metrics_read if task.metrics.task in ("entities", "tokens") else None,
-        compute_loss_func=weighted_loss(task),
+        compute_loss_func=loss_of(task, training),
         callbacks=callbacks,
     )
+
+
+def check_metric(metrics: TaskMetrics, name: str) -> None:
+    """
+    Trainer would say so only after the first evaluation.
+
+    Raises:
+        DataError: there is no such metric.
+    """
+    if metrics.per_type:  # also one for each type, such as PER_f1
+        return
+    shape = (2, len(metrics.label_list)) if metrics.task == "multi_label_classification" else (2,)
+    shape = (2, 1) if metrics.task in ("entities", "tokens") else shape
+    nothing = np.zeros(shape, dtype=np.int64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        known = ["loss", *metrics(EvalPrediction(predictions=nothing, label_ids=nothing))]
+    if name not in known:
+        raise DataError(f"--metric_for_best_model {name} is unknown: this task has {', '.join(known)}.")
 
 
 def _keep_what_metrics_read(logits: Any, labels: Any) -> torch.Tensor:
@@ -346,54 +435,32 @@ def _keep_what_metrics_read(logits: Any, labels: Any) -> torch.Tensor:
     return (logits[0] if isinstance(logits, tuple) else logits).argmax(-1)
 
 
-def weighted_loss(task: Task) -> Callable[..., torch.Tensor] | None:
+def loss_of(task: Task, training: TrainingArguments) -> Callable[..., torch.Tensor]:
     """
-    Cross entropy with class weights, or `None` where there are none.
+    The loss of a task, with class weights and label smoothing where they are asked for.
 
     Raises:
-        DataError: the weights fit neither the labels nor the task.
+        DataError: they are asked for, and the task is not one class for each text or token.
     """
-    given = task.run.class_weights
-    if given == "none":
-        return None
-    labels = task.data.label_list
-    if task.metrics.task not in ("entities", "tokens", "single_label_classification"):
-        raise DataError(f"--class_weights works with one class for each text or token, not with {task.metrics.task}.")
-    if given == "balanced":
-        counts = np.array([max(count, 1) for count in task.data.counts("train").values()], dtype=np.float64)
-        weights = counts.sum() / (len(counts) * counts)
-    else:
-        try:
-            weights = np.array([float(part) for part in given.split(",")])
-        except ValueError:
-            raise DataError(
-                f"--class_weights {given} is given; none, balanced or numbers such as 1,2.5 are allowed."
-            ) from None
-        if len(weights) != len(labels):
-            raise DataError(
-                f"--class_weights has {len(weights)} numbers for {len(labels)} labels: {', '.join(labels)}."
-            )
-
-    def loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
-        logits = outputs["logits"]
-        flat = labels.reshape(-1).to(logits.device)
-        table = torch.tensor(weights, dtype=torch.float32, device=logits.device)
-        losses = torch.nn.functional.cross_entropy(
-            logits.reshape(len(flat), -1).float(), flat, weight=table, reduction="sum", ignore_index=-100
-        )
-        return losses / ((flat != -100).sum() if num_items_in_batch is None else num_items_in_batch)
-
-    return loss
+    given, problem = task.run.class_weights, task.metrics.task
+    smoothing = float(training.label_smoothing_factor)
+    if problem not in ("entities", "tokens", "single_label_classification"):
+        for flag, used in (("--class_weights", given != "none"), ("--label_smoothing_factor", smoothing > 0)):
+            if used:
+                raise DataError(f"{flag} works with one class for each text or token, not with {problem}.")
+        return make_loss(problem)
+    # Weights come from the training split: a run that only scores has the plain loss.
+    counts = task.data.counts("train") if given == "balanced" and training.do_train else {}
+    weights = class_weights(given, tuple(task.data.label_list), counts) if training.do_train else None
+    training.label_smoothing_factor = 0.0  # Trainer's own smoothing would stand aside for a loss that is given
+    return make_loss(problem, weights, smoothing)
 
 
 def train(trainer: FineTuner, training: TrainingArguments, results: dict[str, Any]) -> None:
     """Train or go on training; save the best model, its state and the curves."""
     folder = Path(training.output_dir)
-    resume = training.resume_from_checkpoint
-    if resume and resume.lower() in ("last", "true"):
-        resume = get_last_checkpoint(str(folder))
-    output = trainer.train(resume_from_checkpoint=resume)
-    trainer.save_model()
+    output = trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
+    trainer.save_model(_internal_call=True)  # not to be uploaded before it is measured
     trainer.save_state()
     results |= output.metrics | {"train_samples": len(trainer.train_dataset)}
     results["parameters"] = trainer.model.num_parameters()
@@ -416,12 +483,18 @@ def score(
     return task.report(Path(trainer.args.output_dir), split, features, output.predictions)
 
 
+_SIZES = ("hidden_size", "num_hidden_layers")
+
+
 def run_card(task: Task, trainer: FineTuner, results: dict[str, Any], sections: dict[str, str]) -> CardContent:
     """What the model card tells of this run: only what was measured in it."""
     options, arguments, training = task.options, task.model, trainer.args
     config = trainer.model.config
-    splits = {"validation": "eval", "test": "test"}
-    scores = {split: _scores(results, f"{prefix}_") for split, prefix in splits.items()}
+    splits = {"validation": "eval_", "test": "test_"}
+    scores = {
+        split: metrics_only({name: value for name, value in results.items() if name.startswith(prefix)})
+        for split, prefix in splits.items()
+    }
     files = [options.train_file or options.test_file or options.dataset_name or "data"]
     title = options.dataset_title or options.dataset_name or Path(files[0]).resolve().parent.name
     batch = training.per_device_train_batch_size * training.gradient_accumulation_steps * training.world_size
@@ -436,7 +509,7 @@ def run_card(task: Task, trainer: FineTuner, results: dict[str, Any], sections: 
         hyperparameters={
             "parameters": results.get("parameters"),
             "embeddings": _embeddings_of(arguments),
-            "hidden size, layers": f"{config.hidden_size}, {config.num_hidden_layers}",
+            "hidden size, layers": ", ".join(str(getattr(config, n, "?")) for n in _SIZES),
             "learning rate": training.learning_rate,
             "epochs": training.num_train_epochs,
             "examples an update": batch,
@@ -460,19 +533,6 @@ def run_card(task: Task, trainer: FineTuner, results: dict[str, Any], sections: 
         },
         repo_id=training.hub_model_id,
     )
-
-
-_NOT_SCORES = ("runtime", "per_second", "samples", "steps", "model_preparation_time", "_loss")
-
-
-def _scores(results: dict[str, Any], prefix: str) -> dict[str, float]:
-    """The scores of one split among the results, under their own names."""
-    found = {name: value for name, value in results.items() if name.startswith(prefix)}
-    return {
-        name.removeprefix(prefix): value
-        for name, value in found.items()
-        if not any(word in name for word in _NOT_SCORES)
-    }
 
 
 def _embeddings_of(arguments: Any) -> str:
@@ -499,7 +559,9 @@ def run_script(task_class: type[Task], model: Any, data: Any, run_arguments: Any
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
         run(task_class, model, data, run_arguments, training)
-    except (DataError, FileNotFoundError, StrictDataclassError) as error:
-        raise SystemExit(f"{Path(sys.argv[0]).name}: {error}") from None
+    except DataError as error:
+        # Of several processes, all of which stop here, one speaks.
+        message = f"{Path(sys.argv[0]).name}: {' '.join(str(error).split())}"
+        raise SystemExit(message if training.should_log else 1) from None
     if training.should_log:
         print(f"\nEverything is in {training.output_dir}: model, scores, predictions, plots, and its card README.md.")

@@ -94,8 +94,8 @@ class TaggingTask(Task):
             table = per_entity_table(scores)
             write_text(folder / f"entities_{split}.md", table + "\n")
             return {f"Entities of the {split} split": table}
-        flat = (list(chain.from_iterable(tags)) for tags in (expected, predicted))
-        plot_confusion_matrix(*flat, self.data.label_list, folder / f"confusion_{split}.png", title=split)
+        truth, guess = (list(chain.from_iterable(tags)) for tags in (expected, predicted))
+        plot_confusion_matrix(truth, guess, self.data.label_list, folder / f"confusion_{split}.png", title=split)
         return {}
 
 

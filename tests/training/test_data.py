@@ -290,7 +290,7 @@ def test_hold_out_refuses_what_it_cannot_do():
         hold_out(DatasetDict({"train": rows, "validation": rows}), 0.1)
     with pytest.raises(DataError, match="2 rows"):
         hold_out(DatasetDict({"test": rows}), 0.1)
-    with pytest.raises(DataError, match=r"1\.5.*between 0 and 1"):
+    with pytest.raises(DataError, match=r"1\.5.*between 0 and 1: --validation_fraction"):
         hold_out(DatasetDict({"train": rows}), 1.5)
 
 

@@ -1,0 +1,172 @@
+"""Padded and packed layouts of random masks against loops over the real columns of each row."""
+
+import pytest
+import torch
+from common import difference, examples, masks
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from modeling_star.tokens import TokenLayout
+
+
+both_layouts = pytest.mark.parametrize("keep_padding", [False, True], ids=["packed", "padded"])
+
+
+def columns_of(mask: Tensor) -> list[list[int]]:
+    """The real columns of each row, in order."""
+    return [row.nonzero().flatten().tolist() for row in mask]
+
+
+def numbers(mask: Tensor, width: int = 3) -> Tensor:
+    """Something to lay out, `[b, n, width]`: every number another."""
+    return torch.arange(1.0, mask.numel() * width + 1).double().reshape(*mask.shape, width)
+
+
+def flat_index(layout: TokenLayout, mask: Tensor) -> list[list[int]]:
+    """Index of each real token of each row among the flat tokens."""
+    index = layout.unpack(torch.arange(len(layout.position)))
+    return [index[row, columns].tolist() for row, columns in enumerate(columns_of(mask))]
+
+
+@given(mask=masks())
+@examples(50)
+def test_packed_tokens_are_the_real_columns_row_by_row(mask: Tensor) -> None:
+    x = numbers(mask)
+    layout = TokenLayout.from_mask(mask, keep_padding=False)
+    expected = [x[row, column] for row, columns in enumerate(columns_of(mask)) for column in columns]
+    assert layout.is_packed
+    assert layout.pack(x).tolist() == [vector.tolist() for vector in expected]
+
+
+@both_layouts
+@given(mask=masks())
+@examples(50)
+def test_unpacking_gives_back_the_real_columns_and_zeros_elsewhere(keep_padding: bool, mask: Tensor) -> None:
+    x = numbers(mask)
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    assert torch.equal(layout.unpack(layout.pack(x)), x * mask[..., None])
+
+
+@given(mask=masks())
+@examples(50)
+def test_a_padded_layout_keeps_every_column(mask: Tensor) -> None:
+    layout = TokenLayout.from_mask(mask, keep_padding=True)
+    assert not layout.is_packed
+    assert torch.equal(layout.pack(numbers(mask)), numbers(mask).flatten(0, 1))
+
+
+@both_layouts
+@given(mask=masks())
+@examples(50)
+def test_neighbours_follow_the_real_tokens_and_close_the_ring(keep_padding: bool, mask: Tensor) -> None:
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    for tokens in flat_index(layout, mask):
+        n = len(tokens)
+        assert layout.right[tokens].tolist() == [tokens[(i + 1) % n] for i in range(n)]
+        assert layout.left[tokens].tolist() == [tokens[(i - 1) % n] for i in range(n)]
+
+
+@both_layouts
+def test_one_token_is_its_own_neighbour_and_of_two_each_is_both_of_the_others(keep_padding: bool) -> None:
+    mask = torch.tensor([[False, True, False, False], [True, False, False, True]])
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    (one,), (first, second) = flat_index(layout, mask)
+    assert int(layout.left[one]) == int(layout.right[one]) == one
+    assert int(layout.left[first]) == int(layout.right[first]) == second
+    assert int(layout.left[second]) == int(layout.right[second]) == first
+
+
+@both_layouts
+@given(mask=masks())
+@examples(50)
+def test_positions_and_sequences_count_real_tokens_alone(keep_padding: bool, mask: Tensor) -> None:
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    assert layout.lengths.tolist() == [len(columns) for columns in columns_of(mask)]
+    for row, tokens in enumerate(flat_index(layout, mask)):
+        assert layout.position[tokens].tolist() == list(range(len(tokens)))
+        assert layout.sequence_index[tokens].tolist() == [row] * len(tokens)
+
+
+@both_layouts
+@given(mask=masks())
+@examples(50)
+def test_indices_at_padding_are_in_range(keep_padding: bool, mask: Tensor) -> None:
+    # Whatever stands there is gathered too.
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    for index, end in (
+        (layout.left, len(layout.left)),
+        (layout.right, len(layout.right)),
+        (layout.position, mask.shape[1]),
+        (layout.sequence_index, mask.shape[0]),
+    ):
+        assert ((index >= 0) & (index < end)).all()
+
+
+@both_layouts
+@given(mask=masks())
+@examples(50)
+def test_rows_hold_each_sequence_in_order_where_the_row_mask_says(keep_padding: bool, mask: Tensor) -> None:
+    x = numbers(mask)
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    rows = layout.to_rows(layout.pack(x))
+    for row, columns in enumerate(columns_of(mask)):
+        assert torch.equal(rows[row, layout.row_mask[row]], x[row, columns])
+    assert torch.equal(layout.unpack(layout.from_rows(rows)), x * mask[..., None])
+
+
+@both_layouts
+@given(mask=masks())
+@examples(50)
+def test_right_padded_rows_close_up_holes_and_lead_back(keep_padding: bool, mask: Tensor) -> None:
+    x = numbers(mask)
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    rows, real = layout.to_right_padded(layout.pack(x))
+    assert rows.shape[:2] == real.shape
+    for row, columns in enumerate(columns_of(mask)):
+        assert real[row].tolist() == [place < len(columns) for place in range(real.shape[1])]
+        assert torch.equal(rows[row, : len(columns)], x[row, columns])
+        assert not rows[row, len(columns) :].any()
+    assert torch.equal(layout.unpack(layout.from_right_padded(rows)), x * mask[..., None])
+
+
+@both_layouts
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+@given(mask=masks(), garbage=st.sampled_from([1e6, -1e6, float("inf"), float("nan")]))
+@examples(30)
+def test_pooling_is_over_real_tokens_alone_and_zero_over_none(
+    keep_padding: bool, pooling: str, mask: Tensor, garbage: float
+) -> None:
+    # All numbers below zero, so that a zero taken for a token would be the maximum.
+    x = (-numbers(mask)).masked_fill(~mask[..., None], garbage)
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    pooled = getattr(layout, pooling)(layout.pack(x))
+    for row, columns in enumerate(columns_of(mask)):
+        real = x[row, columns]
+        expected = torch.zeros(3).double()
+        if columns:
+            expected = real.sum(0) / len(columns) if pooling == "mean" else real.max(0).values
+        assert difference(pooled[row], expected) <= 1e-12
+
+
+@both_layouts
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_the_gradient_of_pooling_reaches_real_tokens_alone(keep_padding: bool, pooling: str) -> None:
+    mask = torch.tensor([[False, True, True], [False, False, False]])
+    x = (-numbers(mask)).masked_fill(~mask[..., None], float("nan")).requires_grad_()
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    getattr(layout, pooling)(layout.pack(x)).sum().backward()
+    share = [0.5, 0.5] if pooling == "mean" else [1.0, 0.0]
+    assert x.grad is not None
+    assert x.grad[..., 0].tolist() == [[0.0, *share], [0.0, 0.0, 0.0]]
+
+
+@both_layouts
+def test_a_batch_of_padding_alone_can_be_laid_out(keep_padding: bool) -> None:
+    mask = torch.zeros(2, 3, dtype=torch.bool)
+    layout, x = TokenLayout.from_mask(mask, keep_padding), numbers(mask)
+    tokens = layout.pack(x)
+    assert len(tokens) == (6 if keep_padding else 0)
+    assert torch.equal(layout.unpack(tokens), torch.zeros_like(x))
+    assert not layout.mean(tokens).any()
+    assert not layout.max(tokens).any()

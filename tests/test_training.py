@@ -1,0 +1,352 @@
+"""The stock Trainer: it learns, resumes, accumulates, and runs in two processes."""
+
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from common import HEADS, TINY, labels_of, padded, random_batch, tiny_bert, tiny_model
+from safetensors.torch import load_file
+from samples import STEMS, assert_identical, class_of
+from training_samples import PROBLEMS, collate, options_of, rows_of, trainer_of
+from transformers import PreTrainedModel
+
+
+@pytest.fixture(scope="module", autouse=True)
+def little_garbage() -> Iterator[None]:
+    """Trainer collects garbage whenever it starts: what was imported until now is left out of the search."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def losses_of(trainer: Any) -> list[float]:
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+def parameters_of(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def assert_near(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], tolerance: float) -> None:
+    assert actual.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.allclose(actual[name], tensor, rtol=0, atol=tolerance), name
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("stem", STEMS)
+def test_the_loss_falls(stem: str, problem: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model_class = class_of(stem, PROBLEMS[problem])
+    fields = {**TINY, "hidden_size": 16, **options_of(problem)}
+    model = model_class(model_class.config_class(**fields))
+    arguments = {"max_steps": 60, "learning_rate": 0.01, "logging_strategy": "steps", "logging_steps": 10}
+    trainer = trainer_of(model, rows_of(problem, 64), tmp_path, per_device_train_batch_size=16, **arguments)
+    trainer.train()
+    losses = losses_of(trainer)
+    assert len(losses) == 6
+    assert all(map(torch.isfinite, torch.tensor(losses)))
+    # What stands at a random mask cannot be known; everything else can.
+    assert losses[-1] < losses[0] * (0.97 if problem == "masks" else 0.75)
+
+
+@pytest.mark.parametrize("problem", ["tagging", "masks"])
+@pytest.mark.parametrize("embeddings", ["random", "frozen BERT"])
+@pytest.mark.parametrize("stem", STEMS)
+def test_a_resumed_run_is_the_straight_run_bit_for_bit(
+    stem: str, embeddings: str, problem: str, tmp_path: Path
+) -> None:
+    inside = {"backbone_config": tiny_bert(), "freeze_embeddings": True} if embeddings == "frozen BERT" else {}
+    dropout = dict.fromkeys(["embedding_dropout_prob", "hidden_dropout_prob", "attention_probs_dropout_prob"], 0.2)
+
+    def trainer(folder: str) -> Any:
+        # Dropout is on: what is drawn after resuming must be what the straight run drew.
+        model = tiny_model(stem, PROBLEMS[problem], **inside, **dropout)
+        arguments = {"max_steps": 7, "save_strategy": "steps", "save_steps": 3, "learning_rate": 0.01}
+        rows = rows_of(problem, 20)
+        return trainer_of(model, rows, tmp_path / folder, per_device_train_batch_size=4, warmup_steps=2, **arguments)
+
+    straight = trainer("straight")
+    start = parameters_of(straight.model)
+    straight.train()
+    resumed = trainer("resumed")
+    resumed.train(resume_from_checkpoint=str(tmp_path / "straight" / "checkpoint-3"))
+    assert resumed.state.global_step == 7
+    end = parameters_of(straight.model)
+    assert_identical(parameters_of(resumed.model), end)
+    frozen = {name for name, parameter in straight.model.named_parameters() if not parameter.requires_grad}
+    assert bool(frozen) == bool(inside)
+    assert {name for name, parameter in resumed.model.named_parameters() if not parameter.requires_grad} == frozen
+    # Frozen embeddings are as they were; something else has moved.
+    assert all(torch.equal(start[name], end[name]) for name in frozen)
+    assert any(not torch.equal(start[name], end[name]) for name in start.keys() - frozen)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("stem", STEMS)
+def test_four_batches_of_two_train_like_one_of_eight(stem: str, problem: str, tmp_path: Path) -> None:
+    after = []
+    for size, steps in ((8, 1), (2, 4)):
+        model = tiny_model(stem, PROBLEMS[problem], **options_of(problem))
+        before = parameters_of(model)
+        # SGD: steps follow the gradients, which Adam would rescale.
+        arguments = {"optim": "sgd", "learning_rate": 0.05, "max_steps": 3, "max_grad_norm": 0.0}
+        trainer = trainer_of(
+            model,
+            rows_of(problem, 24),
+            tmp_path,
+            per_device_train_batch_size=size,
+            gradient_accumulation_steps=steps,
+            **arguments,
+        )
+        trainer.train()
+        after.append(parameters_of(model))
+    assert_near(after[1], after[0], 2e-6)
+    moved = max(float((after[0][name] - before[name]).abs().max()) for name in before)
+    assert moved > 1e-3
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("stem", STEMS)
+def test_padding_changes_no_loss(stem: str, problem: str) -> None:
+    model = tiny_model(stem, PROBLEMS[problem], **options_of(problem))
+    rows = rows_of(problem, 4)
+    batch = collate(rows)
+    wider = {}
+    for name, tensor in batch.items():
+        per_token = tensor.shape == batch["input_ids"].shape
+        value = -100 if name == "labels" else 0
+        wider[name] = torch.nn.functional.pad(tensor, (0, 5), value=value) if per_token else tensor
+    assert wider["input_ids"].shape[1] == batch["input_ids"].shape[1] + 5
+    with torch.no_grad():
+        assert float(model(**wider).loss) == pytest.approx(float(model(**batch).loss), abs=1e-5)
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_gradient_checkpointing_trains_the_same_weights(stem: str, tmp_path: Path) -> None:
+    after = []
+    for checkpointing in (False, True):
+        model = tiny_model(stem, "ForTokenClassification")
+        rows = rows_of("tagging", 12)
+        arguments = {"gradient_checkpointing": checkpointing, "max_steps": 3, "optim": "sgd"}
+        trainer_of(model, rows, tmp_path, per_device_train_batch_size=4, learning_rate=0.05, **arguments).train()
+        assert model.is_gradient_checkpointing is checkpointing
+        after.append(parameters_of(model))
+    assert_near(after[1], after[0], 1e-6)
+
+
+def test_token_types_reach_a_siamese_classifier(tmp_path: Path) -> None:
+    # Trainer drops the columns that the forward does not name.
+    rows = rows_of("single_label_classification", 8)
+    for row in rows:
+        row["token_type_ids"] = torch.arange(len(row["input_ids"])).clamp(max=1)
+
+    def pairs(batch: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        types = [row.pop("token_type_ids") for row in map(dict, batch)]
+        columns = collate([{name: row[name] for name in ("input_ids", "labels")} for row in batch])
+        n = columns["input_ids"].shape[1]
+        padding = [torch.nn.functional.pad(row, (0, n - len(row))) for row in types]
+        return {**columns, "token_type_ids": torch.stack(padding)}
+
+    model = tiny_model("StarTransformer", "ForSequenceClassification", pair_mode="siamese")
+    trainer = trainer_of(model, rows, tmp_path, max_steps=2, per_device_train_batch_size=4)
+    trainer.data_collator = pairs
+    trainer.train()
+    assert trainer.state.global_step == 2
+
+
+@pytest.mark.parametrize(("problem", "columns"), [("tagging", 3), ("single_label_classification", 3), ("masks", 13)])
+def test_evaluation_gets_logits_alone(problem: str, columns: int, tmp_path: Path) -> None:
+    model = tiny_model("StarTransformer", PROBLEMS[problem], **options_of(problem))
+    rows = rows_of(problem, 7)
+    trainer = trainer_of(model, rows, tmp_path, per_device_eval_batch_size=4)
+    predicted = trainer.predict(rows)
+    assert predicted.predictions.shape[-1] == columns
+    assert len(predicted.predictions) == len(rows)
+    # The mean over both batches is that over one: 7 rows are no multiple of 4.
+    with torch.no_grad():
+        expected = model.eval()(**collate(rows)).loss
+    if problem == "single_label_classification":
+        assert predicted.metrics["test_loss"] == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_the_best_model_is_loaded_and_saved_whole(tmp_path: Path) -> None:
+    model = tiny_model("StarTransformer", "ForTokenClassification", freeze_embeddings=True)
+    arguments = {
+        "max_steps": 4,
+        "save_strategy": "steps",
+        "save_steps": 1,
+        "eval_strategy": "steps",
+        "eval_steps": 1,
+        "load_best_model_at_end": True,
+        "metric_for_best_model": "score",
+        "learning_rate": 0.05,
+    }
+    trainer = trainer_of(model, rows_of("tagging", 16), tmp_path, per_device_train_batch_size=8, **arguments)
+    scores = iter([1.0, 3.0, 2.0, 0.0])
+    trainer.compute_metrics = lambda _: {"score": next(scores)}
+    trainer.train()
+    best = Path(trainer.state.best_model_checkpoint)
+    assert best.name == "checkpoint-2"
+    loaded = class_of("StarTransformer", "ForTokenClassification").from_pretrained(best)
+    assert_identical(parameters_of(trainer.model), parameters_of(loaded))
+    last = load_file(tmp_path / "checkpoint-4" / "model.safetensors")
+    assert not torch.equal(loaded.classifier.weight, last["classifier.weight"])
+    assert {"modeling_star.py", "configuration_star.py", "tokens.py"} <= {path.name for path in best.iterdir()}
+
+
+# ------ several processes
+
+
+@pytest.fixture
+def one_process_group(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process alone: DistributedDataParallel looks for unused parameters there too."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "StarTransformer": [
+        {},
+        {"num_hidden_layers": 1},
+        {"share_layers": True},
+        {"share_layers": True, "num_hidden_layers": 1},
+        {"use_radial": False},
+        {"use_ring": False},
+        {"use_ring": False, "use_radial": False},
+        {"norm_position": "pre"},
+        {"norm_position": "pre", "use_radial": False, "residual": True},
+        {"norm_position": "pre", "share_layers": True, "num_hidden_layers": 1},
+        {"position_embedding_type": "ring", "type_vocab_size": 2},
+        {"backbone_config": tiny_bert(), "position_embedding_type": "none"},
+        {"backbone_config": tiny_bert(), "freeze_embeddings": True},
+        {"embedding_size": 5, "freeze_embeddings": True},
+    ],
+    "VanillaTransformer": [
+        {},
+        {"num_hidden_layers": 1, "type_vocab_size": 2},
+        {"backbone_config": tiny_bert(), "position_embedding_type": "none"},
+        {"embedding_size": 5, "freeze_embeddings": True},
+    ],
+}
+
+
+@pytest.mark.parametrize("ending", HEADS)
+@pytest.mark.parametrize(("stem", "options"), [(stem, options) for stem in STEMS for options in OPTIONS[stem]])
+def test_no_parameter_of_a_head_is_left_unused(
+    stem: str, options: dict[str, Any], ending: str, one_process_group: None
+) -> None:
+    model = tiny_model(stem, ending, **options)
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    batch = random_batch(padded([5, 3, 1], 5, "right"))
+    # A parameter without a gradient in one step is an error in the next.
+    for _ in range(2):
+        parallel(**batch.inputs(), **labels_of(ending, batch)).loss.backward()
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    assert all(parameter.grad is not None for parameter in trained)
+
+
+def test_an_unused_parameter_would_be_noticed(one_process_group: None) -> None:
+    # The test above rests on this: the bare model builds the last relay update, which tokens do not read.
+    parallel = torch.nn.parallel.DistributedDataParallel(tiny_model("StarTransformer"))
+    inputs = random_batch(padded([5, 3], 5, "right")).inputs()
+    parallel(**inputs).last_hidden_state.sum().backward()
+    with pytest.raises(RuntimeError, match="find_unused_parameters"):
+        parallel(**inputs)
+
+
+TWO_PROCESSES = """
+import json, sys
+from pathlib import Path
+
+import torch
+from accelerate import PartialState
+from common import tiny_model
+from safetensors.torch import save_file
+from training_samples import PROBLEMS, options_of, rows_of, trainer_of
+
+torch.set_num_threads(1)
+root = Path(sys.argv[1])
+rank = None
+for problem, ending in PROBLEMS.items():
+    model = tiny_model("StarTransformer", ending, **options_of(problem))
+    trainer = trainer_of(
+        model, rows_of(problem, 24), root / problem, ddp_backend="gloo", max_steps=3, per_device_train_batch_size=2,
+        optim="sgd", learning_rate=0.05, max_grad_norm=0.0, ddp_find_unused_parameters=False,
+    )
+    assert trainer.args.world_size == 2
+    trainer.train()
+    rank = trainer.args.process_index
+    tensors = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    save_file(tensors, root / f"{problem}.{rank}.safetensors")
+    trainer.save_model(str(root / problem))
+    PartialState().wait_for_everyone()
+(root / f"{rank}.json").write_text(json.dumps(sorted(PROBLEMS)))
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder in which two processes have trained every kind of problem together."""
+    root = tmp_path_factory.mktemp("two_processes")
+    script = root / "train.py"
+    script.write_text(TWO_PROCESSES)
+    tests = Path(__file__).parent
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "accelerate.commands.launch"),
+            *("--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"),
+            *("--dynamo_backend", "no", "--main_process_port", "0", str(script), str(root)),
+        ],
+        cwd=root,
+        env={
+            **os.environ,
+            "ACCELERATE_USE_CPU": "true",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)]),
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    return root
+
+
+@pytest.mark.xdist_group("two_processes")
+def test_both_processes_trained_everything(two_processes: Path) -> None:
+    for rank in (0, 1):
+        assert json.loads((two_processes / f"{rank}.json").read_text()) == sorted(PROBLEMS)
+
+
+@pytest.mark.xdist_group("two_processes")
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_two_processes_train_like_one(problem: str, two_processes: Path, tmp_path: Path) -> None:
+    first, second = (load_file(two_processes / f"{problem}.{rank}.safetensors") for rank in (0, 1))
+    assert_identical(first, second)
+    # Two batches of two, one in each process, are one of four here.
+    model = tiny_model("StarTransformer", PROBLEMS[problem], **options_of(problem))
+    before = parameters_of(model)
+    arguments = {"optim": "sgd", "learning_rate": 0.05, "max_steps": 3, "max_grad_norm": 0.0}
+    trainer_of(model, rows_of(problem, 24), tmp_path, per_device_train_batch_size=4, **arguments).train()
+    assert_near(first, parameters_of(model), 2e-6)
+    assert any(not torch.equal(first[name], before[name]) for name in before)
+
+
+@pytest.mark.xdist_group("two_processes")
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_what_the_first_process_saves_is_what_both_trained(problem: str, two_processes: Path) -> None:
+    loaded = class_of("StarTransformer", PROBLEMS[problem]).from_pretrained(two_processes / problem)
+    assert_identical(parameters_of(loaded), load_file(two_processes / f"{problem}.1.safetensors"))
+    # One whole folder, written once.
+    assert len(list((two_processes / problem).glob("*.safetensors"))) == 1
