@@ -35,8 +35,10 @@ def sinusoidal_positions(position: Tensor, width: int, base: float, dtype: torch
     Returns:
         `[N, d]`, sine in the even columns and cosine in the odd ones.
     """
-    index = torch.arange(0, width, 2, device=position.device, dtype=torch.float32)
-    angles = position[:, None].float() * torch.exp(index * (-math.log(base) / width))
+    # In float32 the angle of a position in the hundred thousands is off by a hundredth; Apple's devices have no other.
+    precise = torch.float32 if position.device.type == "mps" else torch.float64
+    index = torch.arange(0, width, 2, device=position.device, dtype=precise)
+    angles = position[:, None].to(precise) * torch.exp(index * (-math.log(base) / width))
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width].to(dtype)
 
 

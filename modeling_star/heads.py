@@ -23,6 +23,10 @@ from .configuration_encoder import PROBLEM_TYPES, EncoderConfig
 from .modeling_encoder import EncoderPreTrainedModel
 
 
+# Logit of a span end at padding: as good as minus infinity, and finite in float16.
+NO_SPAN = -1e4
+
+
 def head_dropout(config: EncoderConfig) -> nn.Dropout:
     """Dropout of the heads: `classifier_dropout`, or else `hidden_dropout_prob`."""
     own = config.classifier_dropout
@@ -238,7 +242,7 @@ class ForQuestionAnswering(Head):
         logits = self.qa_outputs(self.dropout(output.last_hidden_state))
         if attention_mask is not None:
             # No answer starts or ends at padding, which would also take part in the loss's softmax.
-            logits = logits.masked_fill((attention_mask == 0)[..., None], torch.finfo(logits.dtype).min)
+            logits = logits.masked_fill((attention_mask == 0)[..., None], NO_SPAN)
         start_logits, end_logits = logits.unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:

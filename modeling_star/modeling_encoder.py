@@ -12,7 +12,7 @@ from transformers.utils import ModelOutput, can_return_tuple, logging
 
 from .configuration_encoder import EncoderConfig
 from .embeddings import TokenEmbeddings, read_vectors
-from .tokens import TokenLayout
+from .tokens import TokenLayout, is_traced
 
 
 logger = logging.get_logger(__name__)
@@ -256,7 +256,7 @@ class EncoderModel(EncoderPreTrainedModel):
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        traced = is_traced()
         inputs = {
             "input_ids": input_ids,
             "inputs_embeds": inputs_embeds,

@@ -9,6 +9,11 @@ import torch
 from torch import Tensor
 
 
+def is_traced() -> bool:
+    """Whether the forward pass is being compiled or exported, so that shapes must not depend on the data."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
 @dataclass(frozen=True)
 class TokenLayout:
     """
@@ -92,12 +97,13 @@ class TokenLayout:
             return self.to_rows(tokens), self.row_mask
         index = torch.where(self.mask.flatten(), self._row_index, self.mask.numel())
         rows = tokens.new_zeros((self.mask.numel() + 1, *tokens.shape[1:])).index_copy(0, index, tokens)
-        mask = torch.arange(self.max_length, device=self.mask.device) < self.lengths[:, None]
-        return rows[:-1].unflatten(0, self.mask.shape), mask
+        longest = self.max_length if is_traced() else max(int(self.lengths.max()), 1)
+        mask = torch.arange(longest, device=self.mask.device) < self.lengths[:, None]
+        return rows[:-1].unflatten(0, self.mask.shape)[:, :longest], mask
 
     def from_right_padded(self, rows: Tensor) -> Tensor:
         """Right-padded rows `[b, m, ...]` to flat tokens `[N, ...]`; padding takes an arbitrary token's value."""
-        return rows.flatten(0, 1)[self._row_index]
+        return rows.flatten(0, 1)[self.sequence_index * rows.shape[1] + self.position]
 
     def mean(self, tokens: Tensor) -> Tensor:
         """Mean over the real tokens of each sequence (`[N, d]` to `[b, d]`); zeros for an empty one."""

@@ -100,25 +100,33 @@ class ClassificationTask(Task):
 
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
         data, names = self.data.splits[split], self.data.label_list
-        logits = predictions[0] if isinstance(predictions, tuple) else predictions
+        logits = predictions
         guess: list[Any]
         if self.data.problem_type == "regression":
-            guess = np.asarray(logits).reshape(-1).tolist()
+            guess = logits.reshape(-1).tolist()
         elif self.data.problem_type == "multi_label_classification":
-            guess = [[names[i] for i in np.flatnonzero(row > 0)] for row in logits]
+            guess = [self._named(row > 0) for row in logits]
         else:
-            guess = [names[i] for i in np.asarray(logits).argmax(-1)]
+            guess = [names[i] for i in logits.argmax(-1)]
         expected = data[self.data.label_column][:] if self.data.is_labelled(split) else None
         lines = []
         for index, predicted in enumerate(guess):
             row: dict[str, Any] = {"index": index, "predicted": predicted}
             if expected is not None:
-                row["label"] = names[expected[index]] if isinstance(expected[index], int) else expected[index]
+                row["label"] = self._named(expected[index])
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
         write_text(folder / f"predictions_{split}.jsonl", "".join(lines))
         if expected is not None and self.data.problem_type == "single_label_classification":
             plot_confusion_matrix(expected, guess, names, folder / f"confusion_{split}.png", title=split)
         return {}
+
+    def _named(self, label: Any) -> Any:
+        """A class's name, the names of the labels that a row of 0 and 1 marks, or a number as it is."""
+        if self.data.problem_type == "regression":
+            return label
+        if self.data.problem_type == "multi_label_classification":
+            return [self.data.label_list[place] for place in np.flatnonzero(label)]
+        return self.data.label_list[label]
 
 
 __all__ = ["ClassificationTask"]

@@ -1,14 +1,16 @@
 """The loss of a fine-tuning run: one for every model, ours or another of transformers."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import EvalPrediction
 
-from ..heads import sequence_loss
 from .data_files import DataError
+from .data_labels import IGNORED
 
 
 def class_weights(given: str, label_list: tuple[str, ...], counts: dict[str, int]) -> np.ndarray | None:
@@ -44,39 +46,75 @@ def class_weights(given: str, label_list: tuple[str, ...], counts: dict[str, int
     return weights
 
 
-def make_loss(
-    problem_type: str, weights: np.ndarray | None = None, smoothing: float = 0.0
-) -> Callable[..., torch.Tensor]:
+class TaskLoss:
     """
-    `compute_loss_func` for Trainer.
+    What Trainer takes as `compute_loss_func`, and the exact loss of a whole split.
 
     Models are not asked for their own loss: in transformers 5.23 those for regression and for several labels take no
-    notice of `num_items_in_batch`, which multiplies their gradients by the steps that are accumulated.
+    notice of `num_items_in_batch`, which multiplies their gradients by the steps that are accumulated. Trainer's own
+    evaluation loss is a mean of batch means: it changes with the batches, and counts rows twice where the processes do
+    not share them evenly.
 
     Args:
         problem_type: "multi_label_classification", "regression", or anything else for one class a text or token.
         weights: of the classes, `[k]`.
         smoothing: part of the target that is spread over all classes (`--label_smoothing_factor`).
     """
-    table = None if weights is None else torch.tensor(weights, dtype=torch.float32)
 
-    def loss(outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-        logits = outputs["logits"].float()
-        if problem_type in ("multi_label_classification", "regression"):
-            return sequence_loss(logits, labels, problem_type, num_items_in_batch)
-        flat = labels.reshape(-1).to(logits.device)
-        total = torch.nn.functional.cross_entropy(
-            logits.reshape(len(flat), -1),
-            flat,
-            weight=None if table is None else table.to(logits.device),
-            reduction="sum",
-            ignore_index=-100,
-            label_smoothing=smoothing,
+    def __init__(self, problem_type: str, weights: np.ndarray | None = None, smoothing: float = 0.0):
+        self.problem_type = problem_type
+        self.weights = None if weights is None else torch.tensor(weights, dtype=torch.float32)
+        self.smoothing = smoothing
+
+    def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        """The mean over the labels of a batch, or its part of `num_items_in_batch` labels."""
+        total, count = self.rows(outputs["logits"], labels).sum(0)
+        if num_items_in_batch is None:
+            return total / count.clamp(min=1)
+        return total / (
+            num_items_in_batch.to(total.device) if torch.is_tensor(num_items_in_batch) else num_items_in_batch
         )
-        count = (flat != -100).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
-        return total / (count.to(total.device) if torch.is_tensor(count) else count)
 
-    return loss
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of each example, summed over its labels, and their number: `[b, 2]`."""
+        logits, labels = logits.float(), labels.to(logits.device)
+        if self.problem_type in ("multi_label_classification", "regression"):
+            squared = self.problem_type == "regression"
+            function = nn.functional.mse_loss if squared else nn.functional.binary_cross_entropy_with_logits
+            losses = function(logits, labels.reshape(logits.shape).float(), reduction="none")
+            counted = torch.ones_like(losses)
+        else:
+            losses = nn.functional.cross_entropy(
+                logits.reshape(-1, logits.shape[-1]),
+                labels.reshape(-1),
+                weight=None if self.weights is None else self.weights.to(logits.device),
+                reduction="none",
+                ignore_index=IGNORED,
+                label_smoothing=self.smoothing,
+            )
+            counted = (labels != IGNORED).float()
+        return torch.stack([losses.reshape(len(labels), -1).sum(1), counted.reshape(len(labels), -1).sum(1)], dim=1)
+
+    def keep(self, logits: Any, labels: Tensor | None) -> Any:
+        """
+        What is held in memory over a whole split, and sent to the main process: `preprocess_logits_for_metrics`.
+
+        Label indices `[b, n]` take the place of a tagger's logits `[b, n, k]`; with labels, `rows` comes after them.
+        """
+        logits = logits[0] if isinstance(logits, tuple) else logits
+        kept = logits.argmax(-1) if logits.dim() == 3 else logits
+        return kept if labels is None else (kept, self.rows(logits, labels))
 
 
-__all__ = ["class_weights", "make_loss"]
+@dataclass
+class WithLoss:
+    """A task's metrics and the loss of the split, from what `TaskLoss.keep` has left: `compute_metrics`."""
+
+    metrics: Callable[[EvalPrediction], dict[str, float]]
+
+    def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
+        total, count = np.asarray(prediction.predictions[1], dtype=np.float64).sum(0)
+        return {**self.metrics(prediction), "loss": float(total / max(count, 1))}
+
+
+__all__ = ["TaskLoss", "WithLoss", "class_weights"]

@@ -35,7 +35,7 @@ from .building import check_vocabulary, fresh_model, length_limit, load_tokenize
 from .cards import CardContent, write_model_card
 from .data import ClassificationData, TaggingData, cap, hold_out, load_splits
 from .data_files import DataError
-from .losses import class_weights, make_loss
+from .losses import TaskLoss, WithLoss, class_weights
 from .metrics import TaskMetrics
 from .output_folder import check_output_dir
 from .reports import metrics_only, plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
@@ -397,6 +397,7 @@ def make_trainer(
     metrics = task.metrics
     if has_validation and "example_index" in features["validation"].column_names:
         metrics = metrics.for_windows(features["validation"]["example_index"])
+    loss = loss_of(task, training)
     return FineTuner(
         model=model,
         args=training,
@@ -404,9 +405,9 @@ def make_trainer(
         eval_dataset=features.get("validation") if has_validation else None,
         processing_class=tokenizer,
         data_collator=task.collator(tokenizer),
-        compute_metrics=metrics,
-        preprocess_logits_for_metrics=_keep_what_metrics_read if task.metrics.task in ("entities", "tokens") else None,
-        compute_loss_func=loss_of(task, training),
+        compute_metrics=WithLoss(metrics),
+        preprocess_logits_for_metrics=loss.keep,
+        compute_loss_func=loss,
         callbacks=callbacks,
     )
 
@@ -430,12 +431,7 @@ def check_metric(metrics: TaskMetrics, name: str) -> None:
         raise DataError(f"--metric_for_best_model {name} is unknown: this task has {', '.join(known)}.")
 
 
-def _keep_what_metrics_read(logits: Any, labels: Any) -> torch.Tensor:
-    """Label indices in place of logits: `[b, n]` held in memory over a whole split, not `[b, n, k]`."""
-    return (logits[0] if isinstance(logits, tuple) else logits).argmax(-1)
-
-
-def loss_of(task: Task, training: TrainingArguments) -> Callable[..., torch.Tensor]:
+def loss_of(task: Task, training: TrainingArguments) -> TaskLoss:
     """
     The loss of a task, with class weights and label smoothing where they are asked for.
 
@@ -448,12 +444,12 @@ def loss_of(task: Task, training: TrainingArguments) -> Callable[..., torch.Tens
         for flag, used in (("--class_weights", given != "none"), ("--label_smoothing_factor", smoothing > 0)):
             if used:
                 raise DataError(f"{flag} works with one class for each text or token, not with {problem}.")
-        return make_loss(problem)
+        return TaskLoss(problem)
     # Weights come from the training split: a run that only scores has the plain loss.
     counts = task.data.counts("train") if given == "balanced" and training.do_train else {}
     weights = class_weights(given, tuple(task.data.label_list), counts) if training.do_train else None
     training.label_smoothing_factor = 0.0  # Trainer's own smoothing would stand aside for a loss that is given
-    return make_loss(problem, weights, smoothing)
+    return TaskLoss(problem, weights, smoothing)
 
 
 def train(trainer: FineTuner, training: TrainingArguments, results: dict[str, Any]) -> None:
@@ -474,13 +470,14 @@ def score(
 ) -> dict[str, str]:
     """Predict a split, measure it where it has labels, and write its report."""
     if "example_index" in features.column_names:
-        trainer.compute_metrics = task.metrics.for_windows(features["example_index"])
+        trainer.compute_metrics = WithLoss(task.metrics.for_windows(features["example_index"]))
     output = trainer.predict(features, metric_key_prefix=prefix)
     results |= output.metrics | {f"{prefix}_samples": len(task.data.splits[split])}
     trainer.log_metrics(prefix, output.metrics)
     if not trainer.is_world_process_zero():
         return {}
-    return task.report(Path(trainer.args.output_dir), split, features, output.predictions)
+    predictions = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
+    return task.report(Path(trainer.args.output_dir), split, features, predictions)
 
 
 _SIZES = ("hidden_size", "num_hidden_layers")

@@ -1,0 +1,160 @@
+"""Flags and recipes of the scripts: what is read, what is refused, and how fast --help answers."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from script_runner import ROOT, SCRIPTS
+
+
+sys.path.insert(0, str(SCRIPTS))
+from arguments import (
+    ClassificationArguments,
+    ModelArguments,
+    RunArguments,
+    TaggingArguments,
+    parse,
+)
+
+
+def parsed(monkeypatch: pytest.MonkeyPatch, *arguments: Any, kind: type = TaggingArguments) -> tuple[Any, ...]:
+    """Model, data, run and training arguments of a command line."""
+    monkeypatch.setattr(sys, "argv", ["run_scripts/run_ner.py", *map(str, arguments)])
+    return parse((ModelArguments, kind, RunArguments), "A script.")
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> str:
+    """The one line that a command line is refused with."""
+    with pytest.raises(SystemExit) as stop:
+        parsed(monkeypatch, *arguments)
+    message = str(stop.value)
+    assert "\n" not in message
+    return message
+
+
+def recipe(folder: Path, **keys: Any) -> Path:
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(keys), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("script", ["run_ner.py", "run_glue.py"])
+def test_help_answers_at_once_and_imports_nothing_heavy(script: str, tmp_path: Path) -> None:
+    program = (
+        "import runpy, sys\n"
+        f"sys.argv = [{str(SCRIPTS / script)!r}, '--help']\n"
+        "try:\n    runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "except SystemExit as stop:\n    assert not stop.code\n"
+        "heavy = {'torch', 'transformers', 'datasets', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    # The scripts find their neighbour as Python does when it starts one of them.
+    start = time.monotonic()
+    environment = {"PYTHONPATH": str(SCRIPTS)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, env=environment
+    )
+    assert time.monotonic() - start < 3
+    assert done.returncode == 0, done.stderr
+    assert all(flag in done.stdout for flag in ("--train_file", "--learning_rate", "--embeddings_from", "--seeds"))
+    assert max(map(len, done.stdout.splitlines())) <= 119
+
+
+def test_the_command_line_overrides_the_recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = recipe(
+        tmp_path,
+        learning_rate=1e-3,
+        num_train_epochs=7,
+        seeds=[1, 2, 3],
+        lower_case=False,
+        config_overrides={"hidden_size": 20, "position_embedding_type": "ring"},
+        train_file=None,
+    )
+    model, data, run, training = parsed(monkeypatch, path, "--learning-rate", "2e-3", "--seeds", 4, 5)
+    assert (training.learning_rate, training.num_train_epochs) == (2e-3, 7)
+    assert run.seeds == [4, 5]
+    assert model.lower_case is False
+    assert model.config_overrides == 'hidden_size=20,position_embedding_type="ring"'
+    assert data.train_file is None
+    assert training.output_dir == "outputs/run_ner"
+
+
+def test_a_recipe_may_be_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "recipe.json"
+    path.write_text(json.dumps({"lr_scheduler_kwargs": {"min_lr": 0.1}, "bf16": False, "seed": 5}), encoding="utf-8")
+    training = parsed(monkeypatch, path)[-1]
+    assert (training.lr_scheduler_kwargs, training.seed) == ({"min_lr": 0.1}, 5)
+
+
+def test_a_fresh_model_learns_faster_than_a_saved_one_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parsed(monkeypatch)[-1].learning_rate == 5e-4
+    assert parsed(monkeypatch, "--model_name_or_path=x")[-1].learning_rate == 5e-5
+
+
+def test_everything_is_done_unless_a_part_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parts(*flags: str) -> tuple[bool, bool, bool, str]:
+        training = parsed(monkeypatch, *flags)[-1]
+        return training.do_train, training.do_eval, training.do_predict, str(training.eval_strategy.value)
+
+    assert parts() == (True, True, True, "epoch")
+    assert parts("--do_predict") == (False, False, True, "no")
+    assert parts("--do_train", "--do_eval") == (True, True, False, "epoch")
+
+
+def test_what_is_mistyped_is_named_with_what_was_meant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = recipe(tmp_path, num_train_epoch=3)
+    message = refused(monkeypatch, path)
+    assert str(path) in message
+    assert "'num_train_epoch'" in message
+    assert "Did you mean num_train_epochs?" in message
+    assert "Did you mean --learning_rate?" in refused(monkeypatch, "--learning_rat", "1e-3")
+    # No abbreviations: this would be --do_predict, unseen by the defaults.
+    assert "Did you mean --do_predict?" in refused(monkeypatch, "--do_pred")
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ({"tokenizer_kind": "words"}, ["tokenizer_kind", "words", "wordpiece"]),
+        ({"max_seq_length": "long"}, ["max_seq_length", "long"]),
+        ({"lower_case": "perhaps"}, ["perhaps"]),
+        ({"eval_strategy": "sometimes"}, ["eval_strategy", "sometimes", "epoch"]),
+    ],
+)
+def test_a_recipe_is_checked_like_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: dict[str, Any], named: list[str]
+) -> None:
+    message = refused(monkeypatch, recipe(tmp_path, **keys))
+    assert not [word for word in named if word not in message], message
+
+
+def test_a_recipe_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken, listed = tmp_path / "broken.yaml", tmp_path / "list.yaml"
+    broken.write_text("a: [1", encoding="utf-8")
+    listed.write_text("- a\n", encoding="utf-8")
+    assert "There is no recipe" in refused(monkeypatch, tmp_path / "none.yaml")
+    assert "broken.yaml cannot be read" in refused(monkeypatch, broken)
+    assert "holds list" in refused(monkeypatch, listed)
+    assert "comes first" in refused(monkeypatch, "--seed=1", recipe(tmp_path))
+    assert "belongs to no flag" in refused(monkeypatch, "train.jsonl")
+
+
+def test_flags_that_do_not_fit_together_are_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "eval_steps" in refused(monkeypatch, "--eval_strategy=steps", "--eval_steps=0", "--logging_steps=0")
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "configuration" / "recipes").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_every_recipe_is_read_by_its_script(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    kind = ClassificationArguments if "run_glue" in text else TaggingArguments
+    model, data, _, training = parsed(monkeypatch, path, kind=kind)
+    assert model.config_name is None or (ROOT / model.config_name).is_file()
+    assert training.output_dir.startswith("outputs/")
+    assert data.train_file or data.dataset_name or "--train_file" in text

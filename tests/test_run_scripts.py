@@ -1,0 +1,545 @@
+"""run_ner.py and run_glue.py from the command line, on tiny synthetic data."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loopback_hub import LoopbackHub, run_client
+from script_runner import ROOT, SCRIPTS, ScriptRunner, script_runner
+from script_samples import (
+    QUICK,
+    SIZES,
+    TINY,
+    assert_card_tells_the_results,
+    files,
+    hashes,
+    read_rows,
+    results_of,
+    write_bert,
+    write_corpora,
+    write_rows,
+    write_vectors,
+)
+
+
+ACCELERATE = ROOT / "configuration" / "accelerate"
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_corpora(tmp_path_factory.mktemp("corpora"))
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptRunner]:
+    folder = tmp_path_factory.mktemp("scripts")
+    with script_runner(folder, HF_HOME=str(folder / "hf"), OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1") as runner:
+        yield runner
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
+    sentences = [" ".join(row["tokens"]) for row in read_rows(corpora / "entities" / "train.jsonl")]
+    return write_bert(tmp_path_factory.mktemp("bert"), sentences)
+
+
+@pytest.fixture(scope="module")
+def tagger(scripts: ScriptRunner, corpora: Path) -> Path:
+    """The output folder of a tagger that was fine-tuned for a moment."""
+    name = "--dataset_title=synthetic entities"
+    scripts.check("run_ner.py", *files(corpora / "entities"), *TINY, *QUICK, name, "--output_dir=tagger")
+    return scripts.folder / "tagger"
+
+
+def launch(config: str, script: str, *arguments: Any, folder: Path, **environment: str) -> subprocess.CompletedProcess:
+    """accelerate launch --config_file configuration/accelerate/CONFIG run_scripts/SCRIPT ARGUMENTS"""
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(ACCELERATE / config)]
+    return subprocess.run(
+        [*command, str(SCRIPTS / script), *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "HF_HOME": str(folder / "hf"), "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+def log_of(folder: Path) -> list[dict[str, Any]]:
+    return json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+
+
+# A whole run
+
+
+def test_accelerate_launch_leaves_a_model_with_its_scores_tables_plots_and_card(corpora: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+    done = launch("cpu.yaml", "run_ner.py", *files(corpora / "entities"), *TINY, *QUICK, folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = tmp_path / "outputs" / "run_ner"
+    made = {path.name for path in folder.iterdir() if path.is_file()}
+    assert made >= {
+        *("config.json", "model.safetensors", "tokenizer.json", "modeling_star.py", "README.md"),
+        *("all_results.json", "trainer_state.json", "training_curves.png"),
+        *("predictions_test.jsonl", "entities_test.md", "entities_test.png", "entities_validation.md"),
+    }
+    results = results_of(folder)
+    assert results["train_samples"] == SIZES["train"]
+    assert results["test_samples"] == SIZES["test"]
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert_card_tells_the_results(card, results)
+    assert "accelerate launch" in card
+    assert (folder / "entities_test.md").read_text(encoding="utf-8").strip() in card
+
+    model = AutoModelForTokenClassification.from_pretrained(folder).eval()
+    assert type(model).__name__ == "StarTransformerForTokenClassification"
+    assert set(model.config.label2id) >= {"O", "B-PER", "I-PER"}
+    # What the saved model says is what the file of predictions holds.
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for row in read_rows(folder / "predictions_test.jsonl")[:5]:
+        encoding = tokenizer([row["tokens"]], is_split_into_words=True, return_tensors="pt")
+        told = model(**encoding).logits[0].argmax(-1).tolist()
+        words = encoding.word_ids()
+        first = {word: place for place, word in reversed(list(enumerate(words))) if word is not None}
+        assert [model.config.id2label[told[first[word]]] for word in range(len(row["tokens"]))] == row["predicted"]
+        assert len(row["labels"]) == len(row["tokens"])
+
+
+@pytest.mark.parametrize(
+    ("shape", "flags", "expected"),
+    [
+        ("sentiment", ["--model_type=vanilla_transformer"], {"problem_type": "single_label_classification"}),
+        ("topics", [], {"problem_type": "multi_label_classification"}),
+        ("numbers", [], {"problem_type": "regression", "num_labels": 1}),
+        ("pairs", [], {"pair_mode": "cross", "type_vocab_size": 2}),
+        (
+            "pairs",
+            ["--config_overrides=hidden_size=16,num_attention_heads=2,pair_mode=siamese"],
+            {"pair_mode": "siamese"},
+        ),
+    ],
+    ids=["single", "multi-label", "regression", "cross pair", "siamese pair"],
+)
+def test_run_glue_reads_the_kind_of_task_from_the_data(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path, shape: str, flags: list[str], expected: dict[str, Any]
+) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    scripts.check("run_glue.py", *files(corpora / shape), *TINY, *QUICK, *flags, f"--output_dir={tmp_path}/run")
+    folder = tmp_path / "run"
+    results = results_of(folder)
+    metric = {"topics": "micro_f1", "numbers": "pearson"}.get(shape, "accuracy")
+    assert {f"eval_{metric}", f"test_{metric}"} <= results.keys()
+    assert_card_tells_the_results((folder / "README.md").read_text(encoding="utf-8"), results)
+    config = AutoModelForSequenceClassification.from_pretrained(folder).config
+    assert {name: getattr(config, name) for name in expected} == expected
+    rows = read_rows(folder / "predictions_test.jsonl")
+    assert len(rows) == SIZES["test"]
+    given = [next(iter(reversed(row.values()))) for row in read_rows(corpora / shape / "test.jsonl")]
+    if shape in ("sentiment", "pairs"):
+        assert [row["label"] for row in rows] == given
+        right = sum(row["label"] == row["predicted"] for row in rows)
+        assert right / len(rows) == pytest.approx(results["test_accuracy"])
+        assert (folder / "confusion_test.png").is_file()
+    elif shape == "numbers":
+        assert [row["label"] for row in rows] == pytest.approx(given)
+        squares = [(row["label"] - row["predicted"]) ** 2 for row in rows]
+        assert sum(squares) / len(rows) == pytest.approx(results["test_mse"], rel=1e-5)
+    else:
+        assert [set(row["label"]) for row in rows] == [set(labels) for labels in given]
+        right = sum(set(row["label"]) == set(row["predicted"]) for row in rows)
+        assert right / len(rows) == pytest.approx(results["test_accuracy"])
+
+
+@pytest.mark.parametrize("mode", ["static", "contextual", "vectors"])
+def test_run_ner_puts_given_embeddings_into_a_model_that_stands_alone(
+    scripts: ScriptRunner, corpora: Path, bert: Path, tmp_path: Path, mode: str
+) -> None:
+    import torch
+    from transformers import AutoModelForTokenClassification, AutoTokenizer, BertModel
+
+    source = bert if mode != "vectors" else tmp_path / "vectors.txt"
+    if mode == "vectors":
+        write_vectors(source, read_rows(corpora / "entities" / "train.jsonl"))
+    flags = [f"--embeddings_from={source}", f"--embeddings_mode={mode}", "--freeze_embeddings"]
+    scripts.check("run_ner.py", *files(corpora / "entities"), *TINY, *QUICK, *flags, f"--output_dir={tmp_path}/run")
+    model = AutoModelForTokenClassification.from_pretrained(tmp_path / "run")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
+    table = model.get_input_embeddings().weight
+    assert model.config.freeze_embeddings
+    assert (model.config.backbone_config is not None) is (mode == "contextual")
+    if mode == "vectors":
+        word = next(line for line in source.read_text().splitlines() if line.split()[0] in tokenizer.get_vocab())
+        numbers = torch.tensor([float(field) for field in word.split()[1:]])
+        assert torch.equal(table[tokenizer.get_vocab()[word.split()[0]]], numbers)
+    else:
+        # Frozen for the whole run: what was saved is what was given.
+        assert torch.equal(table, BertModel.from_pretrained(bert).get_input_embeddings().weight)
+        assert tokenizer.get_vocab() == AutoTokenizer.from_pretrained(bert).get_vocab()
+    assert f"{mode}, {source.name}, frozen" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_saved_bert_is_fine_tuned_by_the_same_scripts(
+    scripts: ScriptRunner, corpora: Path, bert: Path, tmp_path: Path
+) -> None:
+    from transformers import AutoModelForTokenClassification
+
+    before = hashes(bert)
+    name = f"--model_name_or_path={bert}"
+    scripts.check("run_ner.py", *files(corpora / "entities"), *QUICK, name, f"--output_dir={tmp_path}/run")
+    model = AutoModelForTokenClassification.from_pretrained(tmp_path / "run")
+    assert type(model).__name__ == "BertForTokenClassification"
+    assert "B-PER" in model.config.label2id
+    assert hashes(bert) == before
+
+
+def test_a_fine_tuned_tagger_is_fine_tuned_further(
+    scripts: ScriptRunner, corpora: Path, tagger: Path, tmp_path: Path
+) -> None:
+    before = hashes(tagger)
+    first, more = log_of(tagger), tmp_path / "more"
+    name = f"--model_name_or_path={tagger}"
+    scripts.check(
+        "run_ner.py", *files(corpora / "entities"), *QUICK, name, f"--output_dir={more}", "--logging_steps=1"
+    )
+    start = next(entry["loss"] for entry in log_of(more) if "loss" in entry)
+    assert start < next(entry["eval_loss"] for entry in first if "eval_loss" in entry)
+    assert hashes(tagger) == before
+
+
+def test_do_predict_alone_reads_a_saved_model_and_leaves_its_folder_alone(
+    scripts: ScriptRunner, corpora: Path, tagger: Path, tmp_path: Path
+) -> None:
+    before = hashes(tagger)
+    flags = [f"--model_name_or_path={tagger}", "--do_predict", "--disable_tqdm=true"]
+    scripts.check("run_ner.py", *files(corpora / "entities", "test"), *flags, f"--output_dir={tmp_path}/scored")
+    scripts.check("run_ner.py", *files(corpora / "entities", "plain"), *flags, f"--output_dir={tmp_path}/plain")
+    scored, plain = tmp_path / "scored", tmp_path / "plain"
+    assert results_of(scored)["test_f1"] == pytest.approx(results_of(tagger)["test_f1"])
+    assert not (scored / "model.safetensors").exists()
+    # Labels are no part of a prediction.
+    predictions = [
+        [row["predicted"] for row in read_rows(f / "predictions_test.jsonl")] for f in (tagger, scored, plain)
+    ]
+    assert predictions[0] == predictions[1] == predictions[2]
+    assert "test_f1" not in results_of(plain)
+
+    refused = scripts.run("run_ner.py", *files(corpora / "entities", "test"), *flags, f"--output_dir={tagger}")
+    assert refused.code != 0
+    assert "nothing is overwritten" in refused.error
+    assert hashes(tagger) == before
+
+
+def test_without_a_validation_split_part_of_train_is_held_out(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path
+) -> None:
+    flags = ["--validation_fraction=0.2", f"--output_dir={tmp_path}/run"]
+    done = scripts.check("run_ner.py", *files(corpora / "entities", "train", "plain"), *TINY, *QUICK, *flags)
+    results = results_of(tmp_path / "run")
+    assert (results["train_samples"], results["eval_samples"]) == (48, 12)
+    assert "eval_f1" in results
+    assert "test_f1" not in results  # the test split has no labels
+    assert len(read_rows(tmp_path / "run" / "predictions_test.jsonl")) == SIZES["test"]
+    assert "20% of train is held out" in done.error
+
+
+def test_long_inputs_are_read_in_windows_or_cut_with_a_warning_in_tokens(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path
+) -> None:
+    command = ["run_ner.py", *files(corpora / "entities"), *TINY, *QUICK, "--max_seq_length=8"]
+    cut = scripts.check(*command, f"--output_dir={tmp_path}/cut")
+    windows = scripts.check(*command, "--stride=2", f"--output_dir={tmp_path}/windows")
+    assert "examples are longer than 8 tokens" in cut.error
+    assert "were cut off" in cut.error
+    assert "were cut off" not in windows.error
+    rows = read_rows(corpora / "entities" / "test.jsonl")
+    read = read_rows(tmp_path / "windows" / "predictions_test.jsonl")
+    assert [row["tokens"] for row in read] == [row["tokens"] for row in rows]
+    assert [row["labels"] for row in read] == [row["ner_tags"] for row in rows]
+    right = sum(a == b for row in read for a, b in zip(row["labels"], row["predicted"], strict=True))
+    # Every word is scored once, whatever number of windows shows it.
+    assert right / sum(len(row["tokens"]) for row in rows) == pytest.approx(
+        results_of(tmp_path / "windows")["test_accuracy"]
+    )
+
+
+def test_several_seeds_in_one_call_give_mean_and_deviation(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "seeds"
+    flags = ["--seeds", 1, 2, "--class_weights=balanced", "--early_stopping_patience=1", f"--output_dir={folder}"]
+    command = ["run_glue.py", *files(corpora / "sentiment"), *TINY, *QUICK, "--num_train_epochs=9", *flags]
+    done = scripts.check(*command)
+    each = [results_of(folder / f"seed-{seed}") for seed in (1, 2)]
+    summary = results_of(folder)
+    values = [results["test_accuracy"] for results in each]
+    assert summary["seeds"] == [1, 2]
+    assert summary["test_accuracy"]["values"] == values
+    assert summary["test_accuracy"]["mean"] == pytest.approx(sum(values) / 2)
+    assert each[0]["train_loss"] != each[1]["train_loss"]
+    assert any(results["epoch"] < 9 for results in each)  # stopped early
+    assert "standard deviation" in done.out
+    # A call that was interrupted after the first seed goes on with the second.
+    before = hashes(folder / "seed-1")
+    for path in (folder / "seed-2").glob("*.json"):
+        path.unlink()
+    scripts.check(*command, "--resume_from_checkpoint=last")
+    assert hashes(folder / "seed-1") == before
+    again = results_of(folder)
+    assert again["test_accuracy"] == summary["test_accuracy"]
+
+
+# Interrupted runs
+
+
+def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path
+) -> None:
+    steps = ["--save_strategy=steps", "--save_steps=7", "--eval_strategy=steps", "--eval_steps=7"]
+    dropout = [
+        "--config_overrides=hidden_size=16,num_attention_heads=2,hidden_dropout_prob=0.3,embedding_dropout_prob=0.3"
+    ]
+    quick = [*QUICK, "--per_device_train_batch_size=4", "--num_train_epochs=6", "--warmup_steps=0.1"]
+    command = ["run_ner.py", *files(corpora / "entities"), *steps, *quick, *dropout]
+    scripts.check(*command, f"--output_dir={tmp_path}/straight")
+    killed = tmp_path / "killed"
+    started = scripts.start(*command, f"--output_dir={killed}")
+    until = time.monotonic() + 60
+    while not (killed / "checkpoint-21" / "trainer_state.json").is_file() and time.monotonic() < until:
+        time.sleep(0.005)
+    os.kill(started[0]["pid"], 9)
+    assert scripts.wait(started).code == -9
+    assert not (killed / "all_results.json").exists()  # it was killed in time
+    last = max(int(path.name.split("-")[1]) for path in killed.glob("checkpoint-*"))
+    assert last % 15  # 60 rows in batches of 4: in the middle of an epoch
+    # As if it had been killed while it wrote: such a checkpoint is passed over.
+    (killed / "checkpoint-85").mkdir()
+    (killed / "checkpoint-85" / "model.safetensors").write_bytes(b"half")
+
+    scripts.check(*command, f"--output_dir={killed}", "--resume_from_checkpoint=last")
+    for name in ("model.safetensors", "tokenizer.json", "predictions_test.jsonl"):
+        assert (killed / name).read_bytes() == (tmp_path / "straight" / name).read_bytes(), name
+    resumed, straight = ([e for e in log_of(f) if "eval_f1" in e] for f in (killed, tmp_path / "straight"))
+    assert [entry["eval_loss"] for entry in resumed] == [entry["eval_loss"] for entry in straight]
+
+
+# Several processes
+
+
+def losses_and_scores(folder: Path) -> tuple[list[float], dict[str, float]]:
+    results = results_of(folder)
+    losses = [entry["loss"] for entry in log_of(folder) if "loss" in entry]
+    unlike = ("runtime", "per_second", "train_")
+    return losses, {name: value for name, value in results.items() if not any(word in name for word in unlike)}
+
+
+@pytest.mark.parametrize("shape", ["entities", "sentiment", "topics", "numbers"])
+def test_two_processes_log_the_losses_of_one_with_twice_the_batch(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path, shape: str
+) -> None:
+    dropouts = ("embedding_dropout_prob", "hidden_dropout_prob", "attention_probs_dropout_prob")
+    overrides = ",".join(["hidden_size=16,num_attention_heads=2", *(f"{name}=0" for name in dropouts)])
+    flags = ["--gradient_accumulation_steps=2", "--logging_steps=1", f"--config_overrides={overrides}"]
+    # 48 rows are 3 updates of 16; 21 and 15 rows to score do not divide by two processes times a batch of 4.
+    data = [*files(corpora / shape), "--max_train_samples=48", "--per_device_eval_batch_size=4"]
+    script = "run_ner.py" if shape == "entities" else "run_glue.py"
+    outcomes = []
+    for processes, batch in ((1, 8), (2, 4)):
+        folder = tmp_path / f"processes-{processes}"
+        size = f"--per_device_train_batch_size={batch}"
+        scripts.check(script, *data, *QUICK, *flags, size, f"--output_dir={folder}", processes=processes)
+        outcomes.append(losses_and_scores(folder))
+    (one_losses, one_scores), (two_losses, two_scores) = outcomes
+    assert len(one_losses) == 6
+    assert max(one_losses) - min(one_losses) > 1e-3  # something was learnt: equal losses say something
+    assert two_losses == pytest.approx(one_losses, abs=1e-5)
+    assert two_scores == pytest.approx(one_scores, abs=1e-5)
+    assert one_scores["eval_samples"] == 21
+    texts = [(tmp_path / f"processes-{n}" / "predictions_test.jsonl").read_text() for n in (1, 2)]
+    if shape != "numbers":
+        assert texts[0] == texts[1]
+
+
+@pytest.mark.slow
+def test_accelerate_launch_starts_two_processes_on_the_cpu(corpora: Path, tmp_path: Path) -> None:
+    done = launch("multi_cpu.yaml", "run_glue.py", *files(corpora / "sentiment"), *TINY, *QUICK, folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    card = (tmp_path / "outputs" / "run_glue" / "README.md").read_text(encoding="utf-8")
+    assert "| processes | `2` |" in card
+
+
+# Publishing
+
+
+def test_push_to_hub_uploads_a_complete_repository_whose_card_shows_the_measured_numbers(
+    hub: LoopbackHub, corpora: Path, tmp_path: Path
+) -> None:
+    push = ["--push_to_hub", "--hub_model_id=someone/x", "--output_dir=run"]
+    done = subprocess.run(
+        [sys.executable, str(SCRIPTS / "run_ner.py"), *files(corpora / "entities"), *TINY, *QUICK, *push],
+        cwd=tmp_path,
+        env=hub.environment("author", OMP_NUM_THREADS="1"),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    uploaded = hub.files("someone/x")
+    kept = {path.name for path in (tmp_path / "run").iterdir() if path.is_file()}
+    assert uploaded.keys() >= kept
+    assert uploaded["model.safetensors"] == (tmp_path / "run" / "model.safetensors").read_bytes()
+    card = uploaded["README.md"].decode()
+    assert_card_tells_the_results(card, results_of(tmp_path / "run"))
+    assert 'model="someone/x"' in card
+    found = run_client(
+        hub,
+        tmp_path,
+        """
+        from transformers import pipeline
+
+        tag = pipeline("token-classification", "someone/x", trust_remote_code=True)
+        sentence = "Maria Keller moved to Oslo ."
+        tags = tag(sentence, ignore_labels=[])
+        result = [[sentence[entity["start"]:entity["end"]], entity["entity"]] for entity in tags]
+        """,
+        needs="import sys\nsys.modules['modeling_star'] = None",
+        cache="reader",
+    )
+    assert "".join(piece for piece, _ in found) == "MariaKellermovedtoOslo."
+    assert {tag for _, tag in found} <= set(json.loads(uploaded["config.json"])["label2id"])
+
+
+# Bad input
+
+
+def bad_rows(corpora: Path, change: dict[str, Any], row: int = 2) -> list[dict[str, Any]]:
+    rows = read_rows(corpora)
+    rows[row] = {**rows[row], **change}
+    return rows
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
+    """Files that no run can use."""
+    folder = tmp_path_factory.mktemp("bad")
+    entities, sentiment = corpora / "entities" / "train.jsonl", corpora / "sentiment" / "train.jsonl"
+    (folder / "empty.jsonl").touch()
+    write_rows(folder / "lengths.jsonl", bad_rows(entities, {"ner_tags": ["O", "O"]}))
+    write_rows(folder / "kind.jsonl", [{"text": row["text"], "label": {"name": 1}} for row in read_rows(sentiment)])
+    write_rows(folder / "mixed.jsonl", bad_rows(sentiment, {"label": 1}))
+    (folder / "broken.jsonl").write_text('{"text": "fine", "label": "a"}\n{"text": "fine", "label"\n')
+    vectors = write_vectors(folder / "vectors.txt", read_rows(entities)).read_text().splitlines()
+    (folder / "broken.txt").write_text("\n".join([*vectors[:4], vectors[4] + " x", *vectors[5:]]))
+    (folder / "width.txt").write_text("\n".join([*vectors[:6], vectors[6].rsplit(" ", 1)[0], *vectors[7:]]))
+    write_rows(folder / "strange.jsonl", bad_rows(entities, {"tokens": ["Oslo"], "ner_tags": ["B-XYZ"]}))
+    return folder
+
+
+NER, GLUE = "run_ner.py", "run_glue.py"
+VECTORS = "--embeddings_mode=vectors --embeddings_from="
+# What is wrong -> script, flags (with {bad}, {corpora}, {tagger}, {bert}), and what the message names.
+BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
+    "missing file": (NER, "--train_file={bad}/none.jsonl", ["none.jsonl", "--train_file"]),
+    "empty file": (NER, "--train_file={bad}/empty.jsonl", ["empty.jsonl", "is empty"]),
+    "no data": (NER, "", ["--dataset_name", "--train_file"]),
+    "no json": (GLUE, "--train_file={bad}/broken.jsonl", ["broken.jsonl", "line 2"]),
+    "missing column": (NER, "--train_file={entities} --label_column_name=tagz", ["tagz", "'tokens'", "'ner_tags'"]),
+    "no label column": (GLUE, "--train_file={bad}/../{plain}", ["'text'", "--label_column_name"]),
+    "unknown kind": (GLUE, "--train_file={bad}/kind.jsonl", ["train row 1", "name"]),
+    "mixed labels": (GLUE, "--train_file={bad}/mixed.jsonl", ["row 1", "row 3", "(text)", "(a whole number)"]),
+    "unequal lengths": (NER, "--train_file={bad}/lengths.jsonl", ["train row 3", "words", "2 tags"]),
+    "vectors' width": (
+        NER,
+        "--train_file={entities} " + VECTORS + "{bad}/width.txt",
+        ["width.txt, line 7", "8 numbers"],
+    ),
+    "broken vectors": (NER, "--train_file={entities} " + VECTORS + "{bad}/broken.txt", ["broken.txt, line 5"]),
+    "vectors asked wider": (
+        NER,
+        "--train_file={entities} --config_overrides=embedding_size=9 " + VECTORS + "{bad}/vectors.txt",
+        ["vectors.txt, line 1", "9 numbers"],
+    ),
+    "no vectors file": (NER, "--train_file={entities} " + VECTORS + "{bad}/none.txt", ["none.txt"]),
+    "folder in use": (NER, "--train_file={entities} --output_dir={tagger}", ["nothing is overwritten", "resume"]),
+    "folder is a file": (NER, "--train_file={entities} --output_dir={bad}/mixed.jsonl", ["is a file"]),
+    "folder cannot be": (NER, "--train_file={entities} --output_dir={bad}/mixed.jsonl/x", ["cannot be made"]),
+    "nothing to resume": (
+        NER,
+        "--train_file={entities} --output_dir={bad} --resume_from_checkpoint=last",
+        ["no whole checkpoint"],
+    ),
+    "token ids outside": (
+        NER,
+        "--train_file={entities} --model_name_or_path={tagger} --tokenizer_name={bert}",
+        ["token ids up to", "--tokenizer_name"],
+    ),
+    "vocabulary too small": (
+        NER,
+        "--train_file={entities} --config_overrides=vocab_size=20",
+        ["token ids up to", "embeds 20 tokens"],
+    ),
+    "heads": (
+        GLUE,
+        "--train_file={sentiment} --config_overrides=hidden_size=30,num_attention_heads=4 "
+        "--model_type=vanilla_transformer",
+        ["hidden_size=30", "num_attention_heads=4"],
+    ),
+    "heads x head_dim": (
+        GLUE,
+        "--train_file={sentiment} --config_overrides=hidden_size=30,num_attention_heads=4",
+        ["hidden_size=30", "num_attention_heads=4", "head_dim"],
+    ),
+    "unknown field": (
+        GLUE,
+        "--train_file={sentiment} --config_overrides=hiden_size=30",
+        ["hiden_size", "hidden_size"],
+    ),
+    "unknown model type": (GLUE, "--train_file={sentiment} --model_type=stra", ["stra", "star_transformer"]),
+    "no such model": (GLUE, "--train_file={sentiment} --model_name_or_path={bad}/none", ["none"]),
+    "no such metric": (GLUE, "--train_file={sentiment} --metric_for_best_model=f2", ["f2", "accuracy"]),
+    "a label the model lacks": (
+        NER,
+        "--train_file={bad}/strange.jsonl --model_name_or_path={tagger}",
+        ["B-XYZ", "--ignore_mismatched_sizes"],
+    ),
+    "weights": (NER, "--train_file={entities} --class_weights=1,2", ["2 numbers", "labels"]),
+    "stride too large": (NER, "--train_file={entities} --max_seq_length=8 --stride=8", ["stride=8"]),
+    "seeds and push": (NER, "--train_file={entities} --seeds 1 2 --push_to_hub", ["--push_to_hub"]),
+}
+
+
+@pytest.mark.parametrize("what", BAD_INPUTS)
+def test_bad_input_is_told_in_one_line_and_nothing_saved_is_touched(
+    scripts: ScriptRunner, corpora: Path, bad: Path, tagger: Path, bert: Path, tmp_path: Path, what: str
+) -> None:
+    script, flags, named = BAD_INPUTS[what]
+    places = {
+        "bad": bad,
+        "tagger": tagger,
+        "bert": bert,
+        "plain": os.path.relpath(corpora / "sentiment/plain.jsonl", bad.parent),
+    }
+    places |= {name: corpora / name / "train.jsonl" for name in ("entities", "sentiment")}
+    given = flags.format(**places).split()
+    output = [] if "--output_dir" in flags else [f"--output_dir={tmp_path}/run"]
+    before = {folder: hashes(folder) for folder in (bad, tagger, bert)}
+    done = scripts.run(script, *TINY, *QUICK, *given, *output)
+    assert done.code == 1, done.out + done.error
+    assert "Traceback" not in done.error, done.error
+    (message,) = [line for line in done.error.splitlines() if line.startswith(f"{script}: ")]
+    assert not [word for word in named if word not in message], message
+    assert {folder: hashes(folder) for folder in before} == before
+    assert not (tmp_path / "run").exists() or not any((tmp_path / "run").iterdir())
+
+
+def test_of_two_processes_one_tells_what_is_wrong(scripts: ScriptRunner, tagger: Path, corpora: Path) -> None:
+    before = hashes(tagger)
+    done = scripts.run("run_ner.py", *files(corpora / "entities"), f"--output_dir={tagger}", processes=2)
+    assert done.code == 1
+    assert done.error.count("nothing is overwritten") == 1
+    assert "Traceback" not in done.error
+    assert hashes(tagger) == before
