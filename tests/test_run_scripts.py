@@ -156,6 +156,23 @@ def test_run_glue_reads_the_kind_of_task_from_the_data(
         assert right / len(rows) == pytest.approx(results["test_accuracy"])
 
 
+def test_mnli_is_chosen_by_its_matched_split_and_scored_on_both(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "mnli" / "data"
+    for split in ("train", "validation_matched", "validation_mismatched", "test_matched", "test_mismatched"):
+        rows = read_rows(corpora / "pairs" / f"{split.split('_')[0]}.jsonl")
+        rows = rows[:9] if split.endswith("_mismatched") else rows
+        named = [{"premise": r["sentence1"], "hypothesis": r["sentence2"], "label": r["label"]} for r in rows]
+        write_rows(data / f"{split}-00000-of-00001.jsonl", named)
+    flags = [f"--dataset_name={data.parent}", "--task_name=mnli", f"--output_dir={tmp_path}/run"]
+    scripts.check("run_glue.py", *TINY, *QUICK, *flags)
+    results = results_of(tmp_path / "run")
+    assert (results["eval_samples"], results["eval_mismatched_samples"]) == (SIZES["validation"], 9)
+    assert {"eval_accuracy", "eval_mismatched_accuracy", "test_accuracy", "test_mismatched_accuracy"} <= results.keys()
+    assert len(read_rows(tmp_path / "run" / "predictions_test_mismatched.jsonl")) == 9
+
+
 @pytest.mark.parametrize("mode", ["static", "contextual", "vectors"])
 def test_run_ner_puts_given_embeddings_into_a_model_that_stands_alone(
     scripts: ScriptRunner, corpora: Path, bert: Path, tmp_path: Path, mode: str
@@ -235,6 +252,20 @@ def test_do_predict_alone_reads_a_saved_model_and_leaves_its_folder_alone(
     assert hashes(tagger) == before
 
 
+@pytest.mark.parametrize("shape", ["numbers", "topics"])
+def test_a_saved_model_tells_what_it_predicts_where_the_data_have_no_labels(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path, shape: str
+) -> None:
+    scripts.check("run_glue.py", *files(corpora / shape), *TINY, *QUICK, f"--output_dir={tmp_path}/run")
+    flags = [f"--model_name_or_path={tmp_path}/run", "--do_predict", "--disable_tqdm=true", "--output_dir"]
+    scripts.check("run_glue.py", *files(corpora / shape, "plain"), *flags, tmp_path / "plain")
+    labelled, plain = (
+        [row["predicted"] for row in read_rows(tmp_path / name / "predictions_test.jsonl")]
+        for name in ("run", "plain")
+    )
+    assert plain == (pytest.approx(labelled, abs=1e-6) if shape == "numbers" else labelled)
+
+
 def test_without_a_validation_split_part_of_train_is_held_out(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path
 ) -> None:
@@ -297,6 +328,29 @@ def test_several_seeds_in_one_call_give_mean_and_deviation(
 # Interrupted runs
 
 
+def test_only_a_whole_checkpoint_is_gone_on_from(tmp_path: Path) -> None:
+    from modeling_star.training.output_folder import check_output_dir, last_checkpoint
+
+    assert last_checkpoint(tmp_path) is None
+    assert check_output_dir(tmp_path / "new", "last") is None  # killed before the first one: a fresh start
+    for step, state in ((9, "{}"), (10, "{}"), (100, '{"log'), (200, None)):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        if state is not None:
+            (folder / "trainer_state.json").write_text(state)
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
+    assert check_output_dir(tmp_path, "last") == str(tmp_path / "checkpoint-10")
+
+
+def test_a_folder_without_permission_to_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from modeling_star.training.data_files import DataError
+    from modeling_star.training.output_folder import check_output_dir
+
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # for root every folder can be written
+    with pytest.raises(DataError, match="cannot be written: name another folder"):
+        check_output_dir(tmp_path, None)
+
+
 def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path
 ) -> None:
@@ -317,6 +371,10 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     assert not (killed / "all_results.json").exists()  # it was killed in time
     last = max(int(path.name.split("-")[1]) for path in killed.glob("checkpoint-*"))
     assert last % 15  # 60 rows in batches of 4: in the middle of an epoch
+    state_file = killed / f"checkpoint-{last}" / "trainer_state.json"
+    state = json.loads(state_file.read_text(encoding="utf-8"))
+    state["log_history"].append({"step": last, "mark": 1})  # to be seen whether it goes on, or begins anew
+    state_file.write_text(json.dumps(state), encoding="utf-8")
     # As if it had been killed while it wrote: such a checkpoint is passed over.
     (killed / "checkpoint-85").mkdir()
     (killed / "checkpoint-85" / "model.safetensors").write_bytes(b"half")
@@ -324,6 +382,7 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     scripts.check(*command, f"--output_dir={killed}", "--resume_from_checkpoint=last")
     for name in ("model.safetensors", "tokenizer.json", "predictions_test.jsonl"):
         assert (killed / name).read_bytes() == (tmp_path / "straight" / name).read_bytes(), name
+    assert {"step": last, "mark": 1} in log_of(killed)
     resumed, straight = ([e for e in log_of(f) if "eval_f1" in e] for f in (killed, tmp_path / "straight"))
     assert [entry["eval_loss"] for entry in resumed] == [entry["eval_loss"] for entry in straight]
 
@@ -446,6 +505,7 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
     "missing file": (NER, "--train_file={bad}/none.jsonl", ["none.jsonl", "--train_file"]),
     "empty file": (NER, "--train_file={bad}/empty.jsonl", ["empty.jsonl", "is empty"]),
     "no data": (NER, "", ["--dataset_name", "--train_file"]),
+    "no network": (GLUE, "--task_name=mrpc", ["nyu-mll/glue (mrpc)", "--train_file"]),
     "no json": (GLUE, "--train_file={bad}/broken.jsonl", ["broken.jsonl", "line 2"]),
     "missing column": (NER, "--train_file={entities} --label_column_name=tagz", ["tagz", "'tokens'", "'ner_tags'"]),
     "no label column": (GLUE, "--train_file={bad}/../{plain}", ["'text'", "--label_column_name"]),
@@ -499,7 +559,16 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
         ["hiden_size", "hidden_size"],
     ),
     "unknown model type": (GLUE, "--train_file={sentiment} --model_type=stra", ["stra", "star_transformer"]),
-    "no such model": (GLUE, "--train_file={sentiment} --model_name_or_path={bad}/none", ["none"]),
+    "no such model": (
+        GLUE,
+        "--train_file={sentiment} --model_name_or_path={bad}/none",
+        ["--model_name_or_path", "none could not be loaded"],
+    ),
+    "no such embeddings": (
+        GLUE,
+        "--train_file={sentiment} --embeddings_from={bad}/none",
+        ["none could not be loaded", "Name a model's folder"],
+    ),
     "no such metric": (GLUE, "--train_file={sentiment} --metric_for_best_model=f2", ["f2", "accuracy"]),
     "a label the model lacks": (
         NER,
@@ -508,6 +577,12 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
     ),
     "weights": (NER, "--train_file={entities} --class_weights=1,2", ["2 numbers", "labels"]),
     "stride too large": (NER, "--train_file={entities} --max_seq_length=8 --stride=8", ["stride=8"]),
+    "a seed twice": (NER, "--train_file={entities} --seeds 1 1", ["--seeds 1 1"]),
+    "flags that do not fit": (
+        NER,
+        "--train_file={entities} --model_name_or_path={bert} --embeddings_from={bert}",
+        ["--embeddings_from", "--model_name_or_path"],
+    ),
     "seeds and push": (NER, "--train_file={entities} --seeds 1 2 --push_to_hub", ["--push_to_hub"]),
 }
 

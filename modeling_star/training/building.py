@@ -2,7 +2,8 @@
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,24 @@ from .tokenizers import TokenizerKind, train_tokenizer
 
 
 logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def loading(flag: str, name: str) -> Iterator[None]:
+    """
+    Says which flag named what could not be loaded.
+
+    Raises:
+        DataError: instead of what transformers raises for an absent folder or name.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{flag} {name} could not be loaded: {error} Name a model's folder, or a model of the Hub: bert-base-cased"
+        ) from error
 
 
 def parse_overrides(text: str | None) -> dict[str, Any]:
@@ -68,8 +87,9 @@ def load_tokenizer(
         tokenizer = train_tokenizer(texts, kind, lower_case=lower_case, vocab_size=vocab_size)
         logger.info(f"Trained a {kind} tokenizer of {len(tokenizer)} entries on the training split.")
         return tokenizer
-    # GPT-2 and RoBERTa tokenizers take words only with a space before them.
-    tokenizer = AutoTokenizer.from_pretrained(name, add_prefix_space=True, **hub)
+    with loading("The tokenizer of", name):
+        # GPT-2 and RoBERTa tokenizers take words only with a space before them.
+        tokenizer = AutoTokenizer.from_pretrained(name, add_prefix_space=True, **hub)
     if not tokenizer.is_fast:
         raise DataError(
             f"The tokenizer of {name} is a slow one, without offsets: name a fast one with --tokenizer_name."
@@ -167,7 +187,8 @@ def saved_model(
         DataError: its head is of another size, or its embeddings cannot be frozen.
     """
     hub = {key: options[key] for key in ("revision", "token", "cache_dir", "trust_remote_code") if key in options}
-    config = AutoConfig.from_pretrained(name, **hub)
+    with loading("--model_name_or_path", name):
+        config = AutoConfig.from_pretrained(name, **hub)
     check_overrides(config, overrides or {})
     fields = {**labels, **(overrides or {})}
     if freeze_embeddings:

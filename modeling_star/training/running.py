@@ -31,7 +31,15 @@ from transformers import (
 )
 
 from ..modeling_encoder import EncoderPreTrainedModel
-from .building import check_vocabulary, fresh_model, length_limit, load_tokenizer, parse_overrides, saved_model
+from .building import (
+    check_vocabulary,
+    fresh_model,
+    length_limit,
+    load_tokenizer,
+    loading,
+    parse_overrides,
+    saved_model,
+)
 from .cards import CardContent, write_model_card
 from .data import ClassificationData, TaggingData, cap, hold_out, load_splits
 from .data_files import DataError
@@ -66,7 +74,7 @@ class Task(ABC):
         name = self.model.model_name_or_path
         if name is None or self.model.ignore_mismatched_sizes:
             return None
-        with told_plainly():
+        with loading("--model_name_or_path", name):
             return AutoConfig.from_pretrained(
                 name,
                 revision=self.model.model_revision,
@@ -385,8 +393,8 @@ def make_trainer(
         training.metric_for_best_model = training.metric_for_best_model or task.metrics.metric_for_best_model
         best = training.metric_for_best_model.removeprefix("eval_")
         check_metric(task.metrics, best)
-        if best in ("loss", "mse"):
-            training.greater_is_better = False
+        # Trainer takes None for "less is better".
+        training.greater_is_better = best not in ("loss", "mse")
     if training.ddp_find_unused_parameters is None and isinstance(model, EncoderPreTrainedModel):
         training.ddp_find_unused_parameters = False  # these models have none: no search at every step
     callbacks = []
@@ -554,6 +562,8 @@ def run_script(task_class: type[Task], model: Any, data: Any, run_arguments: Any
     )
     for name in ("httpx", "httpcore", "filelock", "fsspec", "matplotlib"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true" and training.device.type == "cpu":
+        logger.warning("accelerate shards nothing on the CPU: each process holds the whole model, as under DDP.")
     try:
         run(task_class, model, data, run_arguments, training)
     except DataError as error:

@@ -1,0 +1,84 @@
+"""Fully sharded data parallel (FSDP2) on two CPU processes, without accelerate, which leaves it out on the CPU."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from script_runner import free_port, rank_environment
+
+
+ENCODERS = {
+    "star": ("StarTransformerConfig", "StarTransformerForSequenceClassification"),
+    "vanilla": ("VanillaTransformerConfig", "VanillaTransformerForSequenceClassification"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_two_processes_that_share_the_parameters_train_like_one(encoder: str, tmp_path: Path) -> None:
+    outcomes = []
+    for processes in (1, 2):
+        port = free_port()
+        started = [
+            subprocess.Popen(
+                [sys.executable, __file__, encoder, str(tmp_path / f"{processes}.json")],
+                env={**os.environ, **rank_environment(rank, processes, port), "OMP_NUM_THREADS": "1"},
+            )
+            for rank in range(processes)
+        ]
+        assert [process.wait(timeout=120) for process in started] == [0] * processes
+        outcomes.append(json.loads((tmp_path / f"{processes}.json").read_text()))
+    one, two = outcomes
+    assert two["losses"] == pytest.approx(one["losses"], abs=1e-5)
+    assert two["weights"].keys() == one["weights"].keys()
+    for name, numbers in one["weights"].items():
+        assert two["weights"][name] == pytest.approx(numbers, abs=1e-5), name
+    assert two["own"] < 0.6 * one["own"]  # the parameters are shared out
+
+
+def train(encoder: str, out: Path) -> None:
+    """Three steps of SGD on 8 examples each; the processes share them evenly."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from training_samples import collate, rows_of
+
+    import modeling_star
+
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    config_class, model_class = (getattr(modeling_star, name) for name in ENCODERS[encoder])
+    dropouts = ("embedding_dropout_prob", "hidden_dropout_prob", "attention_probs_dropout_prob")
+    sizes = {"vocab_size": 40, "hidden_size": 16, "num_attention_heads": 2, "num_labels": 3}
+    torch.manual_seed(0)
+    model = model_class(config_class(**sizes, **dict.fromkeys(dropouts, 0.0))).train()
+    if world > 1:
+        mesh = init_device_mesh("cpu", (world,))
+        fully_shard(model.model.embeddings, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    rows, losses = rows_of("single_label_classification", 24), []
+    for step in range(3):
+        batch = rows[8 * step : 8 * step + 8]
+        loss = model(**collate(batch[rank * 8 // world : (rank + 1) * 8 // world])).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        mean = loss.detach() / world
+        dist.all_reduce(mean)
+        losses.append(float(mean))
+    own = sum((p.to_local() if world > 1 else p).numel() for p in model.parameters())
+    whole = {name: p.full_tensor() if world > 1 else p for name, p in model.named_parameters()}
+    weights = {name: tensor.detach().flatten().tolist() for name, tensor in whole.items()}
+    if rank == 0:
+        out.write_text(json.dumps({"losses": losses, "weights": weights, "own": own}))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    train(sys.argv[1], Path(sys.argv[2]))
