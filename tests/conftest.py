@@ -1,6 +1,7 @@
 """Fixtures that several test files share."""
 
 import importlib.util
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,3 +40,12 @@ def tiny_bert_path(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("tiny_bert")
     model.save_pretrained(folder)
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def wnut17_path() -> Path:
+    """Folder of the WNUT-17 data, where this machine has it."""
+    data = Path(os.environ.get("MODELING_STAR_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    if not (data / "wnut17").is_dir():
+        pytest.skip(f"{data / 'wnut17'} is absent: set MODELING_STAR_DATA to the folder with the data sets")
+    return data / "wnut17"

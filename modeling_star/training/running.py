@@ -284,6 +284,9 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
                 for split in task.data.splits
                 if split != "train" or training.do_train
             }
+    # The cut of the last call would be saved with the tokenizer; and would not, where the features came from a cache.
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
     trainer = make_trainer(task, training, model, tokenizer, features)
     results: dict[str, Any] = {}
     sections: dict[str, str] = {}
