@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,18 @@ def test_accelerate_launch_leaves_a_model_with_its_scores_tables_plots_and_card(
         first = {word: place for place, word in reversed(list(enumerate(words))) if word is not None}
         assert [model.config.id2label[told[first[word]]] for word in range(len(row["tokens"]))] == row["predicted"]
         assert len(row["labels"]) == len(row["tokens"])
+
+
+@pytest.mark.parametrize(("metric", "best"), [("accuracy", max), ("loss", min)])
+def test_the_best_model_by_the_chosen_score_is_kept(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path, metric: str, best: Callable[[list[float]], float]
+) -> None:
+    flags = (f"--metric_for_best_model={metric}", "--num_train_epochs=4", f"--output_dir={tmp_path}/run")
+    scripts.check("run_glue.py", *files(corpora / "sentiment"), *TINY, *QUICK, *flags)
+    scores = [entry[f"eval_{metric}"] for entry in log_of(tmp_path / "run") if f"eval_{metric}" in entry]
+    assert len(scores) == 4
+    assert len(set(scores)) > 1
+    assert results_of(tmp_path / "run")[f"eval_{metric}"] == pytest.approx(best(scores))
 
 
 @pytest.mark.parametrize(
