@@ -322,10 +322,10 @@ class EncoderModel(EncoderPreTrainedModel):
 
     def _token_types(self) -> int | None:
         """How many token types the inputs may name; `None`: any, as nothing reads them."""
-        backbone = self.config.backbone_config
-        counts = [self.config.type_vocab_size, 2 if self.config.pair_mode == "siamese" else 0]
-        # An encoder with one type is given none.
-        counts.append(getattr(backbone, "type_vocab_size", 0) if getattr(backbone, "type_vocab_size", 0) > 1 else 0)
+        inside = getattr(self.config.backbone_config, "type_vocab_size", 0)
+        siamese = self.config.pair_mode == "siamese"
+        # An encoder inside that has one type is given none.
+        counts = (self.config.type_vocab_size, 2 if siamese else 0, inside if inside > 1 else 0)
         return min((count for count in counts if count), default=None)
 
     @staticmethod
