@@ -76,8 +76,8 @@ class EncoderContract:
     own_variants: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def attention_shape(self, config: Any, b: int, n: int) -> tuple[int, ...]:
-        """What `attentions` hold for each layer."""
-        raise NotImplementedError
+        """What `attentions` hold for each layer. Each encoder's tests say it."""
+        raise TypeError(f"{type(self).__name__} defines no attention_shape(config, b, n).")
 
     def has_gradient(self, config: Any, name: str) -> bool:
         """Whether a parameter changes anything; BERT's key biases and the bias of span scores cancel in a softmax."""

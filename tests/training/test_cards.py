@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import re
+import runpy
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -59,9 +60,12 @@ def run_usage(folder: Path, content: CardContent) -> str:
     _, text = written(folder, content)
     code = re.search(r"## Use\n\n```python\n(.*?)\n```", text, re.DOTALL)
     assert code is not None
+    script = folder / "usage.py"
+    script.write_text(code[1], encoding="utf-8")
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
-        exec(code[1], {})
+        runpy.run_path(str(script))
+    script.unlink()
     return output.getvalue()
 
 
