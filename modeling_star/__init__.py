@@ -3,9 +3,18 @@
 import transformers
 from transformers import AutoConfig
 
-from . import modeling_star, modeling_vanilla
+from . import modeling_big, modeling_star, modeling_vanilla
+from .configuration_big import BigTransformerConfig
 from .configuration_star import StarTransformerConfig
 from .configuration_vanilla import VanillaTransformerConfig
+from .lexicon import Lexicon
+from .modeling_big import (
+    BigTransformerForMaskedLM,
+    BigTransformerForQuestionAnswering,
+    BigTransformerForSequenceClassification,
+    BigTransformerForTokenClassification,
+    BigTransformerModel,
+)
 from .modeling_encoder import AUTO_CLASSES, EncoderOutput
 from .modeling_star import (
     StarTransformerForMaskedLM,
@@ -28,6 +37,7 @@ __version__ = "0.1.0"
 
 for _module, _config, _stem in (
     (modeling_star, StarTransformerConfig, "StarTransformer"),
+    (modeling_big, BigTransformerConfig, "BigTransformer"),
     (modeling_vanilla, VanillaTransformerConfig, "VanillaTransformer"),
 ):
     AutoConfig.register(_config.model_type, _config)
@@ -39,7 +49,14 @@ for _module, _config, _stem in (
         _model.register_for_auto_class(_auto)
 
 __all__ = [
+    "BigTransformerConfig",
+    "BigTransformerForMaskedLM",
+    "BigTransformerForQuestionAnswering",
+    "BigTransformerForSequenceClassification",
+    "BigTransformerForTokenClassification",
+    "BigTransformerModel",
     "EncoderOutput",
+    "Lexicon",
     "StarTransformerConfig",
     "StarTransformerForMaskedLM",
     "StarTransformerForQuestionAnswering",

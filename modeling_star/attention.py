@@ -1,10 +1,13 @@
 """
-The two attentions of the Star-Transformer: a token over its few candidates, and the relay over a whole sequence.
+The attentions of the encoders: in the Star-Transformer a token over its few candidates and the relay over a whole
+sequence, in the BiG-Transformer a token over the words that contain it.
 
 Axes: b batch  N flat tokens  m longest sequence  d width  h heads  c width of a head  r candidate roles
+      L longest word  w places of the band, 2 * reach + 1
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -81,6 +84,108 @@ def relay_attention(
     weights, total = _drop(weights, dropout_p)
     mixed = torch.einsum("bhm,bmd->bhd", weights[..., 1:], rows) + weights[..., :1] * relay[:, None]
     context = torch.einsum("bhd,hcd->bhc", mixed, value_weight) + total[..., None] * value_bias
+    return context, weights
+
+
+@dataclass(frozen=True)
+class BandCandidates:
+    """
+    What each token may attend to around it: sums of neighbouring tokens at most `reach` places away.
+
+    Args:
+        exists: `[N, r]`, bool: whether a token has the candidate of each role.
+        spans: `[w, r]`, bool: which places of the band, from `-reach` to `reach`, a role is the sum of.
+        reach: furthest place on either side.
+    """
+
+    exists: Tensor
+    spans: Tensor
+    reach: int
+
+    def __getitem__(self, tokens: slice) -> "BandCandidates":
+        """Those of some of the tokens."""
+        return BandCandidates(self.exists[tokens], self.spans, self.reach)
+
+    @classmethod
+    def words(cls, words: Tensor, layout: TokenLayout, self_word: bool) -> "BandCandidates":
+        """
+        The words that contain a token: by length, and by the token's place in a word of that length.
+
+        Args:
+            words: `[N, L]`, bool: at (i, l - 1) whether a word of l tokens starts at token i. It must end in the
+                sequence of i; column 0 is not looked at.
+            layout: where the tokens lie.
+            self_word: every token is a word by itself too.
+        """
+        longest = words.shape[1]
+        # Row by row, a lower triangle holds the places below each length.
+        length, place = torch.tril_indices(longest, longest, device=words.device)
+        offset = torch.arange(1 - longest, longest, device=words.device)[:, None]
+        spans = (offset >= -place) & (offset <= length - place)
+        # The words with each token in that place, `[N, L]`: they end in their sequence, so none comes from another.
+        having = [layout.shifted(words, -o) for o in range(longest)]
+        roles = [having[o][:, column] for column in range(1, longest) for o in range(column + 1)]
+        if self_word:
+            return cls(torch.stack([torch.ones_like(roles[0]), *roles], dim=-1), spans, longest - 1)
+        return cls(torch.stack(roles, dim=-1), spans[:, 1:], longest - 1)
+
+    @classmethod
+    def adjacent(cls, layout: TokenLayout) -> "BandCandidates":
+        """The tokens before, at and after each, every one a candidate of its own; the ends have no other side."""
+        left, right = layout.has_shifted(-1), layout.has_shifted(1)
+        exists = torch.stack([left, torch.ones_like(left), right], dim=-1)
+        return cls(exists, torch.eye(3, dtype=torch.bool, device=left.device), reach=1)
+
+
+def band_attention(
+    query: Tensor,
+    keys: list[Tensor],
+    values: list[Tensor],
+    value_bias: Tensor,
+    node: tuple[Tensor, Tensor] | None,
+    candidates: BandCandidates | None,
+    dropout_p: float,
+) -> tuple[Tensor, Tensor]:
+    """
+    Each token attends to sums of the tokens around it and to one node of its sequence (Eqs 5-7 of
+    https://openreview.net/forum?id=xulJokm5GeE).
+
+    The sums are never formed. As `q . (k_1 + k_2) = q . k_1 + q . k_2`, scores of candidates are sums of scores on the
+    band, and as `a (v_1 + v_2) = a v_1 + a v_2`, each token that a candidate is made of takes the candidate's weight.
+
+    Args:
+        query: `[N, h, c]`, not yet scaled.
+        keys, values: for each of the w places of the band `[N, h, c]`, the values without their bias.
+        value_bias: `[h, c]`, added once for each candidate, however many tokens it is the sum of.
+        node: its key and value for each token, `[N, h, c]`; or `None`.
+        candidates: what is made of the band; or `None`. One of the two is needed.
+        dropout_p: probability with which a weight is dropped; 0 outside training.
+
+    Returns:
+        The context `[N, h, c]`, zeros where a token has nothing to attend to, and the weights as they were applied,
+        `[N, h, r + 1]`, the node's last, or `[N, h, r]` without a node.
+    """
+    query = query / math.sqrt(query.shape[-1])
+    scores: list[Tensor] = []
+    if candidates is not None:
+        spans = candidates.spans.to(query.dtype)
+        band = torch.stack([(query * key).sum(-1) for key in keys], dim=-1)
+        local = band.to(query.dtype) @ spans
+        scores.append(local.masked_fill(~candidates.exists[:, None], torch.finfo(local.dtype).min))
+    if node is not None:
+        scores.append((query * node[0]).sum(-1, keepdim=True))
+    weights = torch.cat(scores, dim=-1).softmax(-1).to(query.dtype)
+    if node is None:
+        # A softmax over nothing is not nothing.
+        weights = weights.masked_fill(~candidates.exists[:, None], 0)
+    weights, _ = _drop(weights, dropout_p)
+    context = weights.sum(-1, keepdim=True) * value_bias
+    if node is not None:
+        context = context + weights[..., -1:] * node[1]
+    if candidates is not None:
+        spread = weights[..., : spans.shape[1]] @ spans.T
+        for place, value in enumerate(values):
+            context = context + spread[..., place, None] * value
     return context, weights
 
 

@@ -143,6 +143,7 @@ class ForSequenceClassification(Head):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
+        word_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """
@@ -153,7 +154,14 @@ class ForSequenceClassification(Head):
         """
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
         output = self.model(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs, return_dict=True
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            word_mask,
+            **kwargs,
+            return_dict=True,
         )
         pooled = output.pooler_output
         logits = self.classifier(pair_features(pooled) if self.config.pair_mode == "siamese" else pooled)
@@ -188,6 +196,7 @@ class ForTokenClassification(Head):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
+        word_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> TokenClassifierOutput:
         """
@@ -198,7 +207,14 @@ class ForTokenClassification(Head):
         """
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
         output = self.model(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs, return_dict=True
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            word_mask,
+            **kwargs,
+            return_dict=True,
         )
         logits = self.classifier(self.dropout(output.last_hidden_state))
         loss = None
@@ -226,6 +242,7 @@ class ForQuestionAnswering(Head):
         inputs_embeds: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
+        word_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> QuestionAnsweringModelOutput:
         """
@@ -237,7 +254,14 @@ class ForQuestionAnswering(Head):
         """
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
         output = self.model(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs, return_dict=True
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            word_mask,
+            **kwargs,
+            return_dict=True,
         )
         logits = self.qa_outputs(self.dropout(output.last_hidden_state))
         if attention_mask is not None:
@@ -302,6 +326,7 @@ class ForMaskedLM(Head):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
+        word_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> MaskedLMOutput:
         """
@@ -312,7 +337,14 @@ class ForMaskedLM(Head):
         """
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
         output = self.model(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs, return_dict=True
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            word_mask,
+            **kwargs,
+            return_dict=True,
         )
         logits = self.lm_head(output.last_hidden_state)
         loss = None

@@ -225,9 +225,19 @@ class EncoderModel(EncoderPreTrainedModel):
         """Create the encoder's own modules. Each encoder defines it."""
         raise TypeError(f"{type(self).__name__} defines no build_encoder(config).")
 
-    def encode(self, embedded: Tensor, layout: TokenLayout, record: "Recorder") -> tuple[Tensor, dict[str, Any]]:
-        """Flat embeddings `[N, d]` to flat states `[N, d]` and the fields of the output that are per sequence."""
-        raise TypeError(f"{type(self).__name__} defines no encode(embedded, layout, record).")
+    def encode(
+        self, embedded: Tensor, layout: TokenLayout, record: "Recorder", inputs: dict[str, Tensor | None]
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """
+        Flat embeddings `[N, d]` to flat states `[N, d]` and the fields of the output that are per sequence.
+
+        Args:
+            embedded: the states that the encoder starts from.
+            layout: where the tokens lie.
+            record: takes hidden states and attention weights.
+            inputs: the tensors of the forward call by name, `[b, n, ...]` and checked, for what is not embedded.
+        """
+        raise TypeError(f"{type(self).__name__} defines no encode(embedded, layout, record, inputs).")
 
     @can_return_tuple
     def forward(
@@ -237,6 +247,7 @@ class EncoderModel(EncoderPreTrainedModel):
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
+        word_mask: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         **kwargs: Any,
@@ -247,6 +258,9 @@ class EncoderModel(EncoderPreTrainedModel):
             attention_mask: `[b, n]`, 1 at real tokens; padding may stand anywhere.
             token_type_ids: `[b, n]`: embedded where `type_vocab_size` > 0, and what splits a pair in siamese mode.
             position_ids: `[b, n]`; default to each token's place among the real tokens of its sequence.
+            word_mask: `[b, n, max_word_length]`, for the BiG-Transformer: the words, in place of its lexicon's. At
+                `[b, i, l - 1]`, nonzero where a word of l real tokens starts in column i; what stands at l = 1 and at
+                padding is not looked at.
             output_attentions, output_hidden_states: record them; default to the configuration's.
             kwargs: what Trainer and pipelines add; not used here.
 
@@ -262,6 +276,7 @@ class EncoderModel(EncoderPreTrainedModel):
             "inputs_embeds": inputs_embeds,
             "token_type_ids": token_type_ids,
             "position_ids": position_ids,
+            "word_mask": word_mask,
         }
         mask = self._checked_mask(attention_mask, inputs, look_at_values=not traced)
         siamese = self.config.pair_mode == "siamese"
@@ -270,9 +285,9 @@ class EncoderModel(EncoderPreTrainedModel):
         layout = TokenLayout.from_mask(mask, keep_padding=bool(traced or output_attentions or output_hidden_states))
         if not traced:
             self._check_length(layout)
-        embedded = self.embeddings(layout, **inputs)
+        embedded = self.embeddings(layout, **{name: x for name, x in inputs.items() if name != "word_mask"})
         record = Recorder(layout, bool(output_hidden_states), bool(output_attentions))
-        tokens, per_sequence = self.encode(embedded, layout, record)
+        tokens, per_sequence = self.encode(embedded, layout, record, inputs)
         output = EncoderOutput(last_hidden_state=layout.unpack(tokens), **per_sequence, **record.recorded())
         return join_pairs(output) if siamese else output
 
@@ -296,8 +311,9 @@ class EncoderModel(EncoderPreTrainedModel):
         shape = given.shape[:2]
         if 0 in shape:
             raise ValueError(f"The inputs have shape {list(given.shape)}; at least one row and one column are needed.")
+        self._check_word_mask(inputs["word_mask"], shape)
         for name, tensor in {"attention_mask": attention_mask, **inputs}.items():
-            if tensor is not None and name != "inputs_embeds" and tensor.shape != shape:
+            if tensor is not None and name not in ("inputs_embeds", "word_mask") and tensor.shape != shape:
                 raise ValueError(
                     f"{name} has shape {list(tensor.shape)}; {list(shape)} is needed, one value for each token. "
                     "A tokenizer gives both alike: model(**tokenizer(texts, padding=True, return_tensors='pt'))."
@@ -319,6 +335,17 @@ class EncoderModel(EncoderPreTrainedModel):
         if attention_mask is None:
             return torch.ones(shape, dtype=torch.bool, device=given.device)
         return attention_mask != 0
+
+    def _check_word_mask(self, word_mask: Tensor | None, shape: torch.Size) -> None:
+        """Raise where words are given to an encoder that reads none, or not in the shape `[*shape, L]`."""
+        longest = getattr(self.config, "max_word_length", None)
+        if word_mask is not None and longest is None:
+            raise ValueError(f"word_mask is given, and {type(self).__name__} reads no words: leave it out.")
+        if word_mask is not None and word_mask.shape != (*shape, longest):
+            raise ValueError(
+                f"word_mask has shape {list(word_mask.shape)}; {[*shape, longest]} is needed, [batch, length, "
+                "config.max_word_length]: word_mask[b, i, l - 1] says whether a word of l tokens starts in column i."
+            )
 
     def _token_types(self) -> int | None:
         """How many token types the inputs may name; `None`: any, as nothing reads them."""

@@ -226,7 +226,9 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
             if config.use_radial and self.add_pooling_layer:
                 self.relay_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
-    def encode(self, embedded: Tensor, layout: TokenLayout, record: Recorder) -> tuple[Tensor, dict[str, Any]]:
+    def encode(
+        self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
+    ) -> tuple[Tensor, dict[str, Any]]:
         tokens = embedded
         relay = layout.mean(embedded) if self.config.use_radial else None
         first: Any = self.layers[0]

@@ -86,7 +86,9 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel, EncoderModel):
     def build_encoder(self, config: VanillaTransformerConfig) -> None:
         self.layers = nn.ModuleList(VanillaTransformerLayer(config) for _ in range(config.num_hidden_layers))
 
-    def encode(self, embedded: Tensor, layout: TokenLayout, record: Recorder) -> tuple[Tensor, dict[str, Any]]:
+    def encode(
+        self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
+    ) -> tuple[Tensor, dict[str, Any]]:
         record.hidden_state(embedded)
         rows, real = layout.to_rows(embedded), layout.row_mask
         # A softmax over nothing is NaN: an empty sequence attends to its padding, and is zeroed on the way out.

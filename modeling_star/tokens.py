@@ -107,7 +107,10 @@ class TokenLayout:
 
     def mean(self, tokens: Tensor) -> Tensor:
         """Mean over the real tokens of each sequence (`[N, d]` to `[b, d]`); zeros for an empty one."""
-        rows = self.to_rows(tokens).masked_fill(~self.row_mask[..., None], 0)
+        rows = self.to_rows(tokens)
+        if self.column_index is None:
+            # Packed, they have zeros there.
+            rows = rows.masked_fill(~self.row_mask[..., None], 0)
         return rows.sum(1) / self.lengths.clamp(min=1)[:, None].to(rows.dtype)
 
     def max(self, tokens: Tensor) -> Tensor:
@@ -115,10 +118,89 @@ class TokenLayout:
         rows = self.to_rows(tokens).masked_fill(~self.row_mask[..., None], torch.finfo(tokens.dtype).min)
         return self.zero_empty(rows.amax(1))
 
+    def shifted(self, tokens: Tensor, offset: int) -> Tensor:
+        """
+        For each token the value of the one `offset` places later in its sequence, earlier if negative (`[N, ...]`).
+
+        Where there is none, which `has_shifted` tells, some other token's value stands.
+        """
+        if self.column_index is not None:
+            # The tokens of a sequence follow one another.
+            return tokens.roll(-offset, 0)
+        if offset == 0:
+            return tokens
+        step = self.right if offset > 0 else self.left
+        index = step
+        for _ in range(abs(offset) - 1):
+            index = step[index]
+        return tokens[index]
+
+    def has_shifted(self, offset: int) -> Tensor:
+        """Whether a token is real and its sequence has one `offset` places later (`[N]`, bool)."""
+        place = self.position + offset
+        inside = (place >= 0) & (place < self.lengths[self.sequence_index])
+        return inside if self.column_index is not None else inside & self.mask.flatten()
+
+    def stretches(self, reach: int, size: int) -> "list[Stretch]":
+        """
+        All tokens in a few stretches, each with the `reach` tokens on either side that a band needs.
+
+        On a CPU a stretch is `size` tokens for each thread: what is computed a stretch at a time stays in the cache.
+        Elsewhere, and padded, there is one.
+        """
+        if self.column_index is None:
+            return [Stretch(self, slice(None), slice(None), reach)]
+        count = len(self.position)
+        on_cpu = self.position.device.type == "cpu"
+        size = size * torch.get_num_threads() if on_cpu else max(count, 1)
+        return [
+            Stretch(
+                self, slice(i, min(i + size, count)), slice(max(i - reach, 0), min(i + size + reach, count)), reach
+            )
+            for i in range(0, max(count, 1), size)
+        ]
+
     def zero_empty(self, states: Tensor) -> Tensor:
         """Zeros in the rows of `states` (`[b, ...]`) whose sequence has no real token."""
         empty = (self.lengths == 0).reshape(-1, *(1 for _ in states.shape[1:]))
         return states.masked_fill(empty, 0)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """
+    Some of the flat tokens, and where the tokens around them are.
+
+    Args:
+        layout (`TokenLayout`): of all tokens.
+        tokens (`slice`): its own tokens, M of the N.
+        wide (`slice`): these and as many as there are of the `reach` before and after them, M' in all.
+        reach (`int`): how far the band reaches.
+    """
+
+    layout: TokenLayout
+    tokens: slice
+    wide: slice
+    reach: int
+
+    def band(self, wide: Tensor) -> list[Tensor]:
+        """
+        For each place from `-reach` to `reach` the token that stands there, seen from each token of the stretch.
+
+        Args:
+            wide: what the tokens of `self.wide` hold, `[M', ...]`.
+
+        Returns:
+            2 reach + 1 of `[M, ...]`; where `has_shifted` says that there is none, anything finite.
+        """
+        if not self.layout.is_packed:
+            return [self.layout.shifted(wide, offset) for offset in range(-self.reach, self.reach + 1)]
+        before = self.reach - (self.tokens.start - self.wide.start)
+        after = self.reach - (self.wide.stop - self.tokens.stop)
+        if before or after:
+            wide = torch.nn.functional.pad(wide, (0, 0) * (wide.dim() - 1) + (before, after))
+        count = self.tokens.stop - self.tokens.start
+        return [wide[place : place + count] for place in range(2 * self.reach + 1)]
 
 
 def _packed_layout(mask: Tensor) -> TokenLayout:

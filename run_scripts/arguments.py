@@ -27,7 +27,11 @@ class ModelArguments:
     """model, tokenizer and embeddings"""
 
     model_name_or_path: str | None = flag("A saved model to fine-tune: Hub name or folder. None: a fresh model.")
-    model_type: str = flag("Kind of a fresh model: star_transformer, vanilla_transformer.", "star_transformer")
+    model_type: str = flag(
+        "Kind of a fresh model: star_transformer, big_transformer, vanilla_transformer; for texts also tfidf, "
+        "TF-IDF with logistic regression.",
+        "star_transformer",
+    )
     config_name: str | None = flag("Shape of a fresh model: a file such as configuration/models/star-base.json.")
     config_overrides: str | None = flag("Fields of the configuration: hidden_size=200,position_embedding_type=ring")
     tokenizer_name: str | None = flag("Tokenizer, if not the model's or the embeddings'. None: one is trained.")
@@ -40,6 +44,10 @@ class ModelArguments:
     embeddings_mode: Literal["static", "contextual", "vectors"] = flag(
         "static: a BERT's word embeddings; contextual: the BERT itself; vectors: a GloVe or word2vec text file.",
         "static",
+    )
+    lexicon: str | None = flag(
+        "Words that a big_transformer reads: a file with one a line, jieba (its dictionary), or whole_word (the words "
+        "of a subword tokenizer)."
     )
     freeze_embeddings: bool = flag("Do not train the embeddings.", False)
     model_revision: str = flag("Branch, tag or commit of the model on the Hub.", "main")

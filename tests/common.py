@@ -1,6 +1,6 @@
 """What the tests of every encoder share: tiny models, batches with any padding, and the reference run on both."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,11 +65,14 @@ def tiny_model(
 ) -> PreTrainedModel:
     """
     `modeling_star.<stem><ending>` of a `TINY` config with `options`, in training mode; every parameter is random, or,
-    without a seed, as it is at the start of a training.
+    without a seed, as it is at the start of a training. The option "lexicon" is given to `set_lexicon`.
     """
     model_class = getattr(modeling_star, stem + ending)
+    lexicon = options.pop("lexicon", None)
     torch.manual_seed(0)
     model = model_class(model_class.config_class(**{**TINY, **options})).to(dtype)
+    if lexicon is not None:
+        model.set_lexicon(lexicon)
     if seed is not None:
         randomise(model, seed)
     return model.train()
@@ -89,6 +92,23 @@ def randomise(model: torch.nn.Module, seed: int) -> None:
         parameter.copy_(noise)
 
 
+def lexicon_of(words: Iterable[tuple[int, ...]], longest: int = 4) -> modeling_star.Lexicon:
+    """A lexicon of words of 2 to `longest` tokens, given as their ids."""
+    rows = sorted({(*word, *[-1] * (longest - len(word))) for word in words})
+    return modeling_star.Lexicon("words", longest, words=torch.tensor(rows))
+
+
+def some_words() -> set[tuple[int, ...]]:
+    """Words of 2, 3 and 4 ids, so many that a random text of a `TINY` vocabulary holds about one for each token."""
+    ids = range(TINY["vocab_size"])
+    pairs = {(a, b) for a in ids for b in ids if (3 * a + b) % 3 == 0}
+    return (
+        pairs
+        | {(a, b, c) for a, b in pairs for c in ids if (a + c) % 3 == 0}
+        | {(a, b, c, d) for a, b in pairs for c in ids for d in ids if (a + b + c + d) % 11 == 0}
+    )
+
+
 # ------ batches
 
 
@@ -100,12 +120,16 @@ class Batch:
     Args:
         attention_mask, input_ids, token_type_ids: `[b, n]`.
         inputs_embeds: `[b, n, w]`, in place of the ids where given.
+        word_mask: `[b, n, L]`, given to the model.
+        find_words: from the ids of a text to the start and length of its words; what the model's lexicon should find.
     """
 
     attention_mask: Tensor
     input_ids: Tensor
     token_type_ids: Tensor
     inputs_embeds: Tensor | None = None
+    word_mask: Tensor | None = None
+    find_words: Callable[[list[int]], set[tuple[int, int]]] | None = None
 
     @property
     def shape(self) -> torch.Size:
@@ -114,7 +138,22 @@ class Batch:
     def inputs(self) -> dict[str, Tensor]:
         """Keyword arguments of a model."""
         tokens = {"input_ids": self.input_ids} if self.inputs_embeds is None else {"inputs_embeds": self.inputs_embeds}
-        return {**tokens, "attention_mask": self.attention_mask.long(), "token_type_ids": self.token_type_ids}
+        words = {} if self.word_mask is None else {"word_mask": self.word_mask}
+        return {**tokens, "attention_mask": self.attention_mask.long(), "token_type_ids": self.token_type_ids, **words}
+
+    def words(self, row: int, places: list[int]) -> set[tuple[int, int]]:
+        """Start and length of the words in the text of that row whose tokens stand in the columns `places`."""
+        if self.word_mask is not None:
+            lengths = range(2, self.word_mask.shape[2] + 1)
+            return {
+                (start, length)
+                for start, place in enumerate(places)
+                for length in lengths
+                if self.word_mask[row, place, length - 1]
+            }
+        if self.find_words is None or self.inputs_embeds is not None:
+            return set()
+        return self.find_words(self.input_ids[row, places].tolist())
 
 
 def random_batch(mask: Tensor, seed: int = 0, width: int | None = None, dtype: torch.dtype = torch.float32) -> Batch:
@@ -189,7 +228,8 @@ def reference_outputs(
             tokens = [int(batch.input_ids[row, i]) if embeds is None else embeds[row, i] for i in places]
             e = reference.embed(reference.under(inner, "embeddings"), config, tokens, types[places].tolist())
             encoder = reference.ENCODERS[config.model_type]
-            encoded.append((places, encoder(inner, config, e, with_pooler) if places else None))
+            words = {"words": batch.words(row, places)} if config.model_type == "big_transformer" else {}
+            encoded.append((places, encoder(inner, config, e, with_pooler, **words) if places else None))
         rows.append(_row_outputs(parameters, config, ending, encoded, len(mask), recorded))
     return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 

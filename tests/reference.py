@@ -10,7 +10,7 @@ and tensors of a model's `named_parameters()`. Nothing is detached, so autograd 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -285,9 +285,115 @@ def vanilla_transformer(parameters: Parameters, config: Any, e: list[Vector], wi
     return encoded
 
 
+def find_words(ids: Sequence[int], lexicon: Iterable[Sequence[int]], longest: int) -> set[tuple[int, int]]:
+    """Start and length of every stretch of 2 to `longest` ids that is a word of the lexicon, nested ones too."""
+    words = {tuple(word) for word in lexicon}
+    n = len(ids)
+    return {
+        (start, length)
+        for start in range(n)
+        for length in range(2, longest + 1)
+        if start + length <= n and tuple(ids[start : start + length]) in words
+    }
+
+
+def find_whole_words(
+    ids: Sequence[int], continues: Container[int], alone: Container[int], longest: int
+) -> set[tuple[int, int]]:
+    """Start and length of every token with all that continue its word, where these are 2 to `longest` together."""
+
+    def goes_on(i: int) -> bool:
+        return 0 < i < len(ids) and ids[i] in continues and ids[i - 1] not in alone
+
+    words = set()
+    for start in range(len(ids)):
+        end = start + 1
+        while goes_on(end):
+            end += 1
+        if not goes_on(start) and 2 <= end - start <= longest:
+            words.add((start, end - start))
+    return words
+
+
+def big_transformer(
+    parameters: Parameters,
+    config: Any,
+    e: list[Vector],
+    with_pooler: bool = True,
+    words: Container[tuple[int, int]] = (),
+) -> Encoded:
+    """
+    Algorithm 1 of Shu et al. 2020 (https://openreview.net/forum?id=xulJokm5GeE) in the block of the standard
+    Transformer, its ablations (section IV-G), and our options.
+
+    Args:
+        e: the embeddings e_1 .. e_n, n >= 1.
+        words: start and length of each lexicon word, of two tokens or more.
+    """
+    n = len(e)
+    width = config.hidden_size // config.num_attention_heads
+    act = activation(config.hidden_act)
+
+    def vector_of(h: list[Vector], start: int, length: int) -> Vector:
+        """Eq 3."""
+        return sum_of(h[start : start + length])
+
+    def around(h: list[Vector], i: int) -> list[Vector | None]:
+        """U_i: the vectors that token i may attend to, each in the column of its role; `None` where there is none."""
+        if config.local_connection == "none":
+            return []
+        if config.local_connection == "adjacent":
+            return [h[j] if 0 <= j < n else None for j in (i - 1, i, i + 1)]
+        columns: list[Vector | None] = [h[i]] if config.self_word else []
+        for length in range(2, config.max_word_length + 1):
+            for place in range(length):
+                start = i - place
+                columns.append(vector_of(h, start, length) if (start, length) in words else None)
+        return columns
+
+    h = list(e)
+    encoded = Encoded(h, hidden_states=[h])
+    for step in range(1, config.num_hidden_layers + 1):
+        layer = under(parameters, f"layers.{step - 1}")
+        # Eq 4: s^(l-1) with its W_s
+        s = layer["attention.global_node.weight"] @ mean_of(h) if config.global_connection else None
+        new_h, weights = [], []
+        for i in range(n):
+            columns = around(h, i)
+            if s is not None:
+                columns.append(s)
+            present = [column for column, x in enumerate(columns) if x is not None]
+            state = h[i]
+            weights_of_token = torch.zeros(config.num_attention_heads, len(columns), dtype=state.dtype)
+            if present:
+                attended, found = multi_att(
+                    under(layer, "attention.projections"),
+                    h[i],
+                    [x for x in columns if x is not None],
+                    config.num_attention_heads,
+                    width,
+                )
+                state = state + attended
+                weights_of_token = weights_of_token.index_copy(1, torch.tensor(present), found)
+            state = layer_norm(layer, "attention_norm", state, config.layer_norm_eps)
+            fed_forward = linear(layer, "output", act(linear(layer, "intermediate", state)))
+            new_h.append(layer_norm(layer, "output_norm", state + fed_forward, config.layer_norm_eps))
+            weights.append(weights_of_token)
+        h = new_h
+        encoded.hidden_states.append(h)
+        encoded.attentions.append(weights)
+    encoded.tokens = h
+    if with_pooler:
+        encoded.pooled = max_of(h) if config.pooling == "max" else mean_of(h)
+        if config.pooling == "global":
+            encoded.pooled = parameters["global_pooling.weight"] @ encoded.pooled
+    return encoded
+
+
 ENCODERS: dict[str, Callable[..., Encoded]] = {
     "star_transformer": star_transformer,
     "vanilla_transformer": vanilla_transformer,
+    "big_transformer": big_transformer,
 }
 
 

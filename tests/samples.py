@@ -4,14 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import TINY, randomise
+from common import TINY, lexicon_of, randomise, some_words
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 import modeling_star
 
 
-STEMS = ("StarTransformer", "VanillaTransformer")
+STEMS = ("StarTransformer", "BigTransformer", "VanillaTransformer")
 AUTO_CLASSES = {
     "Model": "AutoModel",
     "ForSequenceClassification": "AutoModelForSequenceClassification",
@@ -20,6 +20,7 @@ AUTO_CLASSES = {
     "ForMaskedLM": "AutoModelForMaskedLM",
 }
 EMBEDDINGS = ("random", "projected", "static", "contextual", "vectors")
+LEXICON = lexicon_of(some_words())
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -32,7 +33,7 @@ def embedded_model(
     embeddings: str, stem: str, ending: str, folder: Path, bert: str, *, freeze: bool = False, **options: Any
 ) -> PreTrainedModel:
     """
-    A tiny model in eval mode on one of `EMBEDDINGS`, no two numbers in it alike.
+    A tiny model in eval mode on one of `EMBEDDINGS`, no two numbers in it alike; a BiG-Transformer with a lexicon.
 
     Args:
         embeddings: what the tokens are embedded by.
@@ -56,6 +57,8 @@ def embedded_model(
         del fields["vocab_size"]
         model = model_class.from_embeddings(bert, mode=embeddings, freeze=freeze, **fields)
     randomise(model, seed=1)
+    if stem == "BigTransformer":
+        model.set_lexicon(LEXICON)
     return model.eval()
 
 

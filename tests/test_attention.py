@@ -1,6 +1,7 @@
-"""The two attentions against sums over candidates whose keys and values are projected one by one."""
+"""The attentions against sums over candidates whose keys and values are projected one by one."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,13 @@ from hypothesis import strategies as st
 from reference import multi_att
 from torch import Tensor
 
-from modeling_star.attention import AttentionProjections, relay_attention, ring_attention
+from modeling_star.attention import (
+    AttentionProjections,
+    BandCandidates,
+    band_attention,
+    relay_attention,
+    ring_attention,
+)
 from modeling_star.tokens import TokenLayout
 
 
@@ -201,3 +208,161 @@ def test_projections_and_ring_attention_make_the_multi_head_attention_of_the_pap
     expected, expected_weights = multi_att(dict(module.named_parameters()), query, candidates, heads, width)
     assert difference(module.project_output(context)[0], expected) <= 1e-12
     assert difference(weights[0], expected_weights) <= 1e-12
+
+
+# ------ band attention
+
+
+def band_case(
+    layout: TokenLayout, candidates: BandCandidates | None, with_node: bool, dropout_p: float = 0.0
+) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """Leaves for band_attention, keys and values one for each flat token, and its two results."""
+    n, h, c = len(layout.position), 2, 3
+    leaves = {
+        **{name: random(n, h, c, seed=seed) for seed, name in enumerate(("query", "key", "value"))},
+        "value_bias": random(h, c, seed=3),
+    }
+    node = None
+    if with_node:
+        leaves |= {"node key": random(n, h, c, seed=4), "node value": random(n, h, c, seed=5)}
+        node = (leaves["node key"], leaves["node value"])
+    [stretch] = layout.stretches(0 if candidates is None else candidates.reach, max(n, 1))
+    context, weights = band_attention(
+        leaves["query"],
+        stretch.band(leaves["key"]),
+        stretch.band(leaves["value"]),
+        leaves["value_bias"],
+        node,
+        candidates,
+        dropout_p,
+    )
+    return leaves, context, weights
+
+
+def summed(leaves: dict[str, Tensor], name: str, i: int, candidates: BandCandidates, layout: TokenLayout) -> Tensor:
+    """What the candidates of token i hold, each the sum of its tokens, zeros where there is none: `[r, h, c]`."""
+    found = []
+    for role in range(candidates.exists.shape[1]):
+        places = candidates.spans[:, role].nonzero().flatten().tolist() if candidates.exists[i, role] else []
+        zeros = torch.zeros(2, 3).double()
+        found.append(sum((layout.shifted(leaves[name], p - candidates.reach)[i] for p in places), zeros))
+    return torch.stack(found)
+
+
+def words_of(mask: Tensor, longest: int, keep_padding: bool, self_word: bool) -> tuple[TokenLayout, BandCandidates]:
+    """A layout, and random words in it."""
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    fits = torch.stack([layout.has_shifted(length) for length in range(longest)], dim=-1)
+    words = fits & (random(*fits.shape, seed=9) > 0)
+    return layout, BandCandidates.words(words, layout, self_word)
+
+
+both_layouts = pytest.mark.parametrize("keep_padding", [False, True], ids=["packed", "padded"])
+
+
+@both_layouts
+@pytest.mark.parametrize("with_node", [False, True], ids=["words alone", "with node"])
+@given(
+    mask=masks(max_columns=6).filter(lambda mask: bool(mask.any())), longest=st.integers(2, 4), self_word=st.booleans()
+)
+@examples(25)
+def test_band_attention_equals_attention_to_vectors_that_are_summed(
+    keep_padding: bool, with_node: bool, mask: Tensor, longest: int, self_word: bool
+) -> None:
+    layout, candidates = words_of(mask, longest, keep_padding, self_word)
+    real = layout.pack(mask).nonzero().flatten().tolist()
+    leaves, context, weights = band_case(layout, candidates, with_node)
+    # Part of the graph, also where no token has anything to attend to.
+    nothing = 0 * leaves["query"].sum()
+    contexts, all_weights = torch.zeros_like(context) + nothing, torch.zeros_like(weights) + nothing
+    for i in real:
+        keys, values = (summed(leaves, name, i, candidates, layout) for name in ("key", "value"))
+        exists = candidates.exists[i].tolist()
+        if with_node:
+            keys, values = (
+                torch.cat([x, leaves[f"node {name}"][i][None]]) for x, name in ((keys, "key"), (values, "value"))
+            )
+            exists = [*exists, True]
+        present = [role for role, there in enumerate(exists) if there]
+        for head in range(2):
+            if not present:
+                continue
+            scores = torch.stack([leaves["query"][i, head] @ keys[role, head] / math.sqrt(3) for role in present])
+            a = scores.exp() / scores.exp().sum()
+            biased = values[present, head] + leaves["value_bias"][head]
+            at = torch.tensor(i), torch.tensor(head)
+            contexts = contexts.index_put(at, (a[:, None] * biased).sum(0))
+            all_weights = all_weights.index_put((*at, torch.tensor(present)), a)
+    # What padding gets is nobody's business.
+    actual = {"context": context[real], "weights": weights[real]}
+    expected = {"context": contexts[real], "weights": all_weights[real]}
+    assert_close(actual, expected, 1e-10)
+    assert_close(gradients(actual, leaves), gradients(expected, leaves), 1e-10)
+
+
+def test_band_dropout_drops_words_whole_and_adds_the_bias_once_for_each() -> None:
+    torch.manual_seed(0)
+    layout, candidates = words_of(torch.ones(1, 60), 3, keep_padding=False, self_word=True)
+    whole = band_case(layout, candidates, with_node=True)[2]
+    leaves, context, weights = band_case(layout, candidates, with_node=True, dropout_p=0.4)
+    torch.testing.assert_close(weights, torch.where(weights > 0, whole / 0.6, 0.0))
+    assert 0.5 < float((weights > 0).sum() / (whole > 0).sum()) < 0.7
+    values = torch.stack([summed(leaves, "value", i, candidates, layout) for i in range(60)])
+    values = torch.cat([values, leaves["node value"][:, None]], dim=1) + leaves["value_bias"]
+    expected = torch.einsum("nhr,nrhc->nhc", weights, values)
+    assert_close({"context": context}, {"context": expected}, 1e-10)
+    assert_close(gradients({"c": context}, leaves), gradients({"c": expected}, leaves), 1e-10)
+
+
+def test_the_words_of_a_token_come_by_length_and_by_its_place_in_them() -> None:
+    layout = TokenLayout.from_mask(torch.ones(1, 4).bool(), keep_padding=False)
+    words = torch.zeros(4, 3).bool()
+    words[0, 1] = words[1, 2] = words[2, 1] = True  # 0-1, 1-3, 2-3
+    candidates = BandCandidates.words(words, layout, self_word=True)
+    # self; first and second of two; first, second and third of three
+    assert candidates.exists.long().tolist() == [
+        [1, 1, 0, 0, 0, 0],
+        [1, 0, 1, 1, 0, 0],
+        [1, 1, 0, 0, 1, 0],
+        [1, 0, 1, 0, 0, 1],
+    ]
+    # From two places before the token to two after it.
+    assert candidates.spans.long().T.tolist() == [
+        [0, 0, 1, 0, 0],
+        [0, 0, 1, 1, 0],
+        [0, 1, 1, 0, 0],
+        [0, 0, 1, 1, 1],
+        [0, 1, 1, 1, 0],
+        [1, 1, 1, 0, 0],
+    ]
+    without = BandCandidates.words(words, layout, self_word=False)
+    assert torch.equal(without.exists, candidates.exists[:, 1:])
+    assert torch.equal(without.spans, candidates.spans[:, 1:])
+
+
+@pytest.mark.parametrize("with_node", [False, True])
+def test_nothing_of_the_size_of_words_times_width_is_made(with_node: bool) -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Largest(TorchDispatchMode):
+        size = 0
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            out = function(*args, **(kwargs or {}))
+            for x in out if isinstance(out, (tuple, list)) else [out]:
+                if isinstance(x, Tensor):
+                    self.size = max(self.size, x.numel())
+            return out
+
+    n, h, c, longest = 64, 2, 32, 4
+    layout, candidates = words_of(torch.ones(1, n), longest, keep_padding=False, self_word=True)
+    query, key, value = (random(n, h, c, seed=seed) for seed in range(3))
+    [stretch] = layout.stretches(longest - 1, n)
+    with Largest() as largest:
+        node = (key, value) if with_node else None
+        context, _ = band_attention(
+            query, stretch.band(key), stretch.band(value), random(h, c).detach(), node, candidates, 0.0
+        )
+        context.sum().backward()
+    # The tokens with what stands around them.
+    assert largest.size == (n + 2 * (longest - 1)) * h * c

@@ -12,6 +12,7 @@ from script_runner import free_port, rank_environment
 
 ENCODERS = {
     "star": ("StarTransformerConfig", "StarTransformerForSequenceClassification"),
+    "big": ("BigTransformerConfig", "BigTransformerForSequenceClassification"),
     "vanilla": ("VanillaTransformerConfig", "VanillaTransformerForSequenceClassification"),
 }
 

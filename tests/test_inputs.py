@@ -17,11 +17,14 @@ from samples import STEMS, class_of
 from transformers import AutoConfig, BertConfig
 
 import modeling_star
-from modeling_star import StarTransformerConfig, VanillaTransformerConfig
+from modeling_star import BigTransformerConfig, StarTransformerConfig, VanillaTransformerConfig
 from modeling_star.embeddings import read_vectors
 
 
 IDS = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]])
+
+# What has an end; some encoders have others by default.
+LEARNED = {"position_embedding_type": "learned"}
 
 
 def words(*parts: str) -> str:
@@ -32,7 +35,7 @@ def words(*parts: str) -> str:
 # ------ configurations
 
 
-BOTH = (StarTransformerConfig, VanillaTransformerConfig)
+EVERY_CONFIG = (StarTransformerConfig, BigTransformerConfig, VanillaTransformerConfig)
 
 BAD_FIELDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "heads": (
@@ -75,7 +78,7 @@ BAD_FIELDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("fields", "message"), BAD_FIELDS.values(), ids=BAD_FIELDS.keys())
-@pytest.mark.parametrize("config_class", BOTH)
+@pytest.mark.parametrize("config_class", EVERY_CONFIG)
 def test_a_bad_field_is_named_with_what_is_allowed(
     config_class: type, fields: dict[str, Any], message: tuple[str, ...]
 ) -> None:
@@ -91,6 +94,20 @@ def test_a_bad_field_is_named_with_what_is_allowed(
         (StarTransformerConfig, {"head_dim": 0}, ("head_dim=0 is given", "at least 1")),
         (StarTransformerConfig, {"hidden_size": 10, "num_attention_heads": 3}, ("or set head_dim",)),
         (VanillaTransformerConfig, {"intermediate_size": 0}, ("intermediate_size=0 is given", "at least 1")),
+        (BigTransformerConfig, {"intermediate_size": 0}, ("intermediate_size=0 is given", "at least 1")),
+        (BigTransformerConfig, {"max_word_length": 1}, ("max_word_length=1 is given", "at least 2")),
+        (BigTransformerConfig, {"local_connection": "ring"}, ("local_connection", "lexicon", "adjacent", "none")),
+        (BigTransformerConfig, {"pooling": "sum"}, ("pooling", "mean", "max", "global", "sum")),
+        (BigTransformerConfig, {"self_word": "no"}, ("self_word", "expected bool", "'no'")),
+        (BigTransformerConfig, {"lexicon_kind": "jieba"}, ("lexicon_kind", "words", "whole_word", "jieba")),
+        (
+            BigTransformerConfig,
+            {"lexicon_kind": "words"},
+            ("lexicon_kind='words' and lexicon_size=0", "model.set_lexicon(lexicon)"),
+        ),
+        (BigTransformerConfig, {"lexicon_size": 8}, ("lexicon_kind=None and lexicon_size=8", "set_lexicon")),
+        (BigTransformerConfig, {"lexicon_kind": "whole_word", "lexicon_size": -1}, ("lexicon_size=-1", "set_lexicon")),
+        (BigTransformerConfig, {"position_embedding_type": "ring"}, ("'ring' is given", "learned", "sinusoidal")),
         (
             VanillaTransformerConfig,
             {"position_embedding_type": "ring"},
@@ -109,7 +126,7 @@ def test_a_bad_field_of_one_encoder_is_named_with_what_is_allowed(
     ("given", "meant"),
     [("hiden_size", "hidden_size"), ("num_layers", "num_hidden_layers"), ("dropout_prob", "hidden_dropout_prob")],
 )
-@pytest.mark.parametrize("config_class", BOTH)
+@pytest.mark.parametrize("config_class", EVERY_CONFIG)
 def test_an_unknown_key_is_warned_about(
     config_class: type, given: str, meant: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -126,7 +143,7 @@ def test_an_unknown_key_like_no_field_gets_no_guess(caplog: pytest.LogCaptureFix
     assert "Did you mean" not in caplog.text
 
 
-@pytest.mark.parametrize("config_class", BOTH)
+@pytest.mark.parametrize("config_class", EVERY_CONFIG)
 def test_keys_of_transformers_are_not_warned_about(config_class: type, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         config_class(
@@ -238,7 +255,7 @@ BAD_INPUTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 def test_a_bad_input_is_named_with_what_is_needed(
     stem: str, inputs: dict[str, torch.Tensor], message: tuple[str, ...], ending: str
 ) -> None:
-    model = tiny_model(stem, ending, type_vocab_size=2)
+    model = tiny_model(stem, ending, type_vocab_size=2, **LEARNED)
     with pytest.raises((ValueError, IndexError), match=words(*message)):
         model(**inputs)
 
@@ -246,7 +263,7 @@ def test_a_bad_input_is_named_with_what_is_needed(
 @pytest.mark.parametrize("stem", STEMS)
 def test_a_sequence_too_long_is_an_error_when_states_are_recorded_too(stem: str) -> None:
     with pytest.raises(ValueError, match=words("17 tokens", "max_position_embeddings allows 16")):
-        tiny_model(stem)(torch.ones(1, 17, dtype=torch.long), output_hidden_states=True)
+        tiny_model(stem, **LEARNED)(torch.ones(1, 17, dtype=torch.long), output_hidden_states=True)
 
 
 @pytest.mark.parametrize("position", ["sinusoidal", "none", "ring"])
@@ -267,7 +284,7 @@ def test_padding_does_not_count_towards_the_longest_sequence(stem: str) -> None:
 @pytest.mark.parametrize("own", [16, 12, 40])
 def test_the_encoder_inside_limits_the_length(stem: str, own: int) -> None:
     long = torch.ones(1, 17, dtype=torch.long)
-    model = tiny_model(stem, backbone_config=tiny_bert(), max_position_embeddings=own)
+    model = tiny_model(stem, backbone_config=tiny_bert(), max_position_embeddings=own, **LEARNED)
     message = ("max_position_embeddings allows 12",) if own == 12 else ("bert inside", "allows 16")
     with pytest.raises(ValueError, match=words("17 tokens", *message, "max_length=", "stride=", "overflowing")):
         model(long)
@@ -279,7 +296,7 @@ def test_the_encoder_inside_limits_the_length(stem: str, own: int) -> None:
 @pytest.mark.parametrize("stem", STEMS)
 def test_the_windows_of_a_message_fit_the_model(stem: str) -> None:
     # The numbers that the error gives are good: cut so, the text goes through.
-    model = tiny_model(stem)
+    model = tiny_model(stem, **LEARNED)
     with pytest.raises(ValueError, match="17 tokens") as error:
         model(torch.ones(1, 17, dtype=torch.long))
     limit = int(re.search(r"max_length=(\d+)", str(error.value))[1])

@@ -16,7 +16,10 @@ import pytest
 import torch
 from common import EVERY_MODEL, TINY, tiny_model
 from safetensors.torch import load_file, save_file
-from samples import AUTO_CLASSES, STEMS, embedded_model, some_inputs, tensors_of, word_tokenizer
+from samples import AUTO_CLASSES, LEXICON, STEMS, embedded_model, some_inputs, tensors_of, word_tokenizer
+from transformers import pipeline
+
+from modeling_star import Lexicon
 
 
 # Fixtures are dear: under pytest-xdist all these tests run in one worker (--dist loadgroup).
@@ -32,13 +35,18 @@ SHARED_CODE = {
 }
 CODE = {
     "StarTransformer": SHARED_CODE | {"attention.py", "configuration_star.py", "modeling_star.py"},
+    "BigTransformer": SHARED_CODE | {"attention.py", "configuration_big.py", "lexicon.py", "modeling_big.py"},
     "VanillaTransformer": SHARED_CODE | {"configuration_vanilla.py", "modeling_vanilla.py"},
 }
 WORDS = "we live in Kyoto not Tokyo or Rome"
+TEXT = "we live in Kyoto"
+TAGGERS = ("StarTransformer", "BigTransformer")
 
 CASES = [
     *(("StarTransformer", ending, embeddings) for ending in EVERY_MODEL for embeddings in ("random", "static")),
     *(("StarTransformer", ending, "contextual") for ending in EVERY_MODEL),
+    *(("BigTransformer", ending, "random") for ending in EVERY_MODEL),
+    ("BigTransformer", "ForTokenClassification", "contextual"),
     *(("VanillaTransformer", ending, "random") for ending in EVERY_MODEL),
     ("VanillaTransformer", "ForTokenClassification", "contextual"),
 ]
@@ -131,20 +139,23 @@ try:
 except Exception as error:
     findings["message"] = str(error)
 
-# The stock pipeline, from a folder that holds a tokenizer too.
-tagger = transformers.pipeline("token-classification", model=str(root / "tagger"), trust_remote_code=True)
-findings["tags"] = [
-    {key: value if isinstance(value, (str, int)) else float(value) for key, value in entry.items()}
-    for entry in tagger("we live in Kyoto")
-]
+# The stock pipeline, from folders that hold a tokenizer too.
+findings["tags"] = {}
+for name in ("StarTransformer", "BigTransformer"):
+    folder = root / f"{name}-tagger"
+    tagger = transformers.pipeline("token-classification", model=str(folder), trust_remote_code=True)
+    findings["tags"][name] = [
+        {key: value if isinstance(value, (str, int)) else float(value) for key, value in entry.items()}
+        for entry in tagger("we live in Kyoto")
+    ]
 
-# Fine-tuned here and saved: code travels on.
-model = transformers.AutoModelForTokenClassification.from_pretrained(root / "tagger", **load)
-loss = model(**inputs, labels=inputs["input_ids"] % 3).loss
-loss.backward()
-torch.optim.SGD(model.parameters(), lr=0.1).step()
-model.eval().save_pretrained(root / "again" / "tuned")
-save_file(outputs(model, inputs), root / "again" / "tuned.expected.safetensors")
+    # Fine-tuned here and saved: code travels on.
+    model = transformers.AutoModelForTokenClassification.from_pretrained(folder, **load)
+    loss = model(**inputs, labels=inputs["input_ids"] % 3).loss
+    loss.backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    model.eval().save_pretrained(root / "again" / f"{name}-tuned")
+    save_file(outputs(model, inputs), root / "again" / f"{name}-tuned.expected.safetensors")
 json.dump(findings, open(root / "used.json", "w"))
 """
 
@@ -189,9 +200,14 @@ def saved(tmp_path_factory: pytest.TempPathFactory, tiny_bert_path: str) -> Path
     (root / "trained.json").write_text(json.dumps(trained))
     write_cases(root, [name_of(case) for case in CASES])
     words = word_tokenizer(WORDS)
-    tagger = tiny_model("StarTransformer", "ForTokenClassification", vocab_size=len(words)).eval()
-    tagger.save_pretrained(root / "tagger")
-    words.save_pretrained(root / "tagger")
+    for stem in TAGGERS:
+        tagger = tiny_model(stem, "ForTokenClassification", vocab_size=len(words)).eval()
+        if stem == "BigTransformer":
+            tagger.set_lexicon(Lexicon.from_words(["live in Kyoto", "in Kyoto", "not Tokyo"], words))
+        tagger.save_pretrained(root / f"{stem}-tagger")
+        words.save_pretrained(root / f"{stem}-tagger")
+        scores = [float(entry["score"]) for entry in pipeline("token-classification", tagger, tokenizer=words)(TEXT)]
+        (root / f"{stem}-scores.json").write_text(json.dumps(scores))
     return root
 
 
@@ -205,7 +221,8 @@ def write_cases(root: Path, names: list[str]) -> None:
 
 
 def ending_of(name: str) -> str:
-    return name.split("-")[1] if "-" in name else "ForTokenClassification"
+    ending = name.split("-")[1]
+    return "ForTokenClassification" if ending == "tuned" else ending
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +242,7 @@ def used(findings: dict[str, Any], saved: Path) -> dict[str, Any]:
 def found_again(findings: dict[str, Any], saved: Path) -> dict[str, Any]:
     """What another fresh process found on loading what the first one saved; the first folders are out of reach."""
     again = saved / "again"
-    write_cases(again, [*(name_of(case) for case in CASES), "tuned"])
+    write_cases(again, [*(name_of(case) for case in CASES), *(f"{stem}-tuned" for stem in TAGGERS)])
     (saved / "inputs.safetensors").rename(again / "inputs.safetensors")
     for case in CASES:
         (saved / name_of(case)).rename(saved / f"hidden-{name_of(case)}")
@@ -250,9 +267,10 @@ def test_the_folder_holds_exactly_what_loading_needs(case: tuple[str, str, str],
     assert set(files) == CODE[case[0]] | {"config.json", "model.safetensors"}
 
 
-def test_a_folder_with_a_tokenizer_adds_the_tokenizer_files_only(saved: Path) -> None:
-    model_files = CODE["StarTransformer"] | {"config.json", "model.safetensors"}
-    assert set(files_in(saved / "tagger")) - model_files == {"tokenizer.json", "tokenizer_config.json"}
+@pytest.mark.parametrize("stem", TAGGERS)
+def test_a_folder_with_a_tokenizer_adds_the_tokenizer_files_only(stem: str, saved: Path) -> None:
+    model_files = CODE[stem] | {"config.json", "model.safetensors"}
+    assert set(files_in(saved / f"{stem}-tagger")) - model_files == {"tokenizer.json", "tokenizer_config.json"}
 
 
 def test_the_shipped_code_imports_only_torch_transformers_and_its_neighbours() -> None:
@@ -315,9 +333,29 @@ def test_a_configuration_loads_and_is_checked_without_the_package(used: dict[str
     assert "hidden_dropout_prob=2 is given" in used["message"]
 
 
-def test_the_stock_pipeline_runs_without_the_package(used: dict[str, Any]) -> None:
-    assert [entry["word"] for entry in used["tags"]] == ["we", "live", "in", "Kyoto"]
-    assert [(entry["start"], entry["end"]) for entry in used["tags"]] == [(0, 2), (3, 7), (8, 10), (11, 16)]
+@pytest.mark.parametrize("stem", TAGGERS)
+def test_the_stock_pipeline_runs_without_the_package(stem: str, used: dict[str, Any], saved: Path) -> None:
+    tags = used["tags"][stem]
+    assert [entry["word"] for entry in tags] == TEXT.split()
+    assert [(entry["start"], entry["end"]) for entry in tags] == [(0, 2), (3, 7), (8, 10), (11, 16)]
+    expected = json.loads((saved / f"{stem}-scores.json").read_text())
+    assert [entry["score"] for entry in tags] == pytest.approx(expected, abs=1e-6)
+
+
+def test_what_a_cold_process_must_find_are_words() -> None:
+    # The same bits as with the package say nothing of the lexicon if there is no word of it in the text.
+    words = word_tokenizer(WORDS)
+    model = tiny_model("BigTransformer", "ForTokenClassification", vocab_size=len(words)).eval()
+    tagger = pipeline("token-classification", model, tokenizer=words)
+    without = [float(entry["score"]) for entry in tagger(TEXT)]
+    model.set_lexicon(Lexicon.from_words(["live in Kyoto", "in Kyoto"], words))
+    assert [float(entry["score"]) for entry in tagger(TEXT)] != pytest.approx(without, abs=1e-3)
+    model = tiny_model("BigTransformer")
+    inputs, found = some_inputs(), []
+    for lexicon in (None, LEXICON):
+        model.set_lexicon(lexicon)
+        found.append(tensors_of(model, inputs)["last_hidden_state"])
+    assert not torch.equal(*found)
 
 
 # ------ saved again, without the package
@@ -335,15 +373,18 @@ def test_a_model_saved_by_a_cold_process_loads_in_another(
     assert set(files_in(saved / "again" / name)) == CODE[case[0]] | {"config.json", "model.safetensors"}
 
 
-def test_a_model_tuned_by_a_cold_process_loads_in_another(found_again: dict[str, Any], saved: Path) -> None:
-    again = saved / "again"
-    assert_same_bits(again / "tuned.loaded.safetensors", again / "tuned.expected.safetensors")
-    assert found_again["tuned"]["info"] == {}
+@pytest.mark.parametrize("stem", TAGGERS)
+def test_a_model_tuned_by_a_cold_process_loads_in_another(stem: str, found_again: dict[str, Any], saved: Path) -> None:
+    tuned = f"{stem}-tuned"
+    assert_same_bits(
+        saved / "again" / f"{tuned}.loaded.safetensors", saved / "again" / f"{tuned}.expected.safetensors"
+    )
+    assert found_again[tuned]["info"] == {}
 
 
 @pytest.mark.parametrize("stem", STEMS)
 def test_every_head_is_named_in_the_auto_map(stem: str, found_again: dict[str, Any], saved: Path) -> None:
-    module = {"StarTransformer": "star", "VanillaTransformer": "vanilla"}[stem]
+    module = stem.removesuffix("Transformer").lower()
     expected = {auto: f"modeling_{module}.{stem}{ending}" for ending, auto in AUTO_CLASSES.items()}
     expected["AutoConfig"] = f"configuration_{module}.{stem}Config"
     # Saved with the package, and by two processes without it one after the other.

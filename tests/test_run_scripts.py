@@ -122,6 +122,79 @@ def test_the_best_model_by_the_chosen_score_is_kept(
     assert results_of(tmp_path / "run")[f"eval_{metric}"] == pytest.approx(best(scores))
 
 
+@pytest.mark.parametrize("script", ["run_ner.py", "run_glue.py"])
+def test_predictions_belong_to_their_rows_where_batches_are_grouped_by_length(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path, script: str
+) -> None:
+    data = corpora / ("entities" if script == "run_ner.py" else "sentiment")
+    flags = (
+        "--train_sampling_strategy=group_by_length",
+        "--per_device_eval_batch_size=2",
+        f"--output_dir={tmp_path}/run",
+    )
+    scripts.check(script, *files(data), *TINY, *QUICK, *flags)
+    told = read_rows(tmp_path / "run" / "predictions_test.jsonl")
+    if script == "run_glue.py":
+        right = [row["predicted"] == row["label"] for row in told]
+        assert len(set(right)) == 2, "all right or all wrong would be so in any order"
+        assert results_of(tmp_path / "run")["test_accuracy"] == pytest.approx(sum(right) / len(right))
+    else:
+        rows = read_rows(data / "test.jsonl")
+        assert [(row["tokens"], row["labels"]) for row in told] == [(row["tokens"], row["ner_tags"]) for row in rows]
+        assert [len(row["predicted"]) for row in told] == [len(row["tokens"]) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("flags", "kind"),
+    [
+        (["--lexicon", "words.txt"], "words"),
+        (["--lexicon", "whole_word", "--embeddings_mode", "static"], "whole_word"),
+        (["--lexicon", "whole_word", "--embeddings_mode", "contextual"], "whole_word"),
+    ],
+    ids=["a file of words", "whole words, static", "whole words, contextual"],
+)
+def test_a_big_transformer_is_saved_with_the_words_it_was_given(
+    scripts: ScriptRunner, corpora: Path, bert: Path, tmp_path: Path, flags: list[str], kind: str
+) -> None:
+    from transformers import AutoModelForTokenClassification
+
+    rows = read_rows(corpora / "entities" / "train.jsonl")
+    words = sorted({f"{a} {b}" for row in rows for a, b in zip(row["tokens"], row["tokens"][1:], strict=False)})
+    (scripts.folder / "words.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    embeddings = ["--embeddings_from", bert] if kind == "whole_word" else []
+    flags = [*flags, *embeddings, "--model_type=big_transformer", f"--output_dir={tmp_path}/run"]
+    # Two processes, and no parameter without a gradient for DDP to complain of.
+    processes = 2 if "contextual" in flags else 1
+    scripts.check("run_ner.py", *files(corpora / "entities"), *TINY, *QUICK, *flags, processes=processes)
+    model = AutoModelForTokenClassification.from_pretrained(tmp_path / "run")
+    assert model.config.model_type == "big_transformer"
+    assert model.config.lexicon_kind == kind
+    assert model.base_model.matcher.kind == kind
+    assert model.config.lexicon_size > 100
+
+
+def test_a_lexicon_is_for_a_model_that_reads_words(scripts: ScriptRunner, corpora: Path, tmp_path: Path) -> None:
+    flags = ("--lexicon=jieba", f"--output_dir={tmp_path}/run")
+    refused = scripts.run("run_ner.py", *files(corpora / "entities"), *TINY, *QUICK, *flags)
+    assert refused.code != 0
+    assert "--model_type big_transformer" in refused.error
+
+
+def test_tfidf_is_chosen_on_validation_and_scored_like_a_model(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path
+) -> None:
+    scripts.check("run_glue.py", *files(corpora / "sentiment"), "--model_type=tfidf", f"--output_dir={tmp_path}/run")
+    results = results_of(tmp_path / "run")
+    told = read_rows(tmp_path / "run" / "predictions_test.jsonl")
+    assert results["test_accuracy"] == pytest.approx(sum(row["predicted"] == row["label"] for row in told) / len(told))
+    assert results["eval_accuracy"] > 0.6
+    refused = scripts.run(
+        "run_glue.py", *files(corpora / "pairs"), "--model_type=tfidf", f"--output_dir={tmp_path}/no"
+    )
+    assert refused.code != 0
+    assert "single texts" in refused.error
+
+
 @pytest.mark.parametrize(
     ("shape", "flags", "expected"),
     [

@@ -78,6 +78,45 @@ def test_one_token_is_its_own_neighbour_and_of_two_each_is_both_of_the_others(ke
 
 
 @both_layouts
+@given(mask=masks(), offset=st.integers(-6, 6))
+@examples(50)
+def test_shifting_counts_real_tokens_and_ends_with_the_sequence(keep_padding: bool, mask: Tensor, offset: int) -> None:
+    layout, x = TokenLayout.from_mask(mask, keep_padding), numbers(mask)
+    shifted, exists = layout.shifted(layout.pack(x), offset), layout.has_shifted(offset)
+    assert shifted.shape == layout.pack(x).shape
+    expected = torch.zeros(len(exists), dtype=torch.bool)
+    for (row, columns), tokens in zip(enumerate(columns_of(mask)), flat_index(layout, mask), strict=True):
+        for i, token in enumerate(tokens):
+            if 0 <= i + offset < len(tokens):
+                expected[token] = True
+                assert torch.equal(shifted[token], x[row, columns[i + offset]])
+    # Nothing stands at padding, whatever is gathered there.
+    assert torch.equal(exists, expected)
+
+
+@both_layouts
+@given(mask=masks(), reach=st.integers(0, 4), size=st.integers(1, 4))
+@examples(50)
+def test_stretches_are_all_tokens_in_order_with_what_stands_around_them(
+    keep_padding: bool, mask: Tensor, reach: int, size: int
+) -> None:
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    x = layout.pack(numbers(mask))
+    order = torch.arange(len(x))
+    stretches = layout.stretches(reach, size)
+    assert torch.equal(torch.cat([order[stretch.tokens] for stretch in stretches]), order)
+    for stretch in stretches:
+        assert keep_padding or len(order[stretch.tokens]) <= size * torch.get_num_threads()
+        band = stretch.band(x[stretch.wide])
+        assert len(band) == 2 * reach + 1
+        for offset, tokens in zip(range(-reach, reach + 1), band, strict=True):
+            exists = layout.has_shifted(offset)[stretch.tokens]
+            assert tokens.shape == x[stretch.tokens].shape
+            assert tokens.isfinite().all()
+            assert torch.equal(tokens[exists], layout.shifted(x, offset)[stretch.tokens][exists])
+
+
+@both_layouts
 @given(mask=masks())
 @examples(50)
 def test_positions_and_sequences_count_real_tokens_alone(keep_padding: bool, mask: Tensor) -> None:

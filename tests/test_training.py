@@ -13,7 +13,7 @@ import pytest
 import torch
 from common import HEADS, TINY, labels_of, padded, random_batch, tiny_bert, tiny_model
 from safetensors.torch import load_file
-from samples import STEMS, assert_identical, class_of
+from samples import LEXICON, STEMS, assert_identical, class_of
 from training_samples import PROBLEMS, collate, options_of, rows_of, trainer_of
 from transformers import PreTrainedModel
 
@@ -46,7 +46,7 @@ def assert_near(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tenso
 def test_the_loss_falls(stem: str, problem: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model_class = class_of(stem, PROBLEMS[problem])
-    fields = {**TINY, "hidden_size": 16, **options_of(problem)}
+    fields = {**TINY, "hidden_size": 16, "position_embedding_type": "learned", **options_of(problem)}
     model = model_class(model_class.config_class(**fields))
     arguments = {"max_steps": 60, "learning_rate": 0.01, "logging_strategy": "steps", "logging_steps": 10}
     trainer = trainer_of(model, rows_of(problem, 64), tmp_path, per_device_train_batch_size=16, **arguments)
@@ -229,6 +229,17 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"position_embedding_type": "ring", "type_vocab_size": 2},
         {"backbone_config": tiny_bert(), "position_embedding_type": "none"},
         {"backbone_config": tiny_bert(), "freeze_embeddings": True},
+        {"embedding_size": 5, "freeze_embeddings": True},
+    ],
+    "BigTransformer": [
+        {},
+        {"lexicon": LEXICON, "num_hidden_layers": 1},
+        {"lexicon": LEXICON, "self_word": False, "global_connection": False},
+        {"local_connection": "adjacent", "pooling": "max"},
+        {"local_connection": "adjacent", "global_connection": False, "pooling": "global"},
+        {"local_connection": "none", "pooling": "global"},
+        {"local_connection": "none", "global_connection": False},
+        {"backbone_config": tiny_bert(), "position_embedding_type": "none", "lexicon": LEXICON},
         {"embedding_size": 5, "freeze_embeddings": True},
     ],
     "VanillaTransformer": [

@@ -71,10 +71,44 @@ def paired_bootstrap(
                 f"{len(references)} references against {len(run)} predictions: give those of the same examples, in "
                 "the same order (for several seeds, lists of them and several_runs=True)."
             )
-    rng = np.random.default_rng(seed)
-    draws = (rng.integers(len(references), size=len(references)) for _ in range(samples))
     resample = _resample_by_call if callable(metric) else _resample_by_counts
-    differences = resample(metric, references, systems, draws)
+    draws = _draws(len(references), samples, seed)
+    return _interval(resample(metric, references, systems, draws), confidence)
+
+
+def count_examples(metric: str, references: Sequence[Any], predictions: Sequence[Any]) -> np.ndarray:
+    """
+    What each example adds to a metric, so that a run can be compared later without its predictions.
+
+    Args:
+        metric: "accuracy", "entity_f1", "pearson" or "mse": those whose counts need no list of all labels.
+        references, predictions: one item for each example, as in `paired_bootstrap`.
+
+    Returns:
+        `[examples, k]`, for `bootstrap_counts`.
+    """
+    return _METRICS[metric].count(references, predictions, [])
+
+
+def bootstrap_counts(
+    metric: str,
+    runs_a: Sequence[np.ndarray],
+    runs_b: Sequence[np.ndarray],
+    *,
+    samples: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> Interval:
+    """`paired_bootstrap` of several runs, from the counts `[examples, k]` of each run (`count_examples`)."""
+    return _interval(_resample_counts(metric, runs_a, runs_b, _draws(len(runs_a[0]), samples, seed)), confidence)
+
+
+def _draws(examples: int, samples: int, seed: int) -> Iterable[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return (rng.integers(examples, size=examples) for _ in range(samples))
+
+
+def _interval(differences: np.ndarray, confidence: float) -> Interval:
     tail = (1 - confidence) / 2
     low, high = np.quantile(differences[1:], [tail, 1 - tail])
     return Interval(float(differences[0]), float(low), float(high))
@@ -98,21 +132,28 @@ def _resample_by_counts(
     """As `_resample_by_call`, from sums of counts."""
     if metric not in _METRICS:
         raise ValueError(f"metric={metric!r}; choose one of {', '.join(_METRICS)}, or give a function.")
-    counted = _METRICS[metric]
     runs = [run for system in systems for run in system]
     labels = sorted({label for items in (references, *runs) for item in items for label in _listed(item)})
     if metric == "f1":
         if not set(labels) <= {0, 1}:
             raise ValueError(f'metric="f1" is that of label 1 among 0 and 1, not among {labels}; use "macro_f1".')
         labels = [0, 1]
+    counts = [_METRICS[metric].count(references, run, labels) for run in runs]
+    split = len(systems[0])
+    return _resample_counts(metric, counts[:split], counts[split:], draws)
+
+
+def _resample_counts(
+    metric: str, runs_a: Sequence[np.ndarray], runs_b: Sequence[np.ndarray], draws: Iterable[np.ndarray]
+) -> np.ndarray:
+    """Differences on all examples, then on each draw, `[1 + samples]`, from each run's counts `[examples, k]`."""
     # all runs' counts side by side, so that one product resamples them all
-    counts = np.stack([counted.count(references, run, labels) for run in runs], axis=1).astype(np.float64)
-    examples, _, width = counts.shape
+    counts = np.stack([*runs_a, *runs_b], axis=1).astype(np.float64)
+    examples, runs, width = counts.shape
     times = [np.ones(examples), *(np.bincount(draw, minlength=examples) for draw in draws)]
     flat = counts.reshape(examples, -1)
-    values = counted.score(np.stack([weights @ flat for weights in times]).reshape(-1, len(runs), width))
-    split = len(systems[0])
-    return values[:, :split].mean(axis=1) - values[:, split:].mean(axis=1)
+    values = _METRICS[metric].score(np.stack([weights @ flat for weights in times]).reshape(-1, runs, width))
+    return values[:, : len(runs_a)].mean(axis=1) - values[:, len(runs_a) :].mean(axis=1)
 
 
 def _listed(item: Any) -> list[Any]:

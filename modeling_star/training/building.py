@@ -12,6 +12,7 @@ import transformers
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..configuration_encoder import did_you_mean
+from ..lexicon import Lexicon
 from ..modeling_encoder import longest_input
 from .data_files import DataError
 from .tokenizers import TokenizerKind, train_tokenizer
@@ -138,7 +139,8 @@ def fresh_model(
         standard = AutoConfig.for_model(model_type)
     except ValueError:
         raise DataError(
-            f"--model_type {model_type} is unknown: star_transformer, vanilla_transformer, or a type of transformers."
+            f"--model_type {model_type} is unknown: star_transformer, big_transformer, vanilla_transformer, or a type "
+            "of transformers."
         ) from None
     check_overrides(standard, overrides or {})
     config_class = type(standard)
@@ -204,6 +206,35 @@ def saved_model(
             f"The head of {name} is of another size than the data's {labels['num_labels']} labels need: replace it by "
             "--ignore_mismatched_sizes"
         ) from error
+
+
+def give_lexicon(model: PreTrainedModel, name: str, tokenizer: PreTrainedTokenizerBase) -> None:
+    """
+    Put a lexicon into a BiG-Transformer, in place of the one it has.
+
+    Args:
+        model: fresh or saved.
+        name: "jieba", "whole_word", or a file with one word a line.
+        tokenizer: gives the words their token ids.
+
+    Raises:
+        DataError: the model reads no words.
+    """
+    if not hasattr(model, "set_lexicon"):
+        raise DataError(
+            f"--lexicon works with --model_type big_transformer; a {model.config.model_type} has no use of it."
+        )
+    longest = model.config.max_word_length
+    if name == "jieba":
+        lexicon = Lexicon.from_jieba(tokenizer, longest)
+    elif name == "whole_word":
+        lexicon = Lexicon.whole_word(tokenizer, longest)
+    else:
+        lexicon = Lexicon.from_file(name, tokenizer, longest)
+    logger.info(
+        f"{name}: {len(lexicon):,} {lexicon.kind} entries of use to this tokenizer, {lexicon.left_out:,} left out."
+    )
+    model.set_lexicon(lexicon)
 
 
 def check_overrides(config: PreTrainedConfig, overrides: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from datasets import Dataset, DatasetDict
 from huggingface_hub.errors import StrictDataclassError
+from torch.utils.data import DataLoader
 from transformers import (
     AutoConfig,
     DataCollator,
@@ -34,6 +35,7 @@ from ..modeling_encoder import EncoderPreTrainedModel
 from .building import (
     check_vocabulary,
     fresh_model,
+    give_lexicon,
     length_limit,
     load_tokenizer,
     loading,
@@ -47,6 +49,7 @@ from .losses import TaskLoss, WithLoss, class_weights
 from .metrics import TaskMetrics
 from .output_folder import check_output_dir
 from .reports import metrics_only, plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
+from .tfidf import run_tfidf
 
 
 logger = logging.getLogger(__name__)
@@ -169,9 +172,28 @@ class Task(ABC):
 
 
 class FineTuner(Trainer):
-    """Trainer whose model card is ours, at the end and whenever it uploads."""
+    """Trainer whose model card is ours, at the end and whenever it uploads, and that predicts in the data's order."""
 
     card: Callable[[], CardContent] | None = None
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
+        """As in Trainer, rows in their order."""
+        with self._in_order():
+            return super().get_eval_dataloader(eval_dataset)
+
+    def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
+        """As in Trainer, rows in their order."""
+        with self._in_order():
+            return super().get_test_dataloader(test_dataset)
+
+    @contextmanager
+    def _in_order(self) -> Iterator[None]:
+        """Trainer would sort by length here too where training does, and predictions belong to rows by their place."""
+        strategy, self.args.train_sampling_strategy = self.args.train_sampling_strategy, "sequential"
+        try:
+            yield
+        finally:
+            self.args.train_sampling_strategy = strategy
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write README.md with the numbers measured so far."""
@@ -216,7 +238,7 @@ def run(
             results[seed] = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
         else:
             own = replace(training, seed=seed, output_dir=str(folder), resume_from_checkpoint=checkpoint)
-            results[seed] = run_once(task, own)
+            results[seed] = run_tfidf(task, own) if own_model(task) == "tfidf" else run_once(task, own)
     if len(seeds) == 1:
         return results[seeds[0]]
     summary = summarize_seeds(results)
@@ -227,6 +249,11 @@ def run(
         write_text(Path(training.output_dir) / "seeds.md", table + "\n")
         print(table)
     return summary
+
+
+def own_model(task: Task) -> str | None:
+    """The kind of a fresh model, `None` for a saved one."""
+    return None if task.model.model_name_or_path else task.model.model_type
 
 
 def check_several_seeds(seeds: list[int], training: TrainingArguments) -> None:
@@ -376,6 +403,8 @@ def build(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
             defaults=task.config_defaults,
             **hub,
         )
+    if arguments.lexicon is not None:
+        give_lexicon(model, arguments.lexicon, tokenizer)
     check_vocabulary(tokenizer, model, arguments.tokenizer_name)
     return tokenizer, model
 

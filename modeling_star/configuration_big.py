@@ -1,0 +1,93 @@
+"""Configuration of the BiG-Transformer."""
+
+from typing import Any, Literal
+
+from huggingface_hub.dataclasses import strict
+
+from .configuration_encoder import EncoderConfig
+
+
+@strict
+class BigTransformerConfig(EncoderConfig):
+    r"""
+    Configuration of a BiG-Transformer (Shu et al., IJCNN 2020, https://openreview.net/forum?id=xulJokm5GeE). The
+    defaults are the paper's form, but for the sizes, which it does not tell; the fields that all encoders share are
+    described in `EncoderConfig`.
+
+    Args:
+        intermediate_size (`int`, *optional*): width of the feed-forward layer; defaults to 4 x `hidden_size`.
+        max_word_length (`int`, defaults to 4): tokens of the longest word that is matched. Time and memory grow with
+            its square.
+        lexicon_kind (`str`, *optional*): "words" or "whole_word", what the model's lexicon is made of. Set by
+            `model.set_lexicon(lexicon)`, as is the next field.
+        lexicon_size (`int`, defaults to 0): size of the tables that hold the lexicon.
+        local_connection (`str`, defaults to `"lexicon"`): what a token attends to around it: "lexicon", the words that
+            contain it; "adjacent", the tokens before, at and after it, each by itself; "none", nothing. The last two
+            are the ablations of section IV-G.
+        self_word (`bool`, defaults to `True`): with "lexicon", every token is also a word of its own.
+        global_connection (`bool`, defaults to `True`): every token attends to the global node (Eq 4).
+        pooling (`str`, defaults to `"mean"`): the vector of a text: "mean" or "max" over its last states, or "global",
+            the global node of the last states.
+        position_embedding_type (`str`, defaults to `"sinusoidal"`), position_base (`float`, defaults to 100000): as
+            Eqs 8 and 9 print them.
+
+    Example:
+
+    ```python
+    >>> from modeling_star import BigTransformerConfig, BigTransformerModel
+
+    >>> model = BigTransformerModel(BigTransformerConfig(vocab_size=8000, max_word_length=2))
+    >>> model.config.candidate_roles
+    ('1 of 1', '1 of 2', '2 of 2', 'global')
+    ```
+    """
+
+    model_type = "big_transformer"
+
+    intermediate_size: int | None = None
+    max_word_length: int = 4
+    lexicon_kind: Literal["words", "whole_word"] | None = None
+    lexicon_size: int = 0
+    local_connection: Literal["lexicon", "adjacent", "none"] = "lexicon"
+    self_word: bool = True
+    global_connection: bool = True
+    pooling: Literal["mean", "max", "global"] = "mean"
+    position_embedding_type: Literal["learned", "sinusoidal", "none", "ring"] = "sinusoidal"
+    position_base: float | int = 100000.0
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        self.heads_must_divide()
+        if self.intermediate_size is None:
+            self.intermediate_size = 4 * self.hidden_size
+        super().__post_init__(**kwargs)
+
+    def validate_intermediate_size(self) -> None:
+        """Part of strict validation: the feed-forward layer is at least one wide."""
+        self._check_positive("intermediate_size")
+
+    def validate_lexicon(self) -> None:
+        """Part of strict validation: words have two tokens or more, and a lexicon has a kind and a size."""
+        if self.max_word_length < 2:
+            raise ValueError(
+                f"max_word_length={self.max_word_length} is given; at least 2 is needed. For tokens alone: "
+                "max_word_length=2 and no lexicon."
+            )
+        if (self.lexicon_kind is None) != (self.lexicon_size == 0) or self.lexicon_size < 0:
+            raise ValueError(
+                f"lexicon_kind={self.lexicon_kind!r} and lexicon_size={self.lexicon_size} are given; leave both out "
+                "and write model.set_lexicon(lexicon), which sets them."
+            )
+
+    @property
+    def candidate_roles(self) -> tuple[str, ...]:
+        """What a token attends to, in the order of the attention weights: "2 of 3", the word it is the second of."""
+        local: tuple[str, ...] = ()
+        if self.local_connection == "adjacent":
+            local = ("left", "self", "right")
+        elif self.local_connection == "lexicon":
+            lengths = range(1 if self.self_word else 2, self.max_word_length + 1)
+            local = tuple(f"{place} of {length}" for length in lengths for place in range(1, length + 1))
+        return (*local, *(("global",) if self.global_connection else ()))
+
+
+__all__ = ["BigTransformerConfig"]

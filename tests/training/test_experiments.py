@@ -1,0 +1,178 @@
+"""Tables of experiments: what runs, what is kept, and the page made of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from modeling_star.training.data_files import DataError
+from modeling_star.training.experiments import Configuration, Runner, Table, merged
+from modeling_star.training.results_page import Cell, write_page
+
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTENT: dict[str, Any] = {
+    "title": "A table",
+    "about": "Of two systems.",
+    "against": "star",
+    "seeds": [1, 2, 3],
+    "arguments": {"per_device_train_batch_size": 16},
+    "tasks": {
+        "films": {"title": "Films", "metric": "accuracy", "script": "run_glue.py", "recipe": "sst2", "data": "films"},
+        "books": {"title": "Books", "metric": "accuracy", "script": "run_glue.py", "recipe": "sst2", "data": "books"},
+    },
+    "settings": {
+        "none": {"title": "random", "grid": [{"learning_rate": 1e-3}, {"learning_rate": 1e-4}]},
+        "bert": {"title": "BERT", "tasks": {"films": {"num_train_epochs": 1}}, "arguments": {"learning_rate": 5e-5}},
+    },
+    "systems": {
+        "star": {"title": "Star"},
+        "big": {"title": "BiG", "settings": ["none"], "arguments": {"config_overrides": {"hidden_size": 8}}},
+        "linear": {"title": "linear", "settings": ["bert"], "last": {"config_name": None, "config_overrides": None}},
+    },
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
+    monkeypatch.chdir(ROOT)  # recipes are found from the project's root
+    path = tmp_path / "tables" / "two.yaml"
+    path.parent.mkdir()
+    path.write_text(yaml.safe_dump(CONTENT, sort_keys=False), encoding="utf-8")
+    return Table.read(path)
+
+
+def runner_of(table: Table, tmp_path: Path) -> Runner:
+    return Runner(table, tmp_path / "results", tmp_path / "work", {"DATA": "/my/data"}, ["true"])
+
+
+def keep(runner: Runner, configuration: Configuration, seed: int, validation: float, correct: str) -> None:
+    """A finished run: which of the test examples were right."""
+    right = [int(one) for one in correct]
+    result = {
+        "validation": validation,
+        "test": sum(right) / len(right),
+        "parameters": 1_000_000,
+        "training_seconds": 60.0,
+        "counts": "; ".join([" ".join(map(str, right)), " ".join("1" for _ in right)]),
+    }
+    path = runner.result_file(configuration, seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result), encoding="utf-8")
+
+
+def test_arguments_are_the_recipes_overridden_from_the_outside_in(table: Table) -> None:
+    first, second = table.configurations("films", "none", "big")
+    recipe = yaml.safe_load((ROOT / "configuration/recipes/sst2.yaml").read_text(encoding="utf-8"))
+    assert first.arguments == {
+        **recipe,
+        **{f"{split}_file": f"$DATA/films/{split}.jsonl.gz" for split in ("train", "validation", "test")},
+        "per_device_train_batch_size": 16,
+        "config_overrides": {**recipe["config_overrides"], "hidden_size": 8},
+        "learning_rate": 1e-3,
+    }
+    assert second.arguments == {**first.arguments, "learning_rate": 1e-4}
+    (linear,) = table.configurations("films", "bert", "linear")
+    assert linear.arguments["num_train_epochs"] == 1
+    assert {"config_name", "config_overrides"}.isdisjoint(linear.arguments)
+
+
+def test_systems_stand_only_where_the_table_has_them(table: Table) -> None:
+    assert [cell[0].cell for cell in table.cells()] == [
+        *("films/none/star", "films/none/big", "books/none/star", "books/none/big"),
+        *("films/bert/star", "films/bert/linear"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("below", "above", "expected"),
+    [
+        ({"a": 1}, {"a": 2, "b": 3}, {"a": 2, "b": 3}),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}, {"a": {"b": 3, "c": 2}}),
+        ({"a": {"b": 1}, "d": 1}, {"a": None, "e": None}, {"d": 1}),
+        ({"a": {"b": 1, "c": 1}}, {"a": {"b": None}}, {"a": {"c": 1}}),
+    ],
+)
+def test_merging(below: dict[str, Any], above: dict[str, Any], expected: dict[str, Any]) -> None:
+    before = json.dumps(below)
+    assert merged(below, above) == expected
+    assert json.dumps(below) == before
+
+
+def test_the_first_seed_chooses_and_only_the_chosen_goes_on(table: Table, tmp_path: Path) -> None:
+    runner = runner_of(table, tmp_path)
+    cell = table.configurations("films", "none", "star")
+    assert list(runner.missing(cell, [1, 2, 3])) == [(cell[0], 1), (cell[1], 1)]
+    keep(runner, cell[0], 1, validation=0.7, correct="1111")
+    assert list(runner.missing(cell, [1, 2, 3])) == [(cell[1], 1)]
+    # Better on validation, worse on test: validation decides.
+    keep(runner, cell[1], 1, validation=0.8, correct="1000")
+    assert list(runner.missing(cell, [1, 2, 3])) == [(cell[1], 2), (cell[1], 3)]
+    keep(runner, cell[1], 2, validation=0.1, correct="1100")
+    assert list(runner.missing(cell, [1, 2, 3])) == [(cell[1], 3)]
+    found = Cell(tmp_path / "results/two/films/none", "star", [1, 2, 3], 2)
+    assert found.chosen == 1
+    assert found.scores == [0.25, 0.5]
+    assert str(found) == "37.5 ± 17.7 (2)"
+
+
+def test_a_failed_run_names_its_log_and_keeps_nothing(table: Table, tmp_path: Path) -> None:
+    runner = Runner(table, tmp_path / "results", tmp_path / "work", {}, ["false"])
+    (configuration,) = table.configurations("films", "bert", "star")
+    with pytest.raises(DataError, match=r"films/bert/star, seed 1 stopped with 1.*log\.txt"):
+        runner.run(configuration, 1)
+    assert runner.finished(configuration, 1) is None
+
+
+def test_the_page_tells_scores_differences_and_costs_and_is_the_same_again(table: Table, tmp_path: Path) -> None:
+    runner = runner_of(table, tmp_path)
+    for system, correct in (("star", "1110"), ("big", "1000")):
+        for number, configuration in enumerate(table.configurations("films", "none", system)):
+            keep(runner, configuration, 1, validation=0.5 - number / 10, correct=correct)
+    page = tmp_path / "results.md"
+    write_page(tmp_path / "tables", tmp_path / "results", page)
+    text = page.read_text(encoding="utf-8")
+    assert "| Star | 75.0 (1) | -- |" in text
+    assert "| BiG | 25.0 (1) | -- |" in text
+    low, high = text.split("| BiG | +50.0 [")[1].split("]")[0].split(", ")
+    assert float(low) < 50 < float(high)
+    assert "| Star | 1.00 M, 1.0 | -- |" in text
+    assert "### BERT" not in text
+    write_page(tmp_path / "tables", tmp_path / "results", page)
+    assert page.read_text(encoding="utf-8") == text
+
+
+def test_an_unknown_table_names_those_that_there_are() -> None:
+    with pytest.raises(DataError, match=r"no table engish.*english"):
+        Table.read(ROOT / "configuration" / "tables" / "engish.yaml")
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "configuration" / "tables").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_the_projects_tables_name_flags_that_the_scripts_have(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import dataclasses
+    import sys
+
+    from transformers import TrainingArguments
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(str(ROOT / "run_scripts"))
+    sys.modules.pop("arguments", None)
+    import arguments
+
+    groups = {"run_ner.py": arguments.TaggingArguments, "run_glue.py": arguments.ClassificationArguments}
+    table = Table.read(path)
+    cells = list(table.cells())
+    assert cells
+    for cell in cells:
+        assert len(cell) <= 4, "the fair protocol has at most 4 configurations"
+        task = table.content["tasks"][cell[0].task]
+        own = (arguments.ModelArguments, groups[task["script"]], arguments.RunArguments, TrainingArguments)
+        known = {field.name for group in own for field in dataclasses.fields(group)}
+        for configuration in cell:
+            assert set(configuration.arguments) <= known
+            config = configuration.arguments.get("config_name")
+            assert config is None or (ROOT / config).is_file()
