@@ -1,7 +1,7 @@
 """
 BiG-Transformer (Shu et al., IJCNN 2020, https://openreview.net/forum?id=xulJokm5GeE) as transformers models.
 
-Axes: b batch  n columns  N flat tokens  M of them in a stretch  d width  h heads  c width of a head  r candidate roles
+Axes: b batch  n columns  N flat tokens  M of them in a part  d width  h heads  c width of a head  r candidate roles
       L longest word
 """
 
@@ -18,13 +18,10 @@ from .configuration_big import BigTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .lexicon import Lexicon, WordMatcher
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
-from .tokens import Stretch, TokenLayout, is_traced
+from .tokens import Part, TokenLayout, is_traced
 
 
 logger = logging.get_logger(__name__)
-
-# For each thread of a CPU: the states of so many tokens stay in its cache from one operation to the next.
-TOKENS_AT_ONCE = 1024
 
 
 class WordAttention(nn.Module):
@@ -54,32 +51,32 @@ class WordAttention(nn.Module):
 
     def forward(
         self,
-        tokens: Tensor,
+        rows: Tensor,
         node: tuple[Tensor, Tensor] | None,
         candidates: BandCandidates | None,
-        stretch: Stretch,
+        part: Part,
+        layout: TokenLayout,
     ) -> tuple[Tensor, Tensor]:
         """
         Args:
-            tokens: `[N, d]`, H^(l-1).
+            rows: a part's tokens and those in reach of them `[M', d]`, H^(l-1).
             node: as `node` gives it.
-            candidates: the words around each token; `None` without local connections.
-            stretch: M of the tokens.
+            candidates: the words around each token of the part; `None` without local connections.
+            part: which tokens, and where they lie.
+            layout: where all tokens lie.
 
         Returns:
             The update `[M, d]`, zeros where a token has nothing to attend to, and the weights `[M, h, r]`.
         """
-        own = stretch.tokens
-        keys, values = [], []
+        keys, values, own = [], [], rows
         if candidates is not None:
-            candidates = candidates[own]
-            key, value = self.projections.project_key_value(tokens[stretch.wide])
-            keys, values = stretch.band(key), stretch.band(value)
+            key, value = self.projections.project_key_value(rows)
+            keys, values = (part.band(x, candidates.reach, layout) for x in (key, value))
+            own = part.within_band(rows, candidates.reach)
         if node is not None:
-            index = stretch.layout.sequence_index[own]
-            node = (node[0][index], node[1][index])
+            node = (part.of_sequences(node[0], layout), part.of_sequences(node[1], layout))
         context, weights = band_attention(
-            self.projections.project_query(tokens[own]),
+            self.projections.project_query(own),
             keys,
             values,
             self.projections.value_bias,
@@ -115,38 +112,42 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(
-        self, tokens: Tensor, candidates: BandCandidates | None, layout: TokenLayout, output_attentions: bool
-    ) -> tuple[Tensor, Tensor | None]:
+        self, tokens: Tensor, candidates: BandCandidates | None, layout: TokenLayout, parts: list[Part]
+    ) -> tuple[Tensor, Tensor]:
         """
         Args:
             tokens: `[N, d]`, H^(l-1).
             candidates: the words around each token; `None` without local connections.
             layout: where the tokens lie.
-            output_attentions: return the weights as well.
+            parts: the tokens in parts, `layout.parts`.
 
         Returns:
-            H^l `[N, d]` and the attention weights `[N, h, r]` or `None`.
+            H^l `[N, d]` and the attention weights `[N, h, r]` of the first part: of all, where they are recorded.
         """
         node = None if self.attention is None else self.attention.node(tokens, layout)
-        reach = 0 if candidates is None else candidates.reach
-        done = [self._update(tokens, node, candidates, part) for part in layout.stretches(reach, TOKENS_AT_ONCE)]
-        weights = torch.cat([weights for _, weights in done]) if output_attentions else None
-        return torch.cat([states for states, _ in done]), weights
+        pieces = Part.split(tokens, parts)
+        done = [self._update(pieces, index, node, candidates, part, layout) for index, part in enumerate(parts)]
+        tokens = torch.cat([states for states, _ in done]) if len(done) > 1 else done[0][0]
+        return tokens, done[0][1]
 
     def _update(
         self,
-        tokens: Tensor,
+        pieces: list[Tensor],
+        index: int,
         node: tuple[Tensor, Tensor] | None,
         candidates: BandCandidates | None,
-        stretch: Stretch,
+        part: Part,
+        layout: TokenLayout,
     ) -> tuple[Tensor, Tensor]:
-        """H^l `[M, d]` and the weights `[M, h, r]` of M of the tokens."""
-        own = tokens[stretch.tokens]
+        """H^l `[M, d]` and the weights `[M, h, r]` of the tokens of one part."""
+        own = pieces[index]
         if self.attention is None:
             weights = own.new_zeros(own.shape[0], self.num_heads, 0)
             own = self.attention_norm(own)
         else:
-            update, weights = self.attention(tokens, node, candidates, stretch)
+            here = candidates if candidates is None or part.alone else candidates[part.tokens]
+            rows = part.with_band(pieces, index, 0 if here is None else here.reach)
+            update, weights = self.attention(rows, node, here, part, layout)
             own = self.attention_norm(own + self.dropout(update))
         update = self.output(self.activation(self.intermediate(own)))
         return self.output_norm(own + self.dropout(update)), weights
@@ -230,13 +231,14 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Any]]:
         candidates = self._candidates(layout, inputs)
+        # A part reaches no further than into the next.
+        parts = layout.parts(at_least=1 if candidates is None else candidates.reach)
         tokens = embedded
         record.hidden_state(tokens)
         for layer in self.layers:
-            tokens, weights = layer(tokens, candidates, layout, record.wants_attentions)
+            tokens, weights = layer(tokens, candidates, layout, parts)
             record.hidden_state(tokens)
-            if weights is not None:
-                record.attention(weights)
+            record.attention(weights)
         return tokens, {"pooler_output": self._pool(tokens, layout)} if self.add_pooling_layer else {}
 
     def _candidates(self, layout: TokenLayout, inputs: dict[str, Tensor | None]) -> BandCandidates | None:

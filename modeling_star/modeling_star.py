@@ -16,7 +16,7 @@ from .attention import AttentionProjections, relay_attention, ring_attention
 from .configuration_star import StarTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
-from .tokens import TokenLayout
+from .tokens import Part, TokenLayout
 
 
 class RingAttention(nn.Module):
@@ -38,34 +38,38 @@ class RingAttention(nn.Module):
 
     def forward(
         self,
-        tokens: Tensor,
-        embedded_key_value: tuple[Tensor, Tensor] | None,
+        rows: Tensor,
+        joined: tuple[Tensor, Tensor],
+        embedded: Tensor | None,
         relay: Tensor | None,
+        part: Part,
         layout: TokenLayout,
     ) -> tuple[Tensor, Tensor]:
         """
         Args:
-            tokens: `[N, d]`, h of the layer below.
-            embedded_key_value: key and value `[N, h, c]` of each token's embedding; `None` where the embedding is
-                what `tokens` holds.
-            relay: `[b, d]`, or `None` without radial connections.
-            layout: where the tokens lie.
+            rows: a part's tokens and their neighbours `[M', d]`, h of the layer below.
+            joined: weight and bias of query, key and value, joined once for all parts.
+            embedded: keys and values of the part's embeddings `[M, 2 h c]`; `None` where they are what `rows` hold.
+            relay: keys and values of the relays `[b, 2 h c]`; `None` without radial connections.
+            part: which tokens, and where their neighbours are.
+            layout: where all tokens lie.
 
         Returns:
-            The update `[N, d]` and the weights `[N, h, r]`.
+            The update `[M, d]` and the weights `[M, h, r]`.
         """
-        key, value = self.projections.project_key_value(tokens)
-        candidates = {"self": (key, value), "embedding": embedded_key_value or (key, value)}
+        width = self.projections.num_heads * self.projections.head_dim
+        query, key_value = nn.functional.linear(rows, *joined).split([width, 2 * width], dim=-1)
+        candidates = {"self": part.own(key_value)}
+        candidates["embedding"] = candidates["self"] if embedded is None else embedded
         if "left" in self.roles:
-            candidates["left"] = (key[layout.left], value[layout.left])
-            candidates["right"] = (key[layout.right], value[layout.right])
+            candidates["left"], candidates["right"] = part.neighbours(key_value)
         if relay is not None:
-            relay_key, relay_value = self.projections.project_key_value(relay)
-            candidates["relay"] = (relay_key[layout.sequence_index], relay_value[layout.sequence_index])
+            candidates["relay"] = part.of_sequences(relay, layout)
+        split = self.projections.split
         context, weights = ring_attention(
-            self.projections.project_query(tokens),
-            [candidates[role][0] for role in self.roles],
-            [candidates[role][1] for role in self.roles],
+            split(part.own(query)),
+            [split(candidates[role][:, :width]) for role in self.roles],
+            [split(candidates[role][:, width:]) for role in self.roles],
             self.projections.value_bias,
             self.role_bias,
             self.dropout_p if self.training else 0.0,
@@ -132,40 +136,55 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         normalises_relay = config.use_radial and (updates_relay or self.pre_norm)
         self.relay_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if normalises_relay else None
 
-    def embedded_key_value(self, embedded: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of the embeddings, `[N, d]` to two of `[N, h, c]`."""
-        return self.ring_attention.projections.project_key_value(embedded)
-
     def forward(
         self,
         tokens: Tensor,
         relay: Tensor | None,
-        embedded_key: Tensor | None,
-        embedded_value: Tensor | None,
+        embedded: Tensor | None,
         layout: TokenLayout,
+        parts: list[Part],
         update_relay: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
         """
         Args:
             tokens: `[N, d]`, the satellites H^(t-1).
             relay: `[b, d]`, s^(t-1); `None` without radial connections.
-            embedded_key, embedded_value: `[N, h, c]`; `None` where `tokens` are the embeddings themselves.
+            embedded: `[N, d]`; `None` where `tokens` are the embeddings themselves.
             layout: where the tokens lie.
+            parts: the tokens in parts, `layout.parts`.
             update_relay: whether s^t has a reader.
 
         Returns:
             H^t `[N, d]`, s^t `[b, d]`, the ring weights `[N, h, r]` and the relay weights `[b, h, 1 + m]`.
         """
-        read_tokens = self.ring_norm(tokens) if self.pre_norm else tokens
         read_relay = self.relay_norm(relay) if self.pre_norm and relay is not None else relay
-        embedded = None if embedded_key is None else (embedded_key, embedded_value)
-        update, ring_weights = self.ring_attention(read_tokens, embedded, read_relay, layout)
-        tokens = self._update(tokens, update, self.ring_norm)
+        joined = self.ring_attention.projections.joined()
+        key_value_weight = joined[0][len(joined[0]) // 3 :]
+        relay_key_value = None if read_relay is None else nn.functional.linear(read_relay, key_value_weight)
+        pieces = Part.split(tokens, parts)
+        embeddings = None if embedded is None else Part.split(embedded, parts)
+        first, last = layout.ends
+        ends = (tokens, tokens) if len(parts) == 1 else (tokens[first], tokens[last])
+        updated, ring_weights = [], []
+        for index, part in enumerate(parts):
+            rows = part.with_neighbours(pieces, index, ends)
+            update, weights = self.ring_attention(
+                self.ring_norm(rows) if self.pre_norm else rows,
+                joined,
+                None if embeddings is None else nn.functional.linear(embeddings[index], key_value_weight),
+                relay_key_value,
+                part,
+                layout,
+            )
+            updated.append(self._update(pieces[index], update, self.ring_norm))
+            ring_weights.append(weights)
+        tokens = torch.cat(updated) if len(parts) > 1 else updated[0]
+        weights = ring_weights[0]  # recorded states keep the padding, in one part
         if relay is None or not update_relay:
-            return tokens, relay, ring_weights, None
+            return tokens, relay, weights, None
         read_tokens = self.ring_norm(tokens) if self.pre_norm else tokens
         update, relay_weights = self.relay_attention(read_relay, read_tokens, layout)
-        return tokens, self._update(relay, update, self.relay_norm), ring_weights, relay_weights
+        return tokens, self._update(relay, update, self.relay_norm), weights, relay_weights
 
     def _update(self, state: Tensor, update: Tensor, norm: nn.LayerNorm) -> Tensor:
         """Eqs 6 and 8, with the options on norm and residual: `[..., d]` to `[..., d]`."""
@@ -231,18 +250,18 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
     ) -> tuple[Tensor, dict[str, Any]]:
         tokens = embedded
         relay = layout.mean(embedded) if self.config.use_radial else None
-        first: Any = self.layers[0]
-        shared = first.embedded_key_value(embedded) if self.config.share_layers else None
+        parts = layout.parts()
         record.hidden_state(tokens)
         for step in range(self.config.num_hidden_layers):
             layer: Any = self.layers[0 if self.config.share_layers else step]
-            if step == 0 and not layer.pre_norm:
-                embedded_key, embedded_value = None, None
-            else:
-                embedded_key, embedded_value = shared or layer.embedded_key_value(embedded)
             is_last = step == self.config.num_hidden_layers - 1
             tokens, relay, ring_weights, relay_weights = layer(
-                tokens, relay, embedded_key, embedded_value, layout, self.add_pooling_layer or not is_last
+                tokens,
+                relay,
+                None if step == 0 and not layer.pre_norm else embedded,
+                layout,
+                parts,
+                self.add_pooling_layer or not is_last,
             )
             if is_last and self.ring_norm is not None:
                 tokens = self.ring_norm(tokens)

@@ -3,10 +3,15 @@
 Axes: b batch  n columns  N flat tokens  m longest sequence  d width
 """
 
+import itertools
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+
+# What is computed for so many tokens at a time stays in the processor's cache from one operation to the next.
+TOKENS_AT_ONCE = 1024
 
 
 def is_traced() -> bool:
@@ -141,24 +146,40 @@ class TokenLayout:
         inside = (place >= 0) & (place < self.lengths[self.sequence_index])
         return inside if self.column_index is not None else inside & self.mask.flatten()
 
-    def stretches(self, reach: int, size: int) -> "list[Stretch]":
+    def parts(self, at_least: int = 1) -> "list[Part]":
         """
-        All tokens in a few stretches, each with the `reach` tokens on either side that a band needs.
+        All tokens in parts that follow one another. On a CPU a part is TOKENS_AT_ONCE tokens or some more for each
+        thread. Elsewhere, and padded, there is one.
 
-        On a CPU a stretch is `size` tokens for each thread: what is computed a stretch at a time stays in the cache.
-        Elsewhere, and padded, there is one.
+        Args:
+            at_least: fewest tokens of a part.
         """
-        if self.column_index is None:
-            return [Stretch(self, slice(None), slice(None), reach)]
+        size = max(TOKENS_AT_ONCE, at_least)
+        whole = not self.is_packed or self.position.device.type != "cpu"
+        size *= 1 if whole else torch.get_num_threads()
+        if whole or len(self.position) < 2 * size:
+            return [Part(slice(None), slice(None), self.left, self.right, alone=True)]
         count = len(self.position)
-        on_cpu = self.position.device.type == "cpu"
-        size = size * torch.get_num_threads() if on_cpu else max(count, 1)
-        return [
-            Stretch(
-                self, slice(i, min(i + size, count)), slice(max(i - reach, 0), min(i + size + reach, count)), reach
-            )
-            for i in range(0, max(count, 1), size)
-        ]
+        edges = [i * size for i in range(count // size)] + [count]
+        return [self._part(start, stop) for start, stop in itertools.pairwise(edges)]
+
+    def _part(self, start: int, stop: int) -> "Part":
+        first, last = int(self.sequence_index[start]), int(self.sequence_index[stop - 1])
+        size = stop - start
+        # Rows of `Part.with_neighbours`: the token before, its own, the token after, and the two far ends.
+        left, right = self.left[start:stop] - (start - 1), self.right[start:stop] - (start - 1)
+        left = torch.where((left < 0) | (left > size + 1), size + 3, left)
+        right = torch.where((right < 0) | (right > size + 1), size + 2, right)
+        inner = first == last and int(left[0]) == 0 and int(right[-1]) == size + 1
+        neighbours = (None, None) if inner else (left, right)
+        return Part(slice(start, stop), slice(first, last + 1), *neighbours, alone=False)
+
+    @property
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """Flat indices of the first and last token of each sequence (`[b]` each); arbitrary for an empty one."""
+        stop = self.lengths.cumsum(0)
+        limit = max(len(self.position) - 1, 0)
+        return (stop - self.lengths).clamp(max=limit), (stop - 1).clamp(min=0)
 
     def zero_empty(self, states: Tensor) -> Tensor:
         """Zeros in the rows of `states` (`[b, ...]`) whose sequence has no real token."""
@@ -167,40 +188,104 @@ class TokenLayout:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Part:
     """
-    Some of the flat tokens, and where the tokens around them are.
+    Some flat tokens that follow one another, and where their neighbours are.
 
     Args:
-        layout (`TokenLayout`): of all tokens.
-        tokens (`slice`): its own tokens, M of the N.
-        wide (`slice`): these and as many as there are of the `reach` before and after them, M' in all.
-        reach (`int`): how far the band reaches.
+        tokens (`slice`): which tokens, M of the N.
+        sequences (`slice`): the sequences that they belong to.
+        left, right (`Tensor` of shape `[M]`, or `None`): rows of `with_neighbours` that hold the ring neighbours;
+            `None` where they are the token before and the token after throughout.
+        alone (`bool`): the part is all there is, and neighbours lie within it.
     """
 
-    layout: TokenLayout
     tokens: slice
-    wide: slice
-    reach: int
+    sequences: slice
+    left: Tensor | None
+    right: Tensor | None
+    alone: bool
 
-    def band(self, wide: Tensor) -> list[Tensor]:
+    @staticmethod
+    def split(tokens: Tensor, parts: "list[Part]") -> list[Tensor]:
+        """Flat tokens `[N, ...]` as those of each part `[M, ...]`."""
+        if len(parts) == 1:
+            return [tokens]
+        return list(tokens.split([part.tokens.stop - part.tokens.start for part in parts]))
+
+    def with_neighbours(self, parts: list[Tensor], index: int, ends: tuple[Tensor, Tensor]) -> Tensor:
         """
-        For each place from `-reach` to `reach` the token that stands there, seen from each token of the stretch.
+        The rows of this part and, unless it is alone, those that its tokens' neighbours may be: `[M + 4, d]`.
 
         Args:
-            wide: what the tokens of `self.wide` hold, `[M', ...]`.
+            parts: the tokens of all parts, `[M, d]` each.
+            index: which of them this is.
+            ends: rows of the first and the last token of every sequence, `[b, d]` each.
+        """
+        own = parts[index]
+        if self.alone:
+            return own
+        before = parts[index - 1][-1:]
+        after = parts[(index + 1) % len(parts)][:1]
+        first, last = self.sequences.start, self.sequences.stop - 1
+        return torch.cat([before, own, after, ends[0][first : first + 1], ends[1][last : last + 1]])
+
+    def with_band(self, parts: list[Tensor], index: int, reach: int) -> Tensor:
+        """
+        The rows of this part and, unless it is alone, those of the `reach` tokens before and after it:
+        `[M + 2 reach, d]`.
+
+        Args:
+            parts: the tokens of all parts, `[M, d]` each.
+            index: which of them this is.
+            reach: how many tokens on either side; no more than a part has.
+        """
+        own = parts[index]
+        if self.alone or reach == 0:
+            return own
+        nothing = own.new_zeros(reach, *own.shape[1:])
+        before = parts[index - 1][-reach:] if index > 0 else nothing
+        after = parts[index + 1][:reach] if index + 1 < len(parts) else nothing
+        return torch.cat([before, own, after])
+
+    def band(self, rows: Tensor, reach: int, layout: TokenLayout) -> list[Tensor]:
+        """
+        For each place from `-reach` to `reach` what the token there has, seen from each token of the part.
+
+        Args:
+            rows: what the rows of `with_band` have.
+            reach: as there.
+            layout: where all tokens lie.
 
         Returns:
-            2 reach + 1 of `[M, ...]`; where `has_shifted` says that there is none, anything finite.
+            2 reach + 1 of `[M, ...]`; where `has_shifted` says that there is no such token, anything finite.
         """
-        if not self.layout.is_packed:
-            return [self.layout.shifted(wide, offset) for offset in range(-self.reach, self.reach + 1)]
-        before = self.reach - (self.tokens.start - self.wide.start)
-        after = self.reach - (self.wide.stop - self.tokens.stop)
-        if before or after:
-            wide = torch.nn.functional.pad(wide, (0, 0) * (wide.dim() - 1) + (before, after))
-        count = self.tokens.stop - self.tokens.start
-        return [wide[place : place + count] for place in range(2 * self.reach + 1)]
+        if not layout.is_packed:
+            return [layout.shifted(rows, offset) for offset in range(-reach, reach + 1)]
+        if self.alone:
+            rows = torch.nn.functional.pad(rows, (0, 0) * (rows.dim() - 1) + (reach, reach))
+        count = len(rows) - 2 * reach
+        return [rows[place : place + count] for place in range(2 * reach + 1)]
+
+    def within_band(self, rows: Tensor, reach: int) -> Tensor:
+        """The part's own of the rows of `with_band`, `[M + 2 reach, ...]` to `[M, ...]`."""
+        return rows if self.alone else rows[reach : len(rows) - reach]
+
+    def of_sequences(self, states: Tensor, layout: TokenLayout) -> Tensor:
+        """What each token's sequence has, `[b, ...]` to `[M, ...]`, or `[1, ...]` where all are of one sequence."""
+        if not self.alone and self.sequences.stop - self.sequences.start == 1:
+            return states[self.sequences]
+        return states.index_select(0, layout.sequence_index if self.alone else layout.sequence_index[self.tokens])
+
+    def own(self, rows: Tensor) -> Tensor:
+        """The part's own of the rows of `with_neighbours`, `[M + 4, ...]` to `[M, ...]`."""
+        return rows if self.alone else rows[1:-3]
+
+    def neighbours(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Left and right ring neighbours among the rows of `with_neighbours`, `[M + 4, ...]` to two of `[M, ...]`."""
+        if self.left is None:
+            return rows[:-4], rows[2:-2]
+        return rows.index_select(0, self.left), rows.index_select(0, self.right)
 
 
 def _packed_layout(mask: Tensor) -> TokenLayout:

@@ -226,11 +226,11 @@ def band_case(
     if with_node:
         leaves |= {"node key": random(n, h, c, seed=4), "node value": random(n, h, c, seed=5)}
         node = (leaves["node key"], leaves["node value"])
-    [stretch] = layout.stretches(0 if candidates is None else candidates.reach, max(n, 1))
+    [part], reach = layout.parts(), 0 if candidates is None else candidates.reach
     context, weights = band_attention(
         leaves["query"],
-        stretch.band(leaves["key"]),
-        stretch.band(leaves["value"]),
+        part.band(leaves["key"], reach, layout),
+        part.band(leaves["value"], reach, layout),
         leaves["value_bias"],
         node,
         candidates,
@@ -357,11 +357,17 @@ def test_nothing_of_the_size_of_words_times_width_is_made(with_node: bool) -> No
     n, h, c, longest = 64, 2, 32, 4
     layout, candidates = words_of(torch.ones(1, n), longest, keep_padding=False, self_word=True)
     query, key, value = (random(n, h, c, seed=seed) for seed in range(3))
-    [stretch] = layout.stretches(longest - 1, n)
+    [part] = layout.parts()
     with Largest() as largest:
         node = (key, value) if with_node else None
         context, _ = band_attention(
-            query, stretch.band(key), stretch.band(value), random(h, c).detach(), node, candidates, 0.0
+            query,
+            part.band(key, longest - 1, layout),
+            part.band(value, longest - 1, layout),
+            random(h, c).detach(),
+            node,
+            candidates,
+            0.0,
         )
         context.sum().backward()
     # The tokens with what stands around them.

@@ -36,7 +36,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 import modeling_star
-from modeling_star import Lexicon, modeling_big
+from modeling_star import Lexicon, tokens
 
 
 WORDS = some_words()
@@ -70,9 +70,9 @@ def random_words(batch: Batch, longest: int, seed: int = 0, density: float = 0.5
 @pytest.fixture(autouse=True)
 def tokens_at_once() -> Iterator[None]:
     """Tests may change how many tokens are computed at once."""
-    before = modeling_big.TOKENS_AT_ONCE
+    before = tokens.TOKENS_AT_ONCE
     yield
-    modeling_big.TOKENS_AT_ONCE = before
+    tokens.TOKENS_AT_ONCE = before
 
 
 class TestBigTransformer(EncoderContract):
@@ -112,7 +112,7 @@ class TestBigTransformer(EncoderContract):
 
     def prepare(self, data: st.DataObject, model: PreTrainedModel, batch: Batch) -> None:
         """Words from a lexicon, from flags, as a mask, or none; all tokens at once, or a few."""
-        modeling_big.TOKENS_AT_ONCE = data.draw(st.sampled_from([1, 2, 3, 1024]))
+        tokens.TOKENS_AT_ONCE = data.draw(st.sampled_from([1, 2, 3, 1024]))
         config, seed = model.config, data.draw(st.integers(0, 1000))
         siamese, longest = config.pair_mode == "siamese", config.max_word_length
         kind = data.draw(st.sampled_from(["words", "words", "whole_word", "word_mask", "nothing"]))
@@ -228,7 +228,7 @@ class TestBigTransformer(EncoderContract):
         batch = random_batch(padded([5, 0, 1, 9], 9, "holes"), dtype=torch.float64)
         leaves = dict(model.named_parameters())
         expected = named_outputs(model(**batch.inputs()))
-        for modeling_big.TOKENS_AT_ONCE in (1, 4, 7):
+        for tokens.TOKENS_AT_ONCE in (1, 4, 7):
             outputs = named_outputs(model(**batch.inputs()))
             assert_close(outputs, expected, 1e-10)
             assert_gradients_close(gradients(outputs, leaves), gradients(expected, leaves), 1e-10)

@@ -1,13 +1,36 @@
 """The Star-Transformer against Algorithm 1, what its connections let it see, and what every encoder promises."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from common import HEADS, assert_close, difference, gradients, padded, random_batch, tiny_model
+from common import (
+    HEADS,
+    Batch,
+    assert_close,
+    assert_gradients_close,
+    difference,
+    gradients,
+    named_outputs,
+    padded,
+    random_batch,
+    tiny_model,
+)
 from encoder_contract import RECORD, EncoderContract
 from hypothesis import strategies as st
 from torch import Tensor
+from transformers import PreTrainedModel
+
+from modeling_star import tokens
+
+
+@pytest.fixture(autouse=True)
+def tokens_at_once() -> Iterator[None]:
+    """Tests may change how many tokens are computed at once."""
+    before = tokens.TOKENS_AT_ONCE
+    yield
+    tokens.TOKENS_AT_ONCE = before
 
 
 class TestStarTransformer(EncoderContract):
@@ -46,6 +69,10 @@ class TestStarTransformer(EncoderContract):
         }
     )
 
+    def prepare(self, data: st.DataObject, model: PreTrainedModel, batch: Batch) -> None:
+        """All tokens at once, or a few."""
+        tokens.TOKENS_AT_ONCE = data.draw(st.sampled_from([1, 2, 3, 1024]))
+
     def attention_shape(self, config: Any, b: int, n: int) -> tuple[int, ...]:
         roles = (3 if config.use_ring else 1) + 1 + (1 if config.use_radial else 0)
         return (b, config.num_attention_heads, n, roles)
@@ -61,6 +88,21 @@ class TestStarTransformer(EncoderContract):
         if nothing_to_choose and ("projections.query" in name or "projections.key" in name):
             return False
         return super().has_gradient(config, name)
+
+
+# ------ parts
+
+
+def test_how_many_tokens_are_computed_at_once_changes_neither_values_nor_gradients() -> None:
+    for options in ({}, {"norm_position": "pre", "residual": True}, {"share_layers": True}, {"use_ring": False}):
+        model = tiny_model("StarTransformer", **options).double()
+        batch = random_batch(padded([5, 0, 1, 9], 9, "holes"), dtype=torch.float64)
+        leaves = dict(model.named_parameters())
+        expected = named_outputs(model(**batch.inputs()))
+        for tokens.TOKENS_AT_ONCE in (1, 4, 7):
+            outputs = named_outputs(model(**batch.inputs()))
+            assert_close(outputs, expected, 1e-10)
+            assert_gradients_close(gradients(outputs, leaves), gradients(expected, leaves), 1e-10)
 
 
 # ------ what is recorded of the relay

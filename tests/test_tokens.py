@@ -1,5 +1,7 @@
 """Padded and packed layouts of random masks against loops over the real columns of each row."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from common import difference, examples, masks
@@ -7,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from modeling_star.tokens import TokenLayout
+import modeling_star.tokens
+from modeling_star.tokens import Part, TokenLayout
+
+
+@pytest.fixture(autouse=True)
+def tokens_at_once() -> Iterator[None]:
+    """Tests may change how many tokens are computed at once."""
+    before = modeling_star.tokens.TOKENS_AT_ONCE
+    yield
+    modeling_star.tokens.TOKENS_AT_ONCE = before
 
 
 both_layouts = pytest.mark.parametrize("keep_padding", [False, True], ids=["packed", "padded"])
@@ -95,25 +106,40 @@ def test_shifting_counts_real_tokens_and_ends_with_the_sequence(keep_padding: bo
 
 
 @both_layouts
-@given(mask=masks(), reach=st.integers(0, 4), size=st.integers(1, 4))
-@examples(50)
-def test_stretches_are_all_tokens_in_order_with_what_stands_around_them(
+@given(mask=masks(max_columns=9), reach=st.integers(0, 4), size=st.integers(1, 4))
+@examples(80)
+def test_parts_are_all_tokens_in_order_with_what_stands_around_them(
     keep_padding: bool, mask: Tensor, reach: int, size: int
 ) -> None:
+    modeling_star.tokens.TOKENS_AT_ONCE = size
     layout = TokenLayout.from_mask(mask, keep_padding)
     x = layout.pack(numbers(mask))
     order = torch.arange(len(x))
-    stretches = layout.stretches(reach, size)
-    assert torch.equal(torch.cat([order[stretch.tokens] for stretch in stretches]), order)
-    for stretch in stretches:
-        assert keep_padding or len(order[stretch.tokens]) <= size * torch.get_num_threads()
-        band = stretch.band(x[stretch.wide])
+    parts = layout.parts(at_least=max(reach, 1))
+    assert torch.equal(torch.cat([order[part.tokens] for part in parts]), order)
+    least = max(reach, size) * torch.get_num_threads()
+    assert len(parts) == 1 or all(least <= len(order[part.tokens]) < 2 * least for part in parts)
+    pieces = Part.split(x, parts)
+    ends = tuple(x[end] for end in layout.ends) if len(x) else (x, x)
+    for index, part in enumerate(parts):
+        assert torch.equal(pieces[index], x[part.tokens])
+        sequences = layout.sequence_index[part.tokens]
+        own = part.of_sequences(torch.arange(len(mask)), layout)
+        assert torch.equal(own.expand(len(sequences)), sequences)
+        wide = part.with_band(pieces, index, reach)
+        assert torch.equal(part.within_band(wide, reach), x[part.tokens])
+        band = part.band(wide, reach, layout)
         assert len(band) == 2 * reach + 1
-        for offset, tokens in zip(range(-reach, reach + 1), band, strict=True):
-            exists = layout.has_shifted(offset)[stretch.tokens]
-            assert tokens.shape == x[stretch.tokens].shape
-            assert tokens.isfinite().all()
-            assert torch.equal(tokens[exists], layout.shifted(x, offset)[stretch.tokens][exists])
+        for offset, there in zip(range(-reach, reach + 1), band, strict=True):
+            exists = layout.has_shifted(offset)[part.tokens]
+            assert there.shape == x[part.tokens].shape
+            assert there.isfinite().all()
+            assert torch.equal(there[exists], layout.shifted(x, offset)[part.tokens][exists])
+        rows = part.with_neighbours(pieces, index, ends)
+        assert torch.equal(part.own(rows), x[part.tokens])
+        left, right = part.neighbours(rows)
+        assert torch.equal(left, x[layout.left][part.tokens])
+        assert torch.equal(right, x[layout.right][part.tokens])
 
 
 @both_layouts
