@@ -241,10 +241,9 @@ class AttentionProjections(nn.Module):
         """`[..., d]` to keys and values `[..., h, c]`, the values without their bias."""
         return self.split(self.key(states)), self.split(nn.functional.linear(states, self.value.weight))
 
-    def joined(self) -> tuple[Tensor, Tensor]:
-        """Weight `[3 h c, d]` and bias `[3 h c]` of query, key and value: one product is faster than three."""
-        weight = torch.cat([self.query.weight, self.key.weight, self.value.weight])
-        return weight, torch.nn.functional.pad(self.query.bias, (0, 2 * len(self.query.bias)))
+    def key_value_weight(self) -> Tensor:
+        """W_K above W_V, `[2 h c, d]`: one product is faster than two."""
+        return torch.cat([self.key.weight, self.value.weight])
 
     @property
     def value_bias(self) -> Tensor:

@@ -39,7 +39,7 @@ class RingAttention(nn.Module):
     def forward(
         self,
         rows: Tensor,
-        joined: tuple[Tensor, Tensor],
+        key_value_weight: Tensor,
         embedded: Tensor | None,
         relay: Tensor | None,
         part: Part,
@@ -48,7 +48,7 @@ class RingAttention(nn.Module):
         """
         Args:
             rows: a part's tokens and their neighbours `[M', d]`, h of the layer below.
-            joined: weight and bias of query, key and value, joined once for all parts.
+            key_value_weight: `[2 h c, d]`, joined once for all parts.
             embedded: keys and values of the part's embeddings `[M, 2 h c]`; `None` where they are what `rows` hold.
             relay: keys and values of the relays `[b, 2 h c]`; `None` without radial connections.
             part: which tokens, and where their neighbours are.
@@ -58,7 +58,8 @@ class RingAttention(nn.Module):
             The update `[M, d]` and the weights `[M, h, r]`.
         """
         width = self.projections.num_heads * self.projections.head_dim
-        query, key_value = nn.functional.linear(rows, *joined).split([width, 2 * width], dim=-1)
+        query = self.projections.query(part.own(rows))
+        key_value = nn.functional.linear(rows, key_value_weight)
         candidates = {"self": part.own(key_value)}
         candidates["embedding"] = candidates["self"] if embedded is None else embedded
         if "left" in self.roles:
@@ -67,7 +68,7 @@ class RingAttention(nn.Module):
             candidates["relay"] = part.of_sequences(relay, layout)
         split = self.projections.split
         context, weights = ring_attention(
-            split(part.own(query)),
+            split(query),
             [split(candidates[role][:, :width]) for role in self.roles],
             [split(candidates[role][:, width:]) for role in self.roles],
             self.projections.value_bias,
@@ -158,8 +159,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
             H^t `[N, d]`, s^t `[b, d]`, the ring weights `[N, h, r]` and the relay weights `[b, h, 1 + m]`.
         """
         read_relay = self.relay_norm(relay) if self.pre_norm and relay is not None else relay
-        joined = self.ring_attention.projections.joined()
-        key_value_weight = joined[0][len(joined[0]) // 3 :]
+        key_value_weight = self.ring_attention.projections.key_value_weight()
         relay_key_value = None if read_relay is None else nn.functional.linear(read_relay, key_value_weight)
         pieces = Part.split(tokens, parts)
         embeddings = None if embedded is None else Part.split(embedded, parts)
@@ -170,7 +170,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
             rows = part.with_neighbours(pieces, index, ends)
             update, weights = self.ring_attention(
                 self.ring_norm(rows) if self.pre_norm else rows,
-                joined,
+                key_value_weight,
                 None if embeddings is None else nn.functional.linear(embeddings[index], key_value_weight),
                 relay_key_value,
                 part,

@@ -57,6 +57,11 @@ class TokenLayout:
         return self.column_index is not None
 
     @property
+    def is_full(self) -> bool:
+        """Packed, without any padding to drop: rows are the flat tokens under another shape."""
+        return self.is_packed and len(self.position) == self.mask.numel()
+
+    @property
     def row_mask(self) -> Tensor:
         """Real tokens of `to_rows` (`[b, m]`, bool)."""
         if not self.is_packed:
@@ -71,7 +76,7 @@ class TokenLayout:
     def pack(self, columns: Tensor) -> Tensor:
         """`[b, n, ...]` to flat tokens `[N, ...]`."""
         flat = columns.flatten(0, 1)
-        return flat if self.column_index is None else flat[self.column_index]
+        return flat if self.column_index is None or self.is_full else flat[self.column_index]
 
     def unpack(self, tokens: Tensor) -> Tensor:
         """Flat tokens `[N, ...]` to `[b, n, ...]`, zeros at padding."""
@@ -80,13 +85,15 @@ class TokenLayout:
             columns = tokens.unflatten(0, (b, n))
             mask = self.mask.reshape(b, n, *(1 for _ in tokens.shape[1:]))
             return columns.masked_fill(~mask, 0)
+        if self.is_full:
+            return tokens.unflatten(0, (b, n))
         columns = tokens.new_zeros((b * n, *tokens.shape[1:]))
         return columns.index_copy(0, self.column_index, tokens).unflatten(0, (b, n))
 
     def to_rows(self, tokens: Tensor) -> Tensor:
         """Flat tokens `[N, ...]` to one row a sequence `[b, m, ...]`; `row_mask` says which places are real."""
         b = self.mask.shape[0]
-        if self.column_index is None:
+        if self.column_index is None or self.is_full:
             return tokens.unflatten(0, self.mask.shape)
         rows = tokens.new_zeros((b * self.max_length, *tokens.shape[1:]))
         return rows.index_copy(0, self._row_index, tokens).unflatten(0, (b, self.max_length))
@@ -94,7 +101,7 @@ class TokenLayout:
     def from_rows(self, rows: Tensor) -> Tensor:
         """Rows `[b, m, ...]` as `to_rows` makes them, back to flat tokens `[N, ...]`."""
         flat = rows.flatten(0, 1)
-        return flat if self.column_index is None else flat[self._row_index]
+        return flat if self.column_index is None or self.is_full else flat[self._row_index]
 
     def to_right_padded(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Flat tokens `[N, ...]` to right-padded rows `[b, m, ...]` and their mask `[b, m]`, holes closed up."""
@@ -120,7 +127,10 @@ class TokenLayout:
 
     def max(self, tokens: Tensor) -> Tensor:
         """Maximum over the real tokens of each sequence (`[N, d]` to `[b, d]`); zeros for an empty one."""
-        rows = self.to_rows(tokens).masked_fill(~self.row_mask[..., None], torch.finfo(tokens.dtype).min)
+        rows = self.to_rows(tokens)
+        if self.is_full:
+            return rows.amax(1)
+        rows = rows.masked_fill(~self.row_mask[..., None], torch.finfo(tokens.dtype).min)
         return self.zero_empty(rows.amax(1))
 
     def shifted(self, tokens: Tensor, offset: int) -> Tensor:
