@@ -93,7 +93,8 @@ def test_accelerate_launch_leaves_a_model_with_its_scores_tables_plots_and_card(
     assert results["test_samples"] == SIZES["test"]
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert_card_tells_the_results(card, results)
-    assert "accelerate launch" in card
+    assert "accelerate launch --config_file" in card
+    assert "cpu.yaml" in card
     assert (folder / "entities_test.md").read_text(encoding="utf-8").strip() in card
 
     model = AutoModelForTokenClassification.from_pretrained(folder).eval()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from datasets import Dataset, DatasetDict
 from huggingface_hub.errors import StrictDataclassError
@@ -582,9 +583,15 @@ def _embeddings_of(arguments: Any) -> str:
 
 
 def typed_command() -> str:
-    """The command that this process was started by."""
-    launcher = "accelerate launch" if "ACCELERATE_MIXED_PRECISION" in os.environ else "python"
-    return f"{launcher} {shlex.join(sys.argv)}"
+    """The command that this process was started by, with what `accelerate launch` was told."""
+    if "ACCELERATE_MIXED_PRECISION" not in os.environ:
+        return f"python {shlex.join(sys.argv)}"
+    typed = psutil.Process(os.getppid()).cmdline()
+    # As `accelerate launch`, or as a module.
+    starts = [i + 1 for i, word in enumerate(typed) if word in ("launch", "accelerate.commands.launch")]
+    if not starts or sys.argv[0] not in typed:
+        return f"accelerate launch {shlex.join(sys.argv)}"
+    return f"accelerate launch {shlex.join(typed[starts[0] :])}"
 
 
 def run_script(task_class: type[Task], model: Any, data: Any, run_arguments: Any, training: TrainingArguments) -> None:
