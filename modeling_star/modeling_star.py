@@ -163,8 +163,10 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         relay_key_value = None if read_relay is None else nn.functional.linear(read_relay, key_value_weight)
         pieces = Part.split(tokens, parts)
         embeddings = None if embedded is None else Part.split(embedded, parts)
-        first, last = layout.ends
-        ends = (tokens, tokens) if len(parts) == 1 else (tokens[first], tokens[last])
+        ends = None
+        if len(parts) > 1:
+            first, last = layout.ends
+            ends = (tokens[first], tokens[last])
         updated, ring_weights = [], []
         for index, part in enumerate(parts):
             rows = part.with_neighbours(pieces, index, ends)

@@ -223,14 +223,14 @@ class Part:
             return [tokens]
         return list(tokens.split([part.tokens.stop - part.tokens.start for part in parts]))
 
-    def with_neighbours(self, parts: list[Tensor], index: int, ends: tuple[Tensor, Tensor]) -> Tensor:
+    def with_neighbours(self, parts: list[Tensor], index: int, ends: tuple[Tensor, Tensor] | None) -> Tensor:
         """
         The rows of this part and, unless it is alone, those that its tokens' neighbours may be: `[M + 4, d]`.
 
         Args:
             parts: the tokens of all parts, `[M, d]` each.
             index: which of them this is.
-            ends: rows of the first and the last token of every sequence, `[b, d]` each.
+            ends: rows of the first and the last token of every sequence, `[b, d]` each; not looked at if alone.
         """
         own = parts[index]
         if self.alone:
