@@ -184,7 +184,7 @@ def plot_training_curves(
     if not train and not validation and not scores:
         return None
     panels = bool(train or validation) + bool(scores)
-    figure, axes = _figure(width=5.2 * panels, height=3.6, columns=panels)
+    figure, axes = new_figure(width=5.2 * panels, height=3.6, columns=panels)
     if train or validation:
         _curve(axes[0], train, BLUE, "training")
         _curve(axes[0], validation, ORANGE, "validation")
@@ -203,7 +203,7 @@ def plot_training_curves(
         axis.set_xlabel("step")
         axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
         axis.grid(alpha=0.25)
-    return _save(figure, path, title)
+    return save_figure(figure, path, title)
 
 
 def _metric_name(log_history: Sequence[Mapping[str, Any]], metric: str | None) -> str | None:
@@ -265,7 +265,7 @@ def plot_confusion_matrix(
         table, names = _merge_rare(table, names, max_labels)
     share = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     side = max(3.2, 0.42 * len(names) + 1.6)
-    figure, (axis,) = _figure(width=side + 0.8, height=side)
+    figure, (axis,) = new_figure(width=side + 0.8, height=side)
     picture = axis.imshow(share, cmap="Blues", vmin=0, vmax=1)
     figure.colorbar(picture, ax=axis, fraction=0.046, pad=0.03, label="share of the true label")
     for row, column in zip(*np.nonzero(table), strict=True):
@@ -277,7 +277,7 @@ def plot_confusion_matrix(
     axis.set_yticks(range(len(names)), names)
     axis.set_xlabel("predicted")
     axis.set_ylabel("true")
-    return _save(figure, path, title)
+    return save_figure(figure, path, title)
 
 
 def _label_index(label: Any, index: Mapping[str, int]) -> int:
@@ -312,7 +312,7 @@ def plot_entity_scores(
     if not types:
         return None
     names = sorted(types, key=lambda name: (types[name]["support"], name))
-    figure, (axis,) = _figure(width=6.2, height=1.3 + 0.55 * len(names))
+    figure, (axis,) = new_figure(width=6.2, height=1.3 + 0.55 * len(names))
     for offset, (measure, color) in enumerate({"f1": GREEN, "recall": ORANGE, "precision": BLUE}.items()):
         places = np.arange(len(names)) + 0.26 * (offset - 1)
         values = [types[name][measure] for name in names]
@@ -325,17 +325,17 @@ def plot_entity_scores(
     handles, labels = axis.get_legend_handles_labels()
     # bars go up the axis, a legend reads down
     axis.legend(handles[::-1], labels[::-1], ncols=3, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    return _save(figure, path, title)
+    return save_figure(figure, path, title)
 
 
-def _figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Any]]:
+def new_figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Any]]:
     """A figure drawn by Agg alone: no display, no pyplot, no state shared between threads. Sizes in inches."""
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots(1, columns, squeeze=False)[0].tolist()
 
 
-def _save(figure: Figure, path: str | os.PathLike[str], title: str | None) -> Path:
+def save_figure(figure: Figure, path: str | os.PathLike[str], title: str | None) -> Path:
     if title:
         figure.suptitle(title, fontsize=11)
     installed = {font.name for font in font_manager.fontManager.ttflist}

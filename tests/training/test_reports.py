@@ -42,13 +42,13 @@ REPORT = EntityScores().compute(
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """The figures that were drawn, to look inside."""
     figures: list[Figure] = []
-    save = reports._save
+    save = reports.save_figure
 
     def keep(figure: Figure, path: Path, title: str | None) -> Path:
         figures.append(figure)
         return save(figure, path, title)
 
-    monkeypatch.setattr(reports, "_save", keep)
+    monkeypatch.setattr(reports, "save_figure", keep)
     return figures
 
 

@@ -1,0 +1,485 @@
+"""The benchmark: what it reads, what it runs, how it counts. No timing decides a test."""
+
+import csv
+import gzip
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch.utils.flop_counter import FlopCounterMode
+
+from modeling_star.lexicon import WordMatcher
+from modeling_star.tokens import TokenLayout
+from modeling_star.training import benchmark
+from modeling_star.training.benchmark import Options, Result, Subject, Timing, Workload
+from modeling_star.training.data_files import DataError
+
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY: dict[str, Any] = {
+    "hidden_size": 12,
+    "num_heads": 2,
+    "vocab_size": 100,
+    "lexicon_words": 300,
+    "repeats": 1,
+    "reference": ("bert-sdpa",),
+}
+PADDED = Workload("lengths", [[16, 3, 9], [5, 1]])
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Models that pad their input say so; PyTorch's threads are put back."""
+    threads, verbosity = torch.get_num_threads(), transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    yield
+    torch.set_num_threads(threads)
+    transformers.logging.set_verbosity(verbosity)
+
+
+def run_once(system: str, workload: Workload, **more: Any) -> Subject:
+    options = Options(systems=(system,), **{**TINY, **more})
+    subject = Subject(system, options, workload.longest)
+    subject.run(subject.prepare(benchmark.draw_ids(workload, options), workload.rows))
+    return subject
+
+
+# ------ what is read
+
+
+def test_a_shape_is_rows_times_tokens() -> None:
+    shape = benchmark.parse_shape("3x16")
+    assert (shape.batches, shape.tokens, shape.longest, shape.rows, shape.sequences) == ([[16] * 3], 48, 16, 3, 3)
+
+
+@pytest.mark.parametrize("text", ["16", "3x", "x16", "0x16", "3x0", "3x16x2", "-3x16", "a few"])
+def test_a_bad_shape_is_told_with_one_to_write(text: str) -> None:
+    with pytest.raises(DataError, match=rf"{re.escape(repr(text))}.*write --shapes 128x109"):
+        benchmark.parse_shape(text)
+
+
+def test_lengths_are_one_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.txt"
+    path.write_text("16\n3\n\n 9 \n", encoding="utf-8")
+    assert benchmark.read_lengths(path) == [16, 3, 9]
+
+
+@pytest.mark.parametrize(
+    ("rows", "lengths"),
+    [([{"text": "a b  c"}, {"text": ""}], [3, 1]), ([{"text": "a b", "tokens": ["a", "b", "c", "d"]}], [4])],
+)
+def test_lengths_of_a_data_set_are_counted_in_words(tmp_path: Path, rows: list[dict], lengths: list[int]) -> None:
+    path = tmp_path / "test.jsonl.gz"
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    assert benchmark.read_lengths(path) == lengths
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("lengths.txt", b"16\nseven\n", r"line 2: 'seven' is no length.*write 17"),
+        ("lengths.txt", b"16\n0\n", r"line 2: '0' is no length"),
+        ("lengths.txt", b"\n\n", r"holds no lengths: write one a line"),
+        ("lengths.txt", b"\xff\xfe\xfa", r"is not UTF-8 text"),
+        ("test.jsonl", b'{"sentence": "a b"}\n', r"has the columns sentence; text or tokens is needed"),
+        (None, b"", r"does not exist: name a file with one length a line"),
+    ],
+)
+def test_a_bad_file_of_lengths_is_told(tmp_path: Path, name: str | None, content: bytes, message: str) -> None:
+    path = tmp_path / (name or "absent.txt")
+    if name:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        benchmark.read_lengths(path)
+
+
+def test_batches_are_in_the_files_order_and_truncated(tmp_path: Path) -> None:
+    for name, lengths in {"a.txt": "9 2 7", "b.txt": "1 8"}.items():
+        (tmp_path / name).write_text(lengths.replace(" ", "\n"), encoding="utf-8")
+    workload = benchmark.lengths_workload([tmp_path / "a.txt", tmp_path / "b.txt"], 2, truncate=8)
+    assert workload == Workload("a.txt and 1 more", [[8, 2], [7], [1, 8]])
+
+
+@pytest.mark.parametrize(("batch_size", "truncate"), [(0, None), (2, 0)])
+def test_a_batch_size_or_truncation_below_one_is_told(tmp_path: Path, batch_size: int, truncate: int | None) -> None:
+    (tmp_path / "a.txt").write_text("9\n", encoding="utf-8")
+    with pytest.raises(DataError, match="0 is given; at least 1 is needed"):
+        benchmark.lengths_workload([tmp_path / "a.txt"], batch_size, truncate)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"systems": ("bert-sdap",)}, r'names bert-sdap, which is unknown.*Did you mean "bert-sdpa"'),
+        ({"systems": ()}, r"write --systems star bert-sdpa"),
+        ({"hidden_size": 12, "num_heads": 5}, r"not a multiple of --num_heads 5: write one of --num_heads 1, 2, 3, 4"),
+        ({"systems": ("bilstm",), "hidden_size": 15, "num_heads": 3}, r"--hidden_size 15 is odd"),
+        ({"repeats": 0}, r"--repeats 0 is given; more than 0"),
+        ({"max_seconds": -1.0}, r"--max_seconds -1.0 is given"),
+        ({"vocab_size": 5}, r"--vocab_size 5 is given"),
+        ({"mode": "sideways"}, r"forward and train are allowed"),
+        ({"dtype": "float16"}, r"float32 and bfloat16 are allowed"),
+    ],
+)
+def test_options_that_cannot_be_are_told(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Options(**given)
+
+
+def test_rows_have_the_asked_lengths_and_no_padding_inside() -> None:
+    ids = benchmark.draw_ids(PADDED, Options(**TINY))
+    assert [[len(row) for row in batch] for batch in ids] == PADDED.batches
+    assert all(row.min() >= benchmark.FIRST_ID and row.max() < 100 for batch in ids for row in batch)
+
+
+def test_words_of_the_lexicon_stand_in_the_input_as_written() -> None:
+    """About half of the pieces are words of 2 to 4 tokens, the others single tokens: one word every 4 tokens."""
+    options = Options(**{**TINY, "vocab_size": 5000})
+    lexicon = benchmark.random_lexicon(options.lexicon_words, options.vocab_size, options.seed)
+    [[row]] = benchmark.draw_ids(Workload("1x400", [[400]], 400), options)
+    matcher = WordMatcher("words", WordMatcher.table_size(lexicon), lexicon.max_word_length)
+    matcher.load(lexicon)
+    found = matcher(row, TokenLayout.from_mask(torch.ones(1, 400, dtype=torch.bool), keep_padding=False))
+    assert 90 <= int(found.sum()) <= 120
+    assert found.any(0).tolist() == [False, True, True, True]
+    start, length = (int(x) for x in found.nonzero()[0])
+    word = row[start : start + length + 1].tolist() + [-1] * (3 - length)
+    assert word in lexicon.words.tolist()
+
+
+def test_sub_batches_are_powers_of_two_below_the_batch() -> None:
+    assert benchmark.sub_batch_sizes(1) == []
+    assert benchmark.sub_batch_sizes(8) == [1, 2, 4]
+    assert benchmark.sub_batch_sizes(9) == [1, 2, 4, 8]
+
+
+def test_a_sub_batch_is_padded_to_its_own_longest_row() -> None:
+    options = Options(systems=("bert-sdpa",), **TINY)
+    subject = Subject("bert-sdpa", options, PADDED.longest)
+    first, second = subject.prepare(benchmark.draw_ids(PADDED, options), 2)
+    assert [tuple(ids.shape) for ids, _ in first + second] == [(2, 16), (1, 9), (2, 5)]
+    assert [None if mask is None else mask.sum(1).tolist() for _, mask in first + second] == [[16, 3], None, [5, 1]]
+
+
+# ------ the systems
+
+
+@pytest.mark.parametrize("system", [name for name in benchmark.SYSTEMS if name != "products"])
+def test_a_system_has_the_asked_width_and_depth(system: str) -> None:
+    options = Options(systems=(system,), num_layers=3, **TINY)
+    model = benchmark.build(system, options, 16)
+    layers = model.lstm.num_layers if system == "bilstm" else model.config.num_hidden_layers
+    assert layers == 3
+    width = 2 * model.lstm.hidden_size if system == "bilstm" else model.config.hidden_size
+    assert width == 12
+    table = model.embeddings if system == "bilstm" else model.get_input_embeddings()
+    assert tuple(table.weight.shape) == (100, 12)
+
+
+def test_the_kind_of_attention_is_the_asked_one() -> None:
+    options = Options(**TINY)
+    kinds = {
+        name: benchmark.build(name, options, 16).config._attn_implementation for name in ("bert-sdpa", "bert-eager")
+    }
+    assert kinds == {"bert-sdpa": "sdpa", "bert-eager": "eager"}
+
+
+def test_a_model_type_of_transformers_is_a_system() -> None:
+    model = run_once("roberta-eager", PADDED).model
+    assert (model.config.model_type, model.config._attn_implementation) == ("roberta", "eager")
+
+
+def test_bigs_model_finds_the_words() -> None:
+    model = benchmark.build("big", Options(**TINY), 16)
+    assert model.config.lexicon_kind == "words"
+    assert int((model.matcher.table >= 0).any(1).sum()) == len(benchmark.random_lexicon(300, 100, 0))
+
+
+@pytest.mark.parametrize("layers", [1, 2, 5])
+@pytest.mark.parametrize(("mode", "times"), [("forward", 1), ("train", 3)])
+def test_the_lower_bound_has_6t_minus_2_products_a_token(layers: int, mode: str, times: int) -> None:
+    workload = Workload("lengths", [[2000, 600]])  # blocks that are full, and one that is not
+    with FlopCounterMode(display=False) as counter:
+        run_once("products", workload, num_layers=layers, mode=mode)
+    assert counter.get_total_flops() == times * 2 * (6 * layers - 2) * 12**2 * 2600
+
+
+def test_the_bilstm_does_not_see_the_padding() -> None:
+    torch.manual_seed(0)
+    model = benchmark.BiLSTM(Options(**TINY))
+    ids = torch.randint(10, 100, (2, 7))
+    mask = torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
+    states = model(ids, mask)
+    torch.testing.assert_close(states[0], model(ids[:1])[0])
+    torch.testing.assert_close(states[1, :4], model(ids[1:, :4])[0])
+
+
+def test_a_training_step_changes_the_weights_once_a_batch() -> None:
+    subject = run_once("star", PADDED, mode="train")
+    assert subject.optimizer is not None
+    assert {int(state["step"]) for state in subject.optimizer.state.values()} == {len(PADDED.batches)}
+
+
+@pytest.mark.parametrize("mode", ["forward", "train"])
+def test_every_system_runs_full_and_padded_batches(mode: str) -> None:
+    options = Options(systems=benchmark.SYSTEMS, mode=mode, **TINY)
+    workloads = [benchmark.parse_shape("2x16"), PADDED]
+    results = benchmark.measure(options, workloads)
+    assert [(result.workload, result.system) for result in results] == [
+        (workload.name, system) for workload in workloads for system in benchmark.SYSTEMS
+    ]
+    assert [(result.system, result.error) for result in results if result.error] == []
+    assert all(result.milliseconds > 0 and result.passes == 1 for result in results)
+
+
+def test_nystromformer_runs_beyond_its_landmarks() -> None:
+    run_once("nystromformer", Workload("lengths", [[130, 70], [40]]))
+
+
+def test_bfloat16_runs() -> None:
+    assert next(run_once("star", PADDED, dtype="bfloat16").model.parameters()).dtype == torch.bfloat16
+
+
+def test_a_system_that_cannot_run_a_shape_is_told_and_the_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = benchmark.build
+
+    def failing(name: str, options: Options, longest: int) -> torch.nn.Module:
+        if name == "bert-eager":
+            raise MemoryError("no room\nfor this")
+        return build(name, options, longest)
+
+    monkeypatch.setattr(benchmark, "build", failing)
+    options = Options(systems=("bert-eager", "star"), **TINY)
+    failed, ran = benchmark.measure(options, [benchmark.parse_shape("2x4")])
+    assert (failed.system, failed.error, failed.milliseconds) == ("bert-eager", "MemoryError: no room", None)
+    assert (ran.system, ran.error, ran.passes) == ("star", "", 1)
+
+
+# ------ counting
+
+
+class Clock:
+    """Time that passes only when a pass takes it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.log: list[str] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def taking(self, name: str, *seconds: float) -> Any:
+        turns = iter(seconds)
+
+        def run() -> None:
+            self.log.append(name)
+            self.now += next(turns)
+
+        return run
+
+
+def test_passes_run_in_turn_and_the_warm_up_does_not_count() -> None:
+    clock = Clock()
+    passes = {"a": clock.taking("a", 9, 1, 2), "b": clock.taking("b", 8, 3, 4)}
+    timings = benchmark.interleave(passes, 2, 10, clock=clock)
+    assert clock.log == ["a", "b"] * 3
+    assert timings == {"a": Timing((1, 2)), "b": Timing((3, 4))}
+
+
+def test_a_slow_pass_is_measured_once_and_not_repeated() -> None:
+    clock, ticks = Clock(), []
+    passes = {"slow": clock.taking("slow", 11), "b": clock.taking("b", 8, 3, 4)}
+    timings = benchmark.interleave(passes, 2, 10, clock=clock, tick=ticks.append)
+    assert timings == {"slow": Timing((11,)), "b": Timing((3, 4))}
+    assert sum(ticks) == 6
+
+
+def test_a_pass_that_fails_is_not_run_again() -> None:
+    clock, ticks = Clock(), []
+
+    def fails() -> None:
+        clock.log.append("fails")
+        raise RuntimeError("out of memory\nat great length")
+
+    timings = benchmark.interleave(
+        {"fails": fails, "b": clock.taking("b", 1, 1, 1)}, 2, 10, clock=clock, tick=ticks.append
+    )
+    assert timings["fails"] == Timing(error="RuntimeError: out of memory")
+    assert clock.log.count("fails") == 1
+    assert sum(ticks) == 6
+
+
+def test_ratios_are_those_of_the_medians() -> None:
+    timings = {
+        ("bert-sdpa", 4): Timing((0.5, 0.1, 0.4)),
+        ("star", 4): Timing((0.1, 0.3, 0.01)),
+        ("products", 4): Timing((0.05,)),
+        ("fnet", 4): Timing(error="no"),
+    }
+    bert, star, products, fnet = benchmark.summarize(benchmark.parse_shape("4x50"), timings, "bert-sdpa")
+    assert (bert.milliseconds, bert.speed, bert.of_products) == pytest.approx((400, 1, 8))
+    assert (star.milliseconds, star.speed, star.of_products) == pytest.approx((100, 4, 2))
+    assert (star.tokens_per_second, star.microseconds_per_token) == pytest.approx((2000, 500))
+    assert (star.passes, products.passes) == (3, 1)
+    assert (fnet.milliseconds, fnet.speed, fnet.error) == (None, None, "no")
+
+
+def test_each_best_is_compared_with_the_references_best() -> None:
+    timings = {
+        ("star", 4): Timing((0.2,)),
+        ("star", 1): Timing((0.3,)),
+        ("bert-sdpa", 4): Timing((0.8,)),
+        ("bert-sdpa", 1): Timing((0.5,)),
+        ("fnet", 4): Timing(error="no"),
+        ("fnet", 1): Timing((1.0,)),
+    }
+    results = benchmark.summarize(benchmark.parse_shape("4x50"), timings, "bert-sdpa")
+    assert [(result.batching, result.system, result.rows) for result in results] == [
+        *(("whole", name, 4) for name in ("star", "bert-sdpa", "fnet")),
+        *(("best", "star", 4), ("best", "bert-sdpa", 1), ("best", "fnet", 1)),
+    ]
+    assert [result.speed for result in results] == pytest.approx([4, 1, None, 2.5, 1, 0.5])
+
+
+def test_without_the_reference_there_is_no_ratio() -> None:
+    [star] = benchmark.summarize(benchmark.parse_shape("4x50"), {("star", 4): Timing((0.2,))}, "bert-sdpa")
+    assert star.speed is None
+    assert star.of_products is None
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [(("big", "bert-sdpa"), "bert-sdpa"), (("fnet",), "star"), (("star", "bert-sdpa"), "star")],
+)
+def test_the_reference_is_the_first_named_that_runs(reference: tuple[str, ...], expected: str) -> None:
+    assert Options(systems=("star", "bert-sdpa"), reference=reference).compared_with == expected
+
+
+def test_the_slope_is_the_exponent() -> None:
+    assert benchmark.fitted_slope([128, 512, 2048], [3 * n**1.5 for n in (128, 512, 2048)]) == pytest.approx(1.5)
+    with pytest.raises(ValueError, match="two different lengths"):
+        benchmark.fitted_slope([128, 128], [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "-"), (1234567.8, "1,234,568"), (12.345, "12.3"), (0.01234, "0.0123"), (0.0, "0")]
+)
+def test_numbers_have_three_digits(value: float | None, text: str) -> None:
+    assert benchmark._number(value) == text
+
+
+# ------ what is written
+
+
+def results_at(length: int, milliseconds: float, **more: Any) -> Result:
+    return Result(f"2x{length}", length, 2, 2 * length, "star", "whole", 2, 1, milliseconds, **more)
+
+
+def test_the_plot_is_of_one_sequence_and_tells_the_slope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Any] = []
+    monkeypatch.setattr(benchmark, "save_figure", lambda figure, path, title: kept.append(figure))
+    benchmark.plot_by_length([results_at(8, 4.0), results_at(16, 16.0)], tmp_path / "plot.png", "milliseconds")
+    [line] = kept[0].axes[0].lines
+    assert (line.get_xdata().tolist(), line.get_ydata().tolist()) == ([8, 16], [2.0, 8.0])
+    assert [text.get_text() for text in kept[0].axes[0].get_legend().get_texts()] == ["star  n^2.00"]
+
+
+def test_one_length_gives_no_plot(tmp_path: Path) -> None:
+    assert benchmark.plot_by_length([results_at(8, 4.0)], tmp_path / "plot.png", "milliseconds") is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_results_are_written_as_csv_markdown_and_plots(tmp_path: Path) -> None:
+    options = Options(systems=("star", "bert-sdpa"), own_best_batch=True, **TINY)
+    workloads = [benchmark.parse_shape("3x8"), benchmark.parse_shape("2x16"), PADDED]
+    results = benchmark.measure(options, workloads)
+    page = benchmark.write_results(options, workloads, results, tmp_path, "the command")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("results.csv", "results.md", "time_by_length.png", "time_by_length_best.png")
+    ]
+    assert (tmp_path / "results.md").read_text(encoding="utf-8") == page
+    with open(tmp_path / "results.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3 * 2 * 2  # workloads, systems, whole and best
+    assert {row["batching"] for row in rows} == {"whole", "best"}
+    for told in (
+        "the command",
+        f"PyTorch {torch.__version__}",
+        "threads ",
+        "5 texts, 34 tokens, longest 16, in 2 batches",
+    ):
+        assert told in page
+    assert "padded, 59 % of them are real" in page  # 34 of 3 x 16 + 2 x 5
+    assert page.count("| 3x8 | star |") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["forward", "train"])
+def test_peak_memory_is_that_of_a_pass(mode: str) -> None:
+    """The scores alone of BERT's attention as it is written down are 2 x 2 x 1,000^2 x 4 bytes."""
+    options = Options(systems=("bert-eager",), mode=mode, **TINY)
+    megabytes, error = benchmark.peak_memory(options, "bert-eager", Workload("2x1000", [[1000, 1000]], 1000), 2)
+    assert error == ""
+    assert 16 < megabytes < 500
+
+
+@pytest.mark.slow
+def test_a_pass_without_room_is_told() -> None:
+    options = Options(systems=("bert-eager",), max_memory=0.5, **TINY)
+    workload = benchmark.parse_shape("2x8000")  # 1 GB of scores
+    [result] = benchmark.measure(options, [workload])
+    assert result.milliseconds is None
+    assert "memory" in result.error
+    megabytes, error = benchmark.peak_memory(options, "bert-eager", workload, 2)
+    assert megabytes is None
+    assert error.startswith("memory: ")
+
+
+def test_help_answers_without_torch() -> None:
+    code = (
+        "import runpy, sys; sys.argv = ['benchmark.py', '--help']\n"
+        "try: runpy.run_path('run_scripts/benchmark.py', run_name='__main__')\n"
+        "finally: assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--own_best_batch" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_script_measures_a_file_of_lengths_and_prints_its_table(tmp_path: Path) -> None:
+    (tmp_path / "lengths.txt").write_text("16\n3\n9\n", encoding="utf-8")
+    command = [sys.executable, "run_scripts/benchmark.py", "--systems", "star", "bert-sdpa"]
+    command += ["--hidden_size=12", "--num_heads=2", "--vocab_size=100", "--lexicon_words=300", "--repeats=1"]
+    command += [
+        "--lengths",
+        str(tmp_path / "lengths.txt"),
+        "--batch_size=2",
+        "--truncate=8",
+        "--memory",
+        "--threads=1",
+    ]
+    command += ["--mode=train", "--output_dir", str(tmp_path / "out")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "results.md").read_text(encoding="utf-8") in done.stdout
+    assert "3 texts, 19 tokens, longest 8, in 2 batches" in done.stdout
+    with open(tmp_path / "out" / "results.csv", encoding="utf-8", newline="") as file:
+        assert all(float(row["megabytes"]) >= 0 and row["error"] == "" for row in csv.DictReader(file))
+
+
+@pytest.mark.slow
+def test_the_script_tells_a_bad_shape_in_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "run_scripts/benchmark.py", "--shapes", "128"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("benchmark.py: --shapes has '128'")
