@@ -37,7 +37,7 @@ from .. import __version__
 from ..configuration_encoder import did_you_mean
 from ..lexicon import Lexicon
 from .data_files import DataError, DataFileError, read_file
-from .reports import BLUE, GREEN, ORANGE, new_figure, save_figure, markdown_table, write_text
+from .reports import BLUE, GREEN, ORANGE, markdown_table, new_figure, save_figure, write_text
 
 
 Mode = Literal["forward", "train"]
