@@ -90,6 +90,11 @@ def count_examples(metric: str, references: Sequence[Any], predictions: Sequence
     return _METRICS[metric].count(references, predictions, [])
 
 
+def score_counts(metric: str, counts: np.ndarray) -> float:
+    """The metric, from the counts `[examples, k]` of one run (`count_examples`)."""
+    return float(_METRICS[metric].score(counts.sum(axis=0)))
+
+
 def bootstrap_counts(
     metric: str,
     runs_a: Sequence[np.ndarray],

@@ -22,6 +22,7 @@ import transformers
 import yaml
 
 from .bootstrap import count_examples
+from .data import load_splits
 from .data_files import DataError
 from .output_folder import last_checkpoint
 from .reports import write_json, write_text
@@ -215,13 +216,14 @@ class Runner:
 
     def _measured(self, configuration: Configuration, arguments: dict[str, Any], model: Path) -> dict[str, Any]:
         """What is kept of a run: its scores, and what each test example added to them."""
-        metric = self.table.content["tasks"][configuration.task]["metric"]
+        task = self.table.content["tasks"][configuration.task]
+        metric = task["metric"]
         scores = json.loads((model / "all_results.json").read_text(encoding="utf-8"))
         lines = (model / "predictions_test.jsonl").read_text(encoding="utf-8").splitlines()
         rows = [json.loads(line) for line in lines]
         expected = [row["labels"] if "labels" in row else row["label"] for row in rows]
         counts = count_examples(metric, expected, [row["predicted"] for row in rows])
-        return {
+        result = {
             "validation": scores[f"eval_{SCORES[metric]}"],
             "test": scores[f"test_{SCORES[metric]}"],
             "parameters": scores["parameters"],
@@ -230,6 +232,16 @@ class Runner:
             "environment": environment(),
             "counts": "; ".join(" ".join(f"{number:g}" for number in column) for column in counts.T),
         }
+        if "repeated" in task:
+            result["repeated"] = self._repeated(arguments, task["repeated"])
+        return result
+
+    def _repeated(self, arguments: dict[str, Any], column: str) -> str:
+        """For each test row 1 where its text occurs in train too, else 0."""
+        files = {split: self._filled(arguments[f"{split}_file"]) for split in ("train", "test")}
+        splits = load_splits(files=files)
+        known = set(splits["train"][column])
+        return "".join(str(int(text in known)) for text in splits["test"][column])
 
 
 def environment() -> dict[str, Any]:

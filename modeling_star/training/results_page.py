@@ -1,5 +1,6 @@
 """docs/results.md, made from the finished runs in results/ alone: the same files give the same page, byte for byte."""
 
+import copy
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .bootstrap import bootstrap_counts
+from .bootstrap import bootstrap_counts, score_counts
 from .experiments import Table
 from .reports import markdown_table, write_text
 
@@ -24,6 +25,10 @@ they are. `--` stands where no run is finished.
 To run one number again: `python run_scripts/reproduce.py TABLE --data DATA --only TASK/SETTING/SYSTEM --seeds N
 --results again`.
 """
+
+
+# Ends the name of a column of test rows that do not occur in train.
+REPEATED = ", rows not in train"
 
 
 class Cell:
@@ -57,6 +62,16 @@ class Cell:
             np.array([[float(number) for number in column.split()] for column in run["counts"].split(";")]).T
             for run in self.runs
         ]
+
+    def without_repeated(self, metric: str) -> "Cell":
+        """The same runs, scored on the test rows that do not occur in train."""
+        cell = copy.copy(self)
+        cell.runs = []
+        for run, counts in zip(self.runs, self.counts, strict=True):
+            counts = counts[[flag == "0" for flag in run["repeated"]]]
+            kept = "; ".join(" ".join(f"{number:g}" for number in column) for column in counts.T)
+            cell.runs.append({**run, "test": score_counts(metric, counts), "counts": kept})
+        return cell
 
     def __str__(self) -> str:
         if not self.runs:
@@ -94,8 +109,8 @@ def table_sections(table: Table, results: Path) -> Iterator[str]:
         if not any(cell.runs for cell in cells.values()):
             continue
         yield f"### {told['title']}\n"
-        tasks = [task for task in content["tasks"] if any(place[0] == task for place in cells)]
-        titles = [content["tasks"][task]["title"] for task in tasks]
+        tasks = list(dict.fromkeys(place[0] for place in cells))
+        titles = [content["tasks"][_own(task)]["title"] + (REPEATED if task != _own(task) else "") for task in tasks]
         systems = [system for system in content["systems"] if any(place[1] == system for place in cells)]
         yield markdown_table(["", *titles], [_row(table, system, tasks, cells) for system in systems]) + "\n"
         differences = list(_differences(table, tasks, systems, cells))
@@ -110,13 +125,21 @@ def table_sections(table: Table, results: Path) -> Iterator[str]:
 
 def read_cells(table: Table, setting: str, results: Path) -> dict[tuple[str, str], Cell]:
     """The cells of a setting, by task and system."""
-    cells = {}
-    for task in table.content["tasks"]:
+    cells: dict[tuple[str, str], Cell] = {}
+    for task, told in table.content["tasks"].items():
         for system in table.content["systems"]:
             count = len(table.configurations(task, setting, system))
             if count:
                 cells[task, system] = Cell(results / table.name / task / setting, system, table.seeds, count)
+        for (name, system), cell in list(cells.items()):
+            if name == task and "repeated" in told:
+                cells[task + REPEATED, system] = cell.without_repeated(told["metric"])
     return cells
+
+
+def _own(task: str) -> str:
+    """The task that a column is of."""
+    return task.removesuffix(REPEATED)
 
 
 def _title(table: Table, system: str) -> str:
@@ -141,7 +164,7 @@ def _differences(
             if one is None or other is None or not one.runs or not other.runs:
                 row.append("--")
                 continue
-            both = bootstrap_counts(table.content["tasks"][task]["metric"], one.counts, other.counts)
+            both = bootstrap_counts(table.content["tasks"][_own(task)]["metric"], one.counts, other.counts)
             row.append(f"{100 * both.difference:+.1f} [{100 * both.low:+.1f}, {100 * both.high:+.1f}]")
         yield row
 

@@ -144,6 +144,26 @@ def test_the_page_tells_scores_differences_and_costs_and_is_the_same_again(table
     assert page.read_text(encoding="utf-8") == text
 
 
+def test_rows_that_occur_in_train_are_told_and_left_out_of_a_column(table: Table, tmp_path: Path) -> None:
+    table.content["tasks"]["films"]["repeated"] = "text"
+    runner = runner_of(table, tmp_path)
+    for split, texts in (("train", ["a", "b"]), ("test", ["b", "c", "a", "d"])):
+        rows = "".join(json.dumps({"text": text, "label": 0}) + "\n" for text in texts)
+        (tmp_path / f"{split}.jsonl").write_text(rows, encoding="utf-8")
+    files = {f"{split}_file": str(tmp_path / f"{split}.jsonl") for split in ("train", "test")}
+    assert runner._repeated(files, "text") == "1010"
+    (configuration,) = table.configurations("films", "bert", "star")
+    keep(runner, configuration, 1, validation=0.5, correct="0110")
+    path = runner.result_file(configuration, 1)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "repeated": "1010"}), encoding="utf-8")
+    (tmp_path / "tables" / "two.yaml").write_text(yaml.safe_dump(table.content, sort_keys=False), encoding="utf-8")
+    write_page(tmp_path / "tables", tmp_path / "results", tmp_path / "results.md")
+    text = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "|  | Films | Films, rows not in train |" in text
+    assert "| Star | 50.0 (1) | 50.0 (1) |" in text
+    assert Cell(path.parent, "star", [1], 1).without_repeated("accuracy").counts[0].tolist() == [[1, 1], [0, 1]]
+
+
 def test_an_unknown_table_names_those_that_there_are() -> None:
     with pytest.raises(DataError, match=r"no table engish.*english"):
         Table.read(ROOT / "configuration" / "tables" / "engish.yaml")
