@@ -189,15 +189,12 @@ class Runner:
         here |= {"output_dir": str(model), "resume_from_checkpoint": "last"}
         recipe = write_text(folder / "recipe.yaml", yaml.safe_dump(here, allow_unicode=True))
         script = self.table.content["tasks"][configuration.task]["script"]
-        command = [*self.launcher, f"run_scripts/{script}", str(recipe)]
-        resumed = last_checkpoint(model) is not None
-        if not resumed:  # stopped before there was anything to go on from
-            shutil.rmtree(model, ignore_errors=True)
-        with (folder / "log.txt").open("a") as log:
-            code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
-        if code:
-            tail = (folder / "log.txt").read_text(encoding="utf-8").strip().splitlines()[-3:]
-            raise DataError(f"{configuration.cell}, seed {seed} stopped with {code}; {folder / 'log.txt'}: {tail}")
+        resumed = False
+        if not (model / "all_results.json").is_file():  # what a run writes last
+            resumed = last_checkpoint(model) is not None
+            if not resumed:  # stopped before there was anything to go on from
+                shutil.rmtree(model, ignore_errors=True)
+            self._run_script(configuration, seed, [*self.launcher, f"run_scripts/{script}", str(recipe)], folder)
         result = self._measured(configuration, arguments, model)
         if resumed:
             result["training_seconds"] = None  # those of the last part alone would mislead
@@ -206,6 +203,13 @@ class Runner:
             for path in sorted(model.rglob("*.safetensors")) + sorted(model.rglob("optimizer.pt")):
                 path.unlink()
         return result
+
+    def _run_script(self, configuration: Configuration, seed: int, command: list[str], folder: Path) -> None:
+        with (folder / "log.txt").open("a") as log:
+            code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
+        if code:
+            tail = (folder / "log.txt").read_text(encoding="utf-8").strip().splitlines()[-3:]
+            raise DataError(f"{configuration.cell}, seed {seed} stopped with {code}; {folder / 'log.txt'}: {tail}")
 
     def _filled(self, value: Any) -> Any:
         if not isinstance(value, str):

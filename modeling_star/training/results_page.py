@@ -23,7 +23,7 @@ the first seed. A difference comes with its 95 % interval: a paired bootstrap ov
 they are. `--` stands where no run is finished.
 
 To run one number again: `python run_scripts/reproduce.py TABLE --data DATA --only TASK/SETTING/SYSTEM --seeds N
---results again`.
+--results again --work outputs/again`.
 """
 
 

@@ -126,6 +126,20 @@ def test_a_failed_run_names_its_log_and_keeps_nothing(table: Table, tmp_path: Pa
     assert runner.finished(configuration, 1) is None
 
 
+def test_a_run_that_finished_unnoticed_is_measured_and_not_run_again(table: Table, tmp_path: Path) -> None:
+    runner = Runner(table, tmp_path / "results", tmp_path / "work", {}, ["false"])
+    (configuration,) = table.configurations("films", "bert", "star")
+    model = tmp_path / "work" / "two" / configuration.cell / "0-seed1" / "model"
+    model.mkdir(parents=True)
+    scores = {"eval_accuracy": 0.7, "test_accuracy": 0.5, "parameters": 3, "train_runtime": 2.0}
+    (model / "all_results.json").write_text(json.dumps(scores), encoding="utf-8")
+    rows = [{"predicted": "a", "label": "a"}, {"predicted": "a", "label": "b"}]
+    (model / "predictions_test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert runner.run(configuration, 1)["counts"] == "1 0; 1 1"
+    kept = runner.finished(configuration, 1)
+    assert (kept["test"], kept["training_seconds"]) == (0.5, 2.0)
+
+
 def test_the_page_tells_scores_differences_and_costs_and_is_the_same_again(table: Table, tmp_path: Path) -> None:
     runner = runner_of(table, tmp_path)
     for system, correct in (("star", "1110"), ("big", "1000")):
