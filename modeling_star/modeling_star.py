@@ -137,11 +137,16 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         normalises_relay = config.use_radial and (updates_relay or self.pre_norm)
         self.relay_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if normalises_relay else None
 
+    def embedded_key_value(self, embedded: Tensor) -> Tensor:
+        """Keys and values of the embeddings, `[N, d]` to `[N, 2 h c]`."""
+        return nn.functional.linear(embedded, self.ring_attention.projections.key_value_weight())
+
     def forward(
         self,
         tokens: Tensor,
         relay: Tensor | None,
         embedded: Tensor | None,
+        embedded_key_value: Tensor | None,
         layout: TokenLayout,
         parts: list[Part],
         update_relay: bool,
@@ -151,6 +156,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
             tokens: `[N, d]`, the satellites H^(t-1).
             relay: `[b, d]`, s^(t-1); `None` without radial connections.
             embedded: `[N, d]`; `None` where `tokens` are the embeddings themselves.
+            embedded_key_value: `[N, 2 h c]`, their keys and values, where layers share them; or `None`.
             layout: where the tokens lie.
             parts: the tokens in parts, `layout.parts`.
             update_relay: whether s^t has a reader.
@@ -163,6 +169,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         relay_key_value = None if read_relay is None else nn.functional.linear(read_relay, key_value_weight)
         pieces = Part.split(tokens, parts)
         embeddings = None if embedded is None else Part.split(embedded, parts)
+        shared = None if embedded is None or embedded_key_value is None else Part.split(embedded_key_value, parts)
         ends = None
         if len(parts) > 1:
             first, last = layout.ends
@@ -170,10 +177,16 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         updated, ring_weights = [], []
         for index, part in enumerate(parts):
             rows = part.with_neighbours(pieces, index, ends)
+            if shared is not None:
+                own_embedded: Tensor | None = shared[index]
+            else:
+                own_embedded = (
+                    None if embeddings is None else nn.functional.linear(embeddings[index], key_value_weight)
+                )
             update, weights = self.ring_attention(
                 self.ring_norm(rows) if self.pre_norm else rows,
                 key_value_weight,
-                None if embeddings is None else nn.functional.linear(embeddings[index], key_value_weight),
+                own_embedded,
                 relay_key_value,
                 part,
                 layout,
@@ -253,6 +266,8 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
         tokens = embedded
         relay = layout.mean(embedded) if self.config.use_radial else None
         parts = layout.parts()
+        first: Any = self.layers[0]
+        shared = first.embedded_key_value(embedded) if self.config.share_layers else None
         record.hidden_state(tokens)
         for step in range(self.config.num_hidden_layers):
             layer: Any = self.layers[0 if self.config.share_layers else step]
@@ -261,6 +276,7 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
                 tokens,
                 relay,
                 None if step == 0 and not layer.pre_norm else embedded,
+                shared,
                 layout,
                 parts,
                 self.add_pooling_layer or not is_last,

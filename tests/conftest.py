@@ -8,6 +8,16 @@ from pathlib import Path
 import pytest
 from loopback_hub import LoopbackHub
 
+from modeling_star import tokens
+
+
+@pytest.fixture(autouse=True)
+def tokens_at_once() -> Iterator[None]:
+    """Tests may change how many tokens are computed at once."""
+    before = tokens.TOKENS_AT_ONCE
+    yield
+    tokens.TOKENS_AT_ONCE = before
+
 
 @pytest.fixture
 def hub() -> Iterator[LoopbackHub]:

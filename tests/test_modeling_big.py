@@ -2,7 +2,6 @@
 
 import functools
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +64,6 @@ def random_words(batch: Batch, longest: int, seed: int = 0, density: float = 0.5
             for start, column in enumerate(columns):
                 words[row, column, max(len(columns) - start, 1) :] = False
     return words
-
-
-@pytest.fixture(autouse=True)
-def tokens_at_once() -> Iterator[None]:
-    """Tests may change how many tokens are computed at once."""
-    before = tokens.TOKENS_AT_ONCE
-    yield
-    tokens.TOKENS_AT_ONCE = before
 
 
 class TestBigTransformer(EncoderContract):

@@ -1,6 +1,5 @@
 """The Star-Transformer against Algorithm 1, what its connections let it see, and what every encoder promises."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,14 +22,6 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from modeling_star import tokens
-
-
-@pytest.fixture(autouse=True)
-def tokens_at_once() -> Iterator[None]:
-    """Tests may change how many tokens are computed at once."""
-    before = tokens.TOKENS_AT_ONCE
-    yield
-    tokens.TOKENS_AT_ONCE = before
 
 
 class TestStarTransformer(EncoderContract):

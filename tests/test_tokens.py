@@ -1,7 +1,5 @@
 """Padded and packed layouts of random masks against loops over the real columns of each row."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from common import difference, examples, masks
@@ -11,14 +9,6 @@ from torch import Tensor
 
 import modeling_star.tokens
 from modeling_star.tokens import Part, TokenLayout
-
-
-@pytest.fixture(autouse=True)
-def tokens_at_once() -> Iterator[None]:
-    """Tests may change how many tokens are computed at once."""
-    before = modeling_star.tokens.TOKENS_AT_ONCE
-    yield
-    modeling_star.tokens.TOKENS_AT_ONCE = before
 
 
 both_layouts = pytest.mark.parametrize("keep_padding", [False, True], ids=["packed", "padded"])
