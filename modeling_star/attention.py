@@ -114,6 +114,14 @@ class BandCandidates:
         """Those of some of the tokens."""
         return BandCandidates(self.exists[tokens], self.spans, self.reach)
 
+    def with_node(self) -> "BandCandidates":
+        """As they are, and after the band one place more, which makes one candidate more that every token has."""
+        places, roles = self.spans.shape
+        spans = self.spans.new_zeros(places + 1, roles + 1)
+        spans[:-1, :-1] = self.spans
+        spans[-1, -1] = True
+        return BandCandidates(nn.functional.pad(self.exists, (0, 1), value=True), spans, self.reach)
+
     @classmethod
     def words(cls, words: Tensor, layout: TokenLayout, self_word: bool) -> "BandCandidates":
         """
@@ -253,3 +261,17 @@ class AttentionProjections(nn.Module):
     def project_output(self, context: Tensor) -> Tensor:
         """`[..., h, c]` to `[..., d]`."""
         return self.output(context.flatten(-2))
+
+    def project_unbiased(self, context: Tensor, total: Tensor | None) -> Tensor:
+        """
+        As `project_output`, of a context without the values' bias.
+
+        Args:
+            context: `[..., h, c]`.
+            total: `[..., h]`, the sum of the weights, by which the bias counts; `None` where it is 1.
+        """
+        if total is not None:
+            return self.project_output(context + total[..., None] * self.value_bias)
+        # The last bits of torch.addmv depend on where in memory a weight lies, and a loaded one lies elsewhere.
+        bias = self.output.bias + (self.output.weight * self.value.bias).sum(-1)
+        return nn.functional.linear(context.flatten(-2), self.output.weight, bias)

@@ -18,6 +18,7 @@ from .configuration_big import BigTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .lexicon import Lexicon, WordMatcher
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
+from .row_attention import row_attention, row_attention_applies
 from .tokens import Part, TokenLayout, is_traced
 
 
@@ -43,52 +44,94 @@ class WordAttention(nn.Module):
             self.global_node = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
         self.always_attends = config.global_connection or config.self_word or config.local_connection != "lexicon"
 
-    def node(self, tokens: Tensor, layout: TokenLayout) -> tuple[Tensor, Tensor] | None:
-        """Key and value of the global node, from all tokens (`[N, d]` to two of `[b, h, c]`); `None` without it."""
-        if self.global_node is None:
-            return None
-        return self.projections.project_key_value(self.global_node(layout.mean(tokens)))
+    def nodes(self, tokens: Tensor, layout: TokenLayout) -> Tensor | None:
+        """The global node of each sequence, from all tokens (`[N, d]` to `[b, d]`); `None` without it."""
+        return None if self.global_node is None else self.global_node(layout.mean(tokens))
 
     def forward(
         self,
         rows: Tensor,
-        node: tuple[Tensor, Tensor] | None,
+        nodes: Tensor | None,
         candidates: BandCandidates | None,
         part: Part,
         layout: TokenLayout,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor | None]:
         """
         Args:
             rows: a part's tokens and those in reach of them `[M', d]`, H^(l-1).
-            node: as `node` gives it.
+            nodes: as `nodes` gives them.
             candidates: the words around each token of the part; `None` without local connections.
             part: which tokens, and where they lie.
             layout: where all tokens lie.
 
         Returns:
-            The update `[M, d]`, zeros where a token has nothing to attend to, and the weights `[M, h, r]`.
+            The update `[M, d]`, zeros where a token has nothing to attend to, and the weights `[M, h, r]`; of packed
+            tokens, which none are recorded of, `None`.
         """
-        keys, values, own = [], [], rows
-        if candidates is not None:
-            key, value = self.projections.project_key_value(rows)
-            keys, values = (part.band(x, candidates.reach, layout) for x in (key, value))
-            own = part.within_band(rows, candidates.reach)
-        if node is not None:
-            node = (part.of_sequences(node[0], layout), part.of_sequences(node[1], layout))
-        context, weights = band_attention(
-            self.projections.project_query(own),
-            keys,
-            values,
-            self.projections.value_bias,
-            node,
-            candidates,
-            self.dropout_p if self.training else 0.0,
-        )
-        update = self.projections.project_output(context)
+        dropout_p = self.dropout_p if self.training else 0.0
+        own = rows if candidates is None else part.within_band(rows, candidates.reach)
+        query = self.projections.project_query(own)
+        nodes = None if nodes is None else nodes[part.sequences]
+        weights = None
+        if layout.is_packed and row_attention_applies(query):
+            context, total = self._over_rows(query, rows, nodes, candidates, part, layout, dropout_p)
+            update = self.projections.project_unbiased(context, total)
+        else:
+            context, weights = self._over_band(query, rows, nodes, candidates, part, layout, dropout_p)
+            update = self.projections.project_output(context)
         if not self.always_attends:
             # The bias of W_O is not the sum of anything.
             update = update.masked_fill(~candidates.exists.any(-1, keepdim=True), 0)
         return update, weights
+
+    def _over_rows(
+        self,
+        query: Tensor,
+        rows: Tensor,
+        nodes: Tensor | None,
+        candidates: BandCandidates | None,
+        part: Part,
+        layout: TokenLayout,
+        dropout_p: float,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The context without the values' bias, and by what that bias counts: `row_attention`."""
+        sources, index = [], []
+        if candidates is not None:
+            sources.append(rows)
+            index.append(part.band_index(candidates.reach, len(query)))
+        if nodes is not None:
+            index.append(part.sequence_index(layout)[:, None] + sum(map(len, sources)))
+            sources.append(nodes)
+            candidates = None if candidates is None else candidates.with_node()
+        table = nn.functional.linear(torch.cat(sources), self.projections.key_value_weight())
+        return row_attention(
+            query,
+            table,
+            torch.cat(index, dim=1),
+            spans=None if candidates is None else candidates.spans,
+            exists=None if candidates is None else candidates.exists,
+            dropout_p=dropout_p,
+        )
+
+    def _over_band(
+        self,
+        query: Tensor,
+        rows: Tensor,
+        nodes: Tensor | None,
+        candidates: BandCandidates | None,
+        part: Part,
+        layout: TokenLayout,
+        dropout_p: float,
+    ) -> tuple[Tensor, Tensor]:
+        """The context and the weights: `band_attention`."""
+        keys, values, node = [], [], None
+        if candidates is not None:
+            key, value = self.projections.project_key_value(rows)
+            keys, values = (part.band(x, candidates.reach, layout) for x in (key, value))
+        if nodes is not None:
+            key, value = self.projections.project_key_value(nodes)
+            node = (part.of_sequences(key, layout), part.of_sequences(value, layout))
+        return band_attention(query, keys, values, self.projections.value_bias, node, candidates, dropout_p)
 
 
 class BigTransformerLayer(GradientCheckpointingLayer):
@@ -113,7 +156,7 @@ class BigTransformerLayer(GradientCheckpointingLayer):
 
     def forward(
         self, tokens: Tensor, candidates: BandCandidates | None, layout: TokenLayout, parts: list[Part]
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor | None]:
         """
         Args:
             tokens: `[N, d]`, H^(l-1).
@@ -122,11 +165,11 @@ class BigTransformerLayer(GradientCheckpointingLayer):
             parts: the tokens in parts, `layout.parts`.
 
         Returns:
-            H^l `[N, d]` and the attention weights `[N, h, r]` of the first part: of all, where they are recorded.
+            H^l `[N, d]` and the attention weights `[N, h, r]`; of packed tokens, which none are recorded of, `None`.
         """
-        node = None if self.attention is None else self.attention.node(tokens, layout)
+        nodes = None if self.attention is None else self.attention.nodes(tokens, layout)
         pieces = Part.split(tokens, parts)
-        done = [self._update(pieces, index, node, candidates, part, layout) for index, part in enumerate(parts)]
+        done = [self._update(pieces, index, nodes, candidates, part, layout) for index, part in enumerate(parts)]
         tokens = torch.cat([states for states, _ in done]) if len(done) > 1 else done[0][0]
         return tokens, done[0][1]
 
@@ -134,20 +177,20 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         self,
         pieces: list[Tensor],
         index: int,
-        node: tuple[Tensor, Tensor] | None,
+        nodes: Tensor | None,
         candidates: BandCandidates | None,
         part: Part,
         layout: TokenLayout,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor | None]:
         """H^l `[M, d]` and the weights `[M, h, r]` of the tokens of one part."""
         own = pieces[index]
         if self.attention is None:
-            weights = own.new_zeros(own.shape[0], self.num_heads, 0)
+            weights: Tensor | None = own.new_zeros(own.shape[0], self.num_heads, 0)
             own = self.attention_norm(own)
         else:
             here = candidates if candidates is None or part.alone else candidates[part.tokens]
             rows = part.with_band(pieces, index, 0 if here is None else here.reach)
-            update, weights = self.attention(rows, node, here, part, layout)
+            update, weights = self.attention(rows, nodes, here, part, layout)
             own = self.attention_norm(own + self.dropout(update))
         update = self.output(self.activation(self.intermediate(own)))
         return self.output_norm(own + self.dropout(update)), weights

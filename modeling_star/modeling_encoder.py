@@ -395,8 +395,8 @@ class Recorder:
         if self._hidden_states is not None:
             self._hidden_states.append(self.layout.unpack(tokens))
 
-    def attention(self, weights: Tensor) -> None:
-        """`[N, h, r]`, recorded as `[b, h, n, r]`."""
+    def attention(self, weights: Tensor | None) -> None:
+        """`[N, h, r]`, recorded as `[b, h, n, r]`; `None` only where nothing is recorded."""
         if self._attentions is not None:
             self._attentions.append(self.layout.unpack(weights).transpose(1, 2))
 

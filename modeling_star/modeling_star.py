@@ -16,6 +16,7 @@ from .attention import AttentionProjections, relay_attention, ring_attention
 from .configuration_star import StarTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
+from .row_attention import row_attention, row_attention_applies
 from .tokens import Part, TokenLayout
 
 
@@ -41,41 +42,93 @@ class RingAttention(nn.Module):
         rows: Tensor,
         key_value_weight: Tensor,
         embedded: Tensor | None,
+        embedded_key_value: Tensor | None,
         relay: Tensor | None,
         part: Part,
         layout: TokenLayout,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor | None]:
         """
         Args:
             rows: a part's tokens and their neighbours `[M', d]`, h of the layer below.
             key_value_weight: `[2 h c, d]`, joined once for all parts.
-            embedded: keys and values of the part's embeddings `[M, 2 h c]`; `None` where they are what `rows` hold.
-            relay: keys and values of the relays `[b, 2 h c]`; `None` without radial connections.
+            embedded: the part's embeddings `[M, d]`; `None` where they are what `rows` hold.
+            embedded_key_value: their keys and values `[M, 2 h c]`, where these are known; or `None`.
+            relay: the relays `[b, d]`; `None` without radial connections.
             part: which tokens, and where their neighbours are.
             layout: where all tokens lie.
 
         Returns:
-            The update `[M, d]` and the weights `[M, h, r]`.
+            The update `[M, d]` and the weights `[M, h, r]`; of packed tokens, which none are recorded of, `None`.
         """
+        dropout_p = self.dropout_p if self.training else 0.0
+        query = self.projections.project_query(part.own(rows))
+        relays = None if relay is None else relay[part.sequences]
+        if layout.is_packed and row_attention_applies(query):
+            table, index = self._table(rows, key_value_weight, embedded, embedded_key_value, relays, part, layout)
+            context, total = row_attention(query, table, index, self.role_bias, dropout_p=dropout_p)
+            return self.projections.project_unbiased(context, total), None
+        candidates = self._candidates(rows, key_value_weight, embedded, embedded_key_value, relays, part, layout)
         width = self.projections.num_heads * self.projections.head_dim
-        query = self.projections.query(part.own(rows))
-        key_value = nn.functional.linear(rows, key_value_weight)
-        candidates = {"self": part.own(key_value)}
-        candidates["embedding"] = candidates["self"] if embedded is None else embedded
-        if "left" in self.roles:
-            candidates["left"], candidates["right"] = part.neighbours(key_value)
-        if relay is not None:
-            candidates["relay"] = part.of_sequences(relay, layout)
         split = self.projections.split
         context, weights = ring_attention(
-            split(query),
-            [split(candidates[role][:, :width]) for role in self.roles],
-            [split(candidates[role][:, width:]) for role in self.roles],
+            query,
+            [split(candidate[:, :width]) for candidate in candidates],
+            [split(candidate[:, width:]) for candidate in candidates],
             self.projections.value_bias,
             self.role_bias,
-            self.dropout_p if self.training else 0.0,
+            dropout_p,
         )
         return self.projections.project_output(context), weights
+
+    def _table(
+        self,
+        rows: Tensor,
+        weight: Tensor,
+        embedded: Tensor | None,
+        embedded_key_value: Tensor | None,
+        relays: Tensor | None,
+        part: Part,
+        layout: TokenLayout,
+    ) -> tuple[Tensor, Tensor]:
+        """Keys and values of all candidates of a part `[R, 2 h c]`, and which each token has, `[M, r]`."""
+        sources = [rows]
+        own, left, right = part.neighbour_index()
+        index = {"left": left, "self": own, "right": right, "embedding": own}
+        if embedded is not None and embedded_key_value is None:
+            index["embedding"] = torch.arange(len(rows), len(rows) + len(embedded))
+            sources.append(embedded)
+        if relays is not None:
+            index["relay"] = part.sequence_index(layout) + sum(map(len, sources))
+            sources.append(relays)
+        table = nn.functional.linear(torch.cat(sources) if len(sources) > 1 else rows, weight)
+        if embedded_key_value is not None:
+            index["embedding"] = torch.arange(len(table), len(table) + len(embedded_key_value))
+            table = torch.cat([table, embedded_key_value])
+        return table, torch.stack([index[role] for role in self.roles], dim=1)
+
+    def _candidates(
+        self,
+        rows: Tensor,
+        weight: Tensor,
+        embedded: Tensor | None,
+        embedded_key_value: Tensor | None,
+        relays: Tensor | None,
+        part: Part,
+        layout: TokenLayout,
+    ) -> list[Tensor]:
+        """Keys and values of the candidates of a part, `[M, 2 h c]` for each role or what broadcasts to it."""
+        key_value = nn.functional.linear(rows, weight)
+        candidates = {"self": part.own(key_value)}
+        if embedded_key_value is not None:
+            candidates["embedding"] = embedded_key_value
+        else:
+            own = candidates["self"]
+            candidates["embedding"] = own if embedded is None else nn.functional.linear(embedded, weight)
+        if "left" in self.roles:
+            candidates["left"], candidates["right"] = part.neighbours(key_value)
+        if relays is not None:
+            candidates["relay"] = part.of_sequences(nn.functional.linear(relays, weight), layout)
+        return [candidates[role] for role in self.roles]
 
 
 class RelayAttention(nn.Module):
@@ -150,7 +203,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         layout: TokenLayout,
         parts: list[Part],
         update_relay: bool,
-    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """
         Args:
             tokens: `[N, d]`, the satellites H^(t-1).
@@ -166,10 +219,11 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         """
         read_relay = self.relay_norm(relay) if self.pre_norm and relay is not None else relay
         key_value_weight = self.ring_attention.projections.key_value_weight()
-        relay_key_value = None if read_relay is None else nn.functional.linear(read_relay, key_value_weight)
         pieces = Part.split(tokens, parts)
-        embeddings = None if embedded is None else Part.split(embedded, parts)
-        shared = None if embedded is None or embedded_key_value is None else Part.split(embedded_key_value, parts)
+        nothing = [None] * len(parts)
+        known = embedded is not None and embedded_key_value is not None
+        embeddings = nothing if embedded is None or known else Part.split(embedded, parts)
+        shared = Part.split(embedded_key_value, parts) if known else nothing
         ends = None
         if len(parts) > 1:
             first, last = layout.ends
@@ -177,17 +231,12 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         updated, ring_weights = [], []
         for index, part in enumerate(parts):
             rows = part.with_neighbours(pieces, index, ends)
-            if shared is not None:
-                own_embedded: Tensor | None = shared[index]
-            else:
-                own_embedded = (
-                    None if embeddings is None else nn.functional.linear(embeddings[index], key_value_weight)
-                )
             update, weights = self.ring_attention(
                 self.ring_norm(rows) if self.pre_norm else rows,
                 key_value_weight,
-                own_embedded,
-                relay_key_value,
+                embeddings[index],
+                shared[index],
+                read_relay,
                 part,
                 layout,
             )

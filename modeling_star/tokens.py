@@ -277,15 +277,47 @@ class Part:
         count = len(rows) - 2 * reach
         return [rows[place : place + count] for place in range(2 * reach + 1)]
 
+    def band_index(self, reach: int, count: int) -> Tensor:
+        """
+        Which of the rows of `with_band` stand `reach` places before each token to `reach` after it.
+
+        Args:
+            reach: as there.
+            count: M.
+
+        Returns:
+            `[M, 2 reach + 1]`; where `has_shifted` says that there is no such token, any row.
+        """
+        index = torch.arange(count)[:, None] + torch.arange(2 * reach + 1)
+        return (index - reach).clamp(0, count - 1) if self.alone else index
+
     def within_band(self, rows: Tensor, reach: int) -> Tensor:
         """The part's own of the rows of `with_band`, `[M + 2 reach, ...]` to `[M, ...]`."""
         return rows if self.alone else rows[reach : len(rows) - reach]
 
     def of_sequences(self, states: Tensor, layout: TokenLayout) -> Tensor:
-        """What each token's sequence has, `[b, ...]` to `[M, ...]`, or `[1, ...]` where all are of one sequence."""
-        if not self.alone and self.sequences.stop - self.sequences.start == 1:
-            return states[self.sequences]
-        return states.index_select(0, layout.sequence_index if self.alone else layout.sequence_index[self.tokens])
+        """
+        What each token's sequence has, `[M, ...]`, or `[1, ...]` where all are of one sequence.
+
+        Args:
+            states: what the part's `sequences` have, `[S, ...]`.
+            layout: where all tokens lie.
+        """
+        if not self.alone and len(states) == 1:
+            return states
+        return states.index_select(0, self.sequence_index(layout))
+
+    def neighbour_index(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Which of the rows of `with_neighbours` hold each token, its left and its right ring neighbour (`[M]`)."""
+        if self.left is not None:
+            own = torch.arange(len(self.left), device=self.left.device)
+            return own if self.alone else own + 1, self.left, self.right
+        own = torch.arange(1, self.tokens.stop - self.tokens.start + 1)
+        return own, own - 1, own + 1
+
+    def sequence_index(self, layout: TokenLayout) -> Tensor:
+        """Which of the part's `sequences` each token is of (`[M]`)."""
+        return layout.sequence_index if self.alone else layout.sequence_index[self.tokens] - self.sequences.start
 
     def own(self, rows: Tensor) -> Tensor:
         """The part's own of the rows of `with_neighbours`, `[M + 4, ...]` to `[M, ...]`."""

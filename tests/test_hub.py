@@ -71,6 +71,7 @@ def test_a_pushed_model_loads_by_name_and_revision_where_the_package_is_absent(
         "heads.py",
         "modeling_encoder.py",
         "modeling_star.py",
+        "row_attention.py",
         "tokens.py",
     }
 

@@ -214,12 +214,17 @@ class TestBigTransformer(EncoderContract):
             other = torch.where(at, ~batch.word_mask, batch.word_mask)
             assert_close(named_outputs(model(**{**batch.inputs(), "word_mask": other}, **record)), before, 0.0)
 
-    def test_how_many_tokens_are_computed_at_once_changes_neither_values_nor_gradients(self, variant: str) -> None:
+    @pytest.mark.parametrize("by_row", [True, False], ids=["candidates by row", "candidates gathered"])
+    def test_how_and_how_many_tokens_are_computed_at_once_changes_neither_values_nor_gradients(
+        self, variant: str, by_row: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         model = self.model(variant=variant, dtype=torch.float64)
         batch = random_batch(padded([5, 0, 1, 9], 9, "holes"), dtype=torch.float64)
         leaves = dict(model.named_parameters())
         expected = named_outputs(model(**batch.inputs()))
-        for tokens.TOKENS_AT_ONCE in (1, 4, 7):
+        if not by_row:
+            monkeypatch.setattr(modeling_star.modeling_big, "row_attention_applies", lambda query: False)
+        for tokens.TOKENS_AT_ONCE in (1, 4, 7, 1024):
             outputs = named_outputs(model(**batch.inputs()))
             assert_close(outputs, expected, 1e-10)
             assert_gradients_close(gradients(outputs, leaves), gradients(expected, leaves), 1e-10)

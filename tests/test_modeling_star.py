@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import PreTrainedModel
 
+import modeling_star
 from modeling_star import tokens
 
 
@@ -84,16 +85,30 @@ class TestStarTransformer(EncoderContract):
 # ------ parts
 
 
-def test_how_many_tokens_are_computed_at_once_changes_neither_values_nor_gradients() -> None:
-    for options in ({}, {"norm_position": "pre", "residual": True}, {"share_layers": True}, {"use_ring": False}):
-        model = tiny_model("StarTransformer", **options).double()
-        batch = random_batch(padded([5, 0, 1, 9], 9, "holes"), dtype=torch.float64)
-        leaves = dict(model.named_parameters())
-        expected = named_outputs(model(**batch.inputs()))
-        for tokens.TOKENS_AT_ONCE in (1, 4, 7):
-            outputs = named_outputs(model(**batch.inputs()))
-            assert_close(outputs, expected, 1e-10)
-            assert_gradients_close(gradients(outputs, leaves), gradients(expected, leaves), 1e-10)
+VARIANTS_IN_PARTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"norm_position": "pre", "residual": True},
+    {"share_layers": True},
+    {"use_ring": False},
+    {"use_radial": False},
+)
+
+
+@pytest.mark.parametrize("options", VARIANTS_IN_PARTS, ids=str)
+@pytest.mark.parametrize("by_row", [True, False], ids=["candidates by row", "candidates gathered"])
+def test_how_and_how_many_tokens_are_computed_at_once_changes_neither_values_nor_gradients(
+    by_row: bool, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_model("StarTransformer", **options).double()
+    batch = random_batch(padded([5, 0, 1, 9], 9, "holes"), dtype=torch.float64)
+    leaves = dict(model.named_parameters())
+    expected = named_outputs(model(**batch.inputs()))
+    if not by_row:
+        monkeypatch.setattr(modeling_star.modeling_star, "row_attention_applies", lambda query: False)
+    for tokens.TOKENS_AT_ONCE in (1, 4, 7, 1024):
+        outputs = named_outputs(model(**batch.inputs()))
+        assert_close(outputs, expected, 1e-10)
+        assert_gradients_close(gradients(outputs, leaves), gradients(expected, leaves), 1e-10)
 
 
 # ------ what is recorded of the relay

@@ -34,8 +34,9 @@ SHARED_CODE = {
     "tokens.py",
 }
 CODE = {
-    "StarTransformer": SHARED_CODE | {"attention.py", "configuration_star.py", "modeling_star.py"},
-    "BigTransformer": SHARED_CODE | {"attention.py", "configuration_big.py", "lexicon.py", "modeling_big.py"},
+    "StarTransformer": SHARED_CODE | {"attention.py", "configuration_star.py", "modeling_star.py", "row_attention.py"},
+    "BigTransformer": SHARED_CODE
+    | {"attention.py", "configuration_big.py", "lexicon.py", "modeling_big.py", "row_attention.py"},
     "VanillaTransformer": SHARED_CODE | {"configuration_vanilla.py", "modeling_vanilla.py"},
 }
 WORDS = "we live in Kyoto not Tokyo or Rome"

@@ -114,8 +114,9 @@ def test_parts_are_all_tokens_in_order_with_what_stands_around_them(
     for index, part in enumerate(parts):
         assert torch.equal(pieces[index], x[part.tokens])
         sequences = layout.sequence_index[part.tokens]
-        own = part.of_sequences(torch.arange(len(mask)), layout)
-        assert torch.equal(own.expand(len(sequences)), sequences)
+        own = torch.arange(len(mask))[part.sequences]
+        assert torch.equal(part.of_sequences(own, layout).expand(len(sequences)), sequences)
+        assert torch.equal(own[part.sequence_index(layout)], sequences)
         wide = part.with_band(pieces, index, reach)
         assert torch.equal(part.within_band(wide, reach), x[part.tokens])
         band = part.band(wide, reach, layout)
@@ -125,11 +126,16 @@ def test_parts_are_all_tokens_in_order_with_what_stands_around_them(
             assert there.shape == x[part.tokens].shape
             assert there.isfinite().all()
             assert torch.equal(there[exists], layout.shifted(x, offset)[part.tokens][exists])
+            if layout.is_packed and len(x):
+                place = part.band_index(reach, len(sequences))[:, offset + reach]
+                assert torch.equal(wide[place][exists], there[exists])
         rows = part.with_neighbours(pieces, index, ends)
         assert torch.equal(part.own(rows), x[part.tokens])
         left, right = part.neighbours(rows)
         assert torch.equal(left, x[layout.left][part.tokens])
         assert torch.equal(right, x[layout.right][part.tokens])
+        for place, there in zip(part.neighbour_index(), (part.own(rows), left, right), strict=True):
+            assert torch.equal(rows[place], there)
 
 
 @both_layouts
