@@ -188,7 +188,10 @@ class Experiment:
             "test": mean_squared_error(trainer, test, "test"),
         }
         if not all(map(math.isfinite, errors.values())):
-            raise DataError(f"{name} diverged, its MSE is {errors['test']}: write a lower --learning_rate.")
+            raise DataError(
+                f"{name} diverged, its MSE is {errors['test']}: write a lower --learning_rate and another "
+                "--output_dir."
+            )
         result = {
             "system": system.name,
             "length": task.length,
@@ -304,8 +307,8 @@ def check_same(path: Path, kept: dict[str, Any], asked: dict[str, Any]) -> None:
     asked = json.loads(json.dumps(asked))  # as it is kept: tuples are lists
     differing = []
     for key, wanted in asked.items():
-        had = kept[key]
-        if not isinstance(wanted, dict):
+        had = kept.get(key)
+        if not isinstance(wanted, dict) or not isinstance(had, dict):
             had, wanted = {key: had}, {key: wanted}
         for name in sorted({*had, *wanted}):
             if had.get(name) != wanted.get(name):

@@ -331,7 +331,7 @@ def test_a_run_that_diverges_is_told_and_the_next_one_is_done(
     monkeypatch.setattr(masked_summation_runs, "mean_squared_error", first_is_nan)
     flags = ("--systems", "star", "vanilla", "--lengths", 4, "--stages", "train", "--num_train_epochs=1")
     assert asked(monkeypatch, tmp_path, *flags).run() is True
-    assert "star-n4-seed1 diverged, its MSE is nan: write a lower --learning_rate." in caplog.text
+    assert "star-n4-seed1 diverged, its MSE is nan: write a lower --learning_rate and another" in caplog.text
     assert set(kept_in(tmp_path)) == {"vanilla-n4-seed1"}
 
 
