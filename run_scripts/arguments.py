@@ -10,6 +10,7 @@ import difflib
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
@@ -113,6 +114,38 @@ class RunArguments:
     )
 
 
+@dataclass
+class SummationArguments:
+    """the task, the systems and what is done"""
+
+    systems: list[str] = flag(
+        "star, star-no-radial and star-no-ring (variants a and b of Table 6), vanilla, bilstm, lstm, or a model type "
+        "of this package.",
+        ["star", "star-no-radial", "star-no-ring", "vanilla"],
+    )
+    lengths: list[int] = flag("n, vectors of an example, several in one call.", [10, 50, 100, 200, 400, 800])
+    seeds: list[int] | None = flag("Seeds of weights and batches, several in one call. None: that of --seed.")
+    flagged: int = flag("k, vectors of an example that are summed.", 10)
+    width: int = flag("d, numbers of a vector: the flag, and d - 1 that are summed.", 10)
+    train_samples: int = flag("Examples to train on.", 10_000)
+    validation_samples: int = flag("Examples of the validation split.", 10_000)
+    test_samples: int = flag("Examples of the test split.", 10_000)
+    draw_seed: int = flag("Seed of the data, which every system and seed gets alike.", 0)
+    config_name: str = flag(
+        "Shape of every system: a file, of which the model type is not read.",
+        "configuration/models/star-masked-summation.json",
+    )
+    config_overrides: str | None = flag("Fields of every system's configuration: hidden_size=200,residual=true")
+    stages: list[str] = flag(
+        "train: train and test what is not finished; time: time what is not timed; report: tables and figures of all "
+        "that is kept.",
+        ["train", "time", "report"],
+    )
+    repeats: int = flag("Passes of which the median time is told.", 5)
+    results: str | None = flag("Folder of the finished runs and times. None: results in the output folder.")
+    keep_models: bool = flag("Save the model of every run.", False)
+
+
 # What a script sets unlike transformers' TrainingArguments.
 DEFAULTS = {
     "eval_strategy": "epoch",
@@ -141,14 +174,43 @@ training:
 """
 
 
-def print_help(groups: tuple[type, ...], description: str) -> None:
+# What run_masked_summation.py sets unlike the others: one cycle of the learning rate, and no evaluation on the way,
+# since the model of the last step is the one that is measured.
+SUMMATION_DEFAULTS: dict[str, Any] = {
+    "num_train_epochs": 40,
+    "learning_rate": 1e-3,
+    "lr_scheduler_type": "cosine",
+    "warmup_steps": 0.3,
+    "max_grad_norm": 5.0,
+    "per_device_train_batch_size": 100,
+    "per_device_eval_batch_size": 100,
+    "eval_strategy": "no",
+    "logging_steps": 100,
+    "seed": 1,
+}
+
+SUMMATION_HELP = """
+training:
+  Every field of transformers.TrainingArguments is a flag as well (--help_all lists them). The most used:
+  --output_dir DIR                     where everything goes (default: outputs/run_masked_summation)
+  --num_train_epochs N                 passes over the training data (default: {num_train_epochs})
+  --learning_rate X                    peak of a rise and a cosine fall (default: {learning_rate:g})
+  --warmup_steps X                     the rise in steps, or a part of all if below 1 (default: {warmup_steps:g})
+  --per_device_train_batch_size N      examples a process and step (default: {per_device_train_batch_size})
+  --per_device_eval_batch_size N       examples tested, or timed, at once (default: {per_device_eval_batch_size})
+  --seed N                             seed of a single run (default: {seed})
+  --use_cpu, --bf16, --torch_compile
+""".format(**SUMMATION_DEFAULTS)
+
+
+def print_help(groups: tuple[type, ...], description: str, epilog: str = TRAINING_HELP) -> None:
     """The script's own flags, and the training flags that people use."""
     script = Path(sys.argv[0]).name
     parser = argparse.ArgumentParser(
         prog=script,
         usage=f"{script} [RECIPE.yaml] [--flag value ...]",
         description=description.strip(),
-        epilog=TRAINING_HELP,
+        epilog=epilog,
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=36, width=118),
         add_help=False,
     )
@@ -157,6 +219,8 @@ def print_help(groups: tuple[type, ...], description: str) -> None:
         hints = get_type_hints(group)
         for f in dataclasses.fields(group):
             default = None if f.default is dataclasses.MISSING else f.default
+            if f.default_factory is not dataclasses.MISSING:
+                default = " ".join(map(str, f.default_factory()))
             shown = (
                 ""
                 if default is None
@@ -174,17 +238,24 @@ def _metavar(hint: Any) -> str:
     if get_origin(kind) is Literal:
         return "{" + ",".join(get_args(kind)) + "}"
     if get_origin(kind) is list:
-        return "N ..."
+        return f"{_metavar(get_args(kind)[0])} ..."
     return {int: "N", float: "X", bool: "{true,false}"}.get(kind, "TEXT")
 
 
-def parse(groups: tuple[type, ...], description: str) -> tuple[Any, ...]:
+def parse(
+    groups: tuple[type, ...],
+    description: str,
+    defaults: Mapping[str, Any] | None = None,
+    epilog: str = TRAINING_HELP,
+) -> tuple[Any, ...]:
     """
     Read `[RECIPE.yaml|RECIPE.json] [--flag value ...]`: the command line overrides the recipe.
 
     Args:
         groups: dataclasses of the script's own flags.
         description: the script's docstring, for `--help`.
+        defaults: training arguments that this script sets unlike the others.
+        epilog: what `--help` tells of the training arguments.
 
     Returns:
         An object of each class of `groups`, then `transformers.TrainingArguments`.
@@ -194,7 +265,7 @@ def parse(groups: tuple[type, ...], description: str) -> tuple[Any, ...]:
     """
     arguments = sys.argv[1:]
     if {"-h", "--help"} & set(arguments):
-        print_help(groups, description)
+        print_help(groups, description, epilog)
         raise SystemExit(0)
 
     from transformers import HfArgumentParser, TrainingArguments
@@ -215,7 +286,7 @@ def parse(groups: tuple[type, ...], description: str) -> tuple[Any, ...]:
         # Before the command line, which so has the last word; what is written there is checked in the same way.
         arguments = read_recipe(Path(arguments[0]), known) + arguments[1:]
     named = {flag_name(argument) for argument in arguments if argument.startswith("--")}
-    parser.set_defaults(**_defaults(script, named))
+    parser.set_defaults(**_defaults(script, named) | dict(defaults or {}))
     try:
         *parsed, unknown = parser.parse_args_into_dataclasses(
             args=arguments, return_remaining_strings=True, look_for_args_file=False

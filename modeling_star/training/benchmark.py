@@ -37,7 +37,7 @@ from .. import __version__
 from ..configuration_encoder import did_you_mean
 from ..lexicon import Lexicon
 from .data_files import DataError, DataFileError, read_file
-from .reports import BLUE, GREEN, ORANGE, markdown_table, new_figure, save_figure, write_text
+from .reports import BLUE, GREEN, ORANGE, markdown_table, plot_over_length, write_text
 
 
 Mode = Literal["forward", "train"]
@@ -60,7 +60,6 @@ SYSTEMS = (*SYSTEMS, "reformer", "big_bird")
 """Systems by name; others are named as transformers names them, with -sdpa or -eager for the kind of attention."""
 
 COLORS = {"star": BLUE, "big": ORANGE, "vanilla": GREEN, "products": "#888888"}
-OTHER_COLORS = ("#8a5fbf", "#c2453d", "#7a5548", "#d277b3", "#2a9d9d", "#a8a032", "#1f3d6b", "#555555")
 
 
 @dataclass(frozen=True)
@@ -882,27 +881,17 @@ def plot_by_length(results: Sequence[Result], path: Path, value: Literal["millis
         amount = getattr(result, value)
         if result.length is not None and amount is not None and amount > 0:
             points.setdefault(result.system, []).append((result.length, amount / result.sequences))
-    points = {system: sorted(own) for system, own in points.items() if len({length for length, _ in own}) > 1}
+    points = {system: own for system, own in points.items() if len({length for length, _ in own}) > 1}
     if not points:
         return None
-    figure, (axis,) = new_figure(width=7.4, height=4.6)
-    others = iter(range(len(points)))
-    for system, own in points.items():
-        lengths, amounts = zip(*own, strict=True)
-        color = COLORS.get(system) or OTHER_COLORS[next(others) % len(OTHER_COLORS)]
-        label = f"{system}  n^{fitted_slope(lengths, amounts):.2f}"
-        style = "--" if system == "products" else "-"
-        axis.plot(lengths, amounts, style, color=color, label=label, marker="o", markersize=4, linewidth=1.6)
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
-    ticks = sorted({length for own in points.values() for length, _ in own})
-    axis.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-    axis.minorticks_off()
-    axis.set_xlabel("tokens of a sequence")
-    axis.set_ylabel({"milliseconds": "ms a sequence", "megabytes": "peak MB a sequence"}[value])
-    axis.grid(alpha=0.25)
-    axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return save_figure(figure, path, None)
+    return plot_over_length(
+        points,
+        path,
+        {"milliseconds": "ms a sequence", "megabytes": "peak MB a sequence"}[value],
+        colors=COLORS,
+        labels={system: f"{system}  n^{fitted_slope(*zip(*own, strict=True)):.2f}" for system, own in points.items()},
+        dashed=("products",),
+    )
 
 
 def write_results(

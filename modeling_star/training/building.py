@@ -100,7 +100,7 @@ def load_tokenizer(
 
 def fresh_model(
     head: str,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: PreTrainedTokenizerBase | None,
     labels: dict[str, Any],
     *,
     model_type: str,
@@ -118,7 +118,7 @@ def fresh_model(
 
     Args:
         head: the auto class, such as "AutoModelForTokenClassification".
-        tokenizer: gives the vocabulary and the special tokens.
+        tokenizer: gives the vocabulary and the special tokens; `None` where the inputs are vectors.
         labels: `num_labels`, `id2label` and so on, for the configuration.
         model_type, config_name: kind, or a file or name of a configuration, which tells the kind too.
         overrides: fields that win over the file's.
@@ -149,12 +149,14 @@ def fresh_model(
     except KeyError:
         raise DataError(f"--model_type {model_type} has no {head.removeprefix('AutoModel')}: name another.") from None
     fields |= labels
-    for name in ("pad", "bos", "eos", "cls", "sep"):
-        fields.setdefault(f"{name}_token_id", getattr(tokenizer, f"{name}_token_id"))
+    if tokenizer is not None:
+        for name in ("pad", "bos", "eos", "cls", "sep"):
+            fields.setdefault(f"{name}_token_id", getattr(tokenizer, f"{name}_token_id"))
     if max_seq_length is not None:
         fields.setdefault("max_position_embeddings", max(max_seq_length, 512))
     if embeddings_from is None:
-        return model_class(config_class(**{"vocab_size": len(tokenizer), **fields}))
+        vocabulary_size = {} if tokenizer is None else {"vocab_size": len(tokenizer)}
+        return model_class(config_class(**{**vocabulary_size, **fields}))
     if not hasattr(model_class, "from_embeddings"):
         raise DataError(f"--embeddings_from works with this package's models; {model_type} has embeddings of its own.")
     vocabulary = {"vocabulary": tokenizer.get_vocab()} if embeddings_mode == "vectors" else {}

@@ -10,8 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import psutil
@@ -54,6 +55,7 @@ from .tfidf import run_tfidf
 
 
 logger = logging.getLogger(__name__)
+Found = TypeVar("Found")
 
 
 class Task(ABC):
@@ -221,16 +223,7 @@ def run(
     if len(seeds) > 1:
         folders = [Path(training.output_dir) / f"seed-{seed}" for seed in seeds]
         check_several_seeds(seeds, training)
-    plan: list[tuple[bool, str | None]] = []
-    problem = None
-    if training.process_index == 0:
-        try:
-            plan = plan_seeds(folders, training)
-        except DataError as error:
-            problem = str(error)
-    plan, problem = from_main_process((plan, problem))
-    if problem is not None:
-        raise DataError(problem)
+    plan = as_main_process(partial(plan_seeds, folders, training), training)
     task = task_class(model, data, run_arguments)
     results: dict[int, dict[str, Any]] = {}
     for seed, folder, (done, checkpoint) in zip(seeds, folders, plan, strict=True):
@@ -285,13 +278,27 @@ def plan_seeds(folders: list[Path], training: TrainingArguments) -> list[tuple[b
     ]
 
 
-def from_main_process(value: Any) -> Any:
-    """What the main process has for `value`, on all of them."""
+def as_main_process(look: Callable[[], Found], training: TrainingArguments) -> Found:
+    """
+    What `look()` finds on the main process, on all of them: what it looks at may change under the hands of the others.
+
+    Raises:
+        DataError: the one that `look` raised there.
+    """
+    found: Any = None
+    problem = None
+    if training.process_index == 0:
+        try:
+            found = look()
+        except DataError as error:
+            problem = str(error)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        held = [value]
+        held = [found, problem]
         torch.distributed.broadcast_object_list(held)
-        return held[0]
-    return value
+        found, problem = held
+    if problem is not None:
+        raise DataError(problem)
+    return found
 
 
 def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
@@ -594,8 +601,14 @@ def typed_command() -> str:
     return f"accelerate launch {shlex.join(typed[starts[0] :])}"
 
 
-def run_script(task_class: type[Task], model: Any, data: Any, run_arguments: Any, training: TrainingArguments) -> None:
-    """`run`, with logging set up; what a user did wrong is told in one message, without a traceback."""
+@contextmanager
+def script_messages(training: TrainingArguments) -> Iterator[None]:
+    """
+    Logging set up; what a user did wrong is told in one message, without a traceback.
+
+    Raises:
+        SystemExit: instead of a DataError.
+    """
     logging.basicConfig(
         format="%(levelname)s %(message)s", level=logging.INFO if training.should_log else logging.ERROR
     )
@@ -604,10 +617,16 @@ def run_script(task_class: type[Task], model: Any, data: Any, run_arguments: Any
     if os.environ.get("ACCELERATE_USE_FSDP") == "true" and training.device.type == "cpu":
         logger.warning("accelerate shards nothing on the CPU: each process holds the whole model, as under DDP.")
     try:
-        run(task_class, model, data, run_arguments, training)
+        yield
     except DataError as error:
         # Of several processes, all of which stop here, one speaks.
         message = f"{Path(sys.argv[0]).name}: {' '.join(str(error).split())}"
         raise SystemExit(message if training.should_log else 1) from None
+
+
+def run_script(task_class: type[Task], model: Any, data: Any, run_arguments: Any, training: TrainingArguments) -> None:
+    """`run`, with its messages."""
+    with script_messages(training):
+        run(task_class, model, data, run_arguments, training)
     if training.should_log:
         print(f"\nEverything is in {training.output_dir}: model, scores, predictions, plots, and its card README.md.")

@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from modeling_star.lexicon import WordMatcher
 from modeling_star.tokens import TokenLayout
-from modeling_star.training import benchmark
+from modeling_star.training import benchmark, reports
 from modeling_star.training.benchmark import Options, Result, Subject, Timing, Workload
 from modeling_star.training.data_files import DataError
 
@@ -385,7 +385,7 @@ def results_at(length: int, milliseconds: float, **more: Any) -> Result:
 
 def test_the_plot_is_of_one_sequence_and_tells_the_slope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Any] = []
-    monkeypatch.setattr(benchmark, "save_figure", lambda figure, path, title: kept.append(figure))
+    monkeypatch.setattr(reports, "save_figure", lambda figure, path, title: kept.append(figure))
     benchmark.plot_by_length([results_at(8, 4.0), results_at(16, 16.0)], tmp_path / "plot.png", "milliseconds")
     [line] = kept[0].axes[0].lines
     assert (line.get_xdata().tolist(), line.get_ydata().tolist()) == ([8, 16], [2.0, 8.0])
