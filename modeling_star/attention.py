@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from .row_attention import row_attention_applies, sequence_scores, sequence_sums
 from .tokens import TokenLayout
 
 
@@ -84,13 +85,21 @@ def relay_attention(
         The context `[b, h, c]` and the weights `[b, h, 1 + m]` over the relay and the places of `layout.to_rows`.
     """
     query = torch.einsum("bhc,hcd->bhd", query / math.sqrt(query.shape[-1]), key_weight)
-    rows = layout.to_rows(tokens)
-    scores = torch.einsum("bhd,bmd->bhm", query, rows)
+    by_row = layout.is_ragged and row_attention_applies(tokens, query)
+    rows = None if by_row else layout.to_rows(tokens)
+    if by_row:
+        scores = layout.to_rows(sequence_scores(tokens, query, layout)).transpose(1, 2)
+    else:
+        scores = torch.einsum("bhd,bmd->bhm", query, rows)
     scores = scores.masked_fill(~layout.row_mask[:, None], torch.finfo(scores.dtype).min)
     own_score = torch.einsum("bhd,bd->bh", query, relay)
-    weights = torch.cat([own_score[..., None], scores], dim=-1).softmax(-1).to(rows.dtype)
+    weights = torch.cat([own_score[..., None], scores], dim=-1).softmax(-1).to(tokens.dtype)
     weights, total = _drop(weights, dropout_p)
-    mixed = torch.einsum("bhm,bmd->bhd", weights[..., 1:], rows) + weights[..., :1] * relay[:, None]
+    if by_row:
+        mixed = sequence_sums(tokens, layout.from_rows(weights[..., 1:].transpose(1, 2)), layout)
+    else:
+        mixed = torch.einsum("bhm,bmd->bhd", weights[..., 1:], rows)
+    mixed = mixed + weights[..., :1] * relay[:, None]
     context = torch.einsum("bhd,hcd->bhc", mixed, value_weight)
     return context + (value_bias if total is None else total[..., None] * value_bias), weights
 

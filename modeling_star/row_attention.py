@@ -1,9 +1,9 @@
 """
-The attention of a token over its few candidates, fast on a CPU: candidates are named by their row in a table of keys
-and values, so that no copy of them is gathered. `ring_attention` and `band_attention` of attention.py say what it
-computes, and compute it wherever this does not apply.
+What the attentions are made of, fast on a CPU: rows of a tensor are named by number, so that no copy of them is
+gathered. attention.py says what is computed, and computes it wherever this does not apply.
 
-Axes: M tokens  R rows of the table  h heads  c width of a head  w rows that a token looks at  r candidates
+Axes: b batch  N flat tokens  M of them  d width  R rows of a table  h heads  c width of a head
+      w rows that a token looks at  r candidates
 """
 
 import functools
@@ -14,10 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from .tokens import TokenLayout
 
-def row_attention_applies(query: Tensor) -> bool:
-    """Whether tokens on this device and of this precision can have `row_attention`."""
-    return query.device.type == "cpu" and query.dtype in (torch.float32, torch.float64)
+
+def row_attention_applies(*states: Tensor) -> bool:
+    """Whether states on this device and of this precision, one and the same, can be had by row."""
+    dtypes = {state.dtype for state in states}
+    return all(state.device.type == "cpu" for state in states) and dtypes in ({torch.float32}, {torch.float64})
 
 
 def row_attention(
@@ -114,6 +117,85 @@ class _RowAttention(torch.autograd.Function):
             source = torch.cat([query.reshape(-1, c), d_context])
             d_table = _sums_by_row(source, index, d_dots, _spread(applied, spans), len(table), h).view_as(table)
         return d_query, d_table, None, d_bias, None, None, None
+
+
+def sequence_scores(tokens: Tensor, query: Tensor, layout: TokenLayout) -> Tensor:
+    """
+    Dot products of each token with the queries of its sequence.
+
+    Args:
+        tokens: `[N, d]`, packed, float32 or float64 on a CPU.
+        query: `[b, h, d]`.
+        layout: which sequence each is of.
+
+    Returns:
+        `[N, h]`
+    """
+    return _SequenceScores.apply(tokens, query, layout)
+
+
+def sequence_sums(tokens: Tensor, weights: Tensor, layout: TokenLayout) -> Tensor:
+    """
+    Weighted sums of the tokens of each sequence, one for each column of weights.
+
+    Args:
+        tokens: `[N, d]`, packed, float32 or float64 on a CPU.
+        weights: `[N, h]`.
+        layout: which sequence each is of.
+
+    Returns:
+        `[b, h, d]`, zeros for an empty sequence.
+    """
+    return _SequenceSums.apply(tokens, weights, layout)
+
+
+class _SequenceScores(torch.autograd.Function):
+    """`s_ih = x_i . q_jh`, j being the sequence of i."""
+
+    @staticmethod
+    def forward(ctx: Any, tokens: Tensor, query: Tensor, layout: TokenLayout) -> Tensor:
+        ctx.save_for_backward(tokens, query)
+        ctx.layout = layout
+        return _dots(tokens, query.flatten(0, 1), _of_sequence(layout, query.shape[1]))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_scores: Tensor) -> tuple[Tensor, Tensor, None]:
+        tokens, query = ctx.saved_tensors
+        d_tokens = _weighted_sums(query.flatten(0, 1), _of_sequence(ctx.layout, query.shape[1]), d_scores)
+        return d_tokens, _sums_by_sequence(tokens, d_scores, ctx.layout), None
+
+
+class _SequenceSums(torch.autograd.Function):
+    """`y_jh = sum_i a_ih x_i` over the tokens i of sequence j."""
+
+    @staticmethod
+    def forward(ctx: Any, tokens: Tensor, weights: Tensor, layout: TokenLayout) -> Tensor:
+        ctx.save_for_backward(tokens, weights)
+        ctx.layout = layout
+        return _sums_by_sequence(tokens, weights, layout)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_sums: Tensor) -> tuple[Tensor, Tensor, None]:
+        tokens, weights = ctx.saved_tensors
+        rows, index = d_sums.flatten(0, 1), _of_sequence(ctx.layout, d_sums.shape[1])
+        return _weighted_sums(rows, index, weights), _dots(tokens, rows, index), None
+
+
+def _of_sequence(layout: TokenLayout, h: int) -> Tensor:
+    """Rows of `[b h, ...]` that are of each token's sequence, `[N, h]`."""
+    return (layout.sequence_index[:, None] * h + torch.arange(h)).int()
+
+
+def _sums_by_sequence(tokens: Tensor, weights: Tensor, layout: TokenLayout) -> Tensor:
+    """Sums of tokens `[N, d]` over each sequence with weights `[N, h]`: `[b, h, d]`."""
+    index, starts = torch.arange(len(tokens)), layout.starts
+    sums = [
+        nn.functional.embedding_bag(index, tokens, starts, per_sample_weights=column.contiguous(), mode="sum")
+        for column in weights.T
+    ]
+    return torch.stack(sums, dim=1)
 
 
 def _head_rows(index: Tensor, h: int) -> Tensor:

@@ -117,8 +117,20 @@ class TokenLayout:
         """Right-padded rows `[b, m, ...]` to flat tokens `[N, ...]`; padding takes an arbitrary token's value."""
         return rows.flatten(0, 1)[self.sequence_index * rows.shape[1] + self.position]
 
+    @property
+    def is_ragged(self) -> bool:
+        """Packed, sequences of several lengths on a CPU, where torch has sums over parts of a tensor for them."""
+        return self.is_packed and not self.is_full and self.mask.device.type == "cpu"
+
+    @property
+    def starts(self) -> Tensor:
+        """Flat index of the first token of each packed sequence (`[b]`), for an empty one that of the next."""
+        return self.lengths.cumsum(0) - self.lengths
+
     def mean(self, tokens: Tensor) -> Tensor:
         """Mean over the real tokens of each sequence (`[N, d]` to `[b, d]`); zeros for an empty one."""
+        if self.is_ragged:
+            return self._bags(tokens, "mean")
         rows = self.to_rows(tokens)
         if self.column_index is None:
             # Packed, they have zeros there.
@@ -127,11 +139,18 @@ class TokenLayout:
 
     def max(self, tokens: Tensor) -> Tensor:
         """Maximum over the real tokens of each sequence (`[N, d]` to `[b, d]`); zeros for an empty one."""
+        if self.is_ragged:
+            return self._bags(tokens, "max")
         rows = self.to_rows(tokens)
         if self.is_full:
             return rows.amax(1)
         rows = rows.masked_fill(~self.row_mask[..., None], torch.finfo(tokens.dtype).min)
         return self.zero_empty(rows.amax(1))
+
+    def _bags(self, tokens: Tensor, mode: str) -> Tensor:
+        """Each sequence as a bag of embeddings (`[N, d]` to `[b, d]`): it alone is read, and not copied."""
+        index = torch.arange(len(tokens), device=tokens.device)
+        return torch.nn.functional.embedding_bag(index, tokens, self.starts, mode=mode)
 
     def shifted(self, tokens: Tensor, offset: int) -> Tensor:
         """
@@ -187,9 +206,8 @@ class TokenLayout:
     @property
     def ends(self) -> tuple[Tensor, Tensor]:
         """Flat indices of the first and last token of each sequence (`[b]` each); arbitrary for an empty one."""
-        stop = self.lengths.cumsum(0)
         limit = max(len(self.position) - 1, 0)
-        return (stop - self.lengths).clamp(max=limit), (stop - 1).clamp(min=0)
+        return self.starts.clamp(max=limit), (self.starts + self.lengths - 1).clamp(min=0)
 
     def zero_empty(self, states: Tensor) -> Tensor:
         """Zeros in the rows of `states` (`[b, ...]`) whose sequence has no real token."""
