@@ -149,7 +149,8 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         self.attention = WordAttention(config) if config.candidate_roles else None
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.intermediate = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.activation = ACT2FN[config.hidden_act]
+        # The widest tensor of the layer: written over, where the activation can be.
+        self.activation = nn.ReLU(inplace=True) if config.hidden_act == "relu" else ACT2FN[config.hidden_act]
         self.output = nn.Linear(config.intermediate_size, config.hidden_size)
         self.output_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
