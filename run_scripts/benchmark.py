@@ -31,7 +31,9 @@ def main() -> None:
 
     import transformers
 
-    from modeling_star.training import benchmark
+    from modeling_star.training.benchmark import measure
+    from modeling_star.training.benchmark_report import write_results
+    from modeling_star.training.benchmark_workloads import Options, lengths_workload, parse_shape
     from modeling_star.training.data_files import DataError
 
     # Models of transformers that pad their input say so at every pass.
@@ -42,14 +44,14 @@ def main() -> None:
         if name not in ("shapes", "lengths", "batch_size", "truncate", "output_dir")
     }
     try:
-        measured = benchmark.Options(**options)
+        measured = Options(**options)
         shapes = arguments.shapes or ([] if arguments.lengths else SHAPES)
-        workloads = [benchmark.parse_shape(shape) for shape in shapes]
+        workloads = [parse_shape(shape) for shape in shapes]
         if arguments.lengths:
-            workloads.append(benchmark.lengths_workload(arguments.lengths, arguments.batch_size, arguments.truncate))
-        results = benchmark.measure(measured, workloads)
+            workloads.append(lengths_workload(arguments.lengths, arguments.batch_size, arguments.truncate))
+        results = measure(measured, workloads)
         command = f"python run_scripts/benchmark.py {shlex.join(sys.argv[1:])}".strip()
-        page = benchmark.write_results(measured, workloads, results, arguments.output_dir, command)
+        page = write_results(measured, workloads, results, arguments.output_dir, command)
     except DataError as error:
         sys.exit(f"benchmark.py: {error}")
     print(page)
@@ -57,7 +59,7 @@ def main() -> None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The flags, of which all but the workload and the folder are fields of `benchmark.Options`."""
+    """The flags, of which all but the workload and the folder are fields of `Options`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--systems", nargs="+", default=SYSTEMS, metavar="NAME", help=f"default: {' '.join(SYSTEMS)}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
-from .benchmark import fitted_slope
+from .benchmark_report import fitted_slope
 from .data_files import DataError
 from .masked_summation import SYSTEMS
 from .reports import BLUE, GREEN, ORANGE, markdown_table, plot_over_length, write_text

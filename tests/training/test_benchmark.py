@@ -17,8 +17,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from modeling_star.lexicon import WordMatcher
 from modeling_star.tokens import TokenLayout
-from modeling_star.training import benchmark, reports
-from modeling_star.training.benchmark import Options, Result, Subject, Timing, Workload
+from modeling_star.training import benchmark, benchmark_report, benchmark_systems, benchmark_workloads, reports
+from modeling_star.training.benchmark import Result, Timing
+from modeling_star.training.benchmark_systems import Subject
+from modeling_star.training.benchmark_workloads import Options, Workload
 from modeling_star.training.data_files import DataError
 
 
@@ -47,7 +49,7 @@ def quiet() -> Iterator[None]:
 def run_once(system: str, workload: Workload, **more: Any) -> Subject:
     options = Options(systems=(system,), **{**TINY, **more})
     subject = Subject(system, options, workload.longest)
-    subject.run(subject.prepare(benchmark.draw_ids(workload, options), workload.rows))
+    subject.run(subject.prepare(benchmark_workloads.draw_ids(workload, options), workload.rows))
     return subject
 
 
@@ -55,20 +57,20 @@ def run_once(system: str, workload: Workload, **more: Any) -> Subject:
 
 
 def test_a_shape_is_rows_times_tokens() -> None:
-    shape = benchmark.parse_shape("3x16")
+    shape = benchmark_workloads.parse_shape("3x16")
     assert (shape.batches, shape.tokens, shape.longest, shape.rows, shape.sequences) == ([[16] * 3], 48, 16, 3, 3)
 
 
 @pytest.mark.parametrize("text", ["16", "3x", "x16", "0x16", "3x0", "3x16x2", "-3x16", "a few"])
 def test_a_bad_shape_is_told_with_one_to_write(text: str) -> None:
     with pytest.raises(DataError, match=rf"{re.escape(repr(text))}.*write --shapes 128x109"):
-        benchmark.parse_shape(text)
+        benchmark_workloads.parse_shape(text)
 
 
 def test_lengths_are_one_a_line(tmp_path: Path) -> None:
     path = tmp_path / "lengths.txt"
     path.write_text("16\n3\n\n 9 \n", encoding="utf-8")
-    assert benchmark.read_lengths(path) == [16, 3, 9]
+    assert benchmark_workloads.read_lengths(path) == [16, 3, 9]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_lengths_of_a_data_set_are_counted_in_words(tmp_path: Path, rows: list[d
     path = tmp_path / "test.jsonl.gz"
     with gzip.open(path, "wt", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
-    assert benchmark.read_lengths(path) == lengths
+    assert benchmark_workloads.read_lengths(path) == lengths
 
 
 @pytest.mark.parametrize(
@@ -98,13 +100,13 @@ def test_a_bad_file_of_lengths_is_told(tmp_path: Path, name: str | None, content
     if name:
         path.write_bytes(content)
     with pytest.raises(DataError, match=message):
-        benchmark.read_lengths(path)
+        benchmark_workloads.read_lengths(path)
 
 
 def test_batches_are_in_the_files_order_and_truncated(tmp_path: Path) -> None:
     for name, lengths in {"a.txt": "9 2 7", "b.txt": "1 8"}.items():
         (tmp_path / name).write_text(lengths.replace(" ", "\n"), encoding="utf-8")
-    workload = benchmark.lengths_workload([tmp_path / "a.txt", tmp_path / "b.txt"], 2, truncate=8)
+    workload = benchmark_workloads.lengths_workload([tmp_path / "a.txt", tmp_path / "b.txt"], 2, truncate=8)
     assert workload == Workload("a.txt and 1 more", [[8, 2], [7], [1, 8]])
 
 
@@ -112,7 +114,7 @@ def test_batches_are_in_the_files_order_and_truncated(tmp_path: Path) -> None:
 def test_a_batch_size_or_truncation_below_one_is_told(tmp_path: Path, batch_size: int, truncate: int | None) -> None:
     (tmp_path / "a.txt").write_text("9\n", encoding="utf-8")
     with pytest.raises(DataError, match="0 is given; at least 1 is needed"):
-        benchmark.lengths_workload([tmp_path / "a.txt"], batch_size, truncate)
+        benchmark_workloads.lengths_workload([tmp_path / "a.txt"], batch_size, truncate)
 
 
 @pytest.mark.parametrize(
@@ -135,16 +137,16 @@ def test_options_that_cannot_be_are_told(given: dict[str, Any], message: str) ->
 
 
 def test_rows_have_the_asked_lengths_and_no_padding_inside() -> None:
-    ids = benchmark.draw_ids(PADDED, Options(**TINY))
+    ids = benchmark_workloads.draw_ids(PADDED, Options(**TINY))
     assert [[len(row) for row in batch] for batch in ids] == PADDED.batches
-    assert all(row.min() >= benchmark.FIRST_ID and row.max() < 100 for batch in ids for row in batch)
+    assert all(row.min() >= benchmark_workloads.FIRST_ID and row.max() < 100 for batch in ids for row in batch)
 
 
 def test_words_of_the_lexicon_stand_in_the_input_as_written() -> None:
     """About half of the pieces are words of 2 to 4 tokens, the others single tokens: one word every 4 tokens."""
     options = Options(**{**TINY, "vocab_size": 5000})
-    lexicon = benchmark.random_lexicon(options.lexicon_words, options.vocab_size, options.seed)
-    [[row]] = benchmark.draw_ids(Workload("1x400", [[400]], 400), options)
+    lexicon = benchmark_workloads.random_lexicon(options.lexicon_words, options.vocab_size, options.seed)
+    [[row]] = benchmark_workloads.draw_ids(Workload("1x400", [[400]], 400), options)
     matcher = WordMatcher("words", WordMatcher.table_size(lexicon), lexicon.max_word_length)
     matcher.load(lexicon)
     found = matcher(row, TokenLayout.from_mask(torch.ones(1, 400, dtype=torch.bool), keep_padding=False))
@@ -156,15 +158,15 @@ def test_words_of_the_lexicon_stand_in_the_input_as_written() -> None:
 
 
 def test_sub_batches_are_powers_of_two_below_the_batch() -> None:
-    assert benchmark.sub_batch_sizes(1) == []
-    assert benchmark.sub_batch_sizes(8) == [1, 2, 4]
-    assert benchmark.sub_batch_sizes(9) == [1, 2, 4, 8]
+    assert benchmark_workloads.sub_batch_sizes(1) == []
+    assert benchmark_workloads.sub_batch_sizes(8) == [1, 2, 4]
+    assert benchmark_workloads.sub_batch_sizes(9) == [1, 2, 4, 8]
 
 
 def test_a_sub_batch_is_padded_to_its_own_longest_row() -> None:
     options = Options(systems=("bert-sdpa",), **TINY)
     subject = Subject("bert-sdpa", options, PADDED.longest)
-    first, second = subject.prepare(benchmark.draw_ids(PADDED, options), 2)
+    first, second = subject.prepare(benchmark_workloads.draw_ids(PADDED, options), 2)
     assert [tuple(ids.shape) for ids, _ in first + second] == [(2, 16), (1, 9), (2, 5)]
     assert [None if mask is None else mask.sum(1).tolist() for _, mask in first + second] == [[16, 3], None, [5, 1]]
 
@@ -172,10 +174,10 @@ def test_a_sub_batch_is_padded_to_its_own_longest_row() -> None:
 # ------ the systems
 
 
-@pytest.mark.parametrize("system", [name for name in benchmark.SYSTEMS if name != "products"])
+@pytest.mark.parametrize("system", [name for name in benchmark_workloads.SYSTEMS if name != "products"])
 def test_a_system_has_the_asked_width_and_depth(system: str) -> None:
     options = Options(systems=(system,), num_layers=3, **TINY)
-    model = benchmark.build(system, options, 16)
+    model = benchmark_systems.build(system, options, 16)
     layers = model.lstm.num_layers if system == "bilstm" else model.config.num_hidden_layers
     assert layers == 3
     width = 2 * model.lstm.hidden_size if system == "bilstm" else model.config.hidden_size
@@ -187,7 +189,8 @@ def test_a_system_has_the_asked_width_and_depth(system: str) -> None:
 def test_the_kind_of_attention_is_the_asked_one() -> None:
     options = Options(**TINY)
     kinds = {
-        name: benchmark.build(name, options, 16).config._attn_implementation for name in ("bert-sdpa", "bert-eager")
+        name: benchmark_systems.build(name, options, 16).config._attn_implementation
+        for name in ("bert-sdpa", "bert-eager")
     }
     assert kinds == {"bert-sdpa": "sdpa", "bert-eager": "eager"}
 
@@ -198,9 +201,9 @@ def test_a_model_type_of_transformers_is_a_system() -> None:
 
 
 def test_bigs_model_finds_the_words() -> None:
-    model = benchmark.build("big", Options(**TINY), 16)
+    model = benchmark_systems.build("big", Options(**TINY), 16)
     assert model.config.lexicon_kind == "words"
-    assert int((model.matcher.table >= 0).any(1).sum()) == len(benchmark.random_lexicon(300, 100, 0))
+    assert int((model.matcher.table >= 0).any(1).sum()) == len(benchmark_workloads.random_lexicon(300, 100, 0))
 
 
 @pytest.mark.parametrize("layers", [1, 2, 5])
@@ -214,7 +217,7 @@ def test_the_lower_bound_has_6t_minus_2_products_a_token(layers: int, mode: str,
 
 def test_the_bilstm_does_not_see_the_padding() -> None:
     torch.manual_seed(0)
-    model = benchmark.BiLSTM(Options(**TINY))
+    model = benchmark_systems.BiLSTM(Options(**TINY))
     ids = torch.randint(10, 100, (2, 7))
     mask = torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
     states = model(ids, mask)
@@ -230,11 +233,11 @@ def test_a_training_step_changes_the_weights_once_a_batch() -> None:
 
 @pytest.mark.parametrize("mode", ["forward", "train"])
 def test_every_system_runs_full_and_padded_batches(mode: str) -> None:
-    options = Options(systems=benchmark.SYSTEMS, mode=mode, **TINY)
-    workloads = [benchmark.parse_shape("2x16"), PADDED]
+    options = Options(systems=benchmark_workloads.SYSTEMS, mode=mode, **TINY)
+    workloads = [benchmark_workloads.parse_shape("2x16"), PADDED]
     results = benchmark.measure(options, workloads)
     assert [(result.workload, result.system) for result in results] == [
-        (workload.name, system) for workload in workloads for system in benchmark.SYSTEMS
+        (workload.name, system) for workload in workloads for system in benchmark_workloads.SYSTEMS
     ]
     assert [(result.system, result.error) for result in results if result.error] == []
     assert all(result.milliseconds > 0 and result.passes == 1 for result in results)
@@ -249,16 +252,16 @@ def test_bfloat16_runs() -> None:
 
 
 def test_a_system_that_cannot_run_a_shape_is_told_and_the_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    build = benchmark.build
+    build = benchmark_systems.build
 
     def failing(name: str, options: Options, longest: int) -> torch.nn.Module:
         if name == "bert-eager":
             raise MemoryError("no room\nfor this")
         return build(name, options, longest)
 
-    monkeypatch.setattr(benchmark, "build", failing)
+    monkeypatch.setattr(benchmark_systems, "build", failing)
     options = Options(systems=("bert-eager", "star"), **TINY)
-    failed, ran = benchmark.measure(options, [benchmark.parse_shape("2x4")])
+    failed, ran = benchmark.measure(options, [benchmark_workloads.parse_shape("2x4")])
     assert (failed.system, failed.error, failed.milliseconds) == ("bert-eager", "MemoryError: no room", None)
     assert (ran.system, ran.error, ran.passes) == ("star", "", 1)
 
@@ -324,7 +327,7 @@ def test_ratios_are_those_of_the_medians() -> None:
         ("products", 4): Timing((0.05,)),
         ("fnet", 4): Timing(error="no"),
     }
-    bert, star, products, fnet = benchmark.summarize(benchmark.parse_shape("4x50"), timings, "bert-sdpa")
+    bert, star, products, fnet = benchmark.summarize(benchmark_workloads.parse_shape("4x50"), timings, "bert-sdpa")
     assert (bert.milliseconds, bert.speed, bert.of_products) == pytest.approx((400, 1, 8))
     assert (star.milliseconds, star.speed, star.of_products) == pytest.approx((100, 4, 2))
     assert (star.tokens_per_second, star.microseconds_per_token) == pytest.approx((2000, 500))
@@ -341,7 +344,7 @@ def test_each_best_is_compared_with_the_references_best() -> None:
         ("fnet", 4): Timing(error="no"),
         ("fnet", 1): Timing((1.0,)),
     }
-    results = benchmark.summarize(benchmark.parse_shape("4x50"), timings, "bert-sdpa")
+    results = benchmark.summarize(benchmark_workloads.parse_shape("4x50"), timings, "bert-sdpa")
     assert [(result.batching, result.system, result.rows) for result in results] == [
         *(("whole", name, 4) for name in ("star", "bert-sdpa", "fnet")),
         *(("best", "star", 4), ("best", "bert-sdpa", 1), ("best", "fnet", 1)),
@@ -350,7 +353,7 @@ def test_each_best_is_compared_with_the_references_best() -> None:
 
 
 def test_without_the_reference_there_is_no_ratio() -> None:
-    [star] = benchmark.summarize(benchmark.parse_shape("4x50"), {("star", 4): Timing((0.2,))}, "bert-sdpa")
+    [star] = benchmark.summarize(benchmark_workloads.parse_shape("4x50"), {("star", 4): Timing((0.2,))}, "bert-sdpa")
     assert star.speed is None
     assert star.of_products is None
 
@@ -364,16 +367,18 @@ def test_the_reference_is_the_first_named_that_runs(reference: tuple[str, ...], 
 
 
 def test_the_slope_is_the_exponent() -> None:
-    assert benchmark.fitted_slope([128, 512, 2048], [3 * n**1.5 for n in (128, 512, 2048)]) == pytest.approx(1.5)
+    assert benchmark_report.fitted_slope([128, 512, 2048], [3 * n**1.5 for n in (128, 512, 2048)]) == pytest.approx(
+        1.5
+    )
     with pytest.raises(ValueError, match="two different lengths"):
-        benchmark.fitted_slope([128, 128], [1, 2])
+        benchmark_report.fitted_slope([128, 128], [1, 2])
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(None, "-"), (1234567.8, "1,234,568"), (12.345, "12.3"), (0.01234, "0.0123"), (0.0, "0")]
 )
 def test_numbers_have_three_digits(value: float | None, text: str) -> None:
-    assert benchmark._number(value) == text
+    assert benchmark_report._number(value) == text
 
 
 # ------ what is written
@@ -386,22 +391,22 @@ def results_at(length: int, milliseconds: float, **more: Any) -> Result:
 def test_the_plot_is_of_one_sequence_and_tells_the_slope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Any] = []
     monkeypatch.setattr(reports, "save_figure", lambda figure, path, title: kept.append(figure))
-    benchmark.plot_by_length([results_at(8, 4.0), results_at(16, 16.0)], tmp_path / "plot.png", "milliseconds")
+    benchmark_report.plot_by_length([results_at(8, 4.0), results_at(16, 16.0)], tmp_path / "plot.png", "milliseconds")
     [line] = kept[0].axes[0].lines
     assert (line.get_xdata().tolist(), line.get_ydata().tolist()) == ([8, 16], [2.0, 8.0])
     assert [text.get_text() for text in kept[0].axes[0].get_legend().get_texts()] == ["star  n^2.00"]
 
 
 def test_one_length_gives_no_plot(tmp_path: Path) -> None:
-    assert benchmark.plot_by_length([results_at(8, 4.0)], tmp_path / "plot.png", "milliseconds") is None
+    assert benchmark_report.plot_by_length([results_at(8, 4.0)], tmp_path / "plot.png", "milliseconds") is None
     assert not list(tmp_path.iterdir())
 
 
 def test_results_are_written_as_csv_markdown_and_plots(tmp_path: Path) -> None:
     options = Options(systems=("star", "bert-sdpa"), own_best_batch=True, **TINY)
-    workloads = [benchmark.parse_shape("3x8"), benchmark.parse_shape("2x16"), PADDED]
+    workloads = [benchmark_workloads.parse_shape("3x8"), benchmark_workloads.parse_shape("2x16"), PADDED]
     results = benchmark.measure(options, workloads)
-    page = benchmark.write_results(options, workloads, results, tmp_path, "the command")
+    page = benchmark_report.write_results(options, workloads, results, tmp_path, "the command")
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *("results.csv", "results.md", "time_by_length.png", "time_by_length_best.png")
     ]
@@ -434,7 +439,7 @@ def test_peak_memory_is_that_of_a_pass(mode: str) -> None:
 @pytest.mark.slow
 def test_a_pass_without_room_is_told() -> None:
     options = Options(systems=("bert-eager",), max_memory=0.5, **TINY)
-    workload = benchmark.parse_shape("2x8000")  # 1 GB of scores
+    workload = benchmark_workloads.parse_shape("2x8000")  # 1 GB of scores
     [result] = benchmark.measure(options, [workload])
     assert result.milliseconds is None
     assert "memory" in result.error
