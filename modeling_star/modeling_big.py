@@ -170,9 +170,8 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         """
         nodes = None if self.attention is None else self.attention.nodes(tokens, layout)
         pieces = Part.split(tokens, parts)
-        done = [self._update(pieces, index, nodes, candidates, part, layout) for index, part in enumerate(parts)]
-        tokens = torch.cat([states for states, _ in done]) if len(done) > 1 else done[0][0]
-        return tokens, done[0][1]
+        done = (self._update(pieces, index, nodes, candidates, part, layout) for index, part in enumerate(parts))
+        return Part.join(done, parts, tokens)
 
     def _update(
         self,

@@ -228,22 +228,16 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         if len(parts) > 1:
             first, last = layout.ends
             ends = (tokens[first], tokens[last])
-        updated, ring_weights = [], []
-        for index, part in enumerate(parts):
+
+        def updated(index: int, part: Part) -> tuple[Tensor, Tensor | None]:
             rows = part.with_neighbours(pieces, index, ends)
+            rows = self.ring_norm(rows) if self.pre_norm else rows
             update, weights = self.ring_attention(
-                self.ring_norm(rows) if self.pre_norm else rows,
-                key_value_weight,
-                embeddings[index],
-                shared[index],
-                read_relay,
-                part,
-                layout,
+                rows, key_value_weight, embeddings[index], shared[index], read_relay, part, layout
             )
-            updated.append(self._update(pieces[index], update, self.ring_norm))
-            ring_weights.append(weights)
-        tokens = torch.cat(updated) if len(parts) > 1 else updated[0]
-        weights = ring_weights[0]  # recorded states keep the padding, in one part
+            return self._update(pieces[index], update, self.ring_norm), weights
+
+        tokens, weights = Part.join((updated(*part) for part in enumerate(parts)), parts, tokens)
         if relay is None or not update_relay:
             return tokens, relay, weights, None
         read_tokens = self.ring_norm(tokens) if self.pre_norm else tokens

@@ -4,6 +4,7 @@ Axes: b batch  n columns  N flat tokens  m longest sequence  d width
 """
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -240,6 +241,31 @@ class Part:
         if len(parts) == 1:
             return [tokens]
         return list(tokens.split([part.tokens.stop - part.tokens.start for part in parts]))
+
+    @staticmethod
+    def join(
+        made: Iterator[tuple[Tensor, Tensor | None]], parts: "list[Part]", like: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """
+        Flat tokens from the states of each part, which are made one part after another.
+
+        Args:
+            made: states `[M, d]` of each part, and attention weights `[M, h, r]` or `None`.
+            parts: the parts, in this order.
+            like: what the joined tokens are like, `[N, d]`.
+
+        Returns:
+            `[N, d]`, and the weights where there is one part: what is recorded keeps the padding, in one part.
+        """
+        if len(parts) == 1:
+            return next(made)
+        if torch.is_grad_enabled():
+            return torch.cat([states for states, _ in made]), None
+        # Without a graph that holds on to them, the states of a part go into their place at once.
+        joined = torch.empty_like(like)
+        for part, (states, _) in zip(parts, made, strict=True):
+            joined[part.tokens] = states
+        return joined, None
 
     def with_neighbours(self, parts: list[Tensor], index: int, ends: tuple[Tensor, Tensor] | None) -> Tensor:
         """

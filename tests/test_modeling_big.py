@@ -228,6 +228,8 @@ class TestBigTransformer(EncoderContract):
             outputs = named_outputs(model(**batch.inputs()))
             assert_close(outputs, expected, 1e-10)
             assert_gradients_close(gradients(outputs, leaves), gradients(expected, leaves), 1e-10)
+            with torch.no_grad():
+                assert_close(named_outputs(model(**batch.inputs())), expected, 1e-10)
 
     def test_a_compiled_model_takes_given_words(self) -> None:
         model = self.model()
