@@ -1,5 +1,7 @@
 """Publishing a model and loading it by name, against a Hub on this machine."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 from loopback_hub import LoopbackHub, run_client
@@ -96,3 +98,47 @@ def test_a_pushed_model_loads_by_name_and_revision_where_the_package_is_absent(
         cache="reader",
     )
     assert loaded == [entry["logits"] for entry in pushed]
+
+
+def test_a_folder_is_uploaded_without_its_checkpoints_and_the_card_names_the_repository(
+    hub: LoopbackHub, tmp_path: Path
+) -> None:
+    run_client(
+        hub,
+        tmp_path,
+        """
+        from modeling_star import StarTransformerConfig, StarTransformerForTokenClassification
+
+        config = StarTransformerConfig(vocab_size=6, hidden_size=8, num_attention_heads=2)
+        StarTransformerForTokenClassification(config).save_pretrained("run")
+        tiny_tokenizer().save_pretrained("run")
+        result = None
+        """,
+        needs=PUBLISHED,
+        cache="author",
+    )
+    run = tmp_path / "run"
+    refused = push(hub, run, "someone/star")
+    assert refused.returncode == 1
+    assert "has no README.md, the model card" in refused.stderr
+    (run / "README.md").write_text('pipeline("token-classification", model="run")', encoding="utf-8")
+    (run / "training_args.bin").write_bytes(b"pickled")
+    (run / "checkpoint-3").mkdir()
+    (run / "checkpoint-3" / "model.safetensors").write_bytes(b"older")
+    listed = push(hub, run, "someone/star", "--dry_run")
+    assert listed.returncode == 0, listed.stderr
+    assert "model.safetensors" in listed.stdout
+    done = push(hub, run, "someone/star")
+    assert done.returncode == 0, done.stderr
+    uploaded = hub.files("someone/star")
+    kept = {path.name for path in run.iterdir() if path.is_file()} - {"training_args.bin"}
+    assert uploaded.keys() - {".gitattributes"} == kept
+    assert uploaded["README.md"] == b'pipeline("token-classification", model="someone/star")'
+    assert uploaded["model.safetensors"] == (run / "model.safetensors").read_bytes()
+
+
+def push(hub: LoopbackHub, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """run_scripts/push_to_hub.py against the Hub of the tests."""
+    script = Path(__file__).parents[1] / "run_scripts" / "push_to_hub.py"
+    command = [sys.executable, str(script), *map(str, arguments)]
+    return subprocess.run(command, env=hub.environment("author"), capture_output=True, text=True)
