@@ -65,13 +65,14 @@ def token2token_attention(
         What was attended to `[b, m, f]`, zeros where there is nothing to, and the weights as they were applied, averaged
         over the features, `[b, m, m]`, or `None`.
     """
-    m, f = query.shape[1:]
+    f = query.shape[-1]
     query, key = query / SCORE_SCALE, key / SCORE_SCALE
-    attend: Callable[..., Attended] = partial(attend_block, dropout_p=dropout_p, output_weights=output_weights)
+    attend: Callable[..., Attended] = partial(
+        attend_block, backwards=backwards, dropout_p=dropout_p, output_weights=output_weights
+    )
     if extents is None:
-        allowed = may_attend(real, slice(0, m), slice(0, m), backwards)
         pieces = zip(*(x.split(FEATURES_AT_ONCE, dim=-1) for x in (query, key, value)), strict=True)
-        done = [attend(*piece, allowed) for piece in pieces]
+        done = [attend(*piece, real, 0) for piece in pieces]
         context = torch.cat([context for context, _ in done], dim=-1)
         sums = torch.stack([sums for _, sums in done]).sum(0) if output_weights else None
     else:
@@ -134,8 +135,7 @@ def attend_rows(
         queries = slice(start, min(start + at_once, extent))
         # The tokens on the other side are allowed to none of these queries.
         keys = slice(start, extent) if backwards else slice(0, queries.stop)
-        allowed = may_attend(real, queries, keys, backwards)
-        context, summed = attend(query[:, queries], key[:, keys], value[:, keys], allowed)
+        context, summed = attend(query[:, queries], key[:, keys], value[:, keys], real[:, keys], start - keys.start)
         contexts.append(context)
         if summed is not None:
             sums.append(pad(summed, (keys.start, m - keys.stop)))
@@ -143,15 +143,16 @@ def attend_rows(
     return pad(torch.cat(contexts, dim=1), below), pad(torch.cat(sums, dim=1), below) if sums else None
 
 
-def may_attend(real: Tensor, queries: slice, keys: slice, backwards: bool) -> Tensor:
-    """Which of the keys each of the queries may attend to, from `[r, m]`, bool, to `[r, q, k]`, bool."""
-    places = torch.arange(real.shape[1], device=real.device)
-    query, key = places[queries, None], places[keys]
-    return real[:, None, keys] & (key > query if backwards else key < query)
-
-
 def attend_block(
-    query: Tensor, key: Tensor, value: Tensor, allowed: Tensor, dropout_p: float, output_weights: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    real: Tensor,
+    offset: int,
+    *,
+    backwards: bool,
+    dropout_p: float,
+    output_weights: bool,
 ) -> Attended:
     """
     `token2token_attention` of a few queries, all their scores at once.
@@ -159,12 +160,16 @@ def attend_block(
     Args:
         query: `[r, q, f]`, divided by c.
         key, value: `[r, k, f]`, the keys divided by c.
-        allowed: `[r, q, k]`, bool.
-        dropout_p, output_weights: as there.
+        real: `[r, k]`, bool.
+        offset: how many places the first query stands after the first key.
+        backwards, dropout_p, output_weights: as there.
 
     Returns:
         `[r, q, f]`, and the weights' sums over the features `[r, q, k]` or `None`.
     """
+    place = torch.arange(offset, offset + query.shape[1], device=real.device)[:, None]
+    key_place = torch.arange(key.shape[1], device=real.device)
+    allowed = real[:, None] & (key_place > place if backwards else key_place < place)
     scores = (query[:, :, None] + key[:, None]).tanh_()
     bias = torch.zeros_like(allowed, dtype=scores.dtype).masked_fill(~allowed, torch.finfo(scores.dtype).min)
     weights = torch.add(bias[..., None], scores, alpha=SCORE_SCALE).softmax(2).to(value.dtype)

@@ -440,16 +440,17 @@ def disan(parameters: Parameters, config: Any, e: list[Vector], with_pooler: boo
         backwards, backward_weights = direction(under(layer, "backwards"), u, backwards=True)
         u = [torch.cat(both) for both in zip(forwards, backwards, strict=True)]
         encoded.hidden_states.append(u)
-        encoded.attentions.append(
-            [torch.stack(both) for both in zip(forward_weights, backward_weights, strict=True)]
-        )
+        encoded.attentions.append([torch.stack(both) for both in zip(forward_weights, backward_weights, strict=True)])
     encoded.tokens = u
     if with_pooler:
         pooler = under(parameters, "pooler")
         scores = [pooler["score.weight"] @ elu(linear(pooler, "dense", state)) for state in u]
         weights_of_feature = [softmax([score[k] for score in scores]) for k in range(config.hidden_size)]
         encoded.pooled = torch.stack(
-            [sum_of([w * state[k] for w, state in zip(weights, u, strict=True)]) for k, weights in enumerate(weights_of_feature)]
+            [
+                sum_of([w * state[k] for w, state in zip(weights, u, strict=True)])
+                for k, weights in enumerate(weights_of_feature)
+            ]
         )
     return encoded
 

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 import modeling_star
 
 
-STEMS = ("StarTransformer", "BigTransformer", "VanillaTransformer")
+STEMS = ("StarTransformer", "BigTransformer", "VanillaTransformer", "Disan", "BiLstm")
 AUTO_CLASSES = {
     "Model": "AutoModel",
     "ForSequenceClassification": "AutoModelForSequenceClassification",

@@ -1,11 +1,9 @@
 """The BiLSTM against its reference, and what every encoder promises."""
 
-from typing import Any
-
 import pytest
 import torch
-from common import assert_close, gradients, named_outputs, padded, random_batch, tiny_model
-from encoder_contract import EncoderContract
+from common import TINY, gradients, padded, random_batch, tiny_model
+from encoder_contract import EncoderContract, compiled
 from hypothesis import strategies as st
 
 
@@ -28,3 +26,42 @@ class TestBiLstm(EncoderContract):
             "pooling": st.sampled_from(["max", "mean"]),
         }
     )
+
+
+def test_it_is_the_lstm_of_torch() -> None:
+    model = tiny_model("BiLstm", num_hidden_layers=3)
+    width = TINY["hidden_size"]
+    whole = torch.nn.LSTM(width, width // 2, num_layers=3, batch_first=True, bidirectional=True)
+    weights = {
+        name.replace("_l0", f"_l{step}"): x
+        for step, layer in enumerate(model.layers)
+        for name, x in layer.lstm.state_dict().items()
+    }
+    whole.load_state_dict(weights)
+    batch = random_batch(padded([5, 5], 5, "right"), width=width)
+    torch.testing.assert_close(model(**batch.inputs()).last_hidden_state, whole(batch.inputs_embeds)[0])
+
+
+def test_each_half_of_a_state_sees_one_side_of_its_token() -> None:
+    model = tiny_model("BiLstm", num_hidden_layers=1)
+    batch = random_batch(padded([6], 8, "holes"), width=TINY["hidden_size"])
+    columns = batch.attention_mask[0].nonzero().flatten()
+    for place, state in enumerate(model(**batch.inputs()).last_hidden_state[0, columns]):
+        for half, expected in zip(state.chunk(2), (columns[: place + 1], columns[place:]), strict=True):
+            seen = gradients({"half": half}, {"e": batch.inputs_embeds})["e"][0].abs().sum(-1).nonzero().flatten()
+            assert torch.equal(seen, expected)
+
+
+def test_states_of_the_last_layer_are_not_dropped() -> None:
+    inputs = random_batch(padded([6, 6], 6, "right")).inputs()
+    for layers in (1, 2):
+        model = tiny_model("BiLstm", num_hidden_layers=layers, hidden_dropout_prob=0.5)
+        first, second = (model(**inputs).last_hidden_state for _ in range(2))
+        assert first.all()
+        assert torch.equal(first, second) == (layers == 1)
+
+
+def test_the_lstms_are_no_part_of_a_compiled_graph() -> None:
+    model = tiny_model("BiLstm")
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="torch.compiler.disable"):
+        compiled(model)(**random_batch(padded([2], 2, "right")).inputs())
