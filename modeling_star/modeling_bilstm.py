@@ -21,7 +21,7 @@ from .tokens import TokenLayout, is_traced
 
 class BiLstmLayer(GradientCheckpointingLayer):
     """
-    One layer, both directions.
+    One layer: an LSTM in each direction, or one from left to right.
 
     Args:
         config: the encoder's configuration.
@@ -30,7 +30,9 @@ class BiLstmLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: BiLstmConfig, dropout_p: float):
         super().__init__()
-        self.lstm = nn.LSTM(config.hidden_size, config.hidden_size // 2, batch_first=True, bidirectional=True)
+        d = config.hidden_size
+        width, both = (d // 2, True) if config.bidirectional else (d, False)
+        self.lstm = nn.LSTM(d, width, batch_first=True, bidirectional=both)
         self.dropout = nn.Dropout(dropout_p)
 
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
@@ -52,10 +54,13 @@ class BiLstmLayer(GradientCheckpointingLayer):
             # No row may be empty; what comes out at padding is not looked at.
             packed = pack_padded_sequence(rows, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
             return pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=m)[0]
-        # Each direction reads the rows with their padding behind what it reads, and the rest of its pass is left.
-        from_left, from_right = self.lstm(rows)[0], self.lstm(roll_rows(rows, lengths))[0]
-        before, after = from_left.chunk(2, dim=-1)[0], from_right.chunk(2, dim=-1)[1]
-        return torch.cat([before, roll_rows(after, -lengths)], dim=-1)
+        states = self.lstm(rows)[0]
+        if not self.lstm.bidirectional:
+            return states
+        # What reads from the right has read the padding first: let it begin with the last token.
+        shifted = self.lstm(roll_rows(rows, lengths))[0]
+        width = self.lstm.hidden_size
+        return torch.cat([states[..., :width], roll_rows(shifted[..., width:], -lengths)], dim=-1)
 
 
 def roll_rows(rows: Tensor, offset: Tensor) -> Tensor:
@@ -87,12 +92,12 @@ class BiLstmModel(BiLstmPreTrainedModel, EncoderModel):
     """
     The bare BiLSTM.
 
-    Returns an `EncoderOutput` with `last_hidden_state [b, n, d]` (zeros at padding), the forward direction in its first
-    half, and `pooler_output [b, d]`, their maximum over real tokens, or their mean with `pooling="mean"`. It attends to
-    nothing: `attentions` are `None`.
+    Returns an `EncoderOutput` with `last_hidden_state [b, n, d]` (zeros at padding), the forward direction in its
+    first half, and `pooler_output [b, d]`, their maximum over real tokens, or their mean with `pooling="mean"`. It
+    attends to nothing: `attentions` are `None`.
 
-    Under `torch.compile` the LSTMs run outside the graphs, so that `fullgraph=True` is refused. An exported model takes
-    any number of rows, all of the length that it was exported with.
+    Under `torch.compile` the LSTMs run outside the graphs, so that `fullgraph=True` is refused. An exported model
+    takes any number of rows, all of the length that it was exported with.
 
     Example:
 

@@ -48,8 +48,8 @@ def token2token_attention(
 ) -> tuple[Tensor, Tensor | None]:
     """
     Masked multi-dimensional token2token attention (section 3.3): the scores of token j for token i are the vector
-    `c tanh((query_i + key_j) / c)`, and each of its features has a softmax of its own, over the tokens before i or over
-    those after it.
+    `c tanh((query_i + key_j) / c)`, and each of its features has a softmax of its own, over the tokens before i or
+    over those after it.
 
     The m x m x f scores are worked out in blocks of rows and queries, and once more in the backward pass.
 
@@ -62,8 +62,8 @@ def token2token_attention(
         output_weights: also return the weights.
 
     Returns:
-        What was attended to `[b, m, f]`, zeros where there is nothing to, and the weights as they were applied, averaged
-        over the features, `[b, m, m]`, or `None`.
+        What was attended to `[b, m, f]`, zeros where there is nothing to, and the weights as they were applied,
+        averaged over the features, `[b, m, m]`, or `None`.
     """
     f = query.shape[-1]
     query, key = query / SCORE_SCALE, key / SCORE_SCALE
@@ -281,7 +281,7 @@ class Source2TokenAttention(nn.Module):
         self.score = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
 
     def forward(self, rows: Tensor, real: Tensor) -> Tensor:
-        """Rows `[b, m, d]`, of which `real` (`[b, m]`, bool) are looked at, to `[b, d]`; arbitrary for an empty one."""
+        """Rows `[b, m, d]`, whose real places `[b, m]` are looked at, to `[b, d]`; arbitrary for an empty one."""
         scores = self.score(elu(self.dense(rows)))
         scores = scores.masked_fill(~real[..., None], torch.finfo(scores.dtype).min)
         weights = dropout(scores.softmax(1).to(rows.dtype), self.dropout_p, self.training)
@@ -301,12 +301,12 @@ class DisanModel(DisanPreTrainedModel, EncoderModel):
     """
     The bare DiSAN (section 4): tokens attend to those before and to those after them, feature by feature.
 
-    Returns an `EncoderOutput` with `last_hidden_state [b, n, d]` (zeros at padding), the forward direction in its first
-    half, and `pooler_output [b, d]`, their source2token attention. `attentions` are `[b, 2, n, n]`, those to the tokens
-    before and those to the tokens after, each averaged over its features.
+    Returns an `EncoderOutput` with `last_hidden_state [b, n, d]` (zeros at padding), the forward direction in its
+    first half, and `pooler_output [b, d]`, their source2token attention. `attentions` are `[b, 2, n, n]`, those to the
+    tokens before and those to the tokens after, each averaged over its features.
 
-    Time grows with the square of the length, memory does not: scores are held in blocks. Under `torch.compile` and
-    export it does, since a graph knows no lengths: there the blocks are of features, `[b, n, n, 16]`.
+    Time grows with the square of the length. Memory does not, since scores are held in blocks; under `torch.compile`
+    and export, where lengths are not known, the blocks are of features, `[b, n, n, 16]`.
 
     Example:
 

@@ -477,15 +477,17 @@ def lstm(parameters: Parameters, x: Sequence[Vector], ending: str) -> list[Vecto
 
 def bilstm(parameters: Parameters, config: Any, e: list[Vector], with_pooler: bool = True) -> Encoded:
     """
-    A bidirectional LSTM: each layer reads the states of the one below from either end; the pooled vector is the maximum
-    or the mean of the last states.
+    A bidirectional LSTM: each layer reads the states of the one below from either end, or, in one direction, from the
+    first; the pooled vector is the maximum or the mean of the last states.
     """
     x = list(e)
     encoded = Encoded(x, hidden_states=[x])
     for step in range(config.num_hidden_layers):
         layer = under(parameters, f"layers.{step}.lstm")
-        forwards, backwards = lstm(layer, x, "l0"), lstm(layer, x[::-1], "l0_reverse")[::-1]
-        x = [torch.cat(both) for both in zip(forwards, backwards, strict=True)]
+        directions = [lstm(layer, x, "l0")]
+        if config.bidirectional:
+            directions.append(lstm(layer, x[::-1], "l0_reverse")[::-1])
+        x = [torch.cat(states) for states in zip(*directions, strict=True)]
         encoded.hidden_states.append(x)
     encoded.tokens = x
     if with_pooler:

@@ -66,6 +66,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "BiLstm": {
         "defaults": {},
         "mean": {"pooling": "mean", "position_embedding_type": "sinusoidal", "type_vocab_size": 2},
+        "one direction": {"bidirectional": False},
         "siamese": {"pair_mode": "siamese", "classifier_dropout": 0.5, "hidden_act": "gelu"},
         "contextual": {"backbone_config": tiny_bert()},
     },
