@@ -3,8 +3,10 @@
 import transformers
 from transformers import AutoConfig
 
-from . import modeling_big, modeling_star, modeling_vanilla
+from . import modeling_big, modeling_bilstm, modeling_disan, modeling_star, modeling_vanilla
 from .configuration_big import BigTransformerConfig
+from .configuration_bilstm import BiLstmConfig
+from .configuration_disan import DisanConfig
 from .configuration_star import StarTransformerConfig
 from .configuration_vanilla import VanillaTransformerConfig
 from .lexicon import Lexicon
@@ -14,6 +16,20 @@ from .modeling_big import (
     BigTransformerForSequenceClassification,
     BigTransformerForTokenClassification,
     BigTransformerModel,
+)
+from .modeling_bilstm import (
+    BiLstmForMaskedLM,
+    BiLstmForQuestionAnswering,
+    BiLstmForSequenceClassification,
+    BiLstmForTokenClassification,
+    BiLstmModel,
+)
+from .modeling_disan import (
+    DisanForMaskedLM,
+    DisanForQuestionAnswering,
+    DisanForSequenceClassification,
+    DisanForTokenClassification,
+    DisanModel,
 )
 from .modeling_encoder import AUTO_CLASSES, EncoderOutput
 from .modeling_star import (
@@ -39,6 +55,8 @@ for _module, _config, _stem in (
     (modeling_star, StarTransformerConfig, "StarTransformer"),
     (modeling_big, BigTransformerConfig, "BigTransformer"),
     (modeling_vanilla, VanillaTransformerConfig, "VanillaTransformer"),
+    (modeling_disan, DisanConfig, "Disan"),
+    (modeling_bilstm, BiLstmConfig, "BiLstm"),
 ):
     AutoConfig.register(_config.model_type, _config)
     _config.register_for_auto_class()
@@ -49,12 +67,24 @@ for _module, _config, _stem in (
         _model.register_for_auto_class(_auto)
 
 __all__ = [
+    "BiLstmConfig",
+    "BiLstmForMaskedLM",
+    "BiLstmForQuestionAnswering",
+    "BiLstmForSequenceClassification",
+    "BiLstmForTokenClassification",
+    "BiLstmModel",
     "BigTransformerConfig",
     "BigTransformerForMaskedLM",
     "BigTransformerForQuestionAnswering",
     "BigTransformerForSequenceClassification",
     "BigTransformerForTokenClassification",
     "BigTransformerModel",
+    "DisanConfig",
+    "DisanForMaskedLM",
+    "DisanForQuestionAnswering",
+    "DisanForSequenceClassification",
+    "DisanForTokenClassification",
+    "DisanModel",
     "EncoderOutput",
     "Lexicon",
     "StarTransformerConfig",

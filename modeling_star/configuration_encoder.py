@@ -206,5 +206,14 @@ class EncoderConfig(PreTrainedConfig):
 
     head_dim_hint: ClassVar[str] = ""
 
+    def directions_must_share(self) -> None:
+        """Raise where `hidden_size` is odd: the states of two directions stand side by side in it."""
+        self._check_positive("hidden_size")
+        if self.hidden_size % 2:
+            raise ValueError(
+                f"hidden_size={self.hidden_size} is given; its two directions share it, so an even one is needed: "
+                f"hidden_size={self.hidden_size + 1}."
+            )
+
 
 __all__ = ["EncoderConfig"]

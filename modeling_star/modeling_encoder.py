@@ -37,7 +37,7 @@ class EncoderOutput(ModelOutput):
         pooler_output: `[b, d]`, the fixed-length vector of the sequence; `None` without a pooling layer.
         relay_state: `[b, d]`, state of the Star-Transformer's relay node after its last update.
         hidden_states: T + 1 of `[b, n, d]`: the embeddings, then each layer's states.
-        attentions: one per layer; their shape is told by each encoder's class.
+        attentions: one per layer; their shape is told by each encoder's class. `None` for one that attends to nothing.
         relay_attentions: one of `[b, h, n + 1]` per relay update, the relay itself first.
     """
 
@@ -409,7 +409,7 @@ class Recorder:
         """The fields of `EncoderOutput`."""
         return {
             "hidden_states": None if self._hidden_states is None else tuple(self._hidden_states),
-            "attentions": None if self._attentions is None else tuple(self._attentions),
+            "attentions": tuple(self._attentions) if self._attentions else None,
             "relay_attentions": tuple(self._relay_attentions) if self._relay_attentions else None,
         }
 

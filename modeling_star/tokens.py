@@ -70,6 +70,11 @@ class TokenLayout:
         return torch.arange(self.max_length, device=self.mask.device) < self.lengths[:, None]
 
     @property
+    def row_extents(self) -> list[int]:
+        """How many places of each row of `to_rows` hold all its real tokens: b numbers; m each when padded."""
+        return self.lengths.tolist() if self.is_packed else [self.max_length] * len(self.mask)
+
+    @property
     def _row_index(self) -> Tensor:
         """Index of each token among the b * m places of right-padded rows (`[N]`)."""
         return self.sequence_index * self.max_length + self.position

@@ -29,8 +29,8 @@ class ModelArguments:
 
     model_name_or_path: str | None = flag("A saved model to fine-tune: Hub name or folder. None: a fresh model.")
     model_type: str = flag(
-        "Kind of a fresh model: star_transformer, big_transformer, vanilla_transformer; for texts also tfidf, "
-        "TF-IDF with logistic regression.",
+        "Kind of a fresh model: star_transformer, big_transformer, vanilla_transformer, disan, bilstm; for texts also "
+        "tfidf, TF-IDF with logistic regression.",
         "star_transformer",
     )
     config_name: str | None = flag("Shape of a fresh model: a file such as configuration/models/star-base.json.")

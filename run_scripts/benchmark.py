@@ -1,6 +1,6 @@
 #!/usr/bin/env python
 """
-Time encoders of one width and depth side by side: ours, those of transformers, a BiLSTM.
+Time encoders of one width and depth side by side: ours and those of transformers.
 
     python run_scripts/benchmark.py                                             forward, on the CPU
     python run_scripts/benchmark.py --systems star products bert-sdpa --shapes 8x512 1x8192 --threads 2
@@ -8,7 +8,7 @@ Time encoders of one width and depth side by side: ours, those of transformers, 
     python run_scripts/benchmark.py --lengths DATA/test.jsonl.gz --batch_size 128 --truncate 256
     python run_scripts/benchmark.py --device cuda --dtype bfloat16 --shapes 64x128 16x512 4x2048 1x8192 1x32768
 
-Systems: star, big, vanilla; products (the Star's matrix products alone, its lower bound); bilstm; bert-sdpa,
+Systems: star, big, vanilla, disan, bilstm; products (the Star's matrix products alone, its lower bound); bert-sdpa,
 bert-eager, fnet, longformer, nystromformer, modernbert, reformer, big_bird, or any model type of transformers, with
 -sdpa or -eager for its attention. Writes results.csv, results.md and plots.
 """

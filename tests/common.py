@@ -286,14 +286,15 @@ def _row_outputs(
         return outputs
     for t in range(steps + 1):
         outputs[f"hidden_states.{t}"] = columns(lambda text, t=t: text.hidden_states[t], d)
-    for t in range(steps):
-        if config.model_type == "vanilla_transformer":
+    for t in range(0 if config.model_type == "bilstm" else steps):
+        if config.model_type in ("vanilla_transformer", "disan"):
             # A token's weights over its text go to that text's columns.
-            weights = torch.zeros(h, n, n, dtype=torch.float64)
+            heads = 2 if config.model_type == "disan" else h
+            weights = torch.zeros(heads, n, n, dtype=torch.float64)
             for places, text in encoded:
                 for place, of_token in zip(places, text.attentions[t] if text else [], strict=True):
                     weights = weights.index_put(
-                        (torch.arange(h)[:, None], torch.tensor(place), torch.tensor(places)), of_token
+                        (torch.arange(heads)[:, None], torch.tensor(place), torch.tensor(places)), of_token
                     )
         else:
             roles = len(config.candidate_roles)

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from loopback_hub import LoopbackHub
 
-from modeling_star import tokens
+from modeling_star import modeling_disan, tokens
 
 
 @pytest.fixture(autouse=True)
-def tokens_at_once() -> Iterator[None]:
-    """Tests may change how many tokens are computed at once."""
-    before = tokens.TOKENS_AT_ONCE
+def computed_at_once() -> Iterator[None]:
+    """Tests may change how much is computed at once."""
+    before = tokens.TOKENS_AT_ONCE, modeling_disan.SCORES_AT_ONCE
     yield
-    tokens.TOKENS_AT_ONCE = before
+    tokens.TOKENS_AT_ONCE, modeling_disan.SCORES_AT_ONCE = before
 
 
 @pytest.fixture

@@ -32,7 +32,8 @@ class Encoded:
         pooled: the sequence as one vector `[d]`; `None` where the weights for it do not exist.
         relay: the Star-Transformer's s^T `[d]`.
         hidden_states: the embeddings and the states after each layer, T + 1 of n of `[d]`.
-        attentions: for each layer and token its weights, T of n of `[h, r]`.
+        attentions: for each layer and token its weights, T of n of `[h, r]`; the DiSAN's, averaged over the features
+            of each direction, are `[2, n]`.
         relay_attentions: for each update of the relay its weights over itself and the tokens, `[h, 1 + n]`.
     """
 
@@ -390,10 +391,116 @@ def big_transformer(
     return encoded
 
 
+def disan(parameters: Parameters, config: Any, e: list[Vector], with_pooler: bool = True) -> Encoded:
+    """
+    The Directional Self-Attention Network (Shen et al. 2018, https://arxiv.org/abs/1709.04696), sections 3 and 4, a
+    direction as wide as half the state, without the bias of source2token's scores.
+
+    Args:
+        e: the embeddings e_1 .. e_n, n >= 1.
+        with_pooler: whether the pooled vector exists.
+    """
+    n, features, c = len(e), config.hidden_size // 2, 5
+
+    def elu(x: Vector) -> Vector:
+        return torch.where(x > 0, x, torch.exp(x) - 1)
+
+    def token2token(parameters: Parameters, h: list[Vector], i: int, others: list[int]) -> tuple[Vector, Tensor]:
+        """s_i from h_j for the j in `others`, one feature at a time, and the weights of all n, averaged."""
+        scores = [
+            c * torch.tanh((linear(parameters, "query", h[i]) + parameters["key.weight"] @ h[j]) / c) for j in others
+        ]
+        mean_weights = torch.zeros(n, dtype=h[i].dtype)
+        attended = []
+        for feature in range(features):
+            weights = softmax([score[feature] for score in scores]) if others else []
+            terms = [weight * h[j][feature] for weight, j in zip(weights, others, strict=True)]
+            attended.append(sum_of(terms) if terms else torch.zeros((), dtype=h[i].dtype))
+            for weight, j in zip(weights, others, strict=True):
+                mean_weights = mean_weights.index_add(0, torch.tensor([j]), weight[None] / features)
+        return torch.stack(attended), mean_weights
+
+    def direction(parameters: Parameters, x: list[Vector], backwards: bool) -> tuple[list[Vector], list[Tensor]]:
+        """u_1 .. u_n of one DiSA block."""
+        h = [elu(linear(parameters, "dense", state)) for state in x]
+        outputs, weights = [], []
+        for i in range(n):
+            s, weights_of_token = token2token(parameters, h, i, [*range(i + 1, n)] if backwards else [*range(i)])
+            gate = parameters["gate_context.weight"] @ s + linear(parameters, "gate_state", h[i])
+            f = 1 / (1 + torch.exp(-gate))
+            outputs.append(f * h[i] + (1 - f) * s)
+            weights.append(weights_of_token)
+        return outputs, weights
+
+    u = list(e)
+    encoded = Encoded(u, hidden_states=[u])
+    for step in range(config.num_hidden_layers):
+        layer = under(parameters, f"layers.{step}")
+        forwards, forward_weights = direction(under(layer, "forwards"), u, backwards=False)
+        backwards, backward_weights = direction(under(layer, "backwards"), u, backwards=True)
+        u = [torch.cat(both) for both in zip(forwards, backwards, strict=True)]
+        encoded.hidden_states.append(u)
+        encoded.attentions.append([torch.stack(both) for both in zip(forward_weights, backward_weights, strict=True)])
+    encoded.tokens = u
+    if with_pooler:
+        pooler = under(parameters, "pooler")
+        scores = [pooler["score.weight"] @ elu(linear(pooler, "dense", state)) for state in u]
+        weights_of_feature = [softmax([score[k] for score in scores]) for k in range(config.hidden_size)]
+        encoded.pooled = torch.stack(
+            [
+                sum_of([w * state[k] for w, state in zip(weights, u, strict=True)])
+                for k, weights in enumerate(weights_of_feature)
+            ]
+        )
+    return encoded
+
+
+def lstm(parameters: Parameters, x: Sequence[Vector], ending: str) -> list[Vector]:
+    """
+    The states of a long short-term memory (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000)
+    that reads x_1 .. x_n, from states of 0.
+
+    Args:
+        ending: of the parameters' names; torch keeps the input, forget, cell and output gates on top of one another.
+    """
+    w_x, w_h = parameters[f"weight_ih_{ending}"], parameters[f"weight_hh_{ending}"]
+    bias = parameters[f"bias_ih_{ending}"] + parameters[f"bias_hh_{ending}"]
+    h = cell = torch.zeros(w_h.shape[1], dtype=w_h.dtype)
+    states = []
+    for vector in x:
+        i, f, g, o = (w_x @ vector + w_h @ h + bias).chunk(4)
+        cell = cell / (1 + torch.exp(-f)) + torch.tanh(g) / (1 + torch.exp(-i))
+        h = torch.tanh(cell) / (1 + torch.exp(-o))
+        states.append(h)
+    return states
+
+
+def bilstm(parameters: Parameters, config: Any, e: list[Vector], with_pooler: bool = True) -> Encoded:
+    """
+    A bidirectional LSTM: each layer reads the states of the one below from either end, or, in one direction, from the
+    first; the pooled vector is the maximum or the mean of the last states.
+    """
+    x = list(e)
+    encoded = Encoded(x, hidden_states=[x])
+    for step in range(config.num_hidden_layers):
+        layer = under(parameters, f"layers.{step}.lstm")
+        directions = [lstm(layer, x, "l0")]
+        if config.bidirectional:
+            directions.append(lstm(layer, x[::-1], "l0_reverse")[::-1])
+        x = [torch.cat(states) for states in zip(*directions, strict=True)]
+        encoded.hidden_states.append(x)
+    encoded.tokens = x
+    if with_pooler:
+        encoded.pooled = mean_of(x) if config.pooling == "mean" else max_of(x)
+    return encoded
+
+
 ENCODERS: dict[str, Callable[..., Encoded]] = {
     "star_transformer": star_transformer,
     "vanilla_transformer": vanilla_transformer,
     "big_transformer": big_transformer,
+    "disan": disan,
+    "bilstm": bilstm,
 }
 
 

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 import modeling_star
 
 
-STEMS = ("StarTransformer", "BigTransformer", "VanillaTransformer")
+STEMS = ("StarTransformer", "BigTransformer", "VanillaTransformer", "Disan", "BiLstm")
 AUTO_CLASSES = {
     "Model": "AutoModel",
     "ForSequenceClassification": "AutoModelForSequenceClassification",
@@ -72,9 +72,14 @@ def write_vectors(path: Path, words: dict[str, int], width: int) -> Path:
 
 
 def some_inputs(vocab_size: int = TINY["vocab_size"], rows: int = 3, columns: int = 7) -> dict[str, torch.Tensor]:
-    """Random ids with right padding, none in the first row."""
+    """
+    Random ids with right padding, none in the first two rows.
+
+    An LSTM left with a single row multiplies it by weights in an order that depends on where in memory they lie, and
+    those of a file lie elsewhere.
+    """
     generator = torch.Generator().manual_seed(5)
-    lengths = torch.arange(columns, columns - 2 * rows, -2).clamp(min=1)
+    lengths = (columns + 2 - 2 * torch.arange(rows)).clamp(min=1, max=columns)
     mask = (torch.arange(columns) < lengths[:, None]).long()
     ids = torch.randint(1, vocab_size, (rows, columns), generator=generator) * mask
     return {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}

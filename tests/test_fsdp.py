@@ -14,6 +14,8 @@ ENCODERS = {
     "star": ("StarTransformerConfig", "StarTransformerForSequenceClassification"),
     "big": ("BigTransformerConfig", "BigTransformerForSequenceClassification"),
     "vanilla": ("VanillaTransformerConfig", "VanillaTransformerForSequenceClassification"),
+    "disan": ("DisanConfig", "DisanForSequenceClassification"),
+    "bilstm": ("BiLstmConfig", "BiLstmForSequenceClassification"),
 }
 
 

@@ -17,7 +17,13 @@ from samples import STEMS, class_of
 from transformers import AutoConfig, BertConfig
 
 import modeling_star
-from modeling_star import BigTransformerConfig, StarTransformerConfig, VanillaTransformerConfig
+from modeling_star import (
+    BigTransformerConfig,
+    BiLstmConfig,
+    DisanConfig,
+    StarTransformerConfig,
+    VanillaTransformerConfig,
+)
 from modeling_star.embeddings import read_vectors
 
 
@@ -35,13 +41,11 @@ def words(*parts: str) -> str:
 # ------ configurations
 
 
-EVERY_CONFIG = (StarTransformerConfig, BigTransformerConfig, VanillaTransformerConfig)
+WITH_HEADS = (StarTransformerConfig, BigTransformerConfig, VanillaTransformerConfig)
+WITH_DIRECTIONS = (DisanConfig, BiLstmConfig)
+EVERY_CONFIG = (*WITH_HEADS, *WITH_DIRECTIONS)
 
 BAD_FIELDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "heads": (
-        {"hidden_size": 10, "num_attention_heads": 3},
-        ("hidden_size=10", "num_attention_heads=3", "[1, 2, 5, 10]"),
-    ),
     "no heads": ({"num_attention_heads": 0}, ("num_attention_heads=0 is given", "at least 1")),
     "no width": ({"hidden_size": 0}, ("hidden_size=0 is given", "at least 1")),
     "negative width": ({"hidden_size": -6}, ("hidden_size=-6 is given", "at least 1")),
@@ -93,6 +97,24 @@ def test_a_bad_field_is_named_with_what_is_allowed(
         (StarTransformerConfig, {"use_ring": "no"}, ("use_ring", "expected bool", "'no'")),
         (StarTransformerConfig, {"head_dim": 0}, ("head_dim=0 is given", "at least 1")),
         (StarTransformerConfig, {"hidden_size": 10, "num_attention_heads": 3}, ("or set head_dim",)),
+        *(
+            (
+                config_class,
+                {"hidden_size": 10, "num_attention_heads": 3},
+                ("hidden_size=10", "num_attention_heads=3", "[1, 2, 5, 10]"),
+            )
+            for config_class in WITH_HEADS
+        ),
+        *(
+            (config_class, {"hidden_size": 301}, ("hidden_size=301 is given", "two directions", "hidden_size=302"))
+            for config_class in WITH_DIRECTIONS
+        ),
+        *((config_class, {"hidden_size": -5}, ("hidden_size=-5", "at least 1")) for config_class in WITH_DIRECTIONS),
+        *(
+            (config_class, {"position_embedding_type": "ring"}, ("'ring' is given", "learned", "sinusoidal"))
+            for config_class in WITH_DIRECTIONS
+        ),
+        (BiLstmConfig, {"pooling": "last"}, ("pooling", "max", "mean", "last")),
         (VanillaTransformerConfig, {"intermediate_size": 0}, ("intermediate_size=0 is given", "at least 1")),
         (BigTransformerConfig, {"intermediate_size": 0}, ("intermediate_size=0 is given", "at least 1")),
         (BigTransformerConfig, {"max_word_length": 1}, ("max_word_length=1 is given", "at least 2")),

@@ -585,7 +585,7 @@ def test_a_word_mask_of_another_shape_is_refused(shape: tuple[int, ...], ending:
         model(torch.ones(2, 5).long(), word_mask=torch.zeros(shape))
 
 
-@pytest.mark.parametrize("stem", ["StarTransformer", "VanillaTransformer"])
+@pytest.mark.parametrize("stem", ["StarTransformer", "VanillaTransformer", "Disan", "BiLstm"])
 @pytest.mark.parametrize("ending", ["Model", "ForTokenClassification"])
 def test_an_encoder_that_reads_no_words_refuses_them(stem: str, ending: str) -> None:
     with pytest.raises(ValueError, match=rf"word_mask is given, and {stem}Model reads no words"):

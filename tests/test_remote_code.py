@@ -38,18 +38,21 @@ CODE = {
     "BigTransformer": SHARED_CODE
     | {"attention.py", "configuration_big.py", "lexicon.py", "modeling_big.py", "row_attention.py"},
     "VanillaTransformer": SHARED_CODE | {"configuration_vanilla.py", "modeling_vanilla.py"},
+    "Disan": SHARED_CODE | {"configuration_disan.py", "modeling_disan.py"},
+    "BiLstm": SHARED_CODE | {"configuration_bilstm.py", "modeling_bilstm.py"},
 }
 WORDS = "we live in Kyoto not Tokyo or Rome"
 TEXT = "we live in Kyoto"
 TAGGERS = ("StarTransformer", "BigTransformer")
+PEERS = ("VanillaTransformer", "Disan", "BiLstm")
 
 CASES = [
     *(("StarTransformer", ending, embeddings) for ending in EVERY_MODEL for embeddings in ("random", "static")),
     *(("StarTransformer", ending, "contextual") for ending in EVERY_MODEL),
     *(("BigTransformer", ending, "random") for ending in EVERY_MODEL),
     ("BigTransformer", "ForTokenClassification", "contextual"),
-    *(("VanillaTransformer", ending, "random") for ending in EVERY_MODEL),
-    ("VanillaTransformer", "ForTokenClassification", "contextual"),
+    *((stem, ending, "random") for stem in PEERS for ending in EVERY_MODEL),
+    *((stem, "ForTokenClassification", "contextual") for stem in PEERS),
 ]
 
 # Put before every program of a fresh process. An editable install is found by an entry of sys.meta_path or of

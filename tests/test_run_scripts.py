@@ -242,6 +242,30 @@ def test_run_glue_reads_the_kind_of_task_from_the_data(
         assert right / len(rows) == pytest.approx(results["test_accuracy"])
 
 
+@pytest.mark.parametrize("model_type", ["disan", "bilstm"])
+def test_the_other_encoders_of_the_papers_train_from_their_file_or_their_name(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path, model_type: str
+) -> None:
+    from transformers import AutoConfig
+
+    file = f"--config_name={ROOT}/configuration/models/{model_type}-base.json"
+    small = "--config_overrides=hidden_size=16"
+    for script, data, kind in (
+        ("run_glue.py", "sentiment", file),
+        ("run_ner.py", "entities", f"--model_type={model_type}"),
+    ):
+        folder = tmp_path / script
+        scripts.check(script, *files(corpora / data), *QUICK, small, kind, f"--output_dir={folder}")
+        assert AutoConfig.from_pretrained(folder).model_type == model_type
+        results = results_of(folder)
+        assert_card_tells_the_results((folder / "README.md").read_text(encoding="utf-8"), results)
+        if script == "run_glue.py":
+            told = read_rows(folder / "predictions_test.jsonl")
+            right = [row["predicted"] == row["label"] for row in told]
+            assert results["test_accuracy"] == pytest.approx(sum(right) / len(right))
+    assert AutoConfig.from_pretrained(tmp_path / "run_glue.py").num_hidden_layers == 2
+
+
 def test_mnli_is_chosen_by_its_matched_split_and_scored_on_both(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path
 ) -> None:

@@ -57,6 +57,19 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "siamese": {"pair_mode": "siamese", "classifier_dropout": 0.5, "hidden_act": "gelu"},
         "contextual": {"backbone_config": tiny_bert()},
     },
+    "Disan": {
+        "defaults": {},
+        "one layer": {"num_hidden_layers": 1, "position_embedding_type": "learned", "type_vocab_size": 2},
+        "siamese": {"pair_mode": "siamese", "classifier_dropout": 0.5, "hidden_act": "gelu"},
+        "contextual": {"backbone_config": tiny_bert()},
+    },
+    "BiLstm": {
+        "defaults": {},
+        "mean": {"pooling": "mean", "position_embedding_type": "sinusoidal", "type_vocab_size": 2},
+        "one direction": {"bidirectional": False},
+        "siamese": {"pair_mode": "siamese", "classifier_dropout": 0.5, "hidden_act": "gelu"},
+        "contextual": {"backbone_config": tiny_bert()},
+    },
 }
 EVERY_OPTION = [(stem, name) for stem in STEMS for name in OPTIONS[stem]]
 
@@ -291,13 +304,13 @@ def test_every_model_loads_what_it_shares_with_any_other(stem: str, source: str,
     have, want = parameters_without_prefix(model), parameters_without_prefix(loaded)
     shared = have.keys() & want.keys()
     assert {name.removeprefix("model.") for name in info["missing_keys"]} == want.keys() - have.keys()
-    # That a head without a pooled vector has no last relay update is no news.
-    surplus = {name for name in have.keys() - want.keys() if "relay_" not in name}
+    # That a head without a pooled vector has nothing that only makes one is no news.
+    surplus = {name for name in have.keys() - want.keys() if "relay_" not in name and not name.startswith("pooler.")}
     assert {name.removeprefix("model.") for name in info["unexpected_keys"]} == surplus
     assert not info["mismatched_keys"]
     assert all(torch.equal(want[name], have[name]) for name in shared)
     # Only heads and what feeds no token may differ.
-    ours = ("classifier.", "qa_outputs.", "lm_head.", f"layers.{TINY['num_hidden_layers'] - 1}.relay_")
+    ours = ("classifier.", "qa_outputs.", "lm_head.", "pooler.", f"layers.{TINY['num_hidden_layers'] - 1}.relay_")
     assert all(name.startswith(ours) for name in have.keys() ^ want.keys())
     assert not loaded.get_input_embeddings().weight.requires_grad
 
@@ -467,7 +480,8 @@ def without_origin(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_there_are_presets() -> None:
-    assert {"star-base.json", "big-char.json", "vanilla-base.json"} <= {path.name for path in PRESETS}
+    names = {path.name for path in PRESETS}
+    assert {"star-base.json", "big-char.json", "vanilla-base.json", "disan-base.json", "bilstm-base.json"} <= names
 
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.name)
@@ -491,8 +505,8 @@ def test_a_field_given_at_loading_overrules_the_file(stem: str, tmp_path: Path) 
     config = AutoConfig.from_pretrained(tmp_path, hidden_size=12, num_attention_heads=3, hidden_dropout_prob=0)
     assert (config.hidden_size, config.num_attention_heads, config.hidden_dropout_prob) == (12, 3, 0)
     assert config.embedding_size == 12
-    name, value = ("head_dim", 4) if stem == "StarTransformer" else ("intermediate_size", 48)
-    assert getattr(config, name) == value
+    derived = {"StarTransformer": {"head_dim": 4}, "Disan": {}, "BiLstm": {}}.get(stem, {"intermediate_size": 48})
+    assert {name: getattr(config, name) for name in derived} == derived
     model = transformers.AutoModel.from_config(config)
     assert model(torch.tensor([[1, 2]])).last_hidden_state.shape == (1, 2, 12)
 

@@ -248,6 +248,18 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"backbone_config": tiny_bert(), "position_embedding_type": "none"},
         {"embedding_size": 5, "freeze_embeddings": True},
     ],
+    "Disan": [
+        {},
+        {"num_hidden_layers": 1, "type_vocab_size": 2},
+        {"backbone_config": tiny_bert()},
+        {"embedding_size": 5, "freeze_embeddings": True},
+    ],
+    "BiLstm": [
+        {},
+        {"num_hidden_layers": 1, "type_vocab_size": 2, "pooling": "mean"},
+        {"backbone_config": tiny_bert()},
+        {"embedding_size": 5, "freeze_embeddings": True},
+    ],
 }
 
 

@@ -1,4 +1,4 @@
-"""The systems that the benchmark runs: ours, those of transformers by name, a BiLSTM, and bare matrix products.
+"""The systems that the benchmark runs: ours, those of transformers by name, and bare matrix products.
 
 Axes: b batch  n columns  d width  T layers
 """
@@ -9,28 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModel
 
 from .benchmark_workloads import BLOCK, OWN, UNMASKED, WINDOW, Batch, Options, model_type_of, random_lexicon
-
-
-class BiLSTM(nn.Module):
-    """Embeddings and T bidirectional LSTM layers over packed sequences; both directions together are d wide."""
-
-    def __init__(self, options: Options):
-        super().__init__()
-        self.embeddings = nn.Embedding(options.vocab_size, options.hidden_size)
-        width = options.hidden_size
-        self.lstm = nn.LSTM(width, width // 2, options.num_layers, batch_first=True, bidirectional=True)
-
-    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """`[b, n]` to `[b, n, d]`."""
-        embedded = self.embeddings(ids)
-        if mask is None:
-            return self.lstm(embedded)[0]
-        packed = pack_padded_sequence(embedded, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
-        return pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=ids.shape[1])[0]
 
 
 class Products(nn.Module):
@@ -79,8 +61,8 @@ def build(name: str, options: Options, longest: int) -> nn.Module:
         ValueError: the configuration of that kind of model does not allow the sizes.
     """
     torch.manual_seed(options.seed)
-    if name in ("products", "bilstm"):
-        return Products(options) if name == "products" else BiLSTM(options)
+    if name == "products":
+        return Products(options)
     if name in OWN:
         model_type, special = OWN[name]
         config = AutoConfig.for_model(model_type, **_sizes(options), **special)
@@ -210,7 +192,7 @@ class Subject:
             torch.cuda.synchronize()
 
     def _states(self, ids: Tensor, mask: Tensor | None) -> Any:
-        if isinstance(self.model, (BiLSTM, Products)):
+        if isinstance(self.model, Products):
             return self.call(ids, mask)
         masked = {} if mask is None or self.name in UNMASKED else {"attention_mask": mask}
         return self.call(input_ids=ids, **masked).last_hidden_state

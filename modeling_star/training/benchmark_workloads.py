@@ -31,8 +31,10 @@ OWN: dict[str, tuple[str, dict[str, Any]]] = {
     "star": ("star_transformer", {"position_embedding_type": "ring"}),
     "big": ("big_transformer", {"max_word_length": WORD_LENGTH}),
     "vanilla": ("vanilla_transformer", {"position_embedding_type": "sinusoidal"}),
+    "disan": ("disan", {}),
+    "bilstm": ("bilstm", {}),
 }
-SYSTEMS = (*OWN, "products", "bilstm", "bert-sdpa", "bert-eager", "fnet", "longformer", "nystromformer", "modernbert")
+SYSTEMS = (*OWN, "products", "bert-sdpa", "bert-eager", "fnet", "longformer", "nystromformer", "modernbert")
 SYSTEMS = (*SYSTEMS, "reformer", "big_bird")
 """Systems by name; others are named as transformers names them, with -sdpa or -eager for the kind of attention."""
 
@@ -106,8 +108,11 @@ class Options:
             raise DataError("--systems is empty: write --systems star bert-sdpa")
         for name in self.systems:
             _check_system(name)
-        if "bilstm" in self.systems and self.hidden_size % 2:
-            raise DataError(f"bilstm has two halves, and --hidden_size {self.hidden_size} is odd: write an even one.")
+        for name in ("disan", "bilstm"):
+            if name in self.systems and self.hidden_size % 2:
+                raise DataError(
+                    f"{name} has two halves, and --hidden_size {self.hidden_size} is odd: write an even one."
+                )
 
     @property
     def compared_with(self) -> str:

@@ -139,8 +139,8 @@ def fresh_model(
         standard = AutoConfig.for_model(model_type)
     except ValueError:
         raise DataError(
-            f"--model_type {model_type} is unknown: star_transformer, big_transformer, vanilla_transformer, or a type "
-            "of transformers."
+            f"--model_type {model_type} is unknown: star_transformer, big_transformer, vanilla_transformer, disan, "
+            "bilstm, or a type of transformers."
         ) from None
     check_overrides(standard, overrides or {})
     config_class = type(standard)

@@ -1,0 +1,165 @@
+"""
+A bidirectional LSTM (Hochreiter and Schmidhuber 1997, https://doi.org/10.1162/neco.1997.9.8.1735) as transformers
+models: torch.nn's layers between this package's embeddings and heads.
+
+Axes: b batch  n columns  N flat tokens  m longest sequence  d width
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from .configuration_bilstm import BiLstmConfig
+from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
+from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
+from .tokens import TokenLayout, is_traced
+
+
+class BiLstmLayer(GradientCheckpointingLayer):
+    """
+    One layer: an LSTM in each direction, or one from left to right.
+
+    Args:
+        config: the encoder's configuration.
+        dropout_p: dropout on the states.
+    """
+
+    def __init__(self, config: BiLstmConfig, dropout_p: float):
+        super().__init__()
+        d = config.hidden_size
+        width, both = (d // 2, True) if config.bidirectional else (d, False)
+        self.lstm = nn.LSTM(d, width, batch_first=True, bidirectional=both)
+        self.dropout = nn.Dropout(dropout_p)
+
+    def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
+        """
+        Args:
+            rows: `[b, m, d]`, right-padded.
+            lengths: `[b]`, real tokens of each.
+
+        Returns:
+            The new states `[b, m, d]`; anything finite at padding.
+        """
+        return self.dropout(self._run(rows, lengths))
+
+    # Dynamo refuses nn.LSTM: a compiled model leaves its graph here.
+    @torch.compiler.disable
+    def _run(self, rows: Tensor, lengths: Tensor) -> Tensor:
+        m = rows.shape[1]
+        if not is_traced():
+            # No row may be empty; what comes out at padding is not looked at.
+            packed = pack_padded_sequence(rows, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+            return pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=m)[0]
+        states = self.lstm(rows)[0]
+        if not self.lstm.bidirectional:
+            return states
+        # What reads from the right has read the padding first: let it begin with the last token.
+        shifted = self.lstm(roll_rows(rows, lengths))[0]
+        width = self.lstm.hidden_size
+        return torch.cat([states[..., :width], roll_rows(shifted[..., width:], -lengths)], dim=-1)
+
+
+def roll_rows(rows: Tensor, offset: Tensor) -> Tensor:
+    """Place p of row i takes what stands at p + offset_i, round the end: `[b, m, d]` and `[b]` to `[b, m, d]`."""
+    m = rows.shape[1]
+    index = (torch.arange(m, device=rows.device) + offset[:, None]).remainder(m)
+    return rows.gather(1, index[..., None].expand_as(rows))
+
+
+class BiLstmPreTrainedModel(EncoderPreTrainedModel):
+    """Base class of the BiLSTM's models."""
+
+    config_class = BiLstmConfig
+    _no_split_modules = ["TokenEmbeddings", "BiLstmLayer"]
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """As in every encoder: Xavier for the LSTM's matrices, whose four gates stand on one another, biases of 0."""
+        super()._init_weights(module)
+        if isinstance(module, nn.LSTM):
+            for name, parameter in module.named_parameters():
+                if name.startswith("weight"):
+                    init.xavier_uniform_(parameter)
+                else:
+                    init.zeros_(parameter)
+
+
+class BiLstmModel(BiLstmPreTrainedModel, EncoderModel):
+    """
+    The bare BiLSTM.
+
+    Returns an `EncoderOutput` with `last_hidden_state [b, n, d]` (zeros at padding), the forward direction in its
+    first half, and `pooler_output [b, d]`, their maximum over real tokens, or their mean with `pooling="mean"`. It
+    attends to nothing: `attentions` are `None`.
+
+    Under `torch.compile` the LSTMs run outside the graphs, so that `fullgraph=True` is refused. An exported model
+    takes any number of rows, all of the length that it was exported with.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from modeling_star import BiLstmConfig, BiLstmModel
+
+    >>> model = BiLstmModel(BiLstmConfig(vocab_size=100))
+    >>> model(torch.tensor([[5, 6, 7]])).last_hidden_state.shape
+    torch.Size([1, 3, 300])
+    ```
+    """
+
+    def build_encoder(self, config: BiLstmConfig) -> None:
+        last = config.num_hidden_layers - 1
+        self.layers = nn.ModuleList(
+            BiLstmLayer(config, config.hidden_dropout_prob if layer < last else 0.0) for layer in range(last + 1)
+        )
+
+    def encode(
+        self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
+    ) -> tuple[Tensor, dict[str, Any]]:
+        record.hidden_state(embedded)
+        tokens, (rows, _) = embedded, layout.to_right_padded(embedded)
+        for layer in self.layers:
+            rows = layer(rows, layout.lengths)
+            tokens = layout.from_right_padded(rows)
+            record.hidden_state(tokens)
+        if not self.add_pooling_layer:
+            return tokens, {}
+        return tokens, {"pooler_output": (layout.mean if self.config.pooling == "mean" else layout.max)(tokens)}
+
+
+class BiLstmForSequenceClassification(BiLstmPreTrainedModel, ForSequenceClassification):
+    """BiLSTM with an MLP on the pooled vector: texts, text pairs, regression."""
+
+    encoder_class = BiLstmModel
+
+
+class BiLstmForTokenClassification(BiLstmPreTrainedModel, ForTokenClassification):
+    """BiLSTM with a label for every token: entities, parts of speech."""
+
+    encoder_class = BiLstmModel
+
+
+class BiLstmForQuestionAnswering(BiLstmPreTrainedModel, ForQuestionAnswering):
+    """BiLSTM with the start and end of an answer span."""
+
+    encoder_class = BiLstmModel
+
+
+class BiLstmForMaskedLM(BiLstmPreTrainedModel, ForMaskedLM):
+    """BiLSTM with a masked-language-model output tied to the embeddings."""
+
+    encoder_class = BiLstmModel
+
+
+__all__ = [
+    "BiLstmForMaskedLM",
+    "BiLstmForQuestionAnswering",
+    "BiLstmForSequenceClassification",
+    "BiLstmForTokenClassification",
+    "BiLstmModel",
+    "BiLstmPreTrainedModel",
+]

@@ -1,0 +1,79 @@
+"""The BiLSTM against its reference, and what every encoder promises."""
+
+import pytest
+import torch
+from common import TINY, gradients, padded, random_batch, tiny_model
+from encoder_contract import EncoderContract, compiled
+from hypothesis import strategies as st
+
+
+class TestBiLstm(EncoderContract):
+    """Its promises."""
+
+    stem = "BiLstm"
+    has_attention = False
+    any_length_traced = False
+    own_variants = {"mean": {"pooling": "mean"}, "one direction": {"bidirectional": False}}
+    config_options = st.fixed_dictionaries(
+        {
+            "hidden_size": st.sampled_from([6, 12]),
+            "num_hidden_layers": st.integers(1, 3),
+            "embedding_size": st.sampled_from([None, 3]),
+            "type_vocab_size": st.sampled_from([0, 2]),
+            "position_embedding_type": st.sampled_from(["learned", "sinusoidal", "none"]),
+            "pair_mode": st.sampled_from(["cross", "siamese"]),
+            "hidden_act": st.sampled_from(["relu", "gelu", "silu"]),
+            "pooling": st.sampled_from(["max", "mean"]),
+            "bidirectional": st.booleans(),
+        }
+    )
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_it_is_the_lstm_of_torch(bidirectional: bool) -> None:
+    model = tiny_model("BiLstm", num_hidden_layers=3, bidirectional=bidirectional)
+    d = TINY["hidden_size"]
+    width = d // 2 if bidirectional else d
+    whole = torch.nn.LSTM(d, width, num_layers=3, batch_first=True, bidirectional=bidirectional)
+    weights = {
+        name.replace("_l0", f"_l{step}"): x
+        for step, layer in enumerate(model.layers)
+        for name, x in layer.lstm.state_dict().items()
+    }
+    whole.load_state_dict(weights)
+    batch = random_batch(padded([5, 5], 5, "right"), width=d)
+    torch.testing.assert_close(model(**batch.inputs()).last_hidden_state, whole(batch.inputs_embeds)[0])
+
+
+def test_each_half_of_a_state_sees_one_side_of_its_token() -> None:
+    model = tiny_model("BiLstm", num_hidden_layers=1)
+    batch = random_batch(padded([6], 8, "holes"), width=TINY["hidden_size"])
+    columns = batch.attention_mask[0].nonzero().flatten()
+    for place, state in enumerate(model(**batch.inputs()).last_hidden_state[0, columns]):
+        for half, expected in zip(state.chunk(2), (columns[: place + 1], columns[place:]), strict=True):
+            seen = gradients({"half": half}, {"e": batch.inputs_embeds})["e"][0].abs().sum(-1).nonzero().flatten()
+            assert torch.equal(seen, expected)
+
+
+def test_one_direction_sees_no_later_token_and_may_be_of_any_width() -> None:
+    model = tiny_model("BiLstm", hidden_size=7, bidirectional=False)
+    batch = random_batch(padded([6], 8, "holes"), width=7)
+    columns = batch.attention_mask[0].nonzero().flatten()
+    for place, state in enumerate(model(**batch.inputs()).last_hidden_state[0, columns]):
+        seen = gradients({"state": state}, {"e": batch.inputs_embeds})["e"][0].abs().sum(-1).nonzero().flatten()
+        assert torch.equal(seen, columns[: place + 1])
+
+
+def test_states_of_the_last_layer_are_not_dropped() -> None:
+    inputs = random_batch(padded([6, 6], 6, "right")).inputs()
+    for layers in (1, 2):
+        model = tiny_model("BiLstm", num_hidden_layers=layers, hidden_dropout_prob=0.5)
+        first, second = (model(**inputs).last_hidden_state for _ in range(2))
+        assert first.all()
+        assert torch.equal(first, second) == (layers == 1)
+
+
+def test_the_lstms_are_no_part_of_a_compiled_graph() -> None:
+    model = tiny_model("BiLstm")
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"torch\.compiler\.disable"):
+        compiled(model)(**random_batch(padded([2], 2, "right")).inputs())

@@ -1,0 +1,212 @@
+"""DiSAN against its reference, its blocks, and what every encoder promises."""
+
+from typing import Any
+
+import pytest
+import torch
+from common import (
+    TINY,
+    Batch,
+    assert_close,
+    assert_gradients_close,
+    difference,
+    gradients,
+    named_outputs,
+    padded,
+    random_batch,
+    tiny_model,
+)
+from encoder_contract import RECORD, EncoderContract
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import PreTrainedModel
+
+import modeling_star
+from modeling_star import modeling_disan
+
+
+class TestDisan(EncoderContract):
+    """Its promises."""
+
+    stem = "Disan"
+    config_options = st.fixed_dictionaries(
+        {
+            "hidden_size": st.sampled_from([6, 12]),
+            "num_hidden_layers": st.integers(1, 3),
+            "embedding_size": st.sampled_from([None, 3]),
+            "type_vocab_size": st.sampled_from([0, 2]),
+            "position_embedding_type": st.sampled_from(["learned", "sinusoidal", "none"]),
+            "pair_mode": st.sampled_from(["cross", "siamese"]),
+            "hidden_act": st.sampled_from(["relu", "gelu", "silu"]),
+        }
+    )
+
+    def prepare(self, data: st.DataObject, model: PreTrainedModel, batch: Batch) -> None:
+        """All scores at once, or a few."""
+        modeling_disan.SCORES_AT_ONCE = data.draw(st.sampled_from([1, 30, 100, 2**20]))
+
+    def attention_shape(self, config: Any, b: int, n: int) -> tuple[int, ...]:
+        return (b, 2, n, n)
+
+    def sums_of_attention(self, config: Any, mask: Tensor, sums: Tensor) -> Tensor:
+        # The first token of a text has none before it, the last none after it.
+        nothing = mask & (sums == 0)
+        texts = 2 if config.pair_mode == "siamese" else 1
+        assert (nothing.sum(1) <= texts).all()
+        assert torch.equal(nothing.any(1), mask.any(1))
+        return (mask & ~nothing).to(sums)
+
+
+# ------ blocks of scores
+
+
+class LargestTensor(TorchDispatchMode):
+    """Takes note of the most numbers that any operation returns in one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for x in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(x, Tensor):
+                self.numbers = max(self.numbers, x.numel())
+        return result
+
+
+@pytest.mark.parametrize("at_once", [1, 40, 200, 1000])
+@pytest.mark.parametrize("recorded", [False, True], ids=["packed", "padded"])
+def test_how_many_scores_are_held_at_once_changes_neither_values_nor_gradients(recorded: bool, at_once: int) -> None:
+    model = tiny_model("Disan", dtype=torch.float64)
+    batch = random_batch(padded([5, 0, 1, 9, 3, 9], 9, "holes"), 0, TINY["hidden_size"], torch.float64)
+    leaves = {**dict(model.named_parameters()), "inputs_embeds": batch.inputs_embeds}
+    record = RECORD if recorded else {}
+    expected = named_outputs(model(**batch.inputs(), **record))
+    expected_gradients = gradients(expected, leaves)
+    modeling_disan.SCORES_AT_ONCE = at_once
+    outputs = named_outputs(model(**batch.inputs(), **record))
+    assert_close(outputs, expected, 1e-12)
+    assert_gradients_close(gradients(outputs, leaves), expected_gradients, 1e-12)
+
+
+def test_no_tensor_holds_the_scores_of_a_whole_text() -> None:
+    model = tiny_model("Disan", hidden_size=24)
+    inputs = random_batch(padded([50, 7, 50], 50, "right")).inputs()
+    # The states of all tokens are 3 x 50 x 24 numbers.
+    for limit, expected in ((2**20, 3 * 50 * 50 * 12), (4000, 4000)):
+        modeling_disan.SCORES_AT_ONCE = limit // torch.get_num_threads()
+        with LargestTensor() as largest_tensor:
+            model(**inputs).pooler_output.sum().backward()
+        assert 0.9 * expected <= largest_tensor.numbers <= expected
+
+
+def test_what_is_kept_for_the_backward_pass_grows_with_the_length_and_not_with_its_square() -> None:
+    modeling_disan.SCORES_AT_ONCE = 2**10
+    model = tiny_model("Disan")
+    kept = []
+    for n in (40, 80):
+        storages: dict[int, int] = {}
+
+        def note(x: Tensor, storages: dict[int, int] = storages) -> Tensor:
+            storage = x.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+            output = model(**random_batch(padded([n], n, "right")).inputs())
+        assert output.pooler_output.requires_grad
+        kept.append(sum(storages.values()))
+    assert 1.5 < kept[1] / kept[0] < 2.5
+
+
+def test_a_short_text_costs_no_more_beside_a_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model("Disan", num_hidden_layers=1)
+    scores = []
+    attend_block = modeling_disan.attend_block
+
+    def counted(query: Tensor, key: Tensor, *args: Any, **options: Any) -> Any:
+        scores.append(query.numel() * key.shape[1])
+        return attend_block(query, key, *args, **options)
+
+    monkeypatch.setattr(modeling_disan, "attend_block", counted)
+    modeling_disan.SCORES_AT_ONCE = 64
+    counts = []
+    for lengths in ([3] * 8, [30], [3, 3, 3, 3, 30, 3, 3, 3, 3]):
+        scores.clear()
+        model(**random_batch(padded(lengths, 30, "right")).inputs())
+        counts.append(sum(scores))
+    assert counts[2] == counts[0] + counts[1]
+    # Of a long text, only the side that a block of queries looks at is worked out.
+    assert counts[1] < 0.6 * 2 * 30 * 30 * TINY["hidden_size"] / 2
+
+
+def test_the_second_pass_drops_the_same_weights() -> None:
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(2, 4, 3, generator=generator).double().requires_grad_() for _ in range(3))
+    modeling_disan.SCORES_AT_ONCE = 12
+
+    def attended(*inputs: Tensor) -> Tensor:
+        torch.manual_seed(0)
+        real = torch.ones(2, 4, dtype=torch.bool)
+        return modeling_disan.token2token_attention(*inputs, real, [4, 4], False, 0.5, output_weights=False)[0]
+
+    assert torch.autograd.gradcheck(attended, (query, key, value))
+
+
+@pytest.mark.parametrize("recorded", [False, True], ids=["states", "states and weights"])
+def test_a_traced_graph_holds_the_scores_of_a_few_features(recorded: bool) -> None:
+    model = tiny_model("Disan", hidden_size=40).eval()
+    inputs = random_batch(padded([8, 0, 5], 9, "holes")).inputs()
+    record = RECORD if recorded else {}
+    exported = torch.export.export(model, (), {**inputs, **record}, strict=False).module()
+    with LargestTensor() as largest_tensor:
+        outputs = named_outputs(exported(**inputs, **record))
+    assert_close(outputs, named_outputs(model(**inputs, **record)), 1e-5)
+    assert largest_tensor.numbers == 3 * 9 * 9 * modeling_disan.FEATURES_AT_ONCE
+
+
+# ------ directions
+
+
+def test_each_half_of_a_state_sees_one_side_of_its_token() -> None:
+    model = tiny_model("Disan", num_hidden_layers=1)
+    batch = random_batch(padded([6], 8, "holes"), width=TINY["hidden_size"])
+    columns = batch.attention_mask[0].nonzero().flatten()
+    for place, state in enumerate(model(**batch.inputs()).last_hidden_state[0, columns]):
+        for half, expected in zip(state.chunk(2), (columns[: place + 1], columns[place:]), strict=True):
+            seen = gradients({"half": half}, {"e": batch.inputs_embeds})["e"][0].abs().sum(-1).nonzero().flatten()
+            assert torch.equal(seen, expected)
+
+
+def test_a_token_with_nothing_on_a_side_keeps_what_its_gate_lets_through() -> None:
+    model = tiny_model("Disan", num_hidden_layers=1)
+    batch = random_batch(padded([4], 6, "left"), width=TINY["hidden_size"])
+    [layer] = model.layers
+    states = model(**batch.inputs()).last_hidden_state[0]
+    for block, column, half in ((layer.forwards, 2, 0), (layer.backwards, 5, 1)):
+        h = torch.nn.functional.elu(block.dense(batch.inputs_embeds[0, column]))
+        expected = torch.sigmoid(block.gate_state(h)) * h
+        torch.testing.assert_close(states[column].chunk(2)[half], expected)
+
+
+def test_attentions_are_to_the_tokens_before_and_to_those_after() -> None:
+    mask = padded([4, 1, 6], 6, "holes")
+    output = tiny_model("Disan")(**random_batch(mask).inputs(), **RECORD)
+    both_real = mask[:, :, None] & mask[:, None, :]
+    before = torch.ones(6, 6, dtype=torch.bool).tril(-1)
+    for weights in output.attentions:
+        for direction, side in enumerate((before, before.T)):
+            assert torch.equal(weights[:, direction] > 0, both_real & side)
+
+
+def test_the_order_of_the_tokens_counts_without_positions() -> None:
+    model = tiny_model("Disan")
+    assert model.config.position_embedding_type == "none"
+    pooled = model(torch.tensor([[1, 2, 3, 4], [1, 3, 2, 4]])).pooler_output
+    assert difference(pooled[0], pooled[1]) > 1e-3
+
+
+def test_the_paper_has_one_layer() -> None:
+    assert modeling_star.DisanConfig().num_hidden_layers == 1
