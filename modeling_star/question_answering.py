@@ -240,20 +240,21 @@ def find_answers(
         scores[rows] = torch.maximum(scores[rows], span_scores(inside[:, 0], inside[:, 1], max_answer_tokens))
         places[rows] = window.offsets
         null = min(null, float(own[window.no_answer].sum()))
-    if count:
+    if (places[:, 1] <= places[:, 0]).any():
         # Some tokenizers have tokens that stand for no character: no span is made of these alone.
         width = _ends(places[:, 1], max_answer_tokens, fill=0) - places[:, :1]
         scores.masked_fill_(width <= 0, float("-inf"))
     flat = scores.flatten()
     best, spans = flat.topk(min(top_k, flat.numel()))
     allowed = flat if null_threshold is None or not windows else torch.cat([flat, torch.tensor([null])])
+    real = best > float("-inf")  # there may be fewer spans than asked for
+    best, spans = best[real], spans[real]
     probabilities = (best - allowed.logsumexp(0)).exp()
+    begins, lengths = spans // max_answer_tokens, spans % max_answer_tokens
     answers: dict[tuple[int, int], Answer] = {}
-    for score, probability, span in zip(best.tolist(), probabilities.tolist(), spans.tolist(), strict=True):
-        if score == float("-inf"):
-            break
-        start, length = divmod(span, max_answer_tokens)
-        first, last = int(places[start, 0]), int(places[start + length, 1])
+    for first, last, probability in zip(
+        places[begins, 0].tolist(), places[begins + lengths, 1].tolist(), probabilities.tolist(), strict=True
+    ):
         answers.setdefault((first, last), Answer(context[first:last], first, last, probability))
     difference = null - float(best[0]) if answers else float("inf")
     found = list(answers.values())
