@@ -80,9 +80,7 @@ def answered(texts: list[str], arguments: argparse.Namespace) -> Iterator[tuple[
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, **remote)
     model = AutoModelForQuestionAnswering.from_pretrained(arguments.model, **remote)
     for text in texts:
-        found = answer_question(
-            arguments.question, text, model, tokenizer, null_threshold=arguments.null_threshold
-        )
+        found = answer_question(arguments.question, text, model, tokenizer, null_threshold=arguments.null_threshold)
         yield (
             text,
             [
@@ -123,7 +121,8 @@ def readable(text: str, found: list[dict[str, Any]]) -> str:
     lines = [text]
     for entry in found:
         place = f"{entry['start']:>4}-{entry['end']:<4} {entry['text']!r} " if "start" in entry else ""
-        lines.append(f"    {place}{entry.get('label', '')}  {entry['score']:.2f}")
+        label = f"{entry['label']} " if "label" in entry else ""
+        lines.append(f"    {place}{label} {entry['score']:.2f}")
     return "\n".join(lines if found else [*lines, "    (nothing)"])
 
 
