@@ -160,7 +160,9 @@ def tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerBase:
 
 
 @examples(60)
-@given(pairs=st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4), room=st.integers(1, 20), stride=st.integers(0, 9))
+@given(
+    pairs=st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4), room=st.integers(1, 20), stride=st.integers(0, 9)
+)
 def test_windows_hold_every_token_of_the_context_at_its_place(
     tokenizer: PreTrainedTokenizerBase, pairs: list[tuple[str, str]], room: int, stride: int
 ) -> None:

@@ -226,7 +226,7 @@ def window_features(
     """
     if tokenizer.padding_side != "right":
         raise ValueError('Answers are columns counted from the left: set tokenizer.padding_side = "right".')
-    encode = _WindowEncoder(tokenizer, max_seq_length, doc_stride, labelled)
+    encode = WindowEncoder(tokenizer, max_seq_length, doc_stride, labelled)
     features = map_rows(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
     logger.info(f"{split}: {len(dataset):,} questions in {len(features):,} windows.")
     if not labelled:
@@ -246,8 +246,8 @@ def window_features(
 
 
 @dataclass
-class _WindowEncoder:
-    """What `window_features` does to a batch of rows. A class, so that worker processes can unpickle it."""
+class WindowEncoder:
+    """What `window_features` does to a batch of rows, as lists. A class, so that worker processes can unpickle it."""
 
     tokenizer: PreTrainedTokenizerBase
     limit: int | None
@@ -331,4 +331,4 @@ def windows_of(features: Dataset) -> dict[int, list[tuple[int, Window]]]:
     return found
 
 
-__all__ = ["ANSWERS", "ReadingData", "answer_tokens", "prepare_reading", "unfold", "window_features", "windows_of"]
+__all__ = ["ANSWERS", "ReadingData", "WindowEncoder", "answer_tokens", "prepare_reading", "unfold", "window_features", "windows_of"]
