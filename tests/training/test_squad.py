@@ -130,7 +130,7 @@ def test_a_split_without_answers_is_unlabelled(hidden: str) -> None:
     data = prepare_reading(splits)
     assert [data.is_labelled(split) for split in ("train", "test")] == [True, False]
     assert data.splits["test"].to_list() == [{k: row[k] for k in ("id", "question", "context")} for row in ROWS]
-    with pytest.raises(DataError, match="Which column holds the answers|No row of the train split has a label"):
+    with pytest.raises(DataError, match=r"Which column holds the answers|No row of the train split has a label"):
         prepare_reading(DatasetDict({"train": splits["test"]}))
 
 
