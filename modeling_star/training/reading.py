@@ -187,8 +187,15 @@ class ReadingTask(Task):
 
     @property
     def usage_options(self) -> dict[str, Any]:
-        threshold = self.metrics.null_threshold
-        return {} if threshold is None else {"null_threshold": threshold}
+        """What `answer_question` needs to answer as this run did, where it is not its default."""
+        options = self.options
+        given = {
+            "max_answer_tokens": (options.max_answer_length, 30),
+            "max_length": (options.max_seq_length, None),
+            "stride": (options.doc_stride, 128),
+            "null_threshold": (self.metrics.null_threshold, None),
+        }
+        return {name: value for name, (value, default) in given.items() if value != default}
 
     def training_texts(self) -> Any:
         train = self.data.splits["train"]

@@ -331,4 +331,13 @@ def windows_of(features: Dataset) -> dict[int, list[tuple[int, Window]]]:
     return found
 
 
-__all__ = ["ANSWERS", "ReadingData", "WindowEncoder", "answer_tokens", "prepare_reading", "unfold", "window_features", "windows_of"]
+__all__ = [
+    "ANSWERS",
+    "ReadingData",
+    "WindowEncoder",
+    "answer_tokens",
+    "prepare_reading",
+    "unfold",
+    "window_features",
+    "windows_of",
+]
