@@ -137,6 +137,7 @@ class ReadingTask(Task):
     held_out_together = "context"  # several questions share one
     data: ReadingData
     metrics: ReadingMetrics
+    _padded_length: int | None = None
 
     def one_row_an_example(self, splits: DatasetDict) -> DatasetDict:
         return DatasetDict({split: unfold(rows) for split, rows in splits.items()})

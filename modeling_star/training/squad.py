@@ -116,20 +116,41 @@ def prepare_reading(
         given = dataset["id"][:] if "id" in dataset.column_names else [None] * len(dataset)
         ids = [str(row + 1 if name is None else name) for row, name in enumerate(given)]
         _check_ids(split, [ids[row] for row in keep])
-        columns: dict[str, Any] = {"id": ids, **texts}
         cells = dataset[label][:] if label in dataset.column_names else None
-        if cells is not None:
-            answers = [_answers(split, row, ids[row], cell, label) for row, cell in enumerate(cells)]
-            if version_2 or any(answer["text"] for answer in answers):
-                for row in keep:
-                    _check_answers(split, row, ids[row], answers[row], texts["context"][row], version_2)
-                columns["answers"] = answers
-        kinds = {name: ANSWERS if name == "answers" else Value("string") for name in columns}
-        rows = {name: [values[row] for row in keep] for name, values in columns.items()}
-        result[split] = Dataset.from_dict(rows, features=Features(kinds))
+        answers = cells and [_answers(split, row, ids[row], cell, label) for row, cell in enumerate(cells)]
+        if answers is not None and not version_2 and not any(answer["text"] for answer in answers):
+            answers = None
+        for row in keep if answers is not None else ():
+            _check_answers(split, row, ids[row], answers[row], texts["context"][row], version_2)
+        result[split] = _standard(dataset, {question: "question", context: "context", label: "answers"}, ids, answers)
+        if empty:
+            result[split] = result[split].select(keep)
     data = ReadingData(DatasetDict(result))
     check_train(splits, [split for split in result if data.is_labelled(split)], label)
     return data
+
+
+def _standard(
+    dataset: Dataset, names: dict[str, str], ids: list[str], answers: list[dict[str, list[Any]]] | None
+) -> Dataset:
+    """The rows in columns of fixed names. Those that are right already stay on disk, so that features are cached."""
+    if answers is None:
+        names = {old: new for old, new in names.items() if new != "answers"}
+    columns: dict[str, tuple[list[Any], Any]] = {"id": (ids, Value("string"))}
+    if answers is not None:
+        columns["answers"] = (answers, ANSWERS)
+    held = {"id": "id", **names}
+    for name, (values, _) in list(columns.items()):
+        old = next(old for old, new in held.items() if new == name)
+        if old in dataset.column_names and dataset[old][:] == values:
+            columns.pop(name)
+        else:
+            held.pop(old)
+    dataset = dataset.select_columns(list(held))
+    dataset = dataset.rename_columns({old: new for old, new in held.items() if old != new})
+    for name, (values, kind) in columns.items():
+        dataset = dataset.add_column(name, values, feature=kind)
+    return dataset.select_columns(["id", "question", "context", *(["answers"] if answers is not None else [])])
 
 
 def _without_text(split: str, texts: dict[str, list[Any]], columns: dict[str, str]) -> list[int]:
