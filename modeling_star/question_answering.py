@@ -1,10 +1,17 @@
-"""Answers to questions from a saved model: transformers 5 has no question-answering pipeline."""
+"""
+Answers to questions: windows of a context, the best spans in them, and a call for a saved model.
 
+transformers 5 has no question-answering pipeline. run_qa.py scores with the same windows and the same spans.
+
+Axes: n columns of a window  c tokens of the context in it  L tokens of the longest answer
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .modeling_encoder import longest_input
 
@@ -12,10 +19,10 @@ from .modeling_encoder import longest_input
 @dataclass(frozen=True)
 class Answer:
     """
-    A span of the context.
+    A span of the context, or the answer that there is none.
 
     Args:
-        text: `context[start:end]`.
+        text: `context[start:end]`; empty where the context has no answer.
         start, end: character offsets in the context.
         score: probability of the span among all allowed spans of the context, from 0 to 1.
     """
@@ -24,6 +31,26 @@ class Answer:
     start: int
     end: int
     score: float
+
+
+@dataclass(frozen=True)
+class Window:
+    """
+    A part of a context as a model reads it, behind the question.
+
+    Args:
+        inputs: what the model takes, `[n]` each, without padding; may be empty once the model has run.
+        begin: column of the first token of the context; the others follow it.
+        first: which of the context's tokens that is, counted from 0 over all windows.
+        offsets: `[c, 2]`, for each token of the context its first character and the one after its last.
+        no_answer: column whose scores stand for "no answer": [CLS], or the first one.
+    """
+
+    inputs: dict[str, list[int]]
+    begin: int
+    first: int
+    offsets: Tensor
+    no_answer: int
 
 
 @torch.no_grad()
@@ -37,6 +64,7 @@ def answer_question(
     max_answer_tokens: int = 30,
     max_length: int | None = None,
     stride: int = 128,
+    null_threshold: float | None = None,
 ) -> list[Answer]:
     """
     The best spans of a context, read in overlapping windows where it is longer than the model takes.
@@ -50,9 +78,12 @@ def answer_question(
         max_length: tokens of one window, question included; `None` takes the model's own limit, or one window where it
             has none.
         stride: tokens that neighbouring windows share; lowered where a window has no room for it.
+        null_threshold: for a model that was trained on questions without answers: "no answer" comes first where it
+            beats the best span by more than this; `None`: there is always an answer.
 
     Returns:
-        At most `top_k` answers, the best first; none where the context is empty.
+        At most `top_k` answers, the best first, and with a `null_threshold` the empty one among them; none where the
+        context is empty.
 
     Raises:
         ValueError: the tokenizer has no offsets, the model answers no questions, or the question leaves no room for
@@ -65,96 +96,189 @@ def answer_question(
         raise ValueError(
             "answer_question needs offsets, which this tokenizer lacks: use AutoTokenizer.from_pretrained(...)."
         )
-    if not context.strip():
-        return []
-    windows, shared = _windows(question, context, model, tokenizer, max_length, stride)
-    offsets = windows.pop("offset_mapping")
-    windows.pop("overflow_to_sample_mapping", None)
-    in_context = [torch.tensor([part == 1 for part in encoding.sequence_ids]) for encoding in windows.encodings]
-    if not in_context[0].any():
-        return []
-    # The tokens of the context, and the scores of the spans that begin at each. Windows are read from left to right,
-    # whichever side the tokenizer cuts; a span that two of them hold counts once, by its better score.
-    places = offsets.new_zeros(0, 2)
-    scores = torch.zeros(0, max_answer_tokens)
+    windows: list[Window] = []
+    if context.strip():
+        limit = longest_input(model.config) if max_length is None else max_length
+        (windows,) = encode_windows([question], [context], tokenizer, limit, stride)
+        windows = [window for window in windows if len(window.offsets)]
+    logits = []
     was_training = model.training
     model.eval()
     try:
-        for index in sorted(range(len(offsets)), key=lambda index: int(offsets[index][in_context[index]].min())):
-            output = model(**{name: values[index : index + 1].to(model.device) for name, values in windows.items()})
+        for window in windows:
+            inputs = {name: torch.tensor([values], device=model.device) for name, values in window.inputs.items()}
+            output = model(**inputs)
             if "start_logits" not in output:
                 raise ValueError(f"A ...ForQuestionAnswering model is needed; {type(model).__name__} finds no spans.")
-            start_logits, end_logits = output.start_logits[0].float().cpu(), output.end_logits[0].float().cpu()
-            inside = in_context[index]
-            new = _span_scores(start_logits[inside], end_logits[inside], max_answer_tokens)
-            known = min(shared, len(scores))
-            scores[len(scores) - known :] = torch.maximum(scores[len(scores) - known :], new[:known])
-            scores = torch.cat([scores, new[known:]])
-            places = torch.cat([places, offsets[index][inside][known:]])
+            logits.append(torch.stack([output.start_logits[0], output.end_logits[0]], dim=1).float().cpu())
     finally:
         model.train(was_training)
-    probabilities = scores.flatten().softmax(0)
-    best, spans = probabilities.topk(min(top_k, probabilities.numel()))
-    answers: dict[tuple[int, int], Answer] = {}
-    for score, span in zip(best.tolist(), spans.tolist(), strict=True):
-        if score == 0:
-            break
-        start, length = divmod(span, max_answer_tokens)
-        first, last = int(places[start, 0]), int(places[start + length, 1])
-        answers.setdefault((first, last), Answer(context[first:last], first, last, score))
-    return list(answers.values())
+    found, _ = find_answers(
+        context, windows, logits, top_k=top_k, max_answer_tokens=max_answer_tokens, null_threshold=null_threshold
+    )
+    return found
 
 
-def _windows(
-    question: str,
-    context: str,
-    model: PreTrainedModel,
+def encode_windows(
+    questions: Sequence[str],
+    contexts: Sequence[str],
     tokenizer: PreTrainedTokenizerBase,
     max_length: int | None,
     stride: int,
-) -> tuple[BatchEncoding, int]:
-    """The encoded windows, at least one, `offset_mapping` among their fields; and how many tokens neighbours share."""
-    if max_length is None:
-        max_length = longest_input(model.config)
-    options = {
-        "return_offsets_mapping": True,
-        "return_tensors": "pt",
-        "return_token_type_ids": "token_type_ids" in tokenizer.model_input_names,
-    }
-    if max_length is None:
-        return tokenizer(question, context, **options), 0
-    question_tokens = len(tokenizer(question, add_special_tokens=False).input_ids)
-    taken = question_tokens + tokenizer.num_special_tokens_to_add(pair=True)
-    room = max_length - taken
-    if room < 1:
-        raise ValueError(
-            f"The question takes {taken} of the {max_length} tokens of a window, which leaves none for the context: "
-            "shorten the question, or give a larger max_length."
-        )
-    stride = min(stride, room // 2)
-    windows = tokenizer(
-        question,
-        context,
-        truncation="only_second",
-        max_length=max_length,
-        stride=stride,
-        return_overflowing_tokens=True,
-        padding=True,
-        **options,
-    )
-    return windows, stride
-
-
-def _span_scores(start_logits: Tensor, end_logits: Tensor, max_answer_tokens: int) -> Tensor:
+) -> list[list[Window]]:
     """
-    Scores of all spans of up to L tokens: `[n, L]`, the span at (i, l) being tokens i to i + l.
+    Questions with their contexts as model inputs, in overlapping windows where they are too long.
 
     Args:
-        start_logits, end_logits: `[n]`.
+        questions, contexts: as many texts of each.
+        tokenizer: a fast one.
+        max_length: tokens of one window, question included; `None`: one window, however long.
+        stride: tokens of the context that neighbouring windows share; at most half of what the question leaves.
+
+    Returns:
+        For each question its windows from left to right, at least one.
+
+    Raises:
+        ValueError: a question leaves no room for the context.
+    """
+    groups: dict[int, list[int]] = {}
+    if max_length is None:
+        groups[0] = list(range(len(questions)))
+    else:
+        special = tokenizer.num_special_tokens_to_add(pair=True)
+        lengths = map(len, tokenizer(list(questions), add_special_tokens=False, verbose=False)["input_ids"])
+        for index, length in enumerate(lengths):
+            room = max_length - special - length
+            if room < 1:
+                raise ValueError(
+                    f"The question takes {special + length} of the {max_length} tokens of a window, which leaves none "
+                    f"for the context: shorten the question ({questions[index][:60]!r}), or give a larger max_length "
+                    "(run_qa.py: --max_seq_length)."
+                )
+            groups.setdefault(min(stride, room // 2), []).append(index)
+    windows: list[list[Window]] = [[] for _ in questions]
+    cut = {} if max_length is None else {"truncation": "only_second", "max_length": max_length}
+    for shared, members in groups.items():
+        encoded = tokenizer(
+            [questions[index] for index in members],
+            [contexts[index] for index in members],
+            return_overflowing_tokens=bool(cut),
+            return_offsets_mapping=True,
+            return_token_type_ids="token_type_ids" in tokenizer.model_input_names,
+            verbose=False,
+            **(cut | {"stride": shared} if cut else {}),
+        )
+        names = [name for name in tokenizer.model_input_names if name in encoded]
+        owners = encoded.get("overflow_to_sample_mapping", range(len(members)))
+        rows: list[list[int]] = [[] for _ in members]
+        for row, owner in enumerate(owners):
+            rows[owner].append(row)
+        for index, own in zip(members, rows, strict=True):
+            first = 0
+            # A tokenizer that cuts on the left gives the last window first.
+            for row in own if tokenizer.truncation_side == "right" else own[::-1]:
+                inputs = {name: encoded[name][row] for name in names}
+                parts, ids = encoded.sequence_ids(row), inputs["input_ids"]
+                begin = parts.index(1) if 1 in parts else len(parts)
+                offsets = encoded["offset_mapping"][row][begin : begin + parts.count(1)]
+                places = [_trimmed(contexts[index], start, end) for start, end in offsets]
+                windows[index].append(
+                    Window(
+                        inputs=inputs,
+                        begin=begin,
+                        first=first,
+                        offsets=torch.tensor(places, dtype=torch.long).reshape(-1, 2),
+                        no_answer=ids.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in ids else 0,
+                    )
+                )
+                first += len(offsets) - shared
+    return windows
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """The place of a token without the white space around it, which some tokenizers count as part of it."""
+    piece = text[start:end]
+    first = end - len(piece.lstrip())
+    return first, first + len(piece.strip())
+
+
+def find_answers(
+    context: str,
+    windows: Sequence[Window],
+    logits: Sequence[Tensor],
+    *,
+    top_k: int,
+    max_answer_tokens: int,
+    null_threshold: float | None = None,
+) -> tuple[list[Answer], float]:
+    """
+    The best spans of one context, from what a model said of its windows.
+
+    All spans of 1 to L tokens that lie within a window are compared, by the sum of their two logits. One that several
+    windows hold counts once, by its better score.
+
+    Args:
+        context: the text.
+        windows: of one question, in any order.
+        logits: of each window `[n, 2]`, start and end; columns beyond its own are not read.
+        top_k: how many different spans to return at most.
+        max_answer_tokens: L.
+        null_threshold: see `answer_question`.
+
+    Returns:
+        The answers, the best first; and by how much "no answer" beats the best span: its score is the lowest that a
+        window gives it, since a window without the answer knows nothing of the others. Infinite where there is no
+        span.
+    """
+    count = max((window.first + len(window.offsets) for window in windows), default=0)
+    scores = torch.full((count, max_answer_tokens), float("-inf"))
+    places = torch.zeros(count, 2, dtype=torch.long)
+    null = float("inf")
+    for window, own in zip(windows, logits, strict=True):
+        rows = slice(window.first, window.first + len(window.offsets))
+        inside = own[window.begin : window.begin + len(window.offsets)].float()
+        scores[rows] = torch.maximum(scores[rows], span_scores(inside[:, 0], inside[:, 1], max_answer_tokens))
+        places[rows] = window.offsets
+        null = min(null, float(own[window.no_answer].sum()))
+    if (places[:, 1] <= places[:, 0]).any():
+        # Some tokenizers have tokens that stand for no character: no span is made of these alone.
+        width = _ends(places[:, 1], max_answer_tokens, fill=0) - places[:, :1]
+        scores.masked_fill_(width <= 0, float("-inf"))
+    flat = scores.flatten()
+    best, spans = flat.topk(min(top_k, flat.numel()))
+    allowed = flat if null_threshold is None or not windows else torch.cat([flat, torch.tensor([null])])
+    real = best > float("-inf")  # there may be fewer spans than asked for
+    best, spans = best[real], spans[real]
+    probabilities = (best - allowed.logsumexp(0)).exp()
+    begins, lengths = spans // max_answer_tokens, spans % max_answer_tokens
+    answers: dict[tuple[int, int], Answer] = {}
+    for first, last, probability in zip(
+        places[begins, 0].tolist(), places[begins + lengths, 1].tolist(), probabilities.tolist(), strict=True
+    ):
+        answers.setdefault((first, last), Answer(context[first:last], first, last, probability))
+    difference = null - float(best[0]) if answers else float("inf")
+    found = list(answers.values())
+    if null_threshold is not None and windows:
+        nothing = Answer("", 0, 0, float((null - allowed.logsumexp(0)).exp()))
+        behind = sum(answer.score >= nothing.score for answer in found[1:]) + 1
+        found.insert(0 if difference > null_threshold else behind, nothing)
+    return found[:top_k], difference
+
+
+def span_scores(start_logits: Tensor, end_logits: Tensor, max_answer_tokens: int) -> Tensor:
+    """
+    Scores of all spans of up to L tokens: `[c, L]`, the span at (i, l) being tokens i to i + l.
+
+    Args:
+        start_logits, end_logits: `[c]`.
         max_answer_tokens: L.
     """
-    ends = nn.functional.pad(end_logits, (0, max_answer_tokens - 1), value=float("-inf"))
-    return start_logits[:, None] + ends.unfold(0, max_answer_tokens, 1)
+    return start_logits[:, None] + _ends(end_logits, max_answer_tokens, fill=float("-inf"))
 
 
-__all__ = ["Answer", "answer_question"]
+def _ends(values: Tensor, longest: int, fill: float) -> Tensor:
+    """`[c]` to `[c, L]`: at (i, l) the value of token i + l, or `fill` beyond the last."""
+    return nn.functional.pad(values, (0, longest - 1), value=fill).unfold(0, longest, 1)
+
+
+__all__ = ["Answer", "Window", "answer_question", "encode_windows", "find_answers"]

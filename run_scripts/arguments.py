@@ -104,6 +104,27 @@ class ClassificationArguments(DataArguments):
 
 
 @dataclass
+class ReadingArguments(DataArguments):
+    """data"""
+
+    train_file: str | None = flag("SQuAD's own json, or json, jsonl, parquet with a question a row; .gz allowed.")
+    text_column_name: str | None = flag("Columns of questions and contexts, joined by a comma. None: found.")
+    label_column_name: str | None = flag('Column of the answers, {"text": [...], "answer_start": [...]}. None: found.')
+    max_seq_length: int | None = flag("Most tokens of a window, question included. None: the model's own limit.")
+    doc_stride: int = flag("Tokens that windows of a too long context share.", 128)
+    n_best_size: int = flag("Best answers to each question that the predictions hold.", 20)
+    max_answer_length: int = flag("Most tokens of a predicted answer.", 30)
+    version_2_with_negative: bool = flag("Some questions have no answer, as in SQuAD 2.0.", False)
+    null_score_diff_threshold: float = flag(
+        "No answer where its score exceeds the best answer's by more than this, with --version_2_with_negative.", 0.0
+    )
+    answer_language: Literal["en", "zh"] | None = flag(
+        "How answers are compared: en by words, as SQuAD's evaluation; zh by Chinese characters, as CMRC 2018's. "
+        "None: told from the answers."
+    )
+
+
+@dataclass
 class RunArguments:
     """the run"""
 

@@ -61,7 +61,8 @@ def upload(folder: Path, files: list[str], repo: str, private: bool, message: st
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     # The card shows how to load the model from where it is read.
-    card = re.sub(r'model="[^"]*"', f'model="{repo}"', (folder / "README.md").read_text(encoding="utf-8"))
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    card = re.sub(r'(\bmodel=|from_pretrained\()"[^"]*"', rf'\1"{repo}"', card)
     contents = {name: folder / name for name in files} | {"README.md": card.encode()}
     api = HfApi()
     try:

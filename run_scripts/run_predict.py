@@ -1,11 +1,12 @@
 #!/usr/bin/env python
 """
-Tag or classify texts with a saved model.
+Tag or classify texts with a saved model, or find the answer to a question in them.
 
     python run_scripts/run_predict.py outputs/quickstart/model "Maria Keller moved to Oslo."
     python run_scripts/run_predict.py outputs/sst2 --file texts.txt --json > predictions.jsonl
+    python run_scripts/run_predict.py outputs/drcd --question "Who moved to Oslo?" "Maria Keller moved to Oslo."
 
-Entities come with character offsets: text[start:end] is the entity.
+Entities and answers come with character offsets: text[start:end] is the entity.
 """
 
 import argparse
@@ -19,13 +20,20 @@ from typing import Any
 def main() -> None:
     """Read the arguments, predict, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="folder or Hub name of a model for token or text classification")
+    parser.add_argument("model", help="folder or Hub name of a model for tagging, classification or answers")
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="texts to read")
     parser.add_argument("--file", type=Path, help="a text file, one text a line")
+    parser.add_argument("--question", help="what a question-answering model looks for in every text")
+    parser.add_argument(
+        "--null_threshold",
+        type=float,
+        metavar="X",
+        help="no answer where its score exceeds the best answer's by more (default: there is always an answer)",
+    )
     parser.add_argument("--batch_size", type=int, default=32, help="texts read at once (default: 32)")
     parser.add_argument("--json", action="store_true", help="print one JSON object a text instead of lines to read")
     parser.add_argument("--trust_remote_code", action="store_true", help="run the code that the model brings along")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()  # a question may stand before the texts
     texts = list(arguments.texts)
     if arguments.file is not None:
         if not arguments.file.is_file():
@@ -33,27 +41,63 @@ def main() -> None:
         texts += [line for line in arguments.file.read_text(encoding="utf-8").splitlines() if line.strip()]
     if not texts:
         parser.error('no text is given: write run_predict.py MODEL "A text." or --file texts.txt')
-    for text, found in predict(arguments.model, texts, arguments.batch_size, arguments.trust_remote_code):
+    for text, found in predict(texts, arguments):
         print(
             json.dumps({"text": text, "found": found}, ensure_ascii=False) if arguments.json else readable(text, found)
         )
 
 
-def predict(model: str, texts: list[str], batch_size: int, trust_remote_code: bool) -> Iterator[tuple[str, Any]]:
-    """Each text with its entities (`label`, `start`, `end`, `score`) or its labels (`label`, `score`)."""
-    from transformers import AutoConfig, pipeline
+def predict(texts: list[str], arguments: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    """Each text with its entities or its answer (`start`, `end`, `text`, `score`), or with its labels (`score`)."""
+    from transformers import AutoConfig
 
     import modeling_star  # noqa: F401  registers the models of this package
 
-    config = AutoConfig.from_pretrained(model, trust_remote_code=trust_remote_code)
-    kinds = {"ForTokenClassification": "token-classification", "ForSequenceClassification": "text-classification"}
+    model = arguments.model
+    config = AutoConfig.from_pretrained(model, trust_remote_code=arguments.trust_remote_code)
     architecture = (config.architectures or [""])[0]
+    if architecture.endswith("ForQuestionAnswering"):
+        if arguments.question is None:
+            sys.exit(f'{model} answers questions: write --question "Who moved to Oslo?"')
+        yield from answered(texts, arguments)
+        return
+    if arguments.question is not None:
+        sys.exit(f"{model} is a {architecture}, which answers no questions: leave --question away.")
+    kinds = {"ForTokenClassification": "token-classification", "ForSequenceClassification": "text-classification"}
     task = next((task for ending, task in kinds.items() if architecture.endswith(ending)), None)
     if task is None:
-        sys.exit(f"{model} is a {architecture}: a model for token or text classification is needed.")
+        sys.exit(f"{model} is a {architecture}: a model for token or text classification, or for answers, is needed.")
+    yield from labelled(texts, task, arguments)
+
+
+def answered(texts: list[str], arguments: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    """Each text with the best answer that it gives to the question."""
+    from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+    from modeling_star import answer_question
+
+    remote = {"trust_remote_code": arguments.trust_remote_code}
+    tokenizer = AutoTokenizer.from_pretrained(arguments.model, **remote)
+    model = AutoModelForQuestionAnswering.from_pretrained(arguments.model, **remote)
+    for text in texts:
+        found = answer_question(arguments.question, text, model, tokenizer, null_threshold=arguments.null_threshold)
+        yield (
+            text,
+            [
+                {"start": answer.start, "end": answer.end, "text": answer.text, "score": round(answer.score, 4)}
+                for answer in found
+                if answer.text
+            ],
+        )
+
+
+def labelled(texts: list[str], task: str, arguments: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    """Each text with its entities or labels."""
+    from transformers import pipeline
+
     options = {"aggregation_strategy": "first"} if task == "token-classification" else {"top_k": None}
-    run = pipeline(task, model, trust_remote_code=trust_remote_code, **options)
-    for text, found in zip(texts, run(texts, batch_size=batch_size), strict=True):
+    run = pipeline(task, arguments.model, trust_remote_code=arguments.trust_remote_code, **options)
+    for text, found in zip(texts, run(texts, batch_size=arguments.batch_size), strict=True):
         if task == "token-classification":
             yield (
                 text,
@@ -77,7 +121,8 @@ def readable(text: str, found: list[dict[str, Any]]) -> str:
     lines = [text]
     for entry in found:
         place = f"{entry['start']:>4}-{entry['end']:<4} {entry['text']!r} " if "start" in entry else ""
-        lines.append(f"    {place}{entry['label']}  {entry['score']:.2f}")
+        label = f"{entry['label']} " if "label" in entry else ""
+        lines.append(f"    {place}{label} {entry['score']:.2f}")
     return "\n".join(lines if found else [*lines, "    (nothing)"])
 
 

@@ -150,6 +150,7 @@ def import_what_scripts_import() -> None:
     from transformers import BertForSequenceClassification, EarlyStoppingCallback, Trainer, pipeline  # noqa: F401
 
     import modeling_star.training.classification
+    import modeling_star.training.reading
     import modeling_star.training.tagging  # noqa: F401
 
     assert transformers.is_torch_available()

@@ -1,4 +1,4 @@
-"""Tiny synthetic data in all the shapes that run_ner.py and run_glue.py read, and a tiny saved BERT."""
+"""Tiny synthetic data in all the shapes that the scripts read, and a tiny saved BERT."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from modeling_star.training.synthetic import write_ner_corpus, write_sentiment_corpus
+from modeling_star.training.synthetic import write_ner_corpus, write_reading_corpus, write_sentiment_corpus
 
 
 SIZES = {"train": 60, "validation": 21, "test": 15}
@@ -51,18 +51,21 @@ SHAPES: dict[str, Callable[[Row], Row]] = {
     "pairs": paired,
 }
 
+UNLABELLED = ("tokens", "text", "sentence1", "sentence2", "id", "question", "context")
+
 
 def write_corpora(folder: Path) -> Path:
     """A folder for each shape, with train.jsonl, validation.jsonl, test.jsonl and, without labels, plain.jsonl."""
     write_ner_corpus(folder / "entities", sizes=SIZES)
     write_sentiment_corpus(folder / "reviews", sizes=SIZES)
+    write_reading_corpus(folder / "reading", sizes=SIZES)
     for shape, change in SHAPES.items():
         for split in SIZES:
             rows = read_rows(folder / "reviews" / f"{split}.jsonl")
             write_rows(folder / shape / f"{split}.jsonl", map(change, rows))
-    for name in ("entities", *SHAPES):
+    for name in ("entities", "reading", *SHAPES):
         kept = [
-            {key: value for key, value in row.items() if key in ("tokens", "text", "sentence1", "sentence2")}
+            {key: value for key, value in row.items() if key in UNLABELLED}
             for row in read_rows(folder / name / "test.jsonl")
         ]
         write_rows(folder / name / "plain.jsonl", kept)
@@ -104,6 +107,10 @@ def files(folder: Path, *splits: str) -> list[str]:
 
 def results_of(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
+
+
+def log_of(folder: Path) -> list[dict[str, Any]]:
+    return json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
 
 
 def hashes(folder: Path) -> dict[str, str]:

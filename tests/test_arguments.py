@@ -16,6 +16,7 @@ sys.path.insert(0, str(SCRIPTS))
 from arguments import (
     ClassificationArguments,
     ModelArguments,
+    ReadingArguments,
     RunArguments,
     TaggingArguments,
     parse,
@@ -51,6 +52,7 @@ FINE_TUNING = ("--train_file", "--learning_rate", "--embeddings_from", "--seeds"
     [
         ("run_ner.py", FINE_TUNING),
         ("run_glue.py", FINE_TUNING),
+        ("run_qa.py", (*FINE_TUNING, "--doc_stride", "--version_2_with_negative")),
         ("run_masked_summation.py", ("--lengths", "100 200 400 800", "--learning_rate", "(default: 0.001)")),
     ],
 )
@@ -163,7 +165,8 @@ def test_flags_that_do_not_fit_together_are_told_in_one_line(monkeypatch: pytest
 )
 def test_every_recipe_is_read_by_its_script(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    kind = ClassificationArguments if "run_glue" in text else TaggingArguments
+    kinds = {"run_glue": ClassificationArguments, "run_qa": ReadingArguments}
+    kind = next((kind for script, kind in kinds.items() if script in text), TaggingArguments)
     model, data, _, training = parsed(monkeypatch, path, kind=kind)
     assert model.config_name is None or (ROOT / model.config_name).is_file()
     assert training.output_dir.startswith("outputs/")

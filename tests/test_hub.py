@@ -121,7 +121,8 @@ def test_a_folder_is_uploaded_without_its_checkpoints_and_the_card_names_the_rep
     refused = push(hub, run, "someone/star")
     assert refused.returncode == 1
     assert "has no README.md, the model card" in refused.stderr
-    (run / "README.md").write_text('pipeline("token-classification", model="run")', encoding="utf-8")
+    loading = 'pipeline("token-classification", model="{0}") AutoTokenizer.from_pretrained("{0}")'
+    (run / "README.md").write_text(loading.format("run"), encoding="utf-8")
     (run / "training_args.bin").write_bytes(b"pickled")
     (run / "checkpoint-3").mkdir()
     (run / "checkpoint-3" / "model.safetensors").write_bytes(b"older")
@@ -133,7 +134,7 @@ def test_a_folder_is_uploaded_without_its_checkpoints_and_the_card_names_the_rep
     uploaded = hub.files("someone/star")
     kept = {path.name for path in run.iterdir() if path.is_file()} - {"training_args.bin"}
     assert uploaded.keys() - {".gitattributes"} == kept
-    assert uploaded["README.md"] == b'pipeline("token-classification", model="someone/star")'
+    assert uploaded["README.md"].decode() == loading.format("someone/star")
     assert uploaded["model.safetensors"] == (run / "model.safetensors").read_bytes()
 
 

@@ -1,17 +1,17 @@
-"""run_ner.py and run_glue.py from the command line, on tiny synthetic data."""
+"""The scripts that fine-tune from the command line, on tiny synthetic data."""
 
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from loopback_hub import LoopbackHub, run_client
-from script_runner import ROOT, SCRIPTS, ScriptRunner, script_runner
+from script_runner import ROOT, SCRIPTS, ScriptRunner
 from script_samples import (
     QUICK,
     SIZES,
@@ -19,6 +19,7 @@ from script_samples import (
     assert_card_tells_the_results,
     files,
     hashes,
+    log_of,
     read_rows,
     results_of,
     write_bert,
@@ -34,13 +35,6 @@ ACCELERATE = ROOT / "configuration" / "accelerate"
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_corpora(tmp_path_factory.mktemp("corpora"))
-
-
-@pytest.fixture(scope="module")
-def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptRunner]:
-    folder = tmp_path_factory.mktemp("scripts")
-    with script_runner(folder, HF_HOME=str(folder / "hf"), OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1") as runner:
-        yield runner
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +61,6 @@ def launch(config: str, script: str, *arguments: Any, folder: Path, **environmen
         capture_output=True,
         text=True,
     )
-
-
-def log_of(folder: Path) -> list[dict[str, Any]]:
-    return json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
 
 
 # A whole run
@@ -461,15 +451,19 @@ def test_a_folder_without_permission_to_write_is_refused(tmp_path: Path, monkeyp
         check_output_dir(tmp_path, None)
 
 
+@pytest.mark.parametrize(
+    ("script", "shape"),
+    [("run_ner.py", "entities"), pytest.param("run_qa.py", "reading", marks=pytest.mark.slow)],
+)
 def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
-    scripts: ScriptRunner, corpora: Path, tmp_path: Path
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path, script: str, shape: str
 ) -> None:
     steps = ["--save_strategy=steps", "--save_steps=7", "--eval_strategy=steps", "--eval_steps=7"]
     dropout = [
         "--config_overrides=hidden_size=16,num_attention_heads=2,hidden_dropout_prob=0.3,embedding_dropout_prob=0.3"
     ]
     quick = [*QUICK, "--per_device_train_batch_size=4", "--num_train_epochs=6", "--warmup_steps=0.1"]
-    command = ["run_ner.py", *files(corpora / "entities"), *steps, *quick, *dropout]
+    command = [script, *files(corpora / shape), *steps, *quick, *dropout]
     scripts.check(*command, f"--output_dir={tmp_path}/straight")
     killed = tmp_path / "killed"
     started = scripts.start(*command, f"--output_dir={killed}")
@@ -507,7 +501,7 @@ def losses_and_scores(folder: Path) -> tuple[list[float], dict[str, float]]:
     return losses, {name: value for name, value in results.items() if not any(word in name for word in unlike)}
 
 
-@pytest.mark.parametrize("shape", ["entities", "sentiment", "topics", "numbers"])
+@pytest.mark.parametrize("shape", ["entities", "sentiment", "topics", "numbers", "reading"])
 def test_two_processes_log_the_losses_of_one_with_twice_the_batch(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path, shape: str
 ) -> None:
@@ -516,7 +510,7 @@ def test_two_processes_log_the_losses_of_one_with_twice_the_batch(
     flags = ["--gradient_accumulation_steps=2", "--logging_steps=1", f"--config_overrides={overrides}"]
     # 48 rows are 3 updates of 16; 21 and 15 rows to score do not divide by two processes times a batch of 4.
     data = [*files(corpora / shape), "--max_train_samples=48", "--per_device_eval_batch_size=4"]
-    script = "run_ner.py" if shape == "entities" else "run_glue.py"
+    script = {"entities": "run_ner.py", "reading": "run_qa.py"}.get(shape, "run_glue.py")
     outcomes = []
     for processes, batch in ((1, 8), (2, 4)):
         folder = tmp_path / f"processes-{processes}"
@@ -529,9 +523,9 @@ def test_two_processes_log_the_losses_of_one_with_twice_the_batch(
     assert two_losses == pytest.approx(one_losses, abs=1e-5)
     assert two_scores == pytest.approx(one_scores, abs=1e-5)
     assert one_scores["eval_samples"] == 21
-    texts = [(tmp_path / f"processes-{n}" / "predictions_test.jsonl").read_text() for n in (1, 2)]
     if shape != "numbers":
-        assert texts[0] == texts[1]
+        one, two = (read_rows(tmp_path / f"processes-{n}" / "predictions_test.jsonl") for n in (1, 2))
+        assert [row["predicted"] for row in one] == [row["predicted"] for row in two]
 
 
 @pytest.mark.slow
@@ -604,11 +598,15 @@ def bad(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
     vectors = write_vectors(folder / "vectors.txt", read_rows(entities)).read_text().splitlines()
     (folder / "broken.txt").write_text("\n".join([*vectors[:4], vectors[4] + " x", *vectors[5:]]))
     (folder / "width.txt").write_text("\n".join([*vectors[:6], vectors[6].rsplit(" ", 1)[0], *vectors[7:]]))
+    answers = {"text": ["xyz"], "answer_start": [3]}
+    write_rows(folder / "elsewhere.jsonl", bad_rows(corpora / "reading" / "train.jsonl", {"answers": answers}))
+    answers = {"text": [], "answer_start": []}
+    write_rows(folder / "unanswered.jsonl", bad_rows(corpora / "reading" / "train.jsonl", {"answers": answers}))
     write_rows(folder / "strange.jsonl", bad_rows(entities, {"tokens": ["Oslo"], "ner_tags": ["B-XYZ"]}))
     return folder
 
 
-NER, GLUE = "run_ner.py", "run_glue.py"
+NER, GLUE, QA = "run_ner.py", "run_glue.py", "run_qa.py"
 VECTORS = "--embeddings_mode=vectors --embeddings_from="
 # What is wrong -> script, flags (with {bad}, {corpora}, {tagger}, {bert}), and what the message names.
 BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
@@ -693,6 +691,31 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
         "--train_file={entities} --model_name_or_path={bert} --embeddings_from={bert}",
         ["--embeddings_from", "--model_name_or_path"],
     ),
+    "an answer elsewhere": (
+        QA,
+        "--train_file={bad}/elsewhere.jsonl",
+        ["train row 3", "'train-2'", "'xyz'", "at character 3"],
+    ),
+    "a question without an answer": (
+        QA,
+        "--train_file={bad}/unanswered.jsonl",
+        ["'train-2'", "--version_2_with_negative"],
+    ),
+    "an empty file of questions": (QA, "--train_file={bad}/empty.jsonl", ["empty.jsonl", "is empty"]),
+    "no context": (QA, "--train_file={sentiment}", ["'text'", "'label'", "--label_column_name"]),
+    "no such context": (QA, "--train_file={reading} --text_column_name=question,contxt", ["contxt", "'context'"]),
+    "a question too long": (QA, "--train_file={reading} --max_seq_length=6", ["of the 6 tokens", "--max_seq_length"]),
+    "no such score of answers": (QA, "--train_file={reading} --metric_for_best_model=accuracy", ["exact_match, f1"]),
+    "classes of answers": (QA, "--train_file={reading} --class_weights=balanced", ["--class_weights", "reading"]),
+    "TF-IDF of answers": (QA, "--train_file={reading} --model_type=tfidf", ["tfidf", "single texts"]),
+    "no best answers": (QA, "--train_file={reading} --n_best_size=0", ["--n_best_size 0", "at least 1"]),
+    "a task of answers": (QA, "--train_file={reading} --task_name=squad", ["--task_name"]),
+    "padded to no length": (
+        QA,
+        "--train_file={reading} --pad_to_max_length "
+        "--config_overrides=position_embedding_type=ring,hidden_size=16,num_attention_heads=2",
+        ["--pad_to_max_length", "--max_seq_length"],
+    ),
     "seeds and push": (NER, "--train_file={entities} --seeds 1 2 --push_to_hub", ["--push_to_hub"]),
 }
 
@@ -708,7 +731,7 @@ def test_bad_input_is_told_in_one_line_and_nothing_saved_is_touched(
         "bert": bert,
         "plain": os.path.relpath(corpora / "sentiment/plain.jsonl", bad.parent),
     }
-    places |= {name: corpora / name / "train.jsonl" for name in ("entities", "sentiment")}
+    places |= {name: corpora / name / "train.jsonl" for name in ("entities", "sentiment", "reading")}
     given = flags.format(**places).split()
     output = [] if "--output_dir" in flags else [f"--output_dir={tmp_path}/run"]
     before = {folder: hashes(folder) for folder in (bad, tagger, bert)}

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from seqeval.metrics.sequence_labeling import get_entities
 
+from modeling_star.training.answers import answer_language, score_answers
 from modeling_star.training.metrics import seqeval_labels
 
 
@@ -46,9 +47,10 @@ def paired_bootstrap(
 
     Args:
         metric: "accuracy", "macro_f1", "weighted_f1", "f1" (label 1 of 0 and 1) or "matthews_correlation" (of labels,
-            or of lists of labels: tagged sentences), "entity_f1" (lists of entity tags), "pearson" or "mse" (numbers):
-            about a second for thousands of examples. Or a function of (references, predictions), called 2 x `samples`
-            times.
+            or of lists of labels: tagged sentences), "entity_f1" (lists of entity tags), "answer_f1" or "answer_em" (a
+            text against the list of a question's answers; their language is told from them), "pearson" or "mse"
+            (numbers): about a second for thousands of examples. Or a function of (references, predictions), called
+            2 x `samples` times.
         references: one item for each example.
         predictions_a, predictions_b: likewise; with `several_runs`, a list of such lists for each system (its seeds),
             whose metrics are averaged within every sample. The runs are taken as given: the interval tells what other
@@ -81,7 +83,8 @@ def count_examples(metric: str, references: Sequence[Any], predictions: Sequence
     What each example adds to a metric, so that a run can be compared later without its predictions.
 
     Args:
-        metric: "accuracy", "entity_f1", "pearson" or "mse": those whose counts need no list of all labels.
+        metric: "accuracy", "entity_f1", "answer_f1", "answer_em", "pearson" or "mse": those whose counts need no list
+            of all labels. The two for answers have the same counts.
         references, predictions: one item for each example, as in `paired_bootstrap`.
 
     Returns:
@@ -187,6 +190,13 @@ def _count_entities(references: Sequence[Any], predictions: Sequence[Any], label
     return np.array(rows)
 
 
+def _count_answers(references: Sequence[Any], predictions: Sequence[Any], labels: list[Any]) -> np.ndarray:
+    """F1, exact match and 1 of each question, [examples, 3]."""
+    language = answer_language(answer for answers in references for answer in answers)
+    exact, f1 = score_answers(predictions, references, language)
+    return np.stack([f1, exact, np.ones_like(f1)], axis=1)
+
+
 def _count_confusions(references: Sequence[Any], predictions: Sequence[Any], labels: list[Any]) -> np.ndarray:
     """How often each label stands against each other, [examples, labels * labels], reference first."""
     index = {label: number for number, label in enumerate(labels)}
@@ -205,6 +215,14 @@ def _count_moments(references: Sequence[Any], predictions: Sequence[Any], labels
 
 def _ratio(sums: np.ndarray) -> np.ndarray:
     return _divide(sums[..., 0], sums[..., 1])
+
+
+def _answer_f1(sums: np.ndarray) -> np.ndarray:
+    return _divide(sums[..., 0], sums[..., 2])
+
+
+def _answer_exact(sums: np.ndarray) -> np.ndarray:
+    return _divide(sums[..., 1], sums[..., 2])
 
 
 def _tables(sums: np.ndarray) -> np.ndarray:
@@ -259,6 +277,8 @@ def _divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
 _METRICS = {
     "accuracy": _Counted(_count_correct, _ratio),
     "entity_f1": _Counted(_count_entities, _ratio),
+    "answer_f1": _Counted(_count_answers, _answer_f1),
+    "answer_em": _Counted(_count_answers, _answer_exact),
     "macro_f1": _Counted(_count_confusions, _macro_f1),
     "weighted_f1": _Counted(_count_confusions, _weighted_f1),
     "f1": _Counted(_count_confusions, _positive_f1),

@@ -22,6 +22,7 @@ _VERSIONS = ("modeling-star", "transformers", "torch", "tokenizers", "datasets")
 # Names of the Hub's metric collection for ours.
 _HUB_METRICS = {"pearson": "pearsonr", "macro_f1": "f1", "micro_f1": "f1", "weighted_f1": "f1"}
 _NO_TEXT = "Write a sentence here."
+_NO_QUESTION = "Write a question here."
 _FAMILIES = {
     "star_transformer": "Star-Transformer ([Guo et al., 2019](https://arxiv.org/abs/1902.09113))",
     "big_transformer": "BiG-Transformer",
@@ -50,9 +51,11 @@ class CardContent:
         language: ISO codes, "en", ["en", "zh"].
         license: the Hub's name of the licence, "apache-2.0".
         base_model: the pretrained model that this one starts from.
-        examples: texts (pairs of texts) to try: for the widget, and the first for the code under "Use".
+        examples: texts (pairs of texts, questions with contexts) to try: for the widget, and the first for the code
+            under "Use".
         label_list: the names of the labels; decides how the code under "Use" reads tags.
         regression: whether the model predicts a number.
+        usage_options: arguments of the call under "Use", where the task has such.
         tables: more Markdown tables by their heading, such as `per_entity_table`.
         pictures: file names in the folder by what they show; files that do not exist are left out.
         limitations: sentences; those that follow from the data and the seeds are added.
@@ -76,6 +79,7 @@ class CardContent:
     examples: Sequence[str | Sequence[str]] = ()
     label_list: Sequence[str] = ()
     regression: bool = False
+    usage_options: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, str] = field(default_factory=dict)
     pictures: Mapping[str, str] = field(default_factory=lambda: {"Training curves": "training_curves.png"})
     limitations: Sequence[str] = ()
@@ -143,6 +147,8 @@ def template_text() -> str:
 
 def usage_code(folder: str | Path, content: CardContent) -> str:
     """Python lines that load the model with transformers and print what it says about the first example."""
+    if content.task == "question-answering":
+        return _answering_code(folder, content)
     entities = not content.label_list or is_entity_scheme(content.label_list)
     arguments = [_python(content.task), f"model={_python(content.repo_id or str(folder))}"]
     if content.task == "token-classification" and entities:
@@ -163,15 +169,36 @@ def usage_code(folder: str | Path, content: CardContent) -> str:
     return "\n".join(lines)
 
 
+def _answering_code(folder: str | Path, content: CardContent) -> str:
+    """transformers 5 has no pipeline for answers: this package's own call."""
+    remote = ", trust_remote_code=True" if _needs_remote_code(Path(folder)) else ""
+    name = _python(content.repo_id or str(folder))
+    question, context = content.examples[0] if content.examples else (_NO_QUESTION, _NO_TEXT)
+    options = "".join(f", {key}={value!r}" for key, value in content.usage_options.items())
+    return "\n".join(
+        [
+            "from modeling_star import answer_question",
+            "from transformers import AutoModelForQuestionAnswering, AutoTokenizer",
+            "",
+            f"tokenizer = AutoTokenizer.from_pretrained({name})",
+            f"model = AutoModelForQuestionAnswering.from_pretrained({name}{remote})",
+            f"question = {_python(question)}",
+            f"context = {_python(context)}",
+            f"for answer in answer_question(question, context, model, tokenizer{options}):",
+            "    print(answer.text, answer.start, answer.end, answer.score)",
+        ]
+    )
+
+
 def _python(value: Any) -> str:
     """Strings, and dictionaries of them, as Python writes them: in double quotes, Chinese left readable."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def _example(example: str | Sequence[str]) -> dict[str, str]:
-    """A text, or a pair of texts, as pipelines and the Hub's widget take it."""
+def _example(example: str | Sequence[str], answers: bool = False) -> dict[str, str]:
+    """A text, a pair of texts, or a question with its context, as pipelines and the Hub's widget take it."""
     texts = [example] if isinstance(example, str) else example
-    return dict(zip(("text", "text_pair"), texts, strict=False))
+    return dict(zip(("text", "context" if answers else "text_pair"), texts, strict=False))
 
 
 def _needs_remote_code(folder: Path) -> bool:
@@ -220,7 +247,8 @@ def _card_data(
         tags=[content.model_type.replace("_", "-"), *(["synthetic-data"] if content.synthetic else [])],
         metrics=list(names) or None,
         eval_results=results or None,
-        widget=[_example(example) for example in content.examples] or None,
+        widget=[_example(example, answers=content.task == "question-answering") for example in content.examples]
+        or None,
     )
 
 

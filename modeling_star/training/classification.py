@@ -21,6 +21,7 @@ class ClassificationTask(Task):
     head = "AutoModelForSequenceClassification"
     pipeline = "text-classification"
     data: ClassificationData
+    metrics: TaskMetrics
 
     def load_data(self) -> ClassificationData:
         options = self.options

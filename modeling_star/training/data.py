@@ -220,7 +220,7 @@ def _load_named(
     return cast(DatasetDict, loaded)
 
 
-def hold_out(splits: DatasetDict, fraction: float, seed: int = 42) -> DatasetDict:
+def hold_out(splits: DatasetDict, fraction: float, seed: int = 42, together: str | None = None) -> DatasetDict:
     """Move a random part of "train" to a new split "validation"; both keep the order of their rows.
 
     Best done after the rows were checked (`replace(data, splits=hold_out(data.splits, 0.1))`): moved rows have other
@@ -229,6 +229,8 @@ def hold_out(splits: DatasetDict, fraction: float, seed: int = 42) -> DatasetDic
     Args:
         fraction: the part of the rows that is moved, between 0 and 1; at least one row goes and one stays.
         seed: what the choice depends on, beside the number of rows.
+        together: column whose equal values stay in one split, such as a context with several questions. A value's rows
+            go as one, so that a few more may be moved than the fraction says.
 
     Raises:
         DataError: there is a validation split already, no train split, too few rows or no proper fraction.
@@ -243,12 +245,33 @@ def hold_out(splits: DatasetDict, fraction: float, seed: int = 42) -> DatasetDic
         )
     train = splits["train"]
     size = min(max(1, round(fraction * len(train))), len(train) - 1)
-    chosen = set(random.Random(seed).sample(range(len(train)), size))
+    chosen = _some_rows(train, size, seed, together)
     parts = {
         "train": train.select([row for row in range(len(train)) if row not in chosen]),
         "validation": train.select(sorted(chosen)),
     }
     return DatasetDict({**splits, **parts})
+
+
+def _some_rows(train: Dataset, size: int, seed: int, together: str | None) -> set[int]:
+    """About `size` rows by chance, whole groups of equal values where `together` names a column."""
+    draw = random.Random(seed)
+    if together is None:
+        return set(draw.sample(range(len(train)), size))
+    groups: dict[Any, list[int]] = {}
+    for row, value in enumerate(train[together][:]):
+        groups.setdefault(value, []).append(row)
+    if len(groups) < 2:
+        raise DataError(
+            f"All rows of the train split have one {together}: none can be held out for validation without showing "
+            "it in training. Give a --validation_file, or write --validation_fraction 0"
+        )
+    chosen: set[int] = set()
+    for value in draw.sample(list(groups), len(groups) - 1):
+        if len(chosen) >= size:
+            break
+        chosen.update(groups[value])
+    return chosen
 
 
 def cap(dataset: Dataset, max_samples: int | None) -> Dataset:
@@ -267,7 +290,7 @@ def cap(dataset: Dataset, max_samples: int | None) -> Dataset:
 # Rows
 
 
-def _drop_or_raise(split: str, rows: Sequence[int], lack: str, drop: bool) -> None:
+def drop_or_raise(split: str, rows: Sequence[int], lack: str, drop: bool) -> None:
     """Rows that lack something: an error at the first, or one warning for all where they may be left out."""
     if not rows:
         return
@@ -279,7 +302,7 @@ def _drop_or_raise(split: str, rows: Sequence[int], lack: str, drop: bool) -> No
     logger.warning("%d rows of the %s split are left out: %s (first: row %d)", len(rows), split, lack, rows[0] + 1)
 
 
-def _check_train(splits: DatasetDict, labelled: Iterable[str], column: str) -> None:
+def check_train(splits: DatasetDict, labelled: Iterable[str], column: str) -> None:
     if "train" in splits and "train" not in labelled:
         raise DataError(
             f"No row of the train split has a label in column {column!r}. The columns are "
@@ -335,7 +358,7 @@ def prepare_tagging(
     for split, dataset in splits.items():
         words[split], tags[split], keep[split] = _tagging_rows(split, dataset, text, label, drop_empty)
     found = {split: rows for split, rows in tags.items() if rows is not None}
-    _check_train(splits, found, label)
+    check_train(splits, found, label)
     labels, ids = _tag_ids(found, label, declared_names(splits, label), label_list)
     result = {}
     for split, dataset in splits.items():
@@ -356,7 +379,7 @@ def _tagging_rows(
     cells = label_cells(dataset, label)
     tags = [_as_list(cell) for cell in cells] if cells is not None and any(cells) else None
     empty = [row for row, tokens in enumerate(words) if not tokens]
-    _drop_or_raise(split, empty, f"no words in column {text!r}", drop_empty)
+    drop_or_raise(split, empty, f"no words in column {text!r}", drop_empty)
     dropped = set(empty)
     keep = [row for row in range(len(words)) if row not in dropped]
     for row in keep:
@@ -459,10 +482,10 @@ def prepare_classification(
         missing = [row for row, value in enumerate(values) if value is None and row not in dropped[split]]
         # In a ClassLabel column -1 is the known way to say "none", and nobody can fill it in.
         may_drop = drop_empty or bool(class_names(splits[split], label))
-        _drop_or_raise(split, missing, f"no label in column {label!r}", may_drop)
+        drop_or_raise(split, missing, f"no label in column {label!r}", may_drop)
         dropped[split].update(missing)
         found[split] = [None if row in dropped[split] else value for row, value in enumerate(values)]
-    _check_train(splits, found, label)
+    check_train(splits, found, label)
     detected = problem_type_of(found, label)
     kind = cast(ProblemType, problem_type or ("regression" if task_name == "stsb" else detected))
     if kind == "regression":
@@ -489,5 +512,5 @@ def _rows_without_text(split: str, dataset: Dataset, columns: Iterable[str], dro
                     f"{where(split, row)}: column {column!r} holds {shown(text)}, and a text is wanted. Name the "
                     "column of texts, e.g. `--text_column_name text`"
                 )
-    _drop_or_raise(split, sorted(empty), f"no text in column {' or '.join(map(repr, columns))}", drop_empty)
+    drop_or_raise(split, sorted(empty), f"no text in column {' or '.join(map(repr, columns))}", drop_empty)
     return empty

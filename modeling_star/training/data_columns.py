@@ -32,6 +32,9 @@ _PAIR_COLUMNS = (
     ("text_a", "text_b"),
 )
 _TEXT_COLUMNS = ("text", "sentence", "review", "content", "comment", "document", "tweet", "question")
+_QUESTION_COLUMNS = ("question", "query")
+_CONTEXT_COLUMNS = ("context", "passage", "paragraph", "document", "text")
+_ANSWER_COLUMNS = ("answers", "answer")
 _LABEL_COLUMNS = ("label", "labels", "class", "category", "sentiment", "target", "score", "stars", "rating")
 
 
@@ -111,6 +114,43 @@ def find_classification_columns(
     _check_columns(splits, columns, "--text_column_name", everywhere=True)
     _check_columns(splits, (label_column_name,), "--label_column_name", everywhere=False)
     return columns, label_column_name
+
+
+def find_reading_columns(
+    splits: DatasetDict, text_column_name: str | None = None, label_column_name: str | None = None
+) -> tuple[str, str, str]:
+    """The columns of the questions, of their contexts and of the answers: those named, else by name.
+
+    Args:
+        text_column_name: the first two, with a comma between them.
+
+    Raises:
+        DataError: a named column is absent, or none could be meant; the columns present are listed.
+    """
+    present = (splits["train"] if "train" in splits else next(iter(splits.values()))).column_names
+    if label_column_name is None:
+        names = [name for name in _ANSWER_COLUMNS if name in present]
+        if not names and "train" in splits:
+            raise _no_column(splits, "answers", "--label_column_name", "the answers")
+        label_column_name = names[0] if names else "answers"
+    if text_column_name is None:
+        found = [[name for name in names if name in present] for names in (_QUESTION_COLUMNS, _CONTEXT_COLUMNS)]
+        if not all(found):
+            raise DataError(
+                f"Which columns hold the questions and their contexts? The columns are {_listed(splits)}. Name both, "
+                "e.g. `--text_column_name question,context`"
+            )
+        columns = [names[0] for names in found]
+    else:
+        columns = [name.strip() for name in text_column_name.split(",")]
+    if len(columns) != 2 or len({*columns, label_column_name}) != 3:
+        raise DataError(
+            f"The columns are {', '.join(map(repr, columns))} and, for the answers, {label_column_name!r}. Name three "
+            f"of {_listed(splits)}: e.g. `--text_column_name question,context --label_column_name answers`"
+        )
+    _check_columns(splits, columns, "--text_column_name", everywhere=True)
+    _check_columns(splits, (label_column_name,), "--label_column_name", everywhere=False)
+    return columns[0], columns[1], label_column_name
 
 
 def _detect_texts(splits: DatasetDict, example: Dataset, label: str, task_name: str | None) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from .reports import write_json, write_text
 
 
 # Metric of a table -> name of the score in all_results.json.
-SCORES = {"accuracy": "accuracy", "entity_f1": "f1", "pearson": "pearson"}
+SCORES = {"accuracy": "accuracy", "entity_f1": "f1", "pearson": "pearson", "answer_f1": "f1"}
 
 
 @dataclass(frozen=True)

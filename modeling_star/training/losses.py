@@ -56,7 +56,8 @@ class TaskLoss:
     not share them evenly.
 
     Args:
-        problem_type: "multi_label_classification", "regression", or anything else for one class a text or token.
+        problem_type: "multi_label_classification", "regression", or anything else for one class a text, token or span
+            end.
         weights: of the classes, `[k]`.
         smoothing: part of the target that is spread over all classes (`--label_smoothing_factor`).
     """
@@ -106,6 +107,23 @@ class TaskLoss:
         return kept if labels is None else (kept, self.rows(logits, labels))
 
 
+class SpanLoss(TaskLoss):
+    """
+    Of question answering: labels `[b, 2]`, the columns where the answer starts and ends, one class a column each.
+
+    `TaskLoss.rows` reads the scores as `[b, 2, n]`.
+    """
+
+    def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        logits = torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=1)
+        return super().__call__({"logits": logits}, labels, num_items_in_batch)
+
+    def keep(self, logits: Any, labels: Tensor | None) -> Any:
+        """Start and end scores as `[b, n, 2]`, which Trainer pads to equal n; with labels, `rows` comes after them."""
+        kept = torch.stack(logits[:2], dim=2)
+        return kept if labels is None else (kept, self.rows(kept.transpose(1, 2), labels))
+
+
 @dataclass
 class WithLoss:
     """A task's metrics and the loss of the split, from what `TaskLoss.keep` has left: `compute_metrics`."""
@@ -117,4 +135,4 @@ class WithLoss:
         return {**self.metrics(prediction), "loss": float(total / max(count, 1))}
 
 
-__all__ = ["TaskLoss", "WithLoss", "class_weights"]
+__all__ = ["SpanLoss", "TaskLoss", "WithLoss", "class_weights"]

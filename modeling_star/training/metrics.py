@@ -5,6 +5,7 @@
 """
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ import scipy.stats
 import seqeval.metrics as entity_metrics
 from sklearn import metrics as scores
 from transformers import EvalPrediction
+
+from .answers import Language, score_answers
 
 
 IGNORED_LABEL = -100
@@ -29,6 +32,7 @@ class _OfflineMetric(evaluate.Metric):
 
     description = ""
     feature: Any = datasets.Value("int64")
+    reference_feature: Any = None  # where references are not of the predictions' type
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"keep_in_memory": True, **kwargs})
@@ -38,7 +42,9 @@ class _OfflineMetric(evaluate.Metric):
             description=self.description,
             citation="",
             inputs_description="predictions and references, in the same order",
-            features=datasets.Features({"predictions": self.feature, "references": self.feature}),
+            features=datasets.Features(
+                {"predictions": self.feature, "references": self.reference_feature or self.feature}
+            ),
         )
 
 
@@ -131,6 +137,24 @@ class RegressionScores(_OfflineMetric):
         }
 
 
+class AnswerScores(_OfflineMetric):
+    """Answers to questions: `exact_match` and `f1`, each the best over a question's given answers, from 0 to 1.
+
+    `compute(..., language="en")` compares words as SQuAD's evaluation does, `language="zh"` Chinese characters as
+    CMRC 2018's does; see `answers.score_answer`. References are lists of answers, empty where there is none.
+    """
+
+    description = "Exact match and F1 of answers"
+    feature = datasets.Value("string")
+    reference_feature = datasets.Sequence(datasets.Value("string"))
+
+    def _compute(
+        self, predictions: list[str], references: list[list[str]], language: Language = "en"
+    ) -> dict[str, float]:
+        exact, f1 = score_answers(predictions, references, language)
+        return {"exact_match": float(exact.mean()), "f1": float(f1.mean())}
+
+
 def is_entity_scheme(label_list: Sequence[str]) -> bool:
     """Whether the labels are entity tags (O, B-x, I-x and the like), rather than parts of speech or other names."""
     others = [label for label in label_list if label != "O"]
@@ -219,6 +243,16 @@ class TaskMetrics:
             if len(self.names) > 1:
                 result["combined_score"] = float(np.mean(list(result.values())))
         return result
+
+    def score_names(self) -> list[str] | None:
+        """What `__call__` returns, before there is anything to score; None where that depends on what is found."""
+        if self.per_type:  # also one for each type, such as PER_f1
+            return None
+        shape = (2, len(self.label_list)) if self.task == "multi_label_classification" else (2,)
+        nothing = np.zeros((2, 1) if self.task in ("entities", "tokens") else shape, dtype=np.int64)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return list(self(EvalPrediction(predictions=nothing, label_ids=nothing)))
 
     def for_windows(self, example_index: Sequence[int]) -> "TaskMetrics":
         """The same metrics for a data set whose rows are windows: rows of one example are scored as one sentence.

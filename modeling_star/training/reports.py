@@ -313,14 +313,36 @@ def plot_entity_scores(
     if not types:
         return None
     names = sorted(types, key=lambda name: (types[name]["support"], name))
-    figure, (axis,) = new_figure(width=6.2, height=1.3 + 0.55 * len(names))
-    for offset, (measure, color) in enumerate({"f1": GREEN, "recall": ORANGE, "precision": BLUE}.items()):
-        places = np.arange(len(names)) + 0.26 * (offset - 1)
-        values = [types[name][measure] for name in names]
-        axis.barh(places, values, height=0.24, color=color, label="F1" if measure == "f1" else measure)
+    groups = {
+        f"{name}\n{types[name]['support']:,} entities": {**types[name], "F1": types[name]["f1"]} for name in names
+    }
+    return plot_scores(groups, ("precision", "recall", "F1"), path, title=title)
+
+
+def plot_scores(
+    groups: Mapping[str, Mapping[str, float]],
+    measures: Sequence[str],
+    path: str | os.PathLike[str],
+    *,
+    title: str | None = None,
+) -> Path:
+    """Draw the scores of several groups as bars, from 0 to 1.
+
+    Args:
+        groups: label of each group -> measure -> score; the last group stands on top.
+        measures: up to three of them, the first on top.
+        path: the PNG to write.
+    """
+    figure, (axis,) = new_figure(width=6.2, height=1.3 + 0.55 * len(groups))
+    colors = (BLUE, ORANGE, GREEN)[-len(measures) :]
+    height = 0.78 / len(measures)
+    for offset, (measure, color) in enumerate(reversed(list(zip(measures, colors, strict=True)))):
+        places = np.arange(len(groups)) + height * (offset - (len(measures) - 1) / 2)
+        values = [group[measure] for group in groups.values()]
+        axis.barh(places, values, height=0.92 * height, color=color, label=measure)
         for place, value in zip(places, values, strict=True):
             axis.text(value + 0.01, place, f"{value:.2f}", va="center", fontsize=7)
-    axis.set_yticks(range(len(names)), [f"{name}\n{types[name]['support']:,} entities" for name in names], fontsize=8)
+    axis.set_yticks(range(len(groups)), list(groups), fontsize=8)
     axis.set_xlim(0, 1.08)
     axis.grid(axis="x", alpha=0.25)
     handles, labels = axis.get_legend_handles_labels()

@@ -27,8 +27,9 @@ To run one number again: `python run_scripts/reproduce.py TABLE --data DATA --on
 """
 
 
-# Ends the name of a column of test rows that do not occur in train.
+# End the names of further columns: test rows that do not occur in train, answers that are right as a whole.
 REPEATED = ", rows not in train"
+EXACT = ", exact match"
 
 
 class Cell:
@@ -73,6 +74,14 @@ class Cell:
             cell.runs.append({**run, "test": score_counts(metric, counts), "counts": kept})
         return cell
 
+    def scored_by(self, metric: str) -> "Cell":
+        """The same runs, scored by another metric of the same counts."""
+        cell = copy.copy(self)
+        cell.runs = [
+            {**run, "test": score_counts(metric, counts)} for run, counts in zip(self.runs, self.counts, strict=True)
+        ]
+        return cell
+
     def __str__(self) -> str:
         if not self.runs:
             return "--"
@@ -110,7 +119,7 @@ def table_sections(table: Table, results: Path) -> Iterator[str]:
             continue
         yield f"### {told['title']}\n"
         tasks = list(dict.fromkeys(place[0] for place in cells))
-        titles = [content["tasks"][_own(task)]["title"] + (REPEATED if task != _own(task) else "") for task in tasks]
+        titles = [content["tasks"][_own(task)]["title"] + task.removeprefix(_own(task)) for task in tasks]
         systems = [system for system in content["systems"] if any(place[1] == system for place in cells)]
         yield markdown_table(["", *titles], [_row(table, system, tasks, cells) for system in systems]) + "\n"
         differences = list(_differences(table, tasks, systems, cells))
@@ -134,12 +143,19 @@ def read_cells(table: Table, setting: str, results: Path) -> dict[tuple[str, str
         for (name, system), cell in list(cells.items()):
             if name == task and "repeated" in told:
                 cells[task + REPEATED, system] = cell.without_repeated(told["metric"])
+            if name == task and told["metric"] == "answer_f1":
+                cells[task + EXACT, system] = cell.scored_by("answer_em")
     return cells
 
 
 def _own(task: str) -> str:
     """The task that a column is of."""
-    return task.removesuffix(REPEATED)
+    return task.removesuffix(REPEATED).removesuffix(EXACT)
+
+
+def _metric(table: Table, task: str) -> str:
+    """What a column is scored by."""
+    return "answer_em" if task.endswith(EXACT) else table.content["tasks"][_own(task)]["metric"]
 
 
 def _title(table: Table, system: str) -> str:
@@ -164,7 +180,7 @@ def _differences(
             if one is None or other is None or not one.runs or not other.runs:
                 row.append("--")
                 continue
-            both = bootstrap_counts(table.content["tasks"][_own(task)]["metric"], one.counts, other.counts)
+            both = bootstrap_counts(_metric(table, task), one.counts, other.counts)
             row.append(f"{100 * both.difference:+.1f} [{100 * both.low:+.1f}, {100 * both.high:+.1f}]")
         yield row
 

@@ -1,11 +1,10 @@
-"""One fine-tuning run from data to report, shared by run_ner.py and run_glue.py: the scripts say only what differs."""
+"""One fine-tuning run from data to report, shared by the scripts that fine-tune: they say only what differs."""
 
 import json
 import logging
 import os
 import shlex
 import sys
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,10 +44,9 @@ from .building import (
     saved_model,
 )
 from .cards import CardContent, write_model_card
-from .data import ClassificationData, TaggingData, cap, hold_out, load_splits
+from .data import cap, hold_out, load_splits
 from .data_files import DataError
 from .losses import TaskLoss, WithLoss, class_weights
-from .metrics import TaskMetrics
 from .output_folder import check_output_dir
 from .reports import metrics_only, plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
 from .tfidf import run_tfidf
@@ -67,13 +65,20 @@ class Task(ABC):
     """
 
     head: str
+    pipeline: str
+    loss_class: type[TaskLoss] = TaskLoss
+    # Column whose equal values are held out for validation together.
+    held_out_together: str | None = None
+    # What `load_data` and `choose_metrics` give: each task has its own kinds.
+    data: Any
+    metrics: Any
 
     def __init__(self, model_arguments: Any, data_arguments: Any, run_arguments: Any):
         self.model = model_arguments
         self.options = data_arguments
         self.run = run_arguments
-        self.data: TaggingData | ClassificationData = self._with_validation(self.load_data())
-        self.metrics: TaskMetrics = self.choose_metrics()
+        self.data = self._with_validation(self.load_data())
+        self.metrics = self.choose_metrics()
 
     def saved_config(self) -> PreTrainedConfig | None:
         """The configuration of a saved model whose head is kept; `None` for a fresh model or head."""
@@ -100,13 +105,15 @@ class Task(ABC):
     def load_splits(self) -> DatasetDict:
         """The splits as given, capped."""
         options = self.options
-        splits = load_splits(
-            options.dataset_name,
-            options.dataset_config_name,
-            {"train": options.train_file, "validation": options.validation_file, "test": options.test_file},
-            cache_dir=self.model.cache_dir,
-            token=self.model.token,
-            revision=options.dataset_revision,
+        splits = self.one_row_an_example(
+            load_splits(
+                options.dataset_name,
+                options.dataset_config_name,
+                {"train": options.train_file, "validation": options.validation_file, "test": options.test_file},
+                cache_dir=self.model.cache_dir,
+                token=self.model.token,
+                revision=options.dataset_revision,
+            )
         )
         limits = {
             "train": options.max_train_samples,
@@ -122,20 +129,24 @@ class Task(ABC):
             }
         )
 
+    def one_row_an_example(self, splits: DatasetDict) -> DatasetDict:
+        """The splits as rows to be capped, checked and held out; for data that nest their examples."""
+        return splits
+
     def _with_validation(self, data: Any) -> Any:
         """The data with a validation split, held out of train where there is none."""
         fraction = self.options.validation_fraction
         if "validation" in data.splits or "train" not in data.splits or fraction == 0:
             return data
         logger.warning(f"No validation split: {fraction:.0%} of train is held out (--validation_fraction).")
-        return replace(data, splits=hold_out(data.splits, fraction))
+        return replace(data, splits=hold_out(data.splits, fraction, together=self.held_out_together))
 
     @abstractmethod
     def load_data(self) -> Any:
         """The checked data, labels as numbers."""
 
     @abstractmethod
-    def choose_metrics(self) -> TaskMetrics:
+    def choose_metrics(self) -> Any:
         """The metrics, and which of them chooses the best model."""
 
     @abstractmethod
@@ -158,7 +169,11 @@ class Task(ABC):
     def example_texts(self) -> list[Any]:
         """A few texts, or pairs of texts, for the model card."""
 
-    pipeline: str
+    def metrics_of(self, split: str, features: Dataset) -> Callable[[EvalPrediction], dict[str, float]]:
+        """The metrics of one split; rows that are windows of one example are scored as one."""
+        if "example_index" in features.column_names:
+            return self.metrics.for_windows(features["example_index"])
+        return self.metrics
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -167,6 +182,11 @@ class Task(ABC):
         if self.data.label_list:
             labels |= {"id2label": self.data.id2label, "label2id": self.data.label2id}
         return labels
+
+    @property
+    def usage_options(self) -> dict[str, Any]:
+        """Arguments of the call that the model card shows."""
+        return {}
 
     @property
     def config_defaults(self) -> dict[str, Any]:
@@ -442,10 +462,9 @@ def make_trainer(
         if not training.load_best_model_at_end:
             raise DataError("--early_stopping_patience needs a validation split, and eval and save at the same steps.")
         callbacks.append(EarlyStoppingCallback(task.run.early_stopping_patience))
-    metrics = task.metrics
-    if has_validation and "example_index" in features["validation"].column_names:
-        metrics = metrics.for_windows(features["validation"]["example_index"])
+    metrics = task.metrics_of("validation", features["validation"]) if has_validation else task.metrics
     loss = loss_of(task, training)
+    training.label_names = ["labels"]  # Trainer would look for start_positions at a model that answers questions
     return FineTuner(
         model=model,
         args=training,
@@ -460,23 +479,16 @@ def make_trainer(
     )
 
 
-def check_metric(metrics: TaskMetrics, name: str) -> None:
+def check_metric(metrics: Any, name: str) -> None:
     """
     Trainer would say so only after the first evaluation.
 
     Raises:
         DataError: there is no such metric.
     """
-    if metrics.per_type:  # also one for each type, such as PER_f1
-        return
-    shape = (2, len(metrics.label_list)) if metrics.task == "multi_label_classification" else (2,)
-    shape = (2, 1) if metrics.task in ("entities", "tokens") else shape
-    nothing = np.zeros(shape, dtype=np.int64)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        known = ["loss", *metrics(EvalPrediction(predictions=nothing, label_ids=nothing))]
-    if name not in known:
-        raise DataError(f"--metric_for_best_model {name} is unknown: this task has {', '.join(known)}.")
+    known = metrics.score_names()
+    if known is not None and name not in ["loss", *known]:
+        raise DataError(f"--metric_for_best_model {name} is unknown: this task has loss, {', '.join(known)}.")
 
 
 def loss_of(task: Task, training: TrainingArguments) -> TaskLoss:
@@ -492,7 +504,7 @@ def loss_of(task: Task, training: TrainingArguments) -> TaskLoss:
         for flag, used in (("--class_weights", given != "none"), ("--label_smoothing_factor", smoothing > 0)):
             if used:
                 raise DataError(f"{flag} works with one class for each text or token, not with {problem}.")
-        return TaskLoss(problem)
+        return task.loss_class(problem)
     # Weights come from the training split: a run that only scores has the plain loss.
     counts = task.data.counts("train") if given == "balanced" and training.do_train else {}
     weights = class_weights(given, tuple(task.data.label_list), counts) if training.do_train else None
@@ -517,8 +529,7 @@ def score(
     task: Task, trainer: FineTuner, split: str, features: Dataset, prefix: str, results: dict[str, Any]
 ) -> dict[str, str]:
     """Predict a split, measure it where it has labels, and write its report."""
-    if "example_index" in features.column_names:
-        trainer.compute_metrics = WithLoss(task.metrics.for_windows(features["example_index"]))
+    trainer.compute_metrics = WithLoss(task.metrics_of(split, features))
     output = trainer.predict(features, metric_key_prefix=prefix)
     results |= output.metrics | {f"{prefix}_samples": len(task.data.splits[split])}
     trainer.log_metrics(prefix, output.metrics)
@@ -570,11 +581,13 @@ def run_card(task: Task, trainer: FineTuner, results: dict[str, Any], sections: 
         examples=task.example_texts(),
         label_list=task.data.label_list,
         regression=task.metrics.task == "regression",
+        usage_options=task.usage_options,
         tables=sections,
         pictures={
             "Training curves": "training_curves.png",
             "Entities by type": "entities_test.png",
             "Confusion matrix": "confusion_test.png",
+            "Answers by length of the context": "lengths_test.png",
         },
         repo_id=training.hub_model_id,
     )

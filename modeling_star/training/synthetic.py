@@ -1,7 +1,8 @@
-"""Small synthetic corpora for the quickstart and the tests: named entities and sentiment, English and Chinese.
+"""Small synthetic corpora for the quickstart and the tests: entities, sentiment and reading, English and Chinese.
 
     python -m modeling_star.training.synthetic ner corpora/ner-en --language en --train 2000 --test 500
     python -m modeling_star.training.synthetic sentiment corpora/sentiment-zh --language zh
+    python -m modeling_star.training.synthetic reading corpora/reading-en
 
 Sentences are drawn from the patterns of `synthetic_en.py` and `synthetic_zh.py`. They are good for seeing that
 training works, and for nothing else: whatever is measured on them is to be called synthetic.
@@ -18,13 +19,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .synthetic_en import ENGLISH_NER, ENGLISH_REVIEWS
-from .synthetic_text import NerText, ReviewText, items
-from .synthetic_zh import CHINESE_NER, CHINESE_REVIEWS
+from .synthetic_en import ENGLISH_NER, ENGLISH_READING, ENGLISH_REVIEWS
+from .synthetic_text import NerText, ReadingText, ReviewText, items
+from .synthetic_zh import CHINESE_NER, CHINESE_READING, CHINESE_REVIEWS
 
 
 NER_TEXTS = {"en": ENGLISH_NER, "zh": CHINESE_NER}
 REVIEW_TEXTS = {"en": ENGLISH_REVIEWS, "zh": CHINESE_REVIEWS}
+READING_TEXTS = {"en": ENGLISH_READING, "zh": CHINESE_READING}
 
 SIZES: dict[str, int] = {"train": 2000, "validation": 300, "test": 500}
 """Rows of each split where none are asked for."""
@@ -227,6 +229,80 @@ def write_sentiment_corpus(
     return _write_corpus(Path(folder), "sentiment", language, seed, sizes, overwrite, rows)
 
 
+# Reading
+
+
+class _ReadingSampler:
+    """Draws some sentences of the entity corpus, and a question about one of them."""
+
+    def __init__(self, text: ReadingText, sentences: _NerSampler) -> None:
+        self.text = text
+        self.sentences = sentences
+
+    def row(self) -> Row:
+        rng, joiner = self.sentences.rng, self.sentences.text.joiner
+        for _ in range(_MAX_TRIES):
+            drawn = [self.sentences.row() for _ in range(rng.randint(3, 6))]
+            context = joiner.join(joiner.join(row["tokens"]) for row in drawn)
+            chosen = self._question(drawn, context)
+            if chosen is not None:
+                name, kind, start, answer = chosen
+                question = rng.choice(self.text.questions).format(kind=self.text.kinds[kind], name=name)
+                return {
+                    "question": question,
+                    "context": context,
+                    "answers": {"text": [answer], "answer_start": [start]},
+                    "answer_type": kind,
+                }
+        raise ValueError(f"No sentences were found in {_MAX_TRIES} draws that a question can be asked about.")
+
+    def _question(self, drawn: list[Row], context: str) -> tuple[str, str, int, str] | None:
+        """A name that stands in one sentence only, and what else stands there as the only one of its kind."""
+        joiner = self.sentences.text.joiner
+        found, begin = [], 0
+        for row in drawn:
+            named = entities(row, joiner)
+            kinds = Counter(kind for _, kind in named)
+            for name, _ in named:
+                for answer, kind in named:
+                    single = kinds[kind] == 1 and context.count(name) == 1
+                    if single and answer not in name and name not in answer:
+                        sentence = joiner.join(row["tokens"])
+                        found.append((name, kind, begin + sentence.index(answer), answer))
+            begin += len(joiner.join(row["tokens"])) + len(joiner)
+        return self.sentences.rng.choice(found) if found else None
+
+
+def write_reading_corpus(
+    folder: str | Path,
+    language: str = "en",
+    seed: int = 0,
+    sizes: Mapping[str, int] | None = None,
+    overwrite: bool = False,
+) -> dict[str, Path]:
+    """Write train.jsonl, validation.jsonl, test.jsonl (`id`, `question`, `context`, `answers`) and README.md.
+
+    A context is three to six sentences of the entity corpus. A question names something that occurs in one of them and
+    asks for what else that sentence names: the answer has to be found by its surroundings. No context and no answer of
+    one split occurs in another. Arguments, result and errors as in `write_ner_corpus`.
+    """
+    _check_language(language)
+    used: set[str] = set()  # the contexts and answers of the splits before
+
+    def content(row: Row) -> set[str]:
+        return {row["context"], *row["answers"]["text"]}
+
+    def rows(split: str, count: int) -> Iterator[Row]:
+        here: set[str] = set()
+        sampler = _ReadingSampler(READING_TEXTS[language], _NerSampler(NER_TEXTS[language], split, seed, language))
+        for number, row in enumerate(_distinct(sampler.row, count, lambda row: bool(content(row) & used))):
+            here |= content(row)
+            yield {"id": f"{split}-{number}", **row}
+        used.update(here)
+
+    return _write_corpus(Path(folder), "reading", language, seed, sizes, overwrite, rows)
+
+
 # Files
 
 
@@ -285,7 +361,7 @@ def _write_rows(path: Path, rows: Iterator[Row]) -> Counter[str]:
     def chunks() -> Iterator[str]:
         lines: list[str] = []
         for row in rows:
-            counts.update([row["label"]] if "label" in row else [kind for _, kind in entities(row)])
+            counts.update(_kinds_of(row))
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
             if len(lines) == _CHUNK:
                 yield "".join(lines)
@@ -294,6 +370,13 @@ def _write_rows(path: Path, rows: Iterator[Row]) -> Counter[str]:
 
     _replace_file(path, chunks())
     return counts
+
+
+def _kinds_of(row: Row) -> list[str]:
+    """What the README counts: a review's label, an answer's kind, or the kinds of a sentence's entities."""
+    if "tokens" in row:
+        return [kind for _, kind in entities(row)]
+    return [row["label"] if "label" in row else row["answer_type"]]
 
 
 def _replace_file(path: Path, chunks: Iterator[str] | list[str]) -> None:
@@ -325,6 +408,14 @@ Columns: `text`, `label` ("negative" or "positive").
 No review occurs in two splits. Patterns and opinions are shared by all splits, which makes the corpus far easier than
 real text.
 """,
+    "reading": """\
+Every context was put together by a program from sentences of the synthetic entity corpus, every question from a
+pattern: no text was collected, and what the sentences say is not true.
+Columns: `id`, `question`, `context`, `answers` (`text`, `answer_start`), `answer_type` (PER, ORG, LOC, PRODUCT).
+
+No answer of one split is an answer in another. Patterns are shared by all splits, which makes the corpus far
+easier than real text.
+""",
 }
 
 
@@ -347,6 +438,8 @@ def _readme(task: str, language: str, seed: int, sizes: Mapping[str, int], count
 
 # Command line
 
+WRITERS = {"ner": write_ner_corpus, "sentiment": write_sentiment_corpus, "reading": write_reading_corpus}
+
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
@@ -357,9 +450,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "task",
-        choices=("ner", "sentiment"),
+        choices=tuple(WRITERS),
         help="ner: tokens and BIO tags (PER, ORG, LOC, PRODUCT), names of the test split held out; "
-        "sentiment: reviews, negative or positive",
+        "sentiment: reviews, negative or positive; reading: questions about sentences, with spans as answers",
     )
     parser.add_argument("folder", type=Path, help="where the files go; made if absent")
     parser.add_argument(
@@ -377,7 +470,7 @@ def make_parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> None:
     parser = make_parser()
     given = parser.parse_args(arguments)
-    write = write_ner_corpus if given.task == "ner" else write_sentiment_corpus
+    write = WRITERS[given.task]
     sizes = {split: getattr(given, split) for split in SIZES}
     try:
         paths = write(given.folder, given.language, given.seed, sizes, given.overwrite)

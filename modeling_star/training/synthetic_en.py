@@ -1,6 +1,6 @@
 """English text of the synthetic corpora. Written for this project; people, organisations and products are invented."""
 
-from .synthetic_text import NerText, ReviewText, items, joined, lines, words
+from .synthetic_text import NerText, ReadingText, ReviewText, items, joined, lines, words
 
 
 # Entities
@@ -377,5 +377,16 @@ ENGLISH_REVIEWS = ReviewText(
         "it was my second time this year; it was a gift from my sister; it was a Tuesday in March; "
         "a friend told me about it; i read the other reviews first; there were five of us; "
         "it was a birthday present; it took about two hours; my brother paid for it; the weather was grey that day"
+    ),
+)
+
+ENGLISH_READING = ReadingText(
+    kinds={"PER": "person", "ORG": "organisation", "LOC": "place", "PRODUCT": "product"},
+    questions=lines(
+        """
+        Which {kind} is named together with {name}?
+        In the sentence about {name}, which {kind} is named?
+        {name} occurs in one sentence. Which {kind} does it name?
+        """
     ),
 )

@@ -57,6 +57,19 @@ class ReviewText:
     asides: list[str]
 
 
+@dataclass(frozen=True)
+class ReadingText:
+    """The text of one language for questions about sentences with entities.
+
+    Attributes:
+        kinds: entity type -> what a question calls it.
+        questions: patterns that ask for the {kind} in the sentence that names {name}.
+    """
+
+    kinds: dict[str, str]
+    questions: list[str]
+
+
 def words(text: str) -> list[str]:
     return text.split()
 

@@ -1,6 +1,6 @@
 """Chinese text of the synthetic corpora. Written for this project; people, organisations and products are invented."""
 
-from .synthetic_text import NerText, ReviewText, items, joined, lines, words
+from .synthetic_text import NerText, ReadingText, ReviewText, items, joined, lines, words
 
 
 # Entities
@@ -249,5 +249,16 @@ CHINESE_REVIEWS = ReviewText(
     asides=items(
         "这是今年第二次了; 是妹妹送的; 上个星期二下雨; 是朋友介绍的; 我们一共五个人; 是生日礼物; "
         "之前看过别人的评价; 前后两个小时"
+    ),
+)
+
+CHINESE_READING = ReadingText(
+    kinds={"PER": "人", "ORG": "机构", "LOC": "地方", "PRODUCT": "产品"},
+    questions=lines(
+        """
+        和{name}一起提到的是哪个{kind}？
+        说到{name}的那句话提到了哪个{kind}？
+        哪个{kind}与{name}出现在同一句话里？
+        """
     ),
 )

@@ -22,6 +22,7 @@ class TaggingTask(Task):
     head = "AutoModelForTokenClassification"
     pipeline = "token-classification"
     data: TaggingData
+    metrics: TaskMetrics
 
     def load_data(self) -> TaggingData:
         options = self.options

@@ -246,7 +246,7 @@ def tokenize_texts(
     columns = [text_column] if pair_column is None else [text_column, pair_column]
     limit = _length_limit(tokenizer, max_seq_length, pad_to_max_length)
     encode = _TextEncoder(tokenizer, tuple(columns), label_column, limit, pad_to_max_length, split)
-    features = _map(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
+    features = map_rows(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
     return _warn_about_cuts(features, split, limit, "Raise max_seq_length to keep them.")
 
 
@@ -352,7 +352,7 @@ def tokenize_and_align(
         continuations=_continuation_labels(label_list) if label_all_tokens else None,
         split=split,
     )
-    features = _map(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
+    features = map_rows(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
     advice = "Raise max_seq_length, or set stride (16, say) to read them in overlapping windows."
     return _warn_about_cuts(features, split, limit, advice)
 
@@ -538,9 +538,10 @@ def _length_limit(tokenizer: PreTrainedTokenizerBase, max_seq_length: int | None
     return max_seq_length
 
 
-def _map(
+def map_rows(
     dataset: Dataset, encode: Any, description: str, num_proc: int | None, load_from_cache_file: bool | None
 ) -> Dataset:
+    """Features in the place of all columns, from `encode(batch, indices)`, in worker processes and caches if asked."""
     return dataset.map(
         encode,
         batched=True,

@@ -178,6 +178,32 @@ def test_rows_that_occur_in_train_are_told_and_left_out_of_a_column(table: Table
     assert Cell(path.parent, "star", [1], 1).without_repeated("accuracy").counts[0].tolist() == [[1, 1], [0, 1]]
 
 
+def test_answers_are_told_by_f1_and_by_exact_match(table: Table, tmp_path: Path) -> None:
+    table.content["tasks"]["films"]["metric"] = "answer_f1"
+    (tmp_path / "tables" / "two.yaml").write_text(yaml.safe_dump(table.content, sort_keys=False), encoding="utf-8")
+    runner = Runner(table, tmp_path / "results", tmp_path / "work", {}, ["false"])
+    for system, predicted in (("star", ["cat", "big dog"]), ("linear", ["cat", "owl"])):
+        (configuration,) = table.configurations("films", "bert", system)
+        model = tmp_path / "work" / "two" / configuration.cell / "0-seed1" / "model"
+        model.mkdir(parents=True)
+        f1 = 1 / 2 + 1 / 3 * (system == "star")
+        scores = {"eval_f1": 0.7, "test_f1": f1, "parameters": 3, "train_runtime": 60.0}
+        (model / "all_results.json").write_text(json.dumps(scores), encoding="utf-8")
+        rows = [
+            {"predicted": guess, "label": label}
+            for guess, label in zip(predicted, (["cat"], ["dog", "hog"]), strict=True)
+        ]
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (model / "predictions_test.jsonl").write_text(lines, encoding="utf-8")
+        runner.run(configuration, 1)
+    write_page(tmp_path / "tables", tmp_path / "results", tmp_path / "results.md")
+    text = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "|  | Films | Films, exact match |" in text
+    assert "| Star | 83.3 (1) | 50.0 (1) |" in text
+    assert "| linear | 50.0 (1) | 50.0 (1) |" in text
+    assert "| linear | +33.3 [+0.0, +66.7] | +0.0 [+0.0, +0.0] |" in text
+
+
 def test_an_unknown_table_names_those_that_there_are() -> None:
     with pytest.raises(DataError, match=r"no table engish.*english"):
         Table.read(ROOT / "configuration" / "tables" / "engish.yaml")
@@ -197,7 +223,11 @@ def test_the_projects_tables_name_flags_that_the_scripts_have(path: Path, monkey
     sys.modules.pop("arguments", None)
     import arguments
 
-    groups = {"run_ner.py": arguments.TaggingArguments, "run_glue.py": arguments.ClassificationArguments}
+    groups = {
+        "run_ner.py": arguments.TaggingArguments,
+        "run_glue.py": arguments.ClassificationArguments,
+        "run_qa.py": arguments.ReadingArguments,
+    }
     table = Table.read(path)
     cells = list(table.cells())
     assert cells

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from modeling_star.training.data import load_splits, prepare_classification, prepare_tagging
+from modeling_star.training.squad import prepare_reading
 from modeling_star.training.synthetic import (
     LANGUAGES,
     SIZES,
@@ -15,6 +16,7 @@ from modeling_star.training.synthetic import (
     make_parser,
     split_of,
     write_ner_corpus,
+    write_reading_corpus,
     write_sentiment_corpus,
 )
 
@@ -41,7 +43,7 @@ def names_of(rows: list[dict], language: str) -> set[str]:
     return {name for row in rows for name, _ in entities(row, " " if language == "en" else "")}
 
 
-@pytest.mark.parametrize("write", [write_ner_corpus, write_sentiment_corpus])
+@pytest.mark.parametrize("write", [write_ner_corpus, write_sentiment_corpus, write_reading_corpus])
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_seed_decides_every_byte(tmp_path, write, language):
     paths = [write(tmp_path / str(i), language, seed, SMALL) for i, seed in enumerate((5, 5, 6))]
@@ -135,6 +137,24 @@ def test_reviews_are_balanced_and_in_one_split_only(reviews):
     assert not any(mark in row["text"] for rows in splits.values() for row in rows for mark in "{}|")
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_questions_ask_for_what_one_sentence_names(tmp_path, language):
+    splits = read(write_reading_corpus(tmp_path, language, seed=1, sizes=SMALL))
+    assert {split: len(rows) for split, rows in splits.items()} == SMALL
+    answers = {split: {row["answers"]["text"][0] for row in rows} for split, rows in splits.items()}
+    contexts = {split: {row["context"] for row in rows} for split, rows in splits.items()}
+    for texts in (answers, contexts):
+        assert sum(map(len, texts.values())) == len(set.union(*texts.values()))
+    types = Counter(row["answer_type"] for row in splits["train"])
+    assert set(types) == {"PER", "ORG", "LOC", "PRODUCT"}
+    for row in (row for rows in splits.values() for row in rows):
+        (answer,), (start,) = row["answers"]["text"], row["answers"]["answer_start"]
+        assert row["context"][start : start + len(answer)] == answer
+        assert not set(row["question"]) & set("{}|")
+        assert answer not in row["question"]
+    assert len({row["id"] for rows in splits.values() for row in rows}) == sum(SMALL.values())
+
+
 def test_the_scripts_data_room_reads_them(tmp_path):
     tagging = prepare_tagging(
         load_splits(files=write_ner_corpus(tmp_path / "ner", sizes=SMALL), cache_dir=str(tmp_path / "cache"))
@@ -144,6 +164,8 @@ def test_the_scripts_data_room_reads_them(tmp_path):
     files = write_sentiment_corpus(tmp_path / "reviews", "zh", sizes=SMALL)
     texts = prepare_classification(load_splits(files=files, cache_dir=str(tmp_path / "cache")))
     assert texts.label_list == ("negative", "positive")
+    files = write_reading_corpus(tmp_path / "reading", sizes=SMALL)
+    assert prepare_reading(load_splits(files=files, cache_dir=str(tmp_path / "cache"))).is_labelled("test")
 
 
 def test_the_readme_says_synthetic_and_how_to_make_it_again(tmp_path):
@@ -166,7 +188,7 @@ def test_what_is_there_is_not_overwritten_unasked(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*(f"{s}.jsonl" for s in SMALL), "README.md"])
 
 
-@pytest.mark.parametrize("write", [write_ner_corpus, write_sentiment_corpus])
+@pytest.mark.parametrize("write", [write_ner_corpus, write_sentiment_corpus, write_reading_corpus])
 def test_bad_arguments_say_what_is_allowed(tmp_path, write):
     with pytest.raises(ValueError, match=r"'fr'; there are en, zh. Write --language en"):
         write(tmp_path, "fr")
@@ -190,4 +212,6 @@ def test_command_line(tmp_path, capsys):
         main(["sentiment", str(tmp_path)])
     assert "--overwrite" in capsys.readouterr().err
     text = make_parser().format_help()
-    assert all(word in text for word in ("ner", "sentiment", "--language", "--train", "--seed", "default: 2000"))
+    assert all(
+        word in text for word in ("ner", "sentiment", "reading", "--language", "--train", "--seed", "default: 2000")
+    )
