@@ -1,0 +1,222 @@
+"""Running text for run_mlm.py: files or Hub names -> documents, held as a whole or streamed."""
+
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from datasets import Dataset, DatasetDict, IterableDataset, concatenate_datasets
+
+from .data import cap, load_named, with_validation_name
+from .data_columns import find_text_column
+from .data_files import DataError, DataFileError, TextUnit, read_file, stream_files
+
+
+logger = logging.getLogger(__name__)
+
+SPLITS = ("train", "validation", "test")
+# A stream has no end to wait for: so many of its documents a tokenizer is trained on unless told otherwise.
+STREAMED_FOR_TOKENIZER = 100_000
+
+
+@dataclass(frozen=True)
+class TextData:
+    """Documents.
+
+    Attributes:
+        splits: rows with `text_column`; all but a streamed train are held as a whole.
+        text_column: the column of the documents.
+        stream: the training documents where they are streamed, else `None`, and `splits` has them.
+        held_out: `fingerprint`s of streamed documents that are left to validation.
+        label_list: empty: there are no labels, and the scripts ask for them.
+    """
+
+    splits: DatasetDict
+    text_column: str
+    stream: IterableDataset | None = None
+    held_out: frozenset[bytes] = frozenset()
+    label_list: tuple[str, ...] = ()
+
+    def training_texts(self, count: int | None) -> Iterator[str]:
+        """The first `count` documents of the training split; all for `None`, of a stream STREAMED_FOR_TOKENIZER."""
+        if self.stream is not None:
+            count = STREAMED_FOR_TOKENIZER if count is None else count
+        rows = self.splits["train"] if self.stream is None else self.stream
+        return itertools.islice(documents(rows, self.text_column, self.held_out), count)
+
+
+def document_of(cell: Any) -> str:
+    """A cell as a document: empty where there is nothing but white space in it.
+
+    Raises:
+        DataError: it is something else than a text.
+    """
+    if cell is None:
+        return ""
+    if not isinstance(cell, str):
+        raise DataError(
+            f"A row holds {str(cell)[:60]!r}, and a text is wanted. Name the column of texts: --text_column_name text"
+        )
+    return cell if cell.strip() else ""
+
+
+def documents(rows: Iterable[Any], column: str, held_out: frozenset[bytes] = frozenset()) -> Iterator[str]:
+    """The documents of some rows, without empty ones and those whose `fingerprint` is among `held_out`."""
+    for row in rows:
+        text = document_of(row[column])
+        if text and not (held_out and fingerprint(text) in held_out):
+            yield text
+
+
+def fingerprint(document: str) -> bytes:
+    """What tells a document from another, wherever in a stream it comes."""
+    return blake2b(document.encode(), digest_size=16).digest()
+
+
+def load_texts(
+    files: Mapping[str, Sequence[str] | None],
+    text_unit: TextUnit,
+    dataset_name: str | None = None,
+    dataset_config_name: str | None = None,
+    *,
+    text_column_name: str | None = None,
+    limits: Mapping[str, int | None] | None = None,
+    cache_dir: str | None = None,
+    token: str | None = None,
+    revision: str | None = None,
+) -> TextData:
+    """Documents of files, several a split, or of a data set of the Hub (or a local folder).
+
+    Args:
+        files: split -> paths; of any format that `read_file` knows, a `.txt` file being running text.
+        text_unit: what a document is in a `.txt` file.
+        dataset_name, dataset_config_name: as in `datasets.load_dataset`.
+        text_column_name: the column of the texts; None: found.
+        limits: split -> most rows of it.
+        cache_dir, token, revision: as in `datasets.load_dataset`.
+
+    Raises:
+        DataFileError: nothing was named, or it is absent, empty or out of reach.
+        DataError: both kinds were named, or a file's content is not of its format.
+    """
+    paths = _named_files(files, dataset_name)
+    if dataset_name:
+        loaded = load_named(dataset_name, dataset_config_name, cache_dir=cache_dir, token=token, revision=revision)
+        splits = {split: rows for split, rows in with_validation_name(loaded).items() if split in SPLITS}
+        column = find_text_column(DatasetDict(splits), text_column_name)
+        splits = {split: rows.select_columns([column]) for split, rows in splits.items()}
+    else:
+        tables = {split: [read_file(path, cache_dir, text_unit) for path in named] for split, named in paths.items()}
+        # Of every file alone, so that an error lists the columns of the file that lacks one.
+        column = find_text_column(DatasetDict({"train": next(iter(tables.values()))[0]}), text_column_name)
+        for split, several in tables.items():
+            for table in several:
+                find_text_column(DatasetDict({split: table}), column)
+        splits = {
+            split: concatenate_datasets([table.select_columns([column]) for table in several])
+            for split, several in tables.items()
+        }
+    full = {split: _without_empty(split, cap(rows, (limits or {}).get(split)), column) for split, rows in splits.items()}
+    return TextData(DatasetDict(full), column)
+
+
+def stream_texts(
+    files: Mapping[str, Sequence[str] | None],
+    text_unit: TextUnit,
+    dataset_name: str | None = None,
+    dataset_config_name: str | None = None,
+    *,
+    text_column_name: str | None = None,
+    limits: Mapping[str, int | None] | None = None,
+    token: str | None = None,
+    revision: str | None = None,
+) -> TextData:
+    """As `load_texts`, but the training documents are read while they are used.
+
+    Validation and test documents are held as a whole. Without a validation split, the first documents of train, as
+    many as `limits` says, are left to validation, and never trained on.
+
+    Raises:
+        DataFileError, DataError: as in `load_texts`; `limits` has an entry for train.
+    """
+    paths = _named_files(files, dataset_name)
+    limits = limits or {}
+    if limits.get("train") is not None:
+        raise DataError("--max_train_samples has no use with --streaming: --max_steps says how much is read.")
+    streams: dict[str, IterableDataset]
+    if dataset_name:
+        loaded = load_named(dataset_name, dataset_config_name, token=token, revision=revision, streaming=True)
+        streams = {split: rows for split, rows in with_validation_name(loaded).items() if split in SPLITS}
+    else:
+        streams = {split: stream_files(named, text_unit) for split, named in paths.items()}
+    column = text_column_name
+    for split, rows in streams.items():
+        column = find_text_column(DatasetDict({split: Dataset.from_list([_first_row(split, rows)])}), column)
+    held: dict[str, Dataset] = {}
+    for split, rows in streams.items():
+        if split != "train":
+            held[split] = _held(rows, column, limits.get(split))
+    held_out: frozenset[bytes] = frozenset()
+    size = limits.get("validation")
+    if "train" in streams and "validation" not in held and size is not None:
+        held["validation"] = _held(streams["train"], column, size)
+        held_out = frozenset(map(fingerprint, held["validation"][column][:]))
+        logger.warning(f"No validation split: the first {size} documents of train are left to it (--max_eval_samples).")
+    return TextData(DatasetDict(held), column, streams.get("train"), held_out)
+
+
+def _named_files(files: Mapping[str, Sequence[str] | None], dataset_name: str | None) -> dict[str, list[str]]:
+    """The files that were named, and not a data set beside them.
+
+    Raises:
+        DataError, DataFileError: both were named, or none.
+    """
+    paths = {split: list(named) for split, named in files.items() if named}
+    if dataset_name and paths:
+        raise DataError(
+            f"Both the data set {dataset_name!r} and files ({', '.join(itertools.chain(*paths.values()))}) were given. "
+            "Write either --dataset_name or --train_file, --validation_file and --test_file."
+        )
+    if not dataset_name and not paths:
+        raise DataFileError("No data was given. Write --dataset_name NAME, or --train_file a.txt b.jsonl.gz and so on.")
+    return paths
+
+
+def _without_empty(split: str, rows: Dataset, column: str) -> Dataset:
+    """The rows with something in them.
+
+    Raises:
+        DataFileError: there is none.
+    """
+    kept = [index for index, cell in enumerate(rows[column]) if document_of(cell)]
+    if not kept:
+        raise DataFileError(f"The {split} split has no text in its column {column!r}.")
+    if len(kept) < len(rows):
+        logger.info(f"{len(rows) - len(kept):,} of {len(rows):,} rows of the {split} split are empty.")
+        rows = rows.select(kept)
+    return rows
+
+
+def _first_row(split: str, rows: IterableDataset) -> dict[str, Any]:
+    """The first row of a stream.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    try:
+        return next(iter(rows))
+    except StopIteration:
+        raise DataFileError(f"The {split} split holds no rows.") from None
+    except Exception as error:
+        # The reader's own words, one level down.
+        raise DataError(f"The {split} split could not be read: {error.__cause__ or error}") from error
+
+
+def _held(rows: IterableDataset, column: str, count: int | None) -> Dataset:
+    """The first `count` documents of a stream, all for None."""
+    return Dataset.from_dict({column: list(itertools.islice(documents(rows, column), count))})
+
+
+__all__ = ["TextData", "documents", "fingerprint", "load_texts", "stream_texts"]
