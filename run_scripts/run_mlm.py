@@ -19,23 +19,13 @@ Fine-tune the result: run_glue.py --model_name_or_path outputs/mine, run_ner.py 
 Several processes: accelerate launch --config_file configuration/accelerate/multi_gpu.yaml run_scripts/run_mlm.py ...
 """
 
-from arguments import ModelArguments, RepeatArguments, TextArguments, parse
-
-
-# Pretraining is long: an epoch may take days.
-DEFAULTS = {
-    "eval_strategy": "steps",
-    "eval_steps": 500,
-    "save_strategy": "steps",
-    "save_steps": 500,
-}
+from arguments import PRETRAINING_DEFAULTS, ModelArguments, RepeatArguments, TextArguments, parse
 
 
 def main() -> None:
     """Read the arguments, run, report."""
-    model, data, run_arguments, training = parse(
-        (ModelArguments, TextArguments, RepeatArguments), __doc__, **DEFAULTS
-    )
+    groups = (ModelArguments, TextArguments, RepeatArguments)
+    model, data, run_arguments, training = parse(groups, __doc__, PRETRAINING_DEFAULTS)
 
     from modeling_star.training.pretraining import PretrainingTask
     from modeling_star.training.running import run_script

@@ -1,4 +1,4 @@
-"""Tiny synthetic data in all the shapes that run_ner.py and run_glue.py read, and a tiny saved BERT."""
+"""Tiny synthetic data in all the shapes that the scripts read, and a tiny saved BERT."""
 
 import hashlib
 import json
@@ -66,6 +66,19 @@ def write_corpora(folder: Path) -> Path:
             for row in read_rows(folder / name / "test.jsonl")
         ]
         write_rows(folder / name / "plain.jsonl", kept)
+    return folder
+
+
+def write_texts(folder: Path, reviews: Path) -> Path:
+    """train.txt, validation.txt and test.txt, a document a line: one to five of the reviews of that split."""
+    folder.mkdir(parents=True)
+    for split in SIZES:
+        texts = [row["text"] for row in read_rows(reviews / f"{split}.jsonl")]
+        documents, size = [], 1
+        while texts:
+            documents.append(" ".join(texts[:size]))
+            texts, size = texts[size:], size % 5 + 1
+        (folder / f"{split}.txt").write_text("\n".join(documents) + "\n", encoding="utf-8")
     return folder
 
 

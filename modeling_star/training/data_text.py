@@ -118,7 +118,9 @@ def load_texts(
             split: concatenate_datasets([table.select_columns([column]) for table in several])
             for split, several in tables.items()
         }
-    full = {split: _without_empty(split, cap(rows, (limits or {}).get(split)), column) for split, rows in splits.items()}
+    full = {
+        split: _without_empty(split, cap(rows, (limits or {}).get(split)), column) for split, rows in splits.items()
+    }
     return TextData(DatasetDict(full), column)
 
 
@@ -163,7 +165,9 @@ def stream_texts(
     if "train" in streams and "validation" not in held and size is not None:
         held["validation"] = _held(streams["train"], column, size)
         held_out = frozenset(map(fingerprint, held["validation"][column][:]))
-        logger.warning(f"No validation split: the first {size} documents of train are left to it (--max_eval_samples).")
+        logger.warning(
+            f"No validation split: the first {size} documents of train are left to it (--max_eval_samples)."
+        )
     return TextData(DatasetDict(held), column, streams.get("train"), held_out)
 
 
@@ -176,11 +180,13 @@ def _named_files(files: Mapping[str, Sequence[str] | None], dataset_name: str | 
     paths = {split: list(named) for split, named in files.items() if named}
     if dataset_name and paths:
         raise DataError(
-            f"Both the data set {dataset_name!r} and files ({', '.join(itertools.chain(*paths.values()))}) were given. "
-            "Write either --dataset_name or --train_file, --validation_file and --test_file."
+            f"Both the data set {dataset_name!r} and files ({', '.join(itertools.chain(*paths.values()))}) were "
+            "given. Write either --dataset_name or --train_file, --validation_file and --test_file."
         )
     if not dataset_name and not paths:
-        raise DataFileError("No data was given. Write --dataset_name NAME, or --train_file a.txt b.jsonl.gz and so on.")
+        raise DataFileError(
+            "No data was given. Write --dataset_name NAME, or --train_file a.txt b.jsonl.gz and so on."
+        )
     return paths
 
 

@@ -20,7 +20,7 @@ from .data_labels import IGNORED
 from .packing import Piece, block_rows
 
 
-# Of the hidden tokens, those below the first number become the mask, those below the second any token; the others stay.
+# Of the hidden tokens those below the first number become the mask, those below the second any token; others stay.
 _MASKED, _REPLACED = 0.8, 0.9
 
 

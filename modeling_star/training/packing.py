@@ -244,9 +244,10 @@ def document_rows(sequence_ids: Tensor, *columns: tuple[Tensor, int]) -> tuple[T
         The mask of the rows `[S, m]`, 1 at tokens; the block of each row `[S]`; and each column as `[S, m]`.
     """
     real = sequence_ids > 0
-    blocks = torch.arange(len(sequence_ids), device=sequence_ids.device)[:, None].expand_as(sequence_ids)
-    places = torch.stack([blocks[real], sequence_ids[real]], dim=1)
-    found, lengths = torch.unique_consecutive(places, dim=0, return_counts=True)
+    count, n = sequence_ids.shape
+    # A number of its own for each document of the batch.
+    numbers = torch.arange(count, device=real.device)[:, None] * (n + 1) + sequence_ids
+    found, lengths = torch.unique_consecutive(numbers[real], return_counts=True)
     longest = int(lengths.max()) if len(lengths) else 0
     mask = torch.arange(longest, device=real.device) < lengths[:, None]
     rows = []
@@ -254,7 +255,7 @@ def document_rows(sequence_ids: Tensor, *columns: tuple[Tensor, int]) -> tuple[T
         row = column.new_full(mask.shape, padding)
         row[mask] = column[real]
         rows.append(row)
-    return mask.long(), found[:, 0], *rows
+    return mask.long(), found // (n + 1), *rows
 
 
 def block_rows(blocks: Iterable[list[Piece]], columns: int | None) -> tuple[np.ndarray, np.ndarray]:

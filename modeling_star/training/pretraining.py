@@ -184,7 +184,9 @@ class Pretrainer(FineTuner):
         labels = labels[places]
         right = (logits.argmax(-1) == labels).float()
         tokens = torch.cat([self.compute_loss_func.rows(logits, labels), right[:, None]], dim=1)
-        sums = tokens.new_zeros(len(inputs["labels"]), 3).index_add(0, blocks[:, None].expand_as(places)[places], tokens)
+        sums = tokens.new_zeros(len(inputs["labels"]), 3).index_add(
+            0, blocks[:, None].expand_as(places)[places], tokens
+        )
         return None, sums, sums[:, 1]
 
     def _documents(self, inputs: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
@@ -214,6 +216,8 @@ class PretrainingTask(Task):
             raise DataError("--model_type tfidf classifies texts and has nothing to pretrain: name an encoder.")
         super().__init__(model_arguments, data_arguments, run_arguments)
         self.tokenizer: PreTrainedTokenizerBase | None = None
+        self.masking: MaskingCollator | None = None
+        self.size = self.options.max_seq_length
 
     def load_data(self) -> TextData:
         options = self.options
@@ -257,9 +261,12 @@ class PretrainingTask(Task):
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset | PieceEncoder:
         """The pieces of a split; of a stream what makes them."""
         options = self.options
-        self.size = limit
         if limit <= tokenizer.num_special_tokens_to_add():
             raise DataError(f"--max_seq_length {limit} leaves no room beside the special tokens: 128, say.")
+        if tokenizer is not self.tokenizer:
+            # Before anything is tokenized, which may take long.
+            self.size, self.tokenizer = limit, tokenizer
+            self.masking = self.collator(tokenizer)
         # A copy: a stream is cut up while checkpoints are written, and the cut would be saved with the tokenizer.
         encode = PieceEncoder(copy.deepcopy(tokenizer), self.data.text_column, limit)
         if split == "train" and self.data.stream is not None:
@@ -270,8 +277,9 @@ class PretrainingTask(Task):
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> MaskingCollator:
         options = self.options
-        words = None if options.mask_unit == "token" else options.mask_unit
-        lexicon = None if words is None else read_lexicon(words, tokenizer, _LONGEST_HIDDEN_WORD)
+        lexicon = None
+        if options.mask_unit != "token":
+            lexicon = read_lexicon(options.mask_unit, tokenizer, _LONGEST_HIDDEN_WORD)
         return MaskingCollator.of(tokenizer, lexicon, options.mlm_probability, self.size if options.packing else None)
 
     def make_trainer(
@@ -281,11 +289,10 @@ class PretrainingTask(Task):
         tokenizer: PreTrainedTokenizerBase,
         features: dict[str, Any],
     ) -> Pretrainer:
-        self.tokenizer = tokenizer
         if training.train_sampling_strategy not in ("random", "sequential"):
             raise DataError(
-                f"--train_sampling_strategy {training.train_sampling_strategy} has no use here, where batches are made "
-                "of blocks: random or sequential."
+                f"--train_sampling_strategy {training.train_sampling_strategy} has no use here, where batches are "
+                "made of blocks: random or sequential."
             )
         if training.do_train and self.data.stream is not None and training.max_steps < 1:
             raise DataError("--streaming knows no end of the data: say how long to train, --max_steps 10000")
@@ -304,7 +311,7 @@ class PretrainingTask(Task):
             train_dataset=train,
             eval_dataset=self.blocks("validation", features["validation"]) if "validation" in features else None,
             processing_class=tokenizer,
-            data_collator=self.collator(tokenizer),
+            data_collator=self.masking,
             compute_metrics=self.metrics,
             compute_loss_func=loss,
             callbacks=callbacks,

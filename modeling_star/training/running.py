@@ -46,11 +46,9 @@ from .building import (
     saved_model,
 )
 from .cards import CardContent, write_model_card
-from .data import ClassificationData, TaggingData, cap, hold_out, load_splits
+from .data import cap, hold_out, load_splits
 from .data_files import DataError
-from .data_text import TextData
 from .losses import TaskLoss, WithLoss, class_weights
-from .metrics import TaskMetrics
 from .output_folder import check_output_dir
 from .reports import metrics_only, plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
 from .tfidf import run_tfidf
@@ -74,7 +72,7 @@ class Task(ABC):
         self.model = model_arguments
         self.options = data_arguments
         self.run = run_arguments
-        self.data: TaggingData | ClassificationData | TextData = self.with_validation(self.load_data())
+        self.data: Any = self.with_validation(self.load_data())
         self.metrics: Any = self.choose_metrics()
 
     def saved_config(self) -> PreTrainedConfig | None:
@@ -142,7 +140,7 @@ class Task(ABC):
         """The checked data, labels as numbers."""
 
     @abstractmethod
-    def choose_metrics(self) -> TaskMetrics:
+    def choose_metrics(self) -> Any:
         """The metrics, and which of them chooses the best model."""
 
     @abstractmethod
@@ -506,7 +504,7 @@ def prepare_training(
     return [EarlyStoppingCallback(task.run.early_stopping_patience)]
 
 
-def check_metric(metrics: TaskMetrics, name: str) -> None:
+def check_metric(metrics: Any, name: str) -> None:
     """
     Trainer would say so only after the first evaluation.
 

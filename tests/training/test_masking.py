@@ -80,7 +80,9 @@ def test_of_the_hidden_tokens_most_are_masks_some_are_others_and_some_stay(
 
 def test_a_word_is_hidden_as_a_whole(tokenizer: PreTrainedTokenizerFast) -> None:
     pieces = pieces_of(tokenizer, TEXTS, 7)
-    labels = collator(tokenizer, Lexicon.whole_word(tokenizer), probability=0.4)([[piece] for piece in pieces])["labels"]
+    labels = collator(tokenizer, Lexicon.whole_word(tokenizer), probability=0.4)([[piece] for piece in pieces])[
+        "labels"
+    ]
     seen = set()
     for row, text in enumerate(TEXTS):
         words = tokenizer(text).word_ids()
@@ -103,10 +105,21 @@ def test_the_words_of_a_lexicon_are_taken_longest_first_from_the_left() -> None:
     assert first.tolist() == [0, 1, 1, 3, 3, 3, 6, 7, 8, 9, 9, 11, 12, 12, 14]
 
 
+def test_a_word_does_not_reach_into_the_next_piece(tokenizer: PreTrainedTokenizerFast) -> None:
+    # As of a tokenizer that puts no special tokens around a text, cut in the middle of a word.
+    word = tokenizer("walker", add_special_tokens=False)["input_ids"]
+    assert len(word) > 2
+    special = np.zeros(len(tokenizer), dtype=bool)
+    units = MaskUnits(Lexicon.whole_word(tokenizer), special)
+    ids = np.array([*word[:2], *word[2:]])
+    assert units.first_tokens(ids, [len(word)]).tolist() == [0] * len(word)
+    assert units.first_tokens(ids, [2, len(word) - 2]).tolist() == [0, 0] + [2] * (len(word) - 2)
+
+
 def test_a_tokenizer_without_a_mask_is_refused() -> None:
     tokenizer = train_tokenizer(TEXTS, "word")
     tokenizer.mask_token = None
     with pytest.raises(DataError, match="no mask token"):
         collator(tokenizer)
-    with pytest.raises(DataError, match="mlm_probability 1.5"):
+    with pytest.raises(DataError, match=r"mlm_probability 1\.5"):
         collator(train_tokenizer(TEXTS, "word"), probability=1.5)
