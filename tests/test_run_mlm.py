@@ -219,6 +219,20 @@ def test_a_big_transformer_is_pretrained_on_chinese_words(scripts: ScriptRunner,
     assert AutoModelForMaskedLM.from_pretrained(tmp_path / "run").config.lexicon_size > 0
 
 
+@pytest.mark.slow
+def test_worker_processes_change_nothing(scripts: ScriptRunner, texts: list[str], tmp_path: Path) -> None:
+    # 18 batches are an epoch: the workers live on into the second. They take a number from the generator of dropout.
+    command = ["run_mlm.py", *texts, *MLM, "--max_steps=24", f"--config_overrides={SHAPE},{NO_DROPOUT}"]
+    workers = ["--dataloader_num_workers=2", "--dataloader_persistent_workers"]
+    losses = []
+    for name, flags in (("none", []), ("two", workers)):
+        scripts.check(*command, *flags, f"--output_dir={tmp_path}/{name}")
+        losses.append([entry["loss"] for entry in log_of(tmp_path / name) if "loss" in entry])
+    assert losses[0] == losses[1]
+    assert len(set(losses[0])) > 20
+
+
+@pytest.mark.slow
 def test_several_seeds_in_one_call(scripts: ScriptRunner, texts: list[str], tmp_path: Path) -> None:
     flags = ["--seeds", 1, 2, "--max_steps=2", f"--config_overrides={SHAPE}", f"--output_dir={tmp_path}/seeds"]
     done = scripts.check("run_mlm.py", *texts, *MLM, *flags)
@@ -231,7 +245,7 @@ def test_several_seeds_in_one_call(scripts: ScriptRunner, texts: list[str], tmp_
 # Interrupted runs
 
 
-@pytest.mark.parametrize("source", ["held", "streamed"])
+@pytest.mark.parametrize("source", ["held", pytest.param("streamed", marks=pytest.mark.slow)])
 def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     scripts: ScriptRunner, texts: list[str], tmp_path: Path, source: str
 ) -> None:
@@ -259,7 +273,7 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
 # Several processes
 
 
-@pytest.mark.parametrize("source", ["held", "streamed"])
+@pytest.mark.parametrize("source", ["held", pytest.param("streamed", marks=pytest.mark.slow)])
 def test_two_processes_log_the_losses_of_one_with_twice_the_batch(
     scripts: ScriptRunner, texts: list[str], tmp_path: Path, source: str
 ) -> None:
