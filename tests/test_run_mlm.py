@@ -1,19 +1,17 @@
 """run_mlm.py from the command line, on tiny synthetic text."""
 
-import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from script_runner import ScriptRunner, script_runner
+from script_runner import ScriptRunner
 from script_samples import (
     QUICK,
     assert_card_tells_the_results,
     files,
     hashes,
+    log_of,
     read_rows,
     results_of,
     write_bert,
@@ -43,22 +41,11 @@ def texts(corpora: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptRunner]:
-    folder = tmp_path_factory.mktemp("scripts")
-    with script_runner(folder, HF_HOME=str(folder / "hf"), OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1") as runner:
-        yield runner
-
-
-@pytest.fixture(scope="module")
 def pretrained(scripts: ScriptRunner, texts: list[str]) -> Path:
     """The output folder of a Star-Transformer that was pretrained for a moment."""
     flags = ["--dataset_title=synthetic reviews", "--max_steps=12", "--eval_steps=6", "--save_steps=6"]
     scripts.check("run_mlm.py", *texts, *MLM, *flags, f"--config_overrides={SHAPE}", "--output_dir=pretrained")
     return scripts.folder / "pretrained"
-
-
-def log_of(folder: Path) -> list[dict[str, Any]]:
-    return json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
 
 
 # A whole run

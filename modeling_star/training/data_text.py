@@ -3,7 +3,7 @@
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
@@ -75,119 +75,109 @@ def fingerprint(document: str) -> bytes:
     return blake2b(document.encode(), digest_size=16).digest()
 
 
-def load_texts(
-    files: Mapping[str, Sequence[str] | None],
-    text_unit: TextUnit,
-    dataset_name: str | None = None,
-    dataset_config_name: str | None = None,
-    *,
-    text_column_name: str | None = None,
-    limits: Mapping[str, int | None] | None = None,
-    cache_dir: str | None = None,
-    token: str | None = None,
-    revision: str | None = None,
-) -> TextData:
-    """Documents of files, several a split, or of a data set of the Hub (or a local folder).
+@dataclass(frozen=True)
+class TextSource:
+    """What text there is.
 
-    Args:
+    Attributes:
         files: split -> paths; of any format that `read_file` knows, a `.txt` file being running text.
         text_unit: what a document is in a `.txt` file.
-        dataset_name, dataset_config_name: as in `datasets.load_dataset`.
+        dataset_name, dataset_config_name: as in `datasets.load_dataset`, in the place of files.
         text_column_name: the column of the texts; None: found.
         limits: split -> most rows of it.
         cache_dir, token, revision: as in `datasets.load_dataset`.
+    """
+
+    files: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
+    text_unit: TextUnit = "line"
+    dataset_name: str | None = None
+    dataset_config_name: str | None = None
+    text_column_name: str | None = None
+    limits: Mapping[str, int | None] = field(default_factory=dict)
+    cache_dir: str | None = None
+    token: str | None = None
+    revision: str | None = None
+
+    def named_files(self) -> dict[str, list[str]]:
+        """The files that were named, and not a data set beside them.
+
+        Raises:
+            DataError, DataFileError: both were named, or none.
+        """
+        paths = {split: list(named) for split, named in self.files.items() if named}
+        if self.dataset_name and paths:
+            raise DataError(
+                f"Both the data set {self.dataset_name!r} and files ({', '.join(itertools.chain(*paths.values()))}) "
+                "were given. Write either --dataset_name or --train_file, --validation_file and --test_file."
+            )
+        if not self.dataset_name and not paths:
+            raise DataFileError("No data was given. Write --dataset_name NAME, or --train_file a.txt b.jsonl.gz")
+        return paths
+
+    def named_splits(self, **options: Any) -> dict[str, Any]:
+        """The splits of the data set that was named."""
+        loaded = load_named(
+            self.dataset_name, self.dataset_config_name, token=self.token, revision=self.revision, **options
+        )
+        return {split: rows for split, rows in with_validation_name(loaded).items() if split in SPLITS}
+
+
+def load_texts(source: TextSource) -> TextData:
+    """The documents of files, several a split, or of a data set of the Hub (or a local folder).
 
     Raises:
         DataFileError: nothing was named, or it is absent, empty or out of reach.
         DataError: both kinds were named, or a file's content is not of its format.
     """
-    paths = _named_files(files, dataset_name)
-    if dataset_name:
-        loaded = load_named(dataset_name, dataset_config_name, cache_dir=cache_dir, token=token, revision=revision)
-        splits = {split: rows for split, rows in with_validation_name(loaded).items() if split in SPLITS}
-        column = find_text_column(DatasetDict(splits), text_column_name)
-        splits = {split: rows.select_columns([column]) for split, rows in splits.items()}
-    else:
-        tables = {split: [read_file(path, cache_dir, text_unit) for path in named] for split, named in paths.items()}
-        # Of every file alone, so that an error lists the columns of the file that lacks one.
-        column = find_text_column(DatasetDict({"train": next(iter(tables.values()))[0]}), text_column_name)
-        for split, several in tables.items():
-            for table in several:
-                find_text_column(DatasetDict({split: table}), column)
-        splits = {
-            split: concatenate_datasets([table.select_columns([column]) for table in several])
-            for split, several in tables.items()
+    paths = source.named_files()
+    tables: dict[str, list[Dataset]]
+    if paths:
+        tables = {
+            split: [read_file(path, source.cache_dir, source.text_unit) for path in named]
+            for split, named in paths.items()
         }
-    full = {
-        split: _without_empty(split, cap(rows, (limits or {}).get(split)), column) for split, rows in splits.items()
-    }
-    return TextData(DatasetDict(full), column)
+    else:
+        tables = {split: [rows] for split, rows in source.named_splits(cache_dir=source.cache_dir).items()}
+    column = source.text_column_name
+    for split, several in tables.items():
+        # Of every file alone, so that an error lists the columns of the one that lacks it.
+        for table in several:
+            column = find_text_column(DatasetDict({split: table}), column)
+    splits = {}
+    for split, several in tables.items():
+        rows = concatenate_datasets([table.select_columns([column]) for table in several])
+        splits[split] = _without_empty(split, cap(rows, source.limits.get(split)), column)
+    return TextData(DatasetDict(splits), column)
 
 
-def stream_texts(
-    files: Mapping[str, Sequence[str] | None],
-    text_unit: TextUnit,
-    dataset_name: str | None = None,
-    dataset_config_name: str | None = None,
-    *,
-    text_column_name: str | None = None,
-    limits: Mapping[str, int | None] | None = None,
-    token: str | None = None,
-    revision: str | None = None,
-) -> TextData:
+def stream_texts(source: TextSource) -> TextData:
     """As `load_texts`, but the training documents are read while they are used.
 
     Validation and test documents are held as a whole. Without a validation split, the first documents of train, as
-    many as `limits` says, are left to validation, and never trained on.
+    many as `source.limits` says, are left to validation, and never trained on.
 
     Raises:
-        DataFileError, DataError: as in `load_texts`; `limits` has an entry for train.
+        DataFileError, DataError: as in `load_texts`; `source.limits` has an entry for train.
     """
-    paths = _named_files(files, dataset_name)
-    limits = limits or {}
+    paths, limits = source.named_files(), source.limits
     if limits.get("train") is not None:
         raise DataError("--max_train_samples has no use with --streaming: --max_steps says how much is read.")
     streams: dict[str, IterableDataset]
-    if dataset_name:
-        loaded = load_named(dataset_name, dataset_config_name, token=token, revision=revision, streaming=True)
-        streams = {split: rows for split, rows in with_validation_name(loaded).items() if split in SPLITS}
+    if paths:
+        streams = {split: stream_files(named, source.text_unit) for split, named in paths.items()}
     else:
-        streams = {split: stream_files(named, text_unit) for split, named in paths.items()}
-    column = text_column_name
+        streams = source.named_splits(streaming=True)
+    column = source.text_column_name
     for split, rows in streams.items():
         column = find_text_column(DatasetDict({split: Dataset.from_list([_first_row(split, rows)])}), column)
-    held: dict[str, Dataset] = {}
-    for split, rows in streams.items():
-        if split != "train":
-            held[split] = _held(rows, column, limits.get(split))
+    held = {split: _held(rows, column, limits.get(split)) for split, rows in streams.items() if split != "train"}
     held_out: frozenset[bytes] = frozenset()
     size = limits.get("validation")
     if "train" in streams and "validation" not in held and size is not None:
         held["validation"] = _held(streams["train"], column, size)
         held_out = frozenset(map(fingerprint, held["validation"][column][:]))
-        logger.warning(
-            f"No validation split: the first {size} documents of train are left to it (--max_eval_samples)."
-        )
+        logger.warning(f"No validation split: the first {size} documents are left to it (--max_eval_samples).")
     return TextData(DatasetDict(held), column, streams.get("train"), held_out)
-
-
-def _named_files(files: Mapping[str, Sequence[str] | None], dataset_name: str | None) -> dict[str, list[str]]:
-    """The files that were named, and not a data set beside them.
-
-    Raises:
-        DataError, DataFileError: both were named, or none.
-    """
-    paths = {split: list(named) for split, named in files.items() if named}
-    if dataset_name and paths:
-        raise DataError(
-            f"Both the data set {dataset_name!r} and files ({', '.join(itertools.chain(*paths.values()))}) were "
-            "given. Write either --dataset_name or --train_file, --validation_file and --test_file."
-        )
-    if not dataset_name and not paths:
-        raise DataFileError(
-            "No data was given. Write --dataset_name NAME, or --train_file a.txt b.jsonl.gz and so on."
-        )
-    return paths
 
 
 def _without_empty(split: str, rows: Dataset, column: str) -> Dataset:
@@ -225,4 +215,4 @@ def _held(rows: IterableDataset, column: str, count: int | None) -> Dataset:
     return Dataset.from_dict({column: list(itertools.islice(documents(rows, column), count))})
 
 
-__all__ = ["TextData", "documents", "fingerprint", "load_texts", "stream_texts"]
+__all__ = ["TextData", "TextSource", "documents", "fingerprint", "load_texts", "stream_texts"]

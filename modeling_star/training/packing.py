@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from datasets import Dataset, IterableDataset
+from pyarrow.compute import list_value_length
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import get_worker_info
 from transformers import PreTrainedTokenizerBase
 
+from .data_files import DataFileError
 from .data_text import documents
 
 
@@ -76,7 +78,11 @@ class PieceEncoder:
 def to_pieces(
     texts: Dataset, encode: PieceEncoder, split: str, num_proc: int | None, load_from_cache_file: bool | None
 ) -> Dataset:
-    """The pieces of all documents in their order, one row of `input_ids` each; arguments as in `Dataset.map`."""
+    """The pieces of all documents in their order, one row of `input_ids` each; arguments as in `Dataset.map`.
+
+    Raises:
+        DataFileError: there is none.
+    """
     pieces = texts.map(
         encode,
         batched=True,
@@ -85,6 +91,8 @@ def to_pieces(
         load_from_cache_file=load_from_cache_file,
         desc=f"Tokenizing {split}",
     )
+    if not len(pieces):
+        raise DataFileError(f"The {split} split has no text that the tokenizer makes a token of.")
     return pieces.with_format("numpy")
 
 
@@ -133,9 +141,8 @@ class Blocks(TorchDataset):
     def __init__(self, pieces: Dataset, size: int | None, seed: int | None):
         self.pieces = pieces
         self.seed = seed
-        self.lengths = np.array(
-            [len(ids) for batch in pieces.iter(_WINDOW) for ids in batch["input_ids"]], dtype=np.int64
-        )
+        tables = pieces.with_format("arrow").iter(_WINDOW)
+        self.lengths = np.concatenate([list_value_length(table["input_ids"]).to_numpy() for table in tables])
         if size is None:
             self.order, self.starts = np.arange(len(pieces)), np.arange(len(pieces) + 1)
         else:

@@ -26,7 +26,7 @@ from transformers import (
 from .building import read_lexicon
 from .data_files import DataError
 from .data_labels import IGNORED
-from .data_text import SPLITS, TextData, load_texts, stream_texts
+from .data_text import SPLITS, TextData, TextSource, load_texts, stream_texts
 from .losses import TaskLoss
 from .masking import MaskingCollator
 from .packing import Blocks, PieceEncoder, StreamedBlocks, document_rows, fill, to_pieces
@@ -222,17 +222,18 @@ class PretrainingTask(Task):
     def load_data(self) -> TextData:
         options = self.options
         limits = (options.max_train_samples, options.max_eval_samples, options.max_predict_samples)
-        named: dict[str, Any] = {
-            "files": {split: getattr(options, f"{split}_file") for split in SPLITS},
-            "text_unit": options.text_unit,
-            "dataset_name": options.dataset_name,
-            "dataset_config_name": options.dataset_config_name,
-            "text_column_name": options.text_column_name,
-            "limits": dict(zip(SPLITS, limits, strict=True)),
-            "token": self.model.token,
-            "revision": options.dataset_revision,
-        }
-        return stream_texts(**named) if options.streaming else load_texts(**named, cache_dir=self.model.cache_dir)
+        source = TextSource(
+            files={split: getattr(options, f"{split}_file") for split in SPLITS},
+            text_unit=options.text_unit,
+            dataset_name=options.dataset_name,
+            dataset_config_name=options.dataset_config_name,
+            text_column_name=options.text_column_name,
+            limits=dict(zip(SPLITS, limits, strict=True)),
+            cache_dir=self.model.cache_dir,
+            token=self.model.token,
+            revision=options.dataset_revision,
+        )
+        return stream_texts(source) if options.streaming else load_texts(source)
 
     def with_validation(self, data: TextData) -> TextData:
         if data.stream is None:

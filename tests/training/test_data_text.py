@@ -9,7 +9,7 @@ import datasets
 import pytest
 
 from modeling_star.training.data_files import DataError, DataFileError, stream_files
-from modeling_star.training.data_text import TextData, documents, load_texts, stream_texts
+from modeling_star.training.data_text import TextData, TextSource, documents, load_texts, stream_texts
 
 
 FILES = {
@@ -40,9 +40,8 @@ def train_of(data: TextData) -> list[str]:
 
 
 def load(streaming: bool, files: dict[str, Any], cache: Path, unit: str = "line", **options: Any) -> TextData:
-    if streaming:
-        return stream_texts(files, unit, **options)
-    return load_texts(files, unit, cache_dir=str(cache), **options)
+    source = TextSource(files, unit, cache_dir=str(cache), **options)
+    return stream_texts(source) if streaming else load_texts(source)
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -83,12 +82,11 @@ def test_a_data_set_is_read_by_name(tmp_path: Path, streaming: bool) -> None:
 
 
 def test_the_first_documents_of_a_stream_are_left_to_validation(paths: dict[str, str]) -> None:
-    data = stream_texts({"train": [paths["a.txt"]]}, "line", limits={"validation": 2})
+    data = stream_texts(TextSource({"train": [paths["a.txt"]]}, limits={"validation": 2}))
     assert data.splits["validation"]["text"][:] == LINES[:2]
     assert train_of(data) == list(data.training_texts(None)) == LINES[2:4]
-    named = stream_texts(
-        {"train": [paths["a.txt"]], "validation": [paths["b.txt.gz"]]}, "line", limits={"validation": 1}
-    )
+    files = {"train": [paths["a.txt"]], "validation": [paths["b.txt.gz"]]}
+    named = stream_texts(TextSource(files, limits={"validation": 1}))
     assert named.splits["validation"]["text"][:] == ["four"]
     assert train_of(named) == LINES[:4]
 
@@ -132,11 +130,11 @@ def test_what_cannot_be_used_is_named(
 def test_a_split_without_any_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": ""}\n{"text": " "}\n')
     with pytest.raises(DataFileError, match="train split has no text"):
-        load_texts({"train": [str(tmp_path / "a.jsonl")]}, "line", cache_dir=str(tmp_path / "cache"))
+        load(False, {"train": [str(tmp_path / "a.jsonl")]}, tmp_path / "cache")
 
 
 def test_what_is_not_streamed_is_told_with_what_is(paths: dict[str, str]) -> None:
     with pytest.raises(DataError, match=r"write \.txt, \.jsonl or"):
         stream_files([paths["d.csv"]], "line")
     with pytest.raises(DataError, match="--max_steps"):
-        stream_texts({"train": [paths["a.txt"]]}, "line", limits={"train": 3})
+        stream_texts(TextSource({"train": [paths["a.txt"]]}, limits={"train": 3}))

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modeling_star.training import packing
+from modeling_star.training.data_files import DataFileError
 from modeling_star.training.data_text import fingerprint
 from modeling_star.training.packing import (
     Blocks,
@@ -62,6 +63,11 @@ def test_the_pieces_of_a_document_are_its_tokens_each_between_special_ones(encod
 
 def test_a_document_that_no_token_is_made_of_has_no_piece(encode: PieceEncoder) -> None:
     assert len(encode({"text": ["w1 w2", "\u200b", "w3"]})["input_ids"]) == 2
+
+
+def test_a_split_of_which_no_token_is_made_is_refused(encode: PieceEncoder) -> None:
+    with pytest.raises(DataFileError, match="validation split has no text"):
+        to_pieces(Dataset.from_dict({"text": ["\u200b"]}), encode, "validation", None, False)
 
 
 # Blocks
