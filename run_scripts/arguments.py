@@ -125,11 +125,55 @@ class ReadingArguments(DataArguments):
 
 
 @dataclass
-class RunArguments:
+class TextArguments:
+    """data"""
+
+    dataset_name: str | None = flag("Data set on the Hub, or a folder. Otherwise name files, any number of each:")
+    dataset_config_name: str | None = flag("Its configuration.")
+    dataset_revision: str | None = flag("Its branch, tag or commit.")
+    train_file: list[str] | None = flag("txt, json, jsonl, csv, tsv or parquet, .gz allowed.")
+    validation_file: list[str] | None = flag("Likewise.")
+    test_file: list[str] | None = flag("Likewise.")
+    text_unit: Literal["line", "paragraph", "file"] = flag(
+        "What a document is in a .txt file; an empty line ends a paragraph.", "line"
+    )
+    text_column_name: str | None = flag("Column of the texts in the other files. None: found.")
+    dataset_title: str | None = flag("What the model card calls the data; say synthetic where they are generated.")
+    streaming: bool = flag("Read the training data while they are used; needs --max_steps.", False)
+    shuffle_buffer: int = flag("Streamed documents that a random one is taken from; 0: in their order.", 10000)
+    validation_fraction: float = flag("Part of train to hold out where there is no validation split.", 0.05)
+    max_seq_length: int = flag("Tokens of a block; a longer document is cut into several.", 512)
+    packing: bool = flag("Several documents a block. false: one, and batches are padded to their longest.", True)
+    mlm_probability: float = flag("Part of the tokens that is hidden.", 0.15)
+    mask_unit: str = flag(
+        "What is hidden at a time: token; whole_word, the words that a subword tokenizer cut up; or words of Chinese "
+        "characters: jieba (its dictionary), or a file with one word a line.",
+        "token",
+    )
+    max_tokenizer_samples: int | None = flag(
+        "Documents that a tokenizer is trained on. None: all; of a stream the first 100,000."
+    )
+    max_train_samples: int | None = flag("Use only so many training documents.")
+    max_eval_samples: int | None = flag(
+        "Use only so many validation documents; of a stream without validation split, its first ones."
+    )
+    max_predict_samples: int | None = flag("Use only so many test documents.")
+    preprocessing_num_workers: int | None = flag("Processes that tokenize.")
+    overwrite_cache: bool = flag("Tokenize again even if it was done before.", False)
+
+
+@dataclass
+class RepeatArguments:
     """the run"""
 
     seeds: list[int] | None = flag("Several seeds in one call, with mean and deviation: --seeds 1 2 3")
     early_stopping_patience: int | None = flag("Stop after so many evaluations without a better score.")
+
+
+@dataclass
+class RunArguments(RepeatArguments):
+    """the run"""
+
     class_weights: str = flag(
         "Weights of the classes in the loss: none, balanced, or one number for each: 1,2.5,1", "none"
     )
@@ -177,6 +221,14 @@ DEFAULTS = {
     "ddp_broadcast_buffers": False,
 }
 FRESH_LEARNING_RATE = 5e-4
+
+# An epoch of pretraining may take days.
+PRETRAINING_DEFAULTS: dict[str, Any] = {
+    "eval_strategy": "steps",
+    "eval_steps": 500,
+    "save_strategy": "steps",
+    "save_steps": 500,
+}
 
 TRAINING_HELP = f"""
 training:
@@ -307,7 +359,7 @@ def parse(
         # Before the command line, which so has the last word; what is written there is checked in the same way.
         arguments = read_recipe(Path(arguments[0]), known) + arguments[1:]
     named = {flag_name(argument) for argument in arguments if argument.startswith("--")}
-    parser.set_defaults(**_defaults(script, named) | dict(defaults or {}))
+    parser.set_defaults(**_defaults(script, named, defaults or {}))
     try:
         *parsed, unknown = parser.parse_args_into_dataclasses(
             args=arguments, return_remaining_strings=True, look_for_args_file=False
@@ -345,14 +397,16 @@ def _did_you_mean(given: str, known: set[str], prefix: str = "") -> str:
     return f" Did you mean {prefix}{close[0]}?" if close else ""
 
 
-def _defaults(script: str, named: set[str]) -> dict[str, Any]:
+def _defaults(script: str, named: set[str], own: Mapping[str, Any]) -> dict[str, Any]:
     """What holds where neither the recipe nor the command line names a flag."""
     defaults = {**DEFAULTS, "output_dir": f"outputs/{Path(script).stem}", **_device_defaults()}
     if "model_name_or_path" not in named:
         defaults["learning_rate"] = FRESH_LEARNING_RATE
-    if not {"do_train", "do_eval", "do_predict"} & named:
-        defaults |= {"do_train": True, "do_eval": True, "do_predict": True}
-    elif "do_train" not in named:
+    parts = {"do_train", "do_eval", "do_predict"}
+    if not parts & named:
+        defaults |= dict.fromkeys(parts, True)
+    defaults |= own
+    if parts & named and "do_train" not in named:
         defaults["eval_strategy"] = "no"
     return defaults
 

@@ -30,7 +30,7 @@ def hub() -> Iterator[LoopbackHub]:
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptRunner]:
-    """Runs the scripts of run_scripts."""
+    """Runs the scripts of this project, in a folder of its own."""
     folder = tmp_path_factory.mktemp("scripts")
     with script_runner(folder, HF_HOME=str(folder / "hf"), OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1") as runner:
         yield runner

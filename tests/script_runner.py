@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -76,6 +77,15 @@ class ScriptRunner:
         done = self.run(script, *arguments, processes=processes)
         assert done.code == 0, done.out + done.error
         return done
+
+    def kill_when(self, sign: Path, script: str, *arguments: Any) -> None:
+        """Start a command, and kill it as soon as a file is there, or after a minute."""
+        started = self.start(script, *arguments)
+        until = time.monotonic() + 60
+        while not sign.is_file() and time.monotonic() < until:
+            time.sleep(0.005)
+        os.kill(started[0]["pid"], 9)
+        assert self.wait(started).code == -9
 
     def close(self) -> None:
         assert self.process.stdin is not None
@@ -150,6 +160,7 @@ def import_what_scripts_import() -> None:
     from transformers import BertForSequenceClassification, EarlyStoppingCallback, Trainer, pipeline  # noqa: F401
 
     import modeling_star.training.classification
+    import modeling_star.training.pretraining
     import modeling_star.training.reading
     import modeling_star.training.tagging  # noqa: F401
 

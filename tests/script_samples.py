@@ -72,6 +72,19 @@ def write_corpora(folder: Path) -> Path:
     return folder
 
 
+def write_texts(folder: Path, reviews: Path) -> Path:
+    """train.txt, validation.txt and test.txt, a document a line: one to five of the reviews of that split."""
+    folder.mkdir(parents=True)
+    for split in SIZES:
+        texts = [row["text"] for row in read_rows(reviews / f"{split}.jsonl")]
+        documents, size = [], 1
+        while texts:
+            documents.append(" ".join(texts[:size]))
+            texts, size = texts[size:], size % 5 + 1
+        (folder / f"{split}.txt").write_text("\n".join(documents) + "\n", encoding="utf-8")
+    return folder
+
+
 def write_vectors(path: Path, rows: Iterable[Row], width: int = 8) -> Path:
     """A vectors file for the lower-cased words of tagged rows."""
     words = sorted({word.lower() for row in rows for word in row["tokens"]})

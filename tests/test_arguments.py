@@ -14,11 +14,13 @@ from script_runner import ROOT, SCRIPTS
 
 sys.path.insert(0, str(SCRIPTS))
 from arguments import (
+    PRETRAINING_DEFAULTS,
     ClassificationArguments,
     ModelArguments,
     ReadingArguments,
     RunArguments,
     TaggingArguments,
+    TextArguments,
     parse,
 )
 
@@ -53,6 +55,7 @@ FINE_TUNING = ("--train_file", "--learning_rate", "--embeddings_from", "--seeds"
         ("run_ner.py", FINE_TUNING),
         ("run_glue.py", FINE_TUNING),
         ("run_qa.py", (*FINE_TUNING, "--doc_stride", "--version_2_with_negative")),
+        ("run_mlm.py", (*FINE_TUNING, "--streaming", "--mask_unit")),
         ("run_masked_summation.py", ("--lengths", "100 200 400 800", "--learning_rate", "(default: 0.001)")),
     ],
 )
@@ -106,6 +109,22 @@ def test_a_recipe_may_be_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 def test_a_fresh_model_learns_faster_than_a_saved_one_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parsed(monkeypatch)[-1].learning_rate == 5e-4
     assert parsed(monkeypatch, "--model_name_or_path=x")[-1].learning_rate == 5e-5
+
+
+def test_files_of_running_text_are_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = parsed(monkeypatch, "--train_file", "a.txt", "b.txt.gz", "--validation_file=c.txt", kind=TextArguments)[1]
+    assert (data.train_file, data.validation_file, data.test_file) == (["a.txt", "b.txt.gz"], ["c.txt"], None)
+
+
+def test_what_a_script_sets_itself_gives_way_to_a_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    def steps(*flags: str) -> tuple[str, float]:
+        monkeypatch.setattr(sys, "argv", ["run_scripts/run_mlm.py", *flags])
+        training = parse((ModelArguments, TextArguments), "A script.", PRETRAINING_DEFAULTS)[-1]
+        return str(training.eval_strategy.value), training.eval_steps
+
+    assert steps() == ("steps", 500)
+    assert steps("--eval_strategy=epoch", "--eval_steps=3") == ("epoch", 3)
+    assert steps("--do_eval")[0] == "no"
 
 
 def test_everything_is_done_unless_a_part_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +184,7 @@ def test_flags_that_do_not_fit_together_are_told_in_one_line(monkeypatch: pytest
 )
 def test_every_recipe_is_read_by_its_script(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    kinds = {"run_glue": ClassificationArguments, "run_qa": ReadingArguments}
+    kinds = {"run_glue": ClassificationArguments, "run_qa": ReadingArguments, "run_mlm": TextArguments}
     kind = next((kind for script, kind in kinds.items() if script in text), TaggingArguments)
     model, data, _, training = parsed(monkeypatch, path, kind=kind)
     assert model.config_name is None or (ROOT / model.config_name).is_file()

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -466,12 +465,7 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     command = [script, *files(corpora / shape), *steps, *quick, *dropout]
     scripts.check(*command, f"--output_dir={tmp_path}/straight")
     killed = tmp_path / "killed"
-    started = scripts.start(*command, f"--output_dir={killed}")
-    until = time.monotonic() + 60
-    while not (killed / "checkpoint-21" / "trainer_state.json").is_file() and time.monotonic() < until:
-        time.sleep(0.005)
-    os.kill(started[0]["pid"], 9)
-    assert scripts.wait(started).code == -9
+    scripts.kill_when(killed / "checkpoint-21" / "trainer_state.json", *command, f"--output_dir={killed}")
     assert not (killed / "all_results.json").exists()  # it was killed in time
     last = max(int(path.name.split("-")[1]) for path in killed.glob("checkpoint-*"))
     assert last % 15  # 60 rows in batches of 4: in the middle of an epoch

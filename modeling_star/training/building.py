@@ -202,7 +202,7 @@ def saved_model(
     try:
         return getattr(transformers, head).from_pretrained(name, dtype=torch.float32, **fields, **options)
     except RuntimeError as error:
-        if "size" not in str(error):
+        if "size" not in str(error) or "num_labels" not in labels:
             raise
         raise DataError(
             f"The head of {name} is of another size than the data's {labels['num_labels']} labels need: replace it by "
@@ -226,17 +226,28 @@ def give_lexicon(model: PreTrainedModel, name: str, tokenizer: PreTrainedTokeniz
         raise DataError(
             f"--lexicon works with --model_type big_transformer; a {model.config.model_type} has no use of it."
         )
-    longest = model.config.max_word_length
+    model.set_lexicon(read_lexicon(name, tokenizer, model.config.max_word_length))
+
+
+def read_lexicon(name: str, tokenizer: PreTrainedTokenizerBase, max_word_length: int) -> Lexicon:
+    """
+    A lexicon by name.
+
+    Args:
+        name: "jieba", "whole_word", or a file with one word a line.
+        tokenizer: gives the words their token ids.
+        max_word_length: the most tokens of a word.
+    """
     if name == "jieba":
-        lexicon = Lexicon.from_jieba(tokenizer, longest)
+        lexicon = Lexicon.from_jieba(tokenizer, max_word_length)
     elif name == "whole_word":
-        lexicon = Lexicon.whole_word(tokenizer, longest)
+        lexicon = Lexicon.whole_word(tokenizer, max_word_length)
     else:
-        lexicon = Lexicon.from_file(name, tokenizer, longest)
+        lexicon = Lexicon.from_file(name, tokenizer, max_word_length)
     logger.info(
         f"{name}: {len(lexicon):,} {lexicon.kind} entries of use to this tokenizer, {lexicon.left_out:,} left out."
     )
-    model.set_lexicon(lexicon)
+    return lexicon
 
 
 def check_overrides(config: PreTrainedConfig, overrides: dict[str, Any]) -> None:

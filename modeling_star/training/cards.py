@@ -23,6 +23,8 @@ _VERSIONS = ("modeling-star", "transformers", "torch", "tokenizers", "datasets")
 _HUB_METRICS = {"pearson": "pearsonr", "macro_f1": "f1", "micro_f1": "f1", "weighted_f1": "f1"}
 _NO_TEXT = "Write a sentence here."
 _NO_QUESTION = "Write a question here."
+# What a summary calls a task, where its pipeline's name says less.
+_TASKS = {"fill-mask": "masked language modelling"}
 _FAMILIES = {
     "star_transformer": "Star-Transformer ([Guo et al., 2019](https://arxiv.org/abs/1902.09113))",
     "big_transformer": "BiG-Transformer",
@@ -261,7 +263,8 @@ def _metric_title(name: str, seeds: Sequence[int]) -> str:
 def _summary(content: CardContent, dataset: str) -> str:
     family = _FAMILIES.get(content.model_type, f"`{content.model_type}`")
     start = f"fine-tuned from `{content.base_model}`" if content.base_model else "trained"
-    return f"A {family} {start} on {dataset} for {content.task.replace('-', ' ')}."
+    task = _TASKS.get(content.task, content.task.replace("-", " "))
+    return f"A {family} {start} on {dataset} for {task}."
 
 
 def _results_note(content: CardContent, measured: Mapping[str, Any]) -> str:

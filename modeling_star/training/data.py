@@ -188,23 +188,35 @@ def load_splits(
             "either --dataset_name or --train_file, --validation_file and --test_file."
         )
     if dataset_name:
-        splits = _load_named(dataset_name, dataset_config_name, cache_dir, token, revision)
+        splits = load_named(dataset_name, dataset_config_name, cache_dir=cache_dir, token=token, revision=revision)
     elif paths:
         splits = DatasetDict({split: read_file(path, cache_dir) for split, path in paths.items()})
     else:
         raise DataFileError("No data was given. Write --dataset_name NAME, or --train_file train.jsonl and so on.")
+    return with_validation_name(splits)
+
+
+def with_validation_name(splits: Any) -> Any:
+    """The splits; one called dev, val or valid is called "validation", where none is already."""
     for name in _VALIDATION_NAMES:
         if name in splits and "validation" not in splits:
             splits["validation"] = splits.pop(name)
     return splits
 
 
-def _load_named(
-    name: str, config: str | None, cache_dir: str | None, token: str | bool | None, revision: str | None
-) -> DatasetDict:
+def load_named(name: str, config: str | None = None, **options: Any) -> Any:
+    """The splits of a data set of the Hub, or of a local folder.
+
+    Args:
+        name, config: as in `datasets.load_dataset`.
+        options: likewise: cache_dir, token, revision, streaming.
+
+    Raises:
+        DataFileError, DataError: as in `load_splits`.
+    """
     shown = name if config is None else f"{name} ({config})"
     try:
-        loaded = load_dataset(name, config, cache_dir=cache_dir, token=token, revision=revision)
+        return load_dataset(name, config, **options)
     except (ConnectionError, FileNotFoundError) as error:
         raise DataFileError(
             f"The data set {shown} could not be loaded: {error}. Check --dataset_name and --dataset_config_name; "
@@ -217,7 +229,6 @@ def _load_named(
         ) from error
     except ValueError as error:  # a configuration is missing or unknown: the text lists them
         raise DataError(f"The data set {shown} could not be loaded: {error}") from error
-    return cast(DatasetDict, loaded)
 
 
 def hold_out(splits: DatasetDict, fraction: float, seed: int = 42, together: str | None = None) -> DatasetDict:

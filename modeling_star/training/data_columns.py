@@ -153,6 +153,23 @@ def find_reading_columns(
     return columns[0], columns[1], label_column_name
 
 
+def find_text_column(splits: DatasetDict, text_column_name: str | None = None) -> str:
+    """The column of running text: the one named, else by name and type.
+
+    Raises:
+        DataError: a named column is absent, or none or several could be meant; the columns present are listed.
+    """
+    if text_column_name is None:
+        example = splits["train"] if "train" in splits else next(iter(splits.values()))
+        texts = [name for name in example.column_names if _is_text(example, name)]
+        names = [name for name in _TEXT_COLUMNS if name in texts] or (texts if len(texts) == 1 else [])
+        if not names:
+            raise _no_column(splits, "texts", "--text_column_name", "the texts")
+        text_column_name = names[0]
+    _check_columns(splits, (text_column_name,), "--text_column_name", everywhere=True)
+    return text_column_name
+
+
 def _detect_texts(splits: DatasetDict, example: Dataset, label: str, task_name: str | None) -> tuple[str, ...]:
     texts = [name for name in example.column_names if _is_text(example, name) and name != label]
     task = [task_to_keys[task_name]] if task_name in task_to_keys else []

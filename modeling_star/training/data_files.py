@@ -7,14 +7,15 @@ whatever goes wrong into an error that names the file, the line, and what to wri
 import csv
 import glob
 import gzip
+import itertools
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
-from datasets import Dataset, Features, List, Value, load_dataset
+from datasets import Dataset, Features, IterableDataset, List, Value, concatenate_datasets, load_dataset
 from datasets.exceptions import DatasetsError
 
 
@@ -42,6 +43,11 @@ FORMATS = {
 }
 """What a file's ending (before `.gz`) says about its format."""
 
+TextUnit = Literal["line", "paragraph", "file"]
+"""What a document is in a `.txt` file that holds running text: a paragraph ends at an empty line."""
+
+_STREAMED = ("text", "json", "parquet")
+
 _CONLL_COLUMNS = {
     1: ["tokens"],
     2: ["tokens", "tags"],
@@ -54,27 +60,31 @@ _QUOTED_FIELD = re.compile(r'"([^"]|"")*"')
 _BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
 
 
-def read_file(path: str | Path, cache_dir: str | None = None) -> Dataset:
+def read_file(path: str | Path, cache_dir: str | None = None, text_unit: TextUnit | None = None) -> Dataset:
     """Read one file.
 
     Args:
         path: a file whose name ends as one of `FORMATS`, optionally followed by `.gz`.
         cache_dir: where `datasets` keeps its copy.
+        text_unit: `.txt` files hold running text, and this is a row; None: they hold CoNLL columns.
 
     Returns:
-        The rows, in the order of the file. csv cells are all text; CoNLL gives `tokens` and one list column per tag.
+        The rows, in the order of the file. csv cells are all text; CoNLL gives `tokens` and one list column per tag;
+        running text gives `text`, empty where a line or paragraph is.
 
     Raises:
         DataFileError: the file is absent or has no rows.
         DataError: its ending is unknown or its content is not of that format.
     """
     path = Path(path)
-    kind = _check_file(path)
+    kind = _check_file(path, text_unit)
     try:
         if kind == "json":
             dataset = _read_json(path, cache_dir)
         elif kind == "parquet":
             dataset = _load("parquet", path, cache_dir)
+        elif kind == "text":
+            dataset = _load("text", path, cache_dir, **_text_options(text_unit))
         elif kind == "conll":
             dataset = _read_conll(path)
         else:
@@ -96,12 +106,43 @@ def read_file(path: str | Path, cache_dir: str | None = None) -> Dataset:
     return dataset
 
 
+def stream_files(paths: Sequence[str | Path], text_unit: TextUnit) -> IterableDataset:
+    """Files one after the other, read while they are used and never held as a whole.
+
+    Args:
+        paths: running text (`.txt`), json lines or parquet, each also with `.gz`; their kinds may be mixed.
+        text_unit: what a row of running text is.
+
+    Raises:
+        DataFileError: a file is absent or empty.
+        DataError: a file is of another kind.
+    """
+    kinds = [(_check_file(Path(path), text_unit), Path(path)) for path in paths]
+    for kind, path in kinds:
+        if kind not in _STREAMED:
+            raise DataError(
+                f"{path} is {kind}, which is checked as a whole before use and so not streamed: write .txt, .jsonl or "
+                ".parquet files, or leave --streaming away."
+            )
+    streams = []
+    for kind, group in itertools.groupby(kinds, key=lambda entry: entry[0]):
+        files = {"train": [glob.escape(str(path.resolve())) for _, path in group]}
+        options = _text_options(text_unit) if kind == "text" else {}
+        streams.append(load_dataset(kind, data_files=files, split="train", streaming=True, **options))
+    return streams[0] if len(streams) == 1 else concatenate_datasets(streams)
+
+
+def _text_options(unit: TextUnit) -> dict[str, str]:
+    """Of the reader of running text, which knows a whole file as a document."""
+    return {"sample_by": "document" if unit == "file" else unit, "encoding": "utf-8-sig"}
+
+
 def _no_rows(path: Path) -> DataFileError:
     return DataFileError(f"{path} holds no rows. Write at least one, or leave this file out of the arguments.")
 
 
-def _check_file(path: Path) -> str:
-    """The format of an existing file that is not empty."""
+def _check_file(path: Path, text_unit: TextUnit | None = None) -> str:
+    """The format of an existing file that is not empty; of a `.txt` file "text" where it has a unit."""
     if path.is_dir():
         raise DataFileError(f"{path} is a folder, not a file. Name a file in it, e.g. {path / 'train.jsonl'}")
     if not path.is_file():
@@ -116,13 +157,14 @@ def _check_file(path: Path) -> str:
             f"{path} ends in {ending or 'no suffix'!r}. Files may end in {', '.join(FORMATS)}, each also with .gz. "
             f"Rename it to what it holds, e.g. {path.name.split('.')[0]}.jsonl"
         )
+    kind = "text" if ending == ".txt" and text_unit is not None else FORMATS[ending]
     try:
         with _open_text(path) as lines:
             while block := lines.read(1 << 16):
                 if block.strip():
-                    return FORMATS[ending]
+                    return kind
     except UnicodeDecodeError:
-        return FORMATS[ending]  # parquet is not text; for the others the reader says where
+        return kind  # parquet is not text; for the others the reader says where
     except _BROKEN_GZIP as error:
         raise DataError(f"{path} is a broken or incomplete gzip file ({error}). Write it again.") from error
     raise DataFileError(f"{path} is empty. Write at least one row, or leave this file out of the arguments.")

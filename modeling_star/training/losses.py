@@ -72,9 +72,9 @@ class TaskLoss:
         total, count = self.rows(outputs["logits"], labels).sum(0)
         if num_items_in_batch is None:
             return total / count.clamp(min=1)
-        return total / (
-            num_items_in_batch.to(total.device) if torch.is_tensor(num_items_in_batch) else num_items_in_batch
-        )
+        # A batch may have no label at all, where few tokens have one.
+        items = torch.as_tensor(num_items_in_batch, device=total.device)
+        return total / items.clamp(min=1)
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of each example, summed over its labels, and their number: `[b, 2]`."""
@@ -94,7 +94,9 @@ class TaskLoss:
                 label_smoothing=self.smoothing,
             )
             counted = (labels != IGNORED).float()
-        return torch.stack([losses.reshape(len(labels), -1).sum(1), counted.reshape(len(labels), -1).sum(1)], dim=1)
+        # Written out: there may be no example, and then -1 would not be known.
+        shape = (len(labels), losses.numel() // max(len(labels), 1))
+        return torch.stack([losses.reshape(shape).sum(1), counted.reshape(shape).sum(1)], dim=1)
 
     def keep(self, logits: Any, labels: Tensor | None) -> Any:
         """

@@ -1,4 +1,4 @@
-"""One fine-tuning run from data to report, shared by the scripts that fine-tune: they say only what differs."""
+"""One run from data to report, shared by the scripts that train: each says only what differs."""
 
 import json
 import logging
@@ -28,6 +28,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
+    TrainerCallback,
     TrainingArguments,
     set_seed,
 )
@@ -77,8 +78,8 @@ class Task(ABC):
         self.model = model_arguments
         self.options = data_arguments
         self.run = run_arguments
-        self.data = self._with_validation(self.load_data())
-        self.metrics = self.choose_metrics()
+        self.data: Any = self.with_validation(self.load_data())
+        self.metrics: Any = self.choose_metrics()
 
     def saved_config(self) -> PreTrainedConfig | None:
         """The configuration of a saved model whose head is kept; `None` for a fresh model or head."""
@@ -133,13 +134,18 @@ class Task(ABC):
         """The splits as rows to be capped, checked and held out; for data that nest their examples."""
         return splits
 
-    def _with_validation(self, data: Any) -> Any:
+    def with_validation(self, data: Any) -> Any:
         """The data with a validation split, held out of train where there is none."""
         fraction = self.options.validation_fraction
         if "validation" in data.splits or "train" not in data.splits or fraction == 0:
             return data
         logger.warning(f"No validation split: {fraction:.0%} of train is held out (--validation_fraction).")
         return replace(data, splits=hold_out(data.splits, fraction, together=self.held_out_together))
+
+    @property
+    def split_names(self) -> list[str]:
+        """The splits that there are features of."""
+        return list(self.data.splits)
 
     @abstractmethod
     def load_data(self) -> Any:
@@ -174,6 +180,30 @@ class Task(ABC):
         if "example_index" in features.column_names:
             return self.metrics.for_windows(features["example_index"])
         return self.metrics
+
+    def make_trainer(
+        self,
+        training: TrainingArguments,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        features: dict[str, Any],
+    ) -> "FineTuner":
+        """The trainer of one run."""
+        return make_trainer(self, training, model, tokenizer, features)
+
+    def score(
+        self, trainer: "FineTuner", split: str, features: Any, prefix: str, results: dict[str, Any]
+    ) -> dict[str, str]:
+        """Measure a split, write its report, and add to `results`; returns the card's sections, by heading."""
+        return score(self, trainer, split, features, prefix, results)
+
+    def training_results(self, trainer: "FineTuner") -> dict[str, Any]:
+        """What all_results.json tells of the training data."""
+        return {"train_samples": len(trainer.train_dataset)}
+
+    def card_settings(self, trainer: "FineTuner") -> dict[str, Any]:
+        """Rows of the card's table of settings that only this task has."""
+        return {}
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -336,22 +366,22 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
         with training.main_process_first(desc="tokenizing"):
             features = {
                 split: task.features(split, tokenizer, limit)
-                for split in task.data.splits
+                for split in task.split_names
                 if split != "train" or training.do_train
             }
     # The cut of the last call would be saved with the tokenizer; and would not, where the features came from a cache.
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
-    trainer = make_trainer(task, training, model, tokenizer, features)
+    trainer = task.make_trainer(training, model, tokenizer, features)
     results: dict[str, Any] = {}
     sections: dict[str, str] = {}
     trainer.card = lambda: run_card(task, trainer, results, sections)
     if training.do_train:
-        train(trainer, training, results)
+        train(task, trainer, training, results)
     for split in sorted(features, key=lambda split: not split.startswith("validation")):
         wanted = {"validation": training.do_eval, "test": training.do_predict}.get(split.split("_")[0], False)
         if wanted:
-            sections |= score(task, trainer, split, features[split], score_prefix(split), results)
+            sections |= task.score(trainer, split, features[split], score_prefix(split), results)
     if trainer.is_world_process_zero():
         write_json(folder / "all_results.json", results)
     if training.do_train:
@@ -446,22 +476,7 @@ def make_trainer(
 ) -> FineTuner:
     """The trainer, choosing the best model by the task's score where there is a validation split."""
     has_validation = "validation" in features and "labels" in features["validation"].column_names
-    if not has_validation:
-        training.eval_strategy = "no"
-    elif training.eval_strategy != "no" and training.eval_strategy == training.save_strategy:
-        training.load_best_model_at_end = True
-        training.metric_for_best_model = training.metric_for_best_model or task.metrics.metric_for_best_model
-        best = training.metric_for_best_model.removeprefix("eval_")
-        check_metric(task.metrics, best)
-        # Trainer takes None for "less is better".
-        training.greater_is_better = best not in ("loss", "mse")
-    if training.ddp_find_unused_parameters is None and isinstance(model, EncoderPreTrainedModel):
-        training.ddp_find_unused_parameters = False  # these models have none: no search at every step
-    callbacks = []
-    if task.run.early_stopping_patience is not None:
-        if not training.load_best_model_at_end:
-            raise DataError("--early_stopping_patience needs a validation split, and eval and save at the same steps.")
-        callbacks.append(EarlyStoppingCallback(task.run.early_stopping_patience))
+    callbacks = prepare_training(task, training, model, has_validation)
     metrics = task.metrics_of("validation", features["validation"]) if has_validation else task.metrics
     loss = loss_of(task, training)
     training.label_names = ["labels"]  # Trainer would look for start_positions at a model that answers questions
@@ -477,6 +492,36 @@ def make_trainer(
         compute_loss_func=loss,
         callbacks=callbacks,
     )
+
+
+def prepare_training(
+    task: Task, training: TrainingArguments, model: PreTrainedModel, has_validation: bool
+) -> list[TrainerCallback]:
+    """
+    Set what chooses the best model, and how processes work together.
+
+    Returns:
+        The callbacks that the arguments ask for.
+
+    Raises:
+        DataError: the metric is unknown, or a model cannot be chosen for lack of evaluations.
+    """
+    if not has_validation:
+        training.eval_strategy = "no"
+    elif training.eval_strategy != "no" and training.eval_strategy == training.save_strategy:
+        training.load_best_model_at_end = True
+        training.metric_for_best_model = training.metric_for_best_model or task.metrics.metric_for_best_model
+        best = training.metric_for_best_model.removeprefix("eval_")
+        check_metric(task.metrics, best)
+        # Trainer takes None for "less is better".
+        training.greater_is_better = best not in ("loss", "mse", "perplexity")
+    if training.ddp_find_unused_parameters is None and isinstance(model, EncoderPreTrainedModel):
+        training.ddp_find_unused_parameters = False  # these models have none: no search at every step
+    if task.run.early_stopping_patience is None:
+        return []
+    if not training.load_best_model_at_end:
+        raise DataError("--early_stopping_patience needs a validation split, and eval and save at the same steps.")
+    return [EarlyStoppingCallback(task.run.early_stopping_patience)]
 
 
 def check_metric(metrics: Any, name: str) -> None:
@@ -512,13 +557,13 @@ def loss_of(task: Task, training: TrainingArguments) -> TaskLoss:
     return TaskLoss(problem, weights, smoothing)
 
 
-def train(trainer: FineTuner, training: TrainingArguments, results: dict[str, Any]) -> None:
+def train(task: Task, trainer: FineTuner, training: TrainingArguments, results: dict[str, Any]) -> None:
     """Train or go on training; save the best model, its state and the curves."""
     folder = Path(training.output_dir)
     output = trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
     trainer.save_model(_internal_call=True)  # not to be uploaded before it is measured
     trainer.save_state()
-    results |= output.metrics | {"train_samples": len(trainer.train_dataset)}
+    results |= output.metrics | task.training_results(trainer)
     results["parameters"] = trainer.model.num_parameters()
     trainer.log_metrics("train", output.metrics)
     if trainer.is_world_process_zero():
@@ -551,8 +596,9 @@ def run_card(task: Task, trainer: FineTuner, results: dict[str, Any], sections: 
         split: metrics_only({name: value for name, value in results.items() if name.startswith(prefix)})
         for split, prefix in splits.items()
     }
-    files = [options.train_file or options.test_file or options.dataset_name or "data"]
-    title = options.dataset_title or options.dataset_name or Path(files[0]).resolve().parent.name
+    named = options.train_file or options.test_file or options.dataset_name or "data"
+    file = named if isinstance(named, str) else named[0]
+    title = options.dataset_title or options.dataset_name or Path(file).resolve().parent.name
     batch = training.per_device_train_batch_size * training.gradient_accumulation_steps * training.world_size
     return CardContent(
         model_name=(training.hub_model_id or Path(training.output_dir).resolve().name).split("/")[-1],
@@ -574,6 +620,7 @@ def run_card(task: Task, trainer: FineTuner, results: dict[str, Any], sections: 
             "weight decay": training.weight_decay,
             "schedule": getattr(training.lr_scheduler_type, "value", training.lr_scheduler_type),
             "training time (s)": results.get("train_runtime"),
+            **task.card_settings(trainer),
         },
         dataset_id=options.dataset_name,
         synthetic="synthetic" in title.lower(),

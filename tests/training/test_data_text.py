@@ -1,0 +1,140 @@
+"""Files and Hub names -> documents, held as a whole or streamed."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+
+from modeling_star.training.data_files import DataError, DataFileError, stream_files
+from modeling_star.training.data_text import TextData, TextSource, documents, load_texts, stream_texts
+
+
+FILES = {
+    "a.txt": "\ufeffone\n\ntwo a\ntwo b\n\n\nthree\n",
+    "b.txt.gz": "four\r\n\r\nfive\r\n",
+    "c.jsonl": json.dumps({"title": "t", "text": "six"}) + "\n" + json.dumps({"title": "t", "text": "  "}) + "\n",
+    "d.csv": "text,label\nseven,x\n",
+}
+LINES = ["one", "two a", "two b", "three", "four", "five"]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    datasets.disable_progress_bars()
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> dict[str, str]:
+    for name, text in FILES.items():
+        content = text.encode()
+        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return {name: str(tmp_path / name) for name in FILES}
+
+
+def train_of(data: TextData) -> list[str]:
+    rows = data.splits["train"] if data.stream is None else data.stream
+    return list(documents(rows, data.text_column, data.held_out))
+
+
+def load(streaming: bool, files: dict[str, Any], cache: Path, unit: str = "line", **options: Any) -> TextData:
+    source = TextSource(files, unit, cache_dir=str(cache), **options)
+    return stream_texts(source) if streaming else load_texts(source)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        ("line", LINES),
+        ("paragraph", ["one", "two a\ntwo b", "\nthree\n", "four", "five\n"]),
+        ("file", ["one\n\ntwo a\ntwo b\n\n\nthree\n", "four\n\nfive\n"]),
+    ],
+)
+def test_a_document_of_a_text_file_is_a_line_a_paragraph_or_the_file(
+    paths: dict[str, str], tmp_path: Path, streaming: bool, unit: str, expected: list[str]
+) -> None:
+    data = load(streaming, {"train": [paths["a.txt"], paths["b.txt.gz"]]}, tmp_path / "cache", unit)
+    assert train_of(data) == expected
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_files_of_several_kinds_are_read_one_after_the_other(
+    paths: dict[str, str], tmp_path: Path, streaming: bool
+) -> None:
+    named = ["c.jsonl", "a.txt", *([] if streaming else ["d.csv"])]
+    data = load(streaming, {"train": [paths[name] for name in named]}, tmp_path / "cache")
+    assert train_of(data) == ["six", *LINES[:4], *([] if streaming else ["seven"])]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_data_set_is_read_by_name(tmp_path: Path, streaming: bool) -> None:
+    folder = tmp_path / "named"
+    folder.mkdir()
+    for split, texts in (("train", ["a", "b"]), ("dev", ["c"])):
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps({"content": text}) + "\n" for text in texts))
+    data = load(streaming, {}, tmp_path / "cache", dataset_name=str(folder))
+    assert data.text_column == "content"
+    assert train_of(data) == ["a", "b"]
+    assert list(documents(data.splits["validation"], "content")) == ["c"]
+
+
+def test_the_first_documents_of_a_stream_are_left_to_validation(paths: dict[str, str]) -> None:
+    data = stream_texts(TextSource({"train": [paths["a.txt"]]}, limits={"validation": 2}))
+    assert data.splits["validation"]["text"][:] == LINES[:2]
+    assert train_of(data) == list(data.training_texts(None)) == LINES[2:4]
+    files = {"train": [paths["a.txt"]], "validation": [paths["b.txt.gz"]]}
+    named = stream_texts(TextSource(files, limits={"validation": 1}))
+    assert named.splits["validation"]["text"][:] == ["four"]
+    assert train_of(named) == LINES[:4]
+
+
+def test_a_tokenizer_may_be_trained_on_the_first_documents(paths: dict[str, str], tmp_path: Path) -> None:
+    for streaming in (False, True):
+        data = load(streaming, {"train": [paths["a.txt"]]}, tmp_path / "cache")
+        assert list(data.training_texts(2)) == LINES[:2]
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "error", "named"),
+    [
+        ({}, {}, DataFileError, "No data was given"),
+        ({"train": ["a.txt"]}, {"dataset_name": "x"}, DataError, "either --dataset_name or --train_file"),
+        ({"train": ["none.txt"]}, {}, DataFileError, "none.txt"),
+        ({"train": ["empty.txt"]}, {}, DataFileError, "empty"),
+        ({"train": ["c.jsonl"]}, {"text_column_name": "texts"}, DataError, "--text_column_name text"),
+        ({"train": ["numbers.jsonl"]}, {}, DataError, "--text_column_name n"),
+        ({"train": ["a.pdf"]}, {}, DataError, "'.pdf'"),
+    ],
+)
+@pytest.mark.parametrize("streaming", [False, True])
+def test_what_cannot_be_used_is_named(
+    paths: dict[str, str],
+    tmp_path: Path,
+    files: dict[str, list[str]],
+    options: dict[str, Any],
+    error: type,
+    named: str,
+    streaming: bool,
+) -> None:
+    (tmp_path / "empty.txt").write_text("\n \n")
+    (tmp_path / "a.pdf").write_text("x")
+    (tmp_path / "numbers.jsonl").write_text('{"n": 1}\n')
+    given = {split: [str(tmp_path / name) for name in several] for split, several in files.items()}
+    with pytest.raises(error, match=named):
+        load(streaming, given, tmp_path / "cache", **options)
+
+
+def test_a_split_without_any_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": ""}\n{"text": " "}\n')
+    with pytest.raises(DataFileError, match="train split has no text"):
+        load(False, {"train": [str(tmp_path / "a.jsonl")]}, tmp_path / "cache")
+
+
+def test_what_is_not_streamed_is_told_with_what_is(paths: dict[str, str]) -> None:
+    with pytest.raises(DataError, match=r"write \.txt, \.jsonl or"):
+        stream_files([paths["d.csv"]], "line")
+    with pytest.raises(DataError, match="--max_steps"):
+        stream_texts(TextSource({"train": [paths["a.txt"]]}, limits={"train": 3}))
