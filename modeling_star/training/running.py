@@ -37,6 +37,7 @@ from .building import (
     check_vocabulary,
     fresh_model,
     give_lexicon,
+    give_vocabulary,
     length_limit,
     load_tokenizer,
     loading,
@@ -46,7 +47,7 @@ from .building import (
 from .cards import CardContent, write_model_card
 from .data import ClassificationData, TaggingData, cap, hold_out, load_splits
 from .data_files import DataError
-from .losses import TaskLoss, WithLoss, class_weights
+from .losses import ChainLoss, TaskLoss, WithLoss, class_weights
 from .metrics import TaskMetrics
 from .output_folder import check_output_dir
 from .reports import metrics_only, plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
@@ -407,6 +408,7 @@ def build(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     if arguments.lexicon is not None:
         give_lexicon(model, arguments.lexicon, tokenizer)
     check_vocabulary(tokenizer, model, arguments.tokenizer_name)
+    give_vocabulary(model, tokenizer, label_all_tokens=getattr(task.options, "label_all_tokens", False))
     return tokenizer, model
 
 
@@ -438,7 +440,7 @@ def make_trainer(
     metrics = task.metrics
     if has_validation and "example_index" in features["validation"].column_names:
         metrics = metrics.for_windows(features["validation"]["example_index"])
-    loss = loss_of(task, training)
+    loss = loss_of(task, training, model)
     return FineTuner(
         model=model,
         args=training,
@@ -448,7 +450,7 @@ def make_trainer(
         data_collator=task.collator(tokenizer),
         compute_metrics=WithLoss(metrics),
         preprocess_logits_for_metrics=loss.keep,
-        compute_loss_func=loss,
+        compute_loss_func=None if isinstance(loss, ChainLoss) else loss,
         callbacks=callbacks,
     )
 
@@ -472,20 +474,22 @@ def check_metric(metrics: TaskMetrics, name: str) -> None:
         raise DataError(f"--metric_for_best_model {name} is unknown: this task has {', '.join(known)}.")
 
 
-def loss_of(task: Task, training: TrainingArguments) -> TaskLoss:
+def loss_of(task: Task, training: TrainingArguments, model: PreTrainedModel) -> TaskLoss:
     """
     The loss of a task, with class weights and label smoothing where they are asked for.
 
     Raises:
-        DataError: they are asked for, and the task is not one class for each text or token.
+        DataError: they are asked for, and the task is not one class for each text or token, or they are scored together.
     """
     given, problem = task.run.class_weights, task.metrics.task
     smoothing = float(training.label_smoothing_factor)
-    if problem not in ("entities", "tokens", "single_label_classification"):
+    has_crf = getattr(model, "crf", None) is not None
+    if has_crf or problem not in ("entities", "tokens", "single_label_classification"):
         for flag, used in (("--class_weights", given != "none"), ("--label_smoothing_factor", smoothing > 0)):
             if used:
-                raise DataError(f"{flag} works with one class for each text or token, not with {problem}.")
-        return TaskLoss(problem)
+                what = "use_crf" if has_crf else problem
+                raise DataError(f"{flag} works with one class for each text or token, not with {what}.")
+        return ChainLoss() if has_crf else TaskLoss(problem)
     # Weights come from the training split: a run that only scores has the plain loss.
     counts = task.data.counts("train") if given == "balanced" and training.do_train else {}
     weights = class_weights(given, tuple(task.data.label_list), counts) if training.do_train else None
