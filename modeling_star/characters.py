@@ -79,12 +79,8 @@ class CharacterFeatures(VocabularyTables):
         self.buckets = config.char_vocab_size
         self.embeddings = nn.Embedding(_END + 1 + self.buckets, config.char_embedding_size)
         self.dropout = nn.Dropout(config.embedding_dropout_prob)
-        self.convolution = nn.Conv1d(
-            config.char_embedding_size,
-            config.char_hidden_size,
-            config.char_kernel_size,
-            padding=config.char_kernel_size // 2,
-        )
+        self.kernel = config.char_kernel_size
+        self.convolution = nn.Linear(self.kernel * config.char_embedding_size, config.char_hidden_size)
         self.width = feature_width(config)
         characters = torch.zeros((config.vocab_size, config.max_char_length), dtype=torch.int32)
         self.register_buffer("characters", characters)
@@ -104,10 +100,8 @@ class CharacterFeatures(VocabularyTables):
         self.traits.copy_(traits)
 
     def reset(self) -> None:
-        """For `_init_weights`: characters of unit length, as their vectors are in Ma and Hovy; no vocabulary."""
+        """For `_init_weights`: characters of about unit length, as in Ma and Hovy; no vocabulary."""
         init.normal_(self.embeddings.weight, std=self.embeddings.embedding_dim**-0.5)
-        init.xavier_uniform_(self.convolution.weight)
-        init.zeros_(self.convolution.bias)
         for table in (self.characters, self.traits):
             init.zeros_(table)
 
@@ -140,10 +134,12 @@ class CharacterFeatures(VocabularyTables):
         if not is_traced() and len(symbols):
             symbols = symbols[:, : int((symbols != _NOTHING).sum(1).max().clamp(min=1))]
         embedded = self.dropout(self.embeddings(symbols)).masked_fill((symbols == _NOTHING)[..., None], 0)
-        convolved = self.convolution(embedded.transpose(1, 2))
-        outside = (symbols == _NOTHING)[:, None]
+        reach = self.kernel // 2
+        windows = nn.functional.pad(embedded, (0, 0, reach, reach)).unfold(1, self.kernel, 1).flatten(2)
+        convolved = self.convolution(windows)
+        outside = (symbols == _NOTHING)[..., None]
         lowest = torch.finfo(convolved.dtype).min
-        spelling = convolved.masked_fill(outside, lowest).amax(-1).masked_fill(outside.all(-1), 0)
+        spelling = convolved.masked_fill(outside, lowest).amax(1).masked_fill(outside.all(1), 0)
         return torch.cat([spelling, traits.to(spelling.dtype)], dim=-1)
 
     def _symbols(self, characters: Tensor, continues: Tensor) -> Tensor:

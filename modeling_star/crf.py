@@ -30,6 +30,9 @@ UNKNOWN = -100  # the label of a token whose tag is not told
 FORBIDDEN = -1e4
 # Score of a tag other than the one that is told: outweighs any number of forbidden transitions.
 _RULED_OUT = -1e12
+# Scores are the parameters times this. With Adam, whose steps do not grow with a gradient, they move so many times as
+# fast as a weight of a layer, of which it takes many to change a score (docs/decisions.md has what it brings).
+SPEED = 10.0
 # BILOU and BMES are IOBES in other letters.
 _PREFIXES = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S"}
 
@@ -261,11 +264,13 @@ class LinearChainCrf(VocabularyTables):
 
     def _scores(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
         """Scores of the start `[k]`, of the end `[k]` and of transitions `[k, k]`, with the constraints."""
-        return (
-            self.start_transitions.to(dtype).masked_fill(self.forbidden[-1, :-1], FORBIDDEN),
-            self.end_transitions.to(dtype).masked_fill(self.forbidden[:-1, -1], FORBIDDEN),
-            self.transitions.to(dtype).masked_fill(self.forbidden[:-1, :-1], FORBIDDEN),
+        parts = (
+            (self.start_transitions, self.forbidden[-1, :-1]),
+            (self.end_transitions, self.forbidden[:-1, -1]),
+            (self.transitions, self.forbidden[:-1, :-1]),
         )
+        start, end, transitions = ((SPEED * x.to(dtype)).masked_fill(ruled_out, FORBIDDEN) for x, ruled_out in parts)
+        return start, end, transitions
 
 
 def _widened(emissions: Tensor) -> Tensor:

@@ -67,15 +67,16 @@ class Vocabulary:
         size = max(entries.values(), default=-1) + 1
         continues, alone, special = (torch.zeros(size, dtype=torch.bool) for _ in range(3))
         texts = [""] * size
-        specials = set(tokenizer.all_special_ids)
-        outside = {*specials, *tokenizer.get_added_vocab().values()}
+        specials, added = set(tokenizer.all_special_ids), set(tokenizer.get_added_vocab().values())
+        outside = specials | added
         for token, index in entries.items():
             special[index] = index in specials and index != tokenizer.unk_token_id
             alone[index] = index in outside or _is_white(token, marker)
             if marker is not None:
                 continues[index] = not alone[index] and token.startswith(marker) == (marker == "##")
             if index not in specials:
-                texts[index] = _text_of(token, marker, tokenizer)
+                # An added token is looked for in the text as it is.
+                texts[index] = token.strip() if index in added else _text_of(token, marker, tokenizer)
         return cls(marker, texts, continues, alone, special)
 
 

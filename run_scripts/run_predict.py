@@ -43,7 +43,7 @@ def predict(model: str, texts: list[str], batch_size: int, trust_remote_code: bo
     """Each text with its entities (`label`, `start`, `end`, `score`) or its labels (`label`, `score`)."""
     from transformers import AutoConfig, pipeline
 
-    import modeling_star  # noqa: F401  registers the models of this package
+    from modeling_star.pipelines import BestPathPipeline  # which also registers the models of this package
 
     config = AutoConfig.from_pretrained(model, trust_remote_code=trust_remote_code)
     kinds = {"ForTokenClassification": "token-classification", "ForSequenceClassification": "text-classification"}
@@ -51,7 +51,9 @@ def predict(model: str, texts: list[str], batch_size: int, trust_remote_code: bo
     task = next((task for ending, task in kinds.items() if architecture.endswith(ending)), None)
     if task is None:
         sys.exit(f"{model} is a {architecture}: a model for token or text classification is needed.")
-    options = {"aggregation_strategy": "first"} if task == "token-classification" else {"top_k": None}
+    options: dict[str, Any] = {"top_k": None}
+    if task == "token-classification":
+        options = {"aggregation_strategy": "first", "pipeline_class": BestPathPipeline}
     run = pipeline(task, model, trust_remote_code=trust_remote_code, **options)
     for text, found in zip(texts, run(texts, batch_size=batch_size), strict=True):
         if task == "token-classification":
