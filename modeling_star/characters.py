@@ -8,7 +8,6 @@ Axes: N flat tokens  V vocabulary entries  M distinct entries  L max_char_length
 """
 
 import unicodedata
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -65,14 +64,16 @@ class CharacterFeatures(VocabularyTables):
     https://arxiv.org/abs/1603.01354), and `TRAITS` as zeros and ones.
 
     Characters are told apart by code point modulo `char_vocab_size`: no list of them is needed, and none is unknown.
-    Around them stand symbols for the start of a word, the continuation of one, and the end. Special tokens, the unknown
-    token and ids without an entry have no characters, and zeros for features.
+    Around them stand symbols for the start of a word, the continuation of one, and the end. Special tokens, the
+    unknown token and ids without an entry have no characters, and zeros for features.
 
     Args:
         config: any encoder's configuration, for the sizes.
     """
 
     vocabulary_tables = ("characters", "traits")
+    characters: Tensor
+    traits: Tensor
 
     def __init__(self, config: EncoderConfig):
         super().__init__()
@@ -90,7 +91,10 @@ class CharacterFeatures(VocabularyTables):
 
     def load_vocabulary(self, vocabulary: Vocabulary, label_all_tokens: bool) -> None:
         longest = self.characters.shape[1]
-        characters, traits = torch.zeros_like(self.characters, device="cpu"), torch.zeros_like(self.traits, device="cpu")
+        characters, traits = (
+            torch.zeros_like(self.characters, device="cpu"),
+            torch.zeros_like(self.traits, device="cpu"),
+        )
         for index, (text, continues) in enumerate(zip(vocabulary.texts, vocabulary.continues.tolist(), strict=True)):
             if text:
                 codes = spelled(text, longest)
@@ -170,8 +174,8 @@ class CharacterFeatures(VocabularyTables):
 
     def _warn_of_no_characters(self) -> None:
         logger.warning_once(
-            "char_features=True, and the tokens have no characters: model.set_vocabulary(tokenizer) gives the model the "
-            "text of its vocabulary."
+            "char_features=True, and the tokens have no characters: model.set_vocabulary(tokenizer) tells the model "
+            "the text of its vocabulary."
         )
 
 

@@ -76,8 +76,9 @@ class EncoderConfig(PreTrainedConfig):
             digits) joins its embedding, once `model.set_vocabulary(tokenizer)` has told the text of the vocabulary.
             Special tokens have none, nor has a word that became [UNK].
         char_vocab_size (`int`, defaults to 1024): characters that are told apart, by code point modulo this.
-        char_embedding_size (`int`, defaults to 30), char_hidden_size (`int`, defaults to 100), char_kernel_size (`int`,
-            defaults to 3): width of a character, of what the convolution makes of them, and characters that it sees.
+        char_embedding_size (`int`, defaults to 30), char_hidden_size (`int`, defaults to 100): width of a character,
+            and of what the convolution makes of them.
+        char_kernel_size (`int`, defaults to 3): characters that the convolution sees at once; an odd number.
         max_char_length (`int`, defaults to 20): characters of the longest entry; of a longer one both ends are read.
         use_crf (`bool`, defaults to `False`): a tagger scores its labels together, by a linear-chain CRF.
         crf_constraints (`str`, *optional*): transitions between entity labels that the CRF rules out: those of
@@ -185,8 +186,8 @@ class EncoderConfig(PreTrainedConfig):
         self._check_positive("max_char_length")
         if self.char_kernel_size % 2 == 0:
             raise ValueError(
-                f"char_kernel_size={self.char_kernel_size} is given; an odd number is needed, as many characters before "
-                "a place as after it: char_kernel_size=3."
+                f"char_kernel_size={self.char_kernel_size} is given; an odd number is needed, as many characters "
+                "before a place as after it: char_kernel_size=3."
             )
 
     def validate_crf(self) -> None:

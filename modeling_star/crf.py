@@ -58,8 +58,8 @@ class CrfTokenClassifierOutput(TokenClassifierOutput):
 
 def entity_tag(label: str) -> tuple[str, str] | None:
     """
-    Prefix and type of an entity label in the letters of IOBES: "B-PER" -> ("B", "PER"), "U-PER" -> ("S", "PER"), "O" ->
-    ("O", ""). `None` for what is no such label, as a part of speech.
+    Prefix and type of an entity label in the letters of IOBES: "B-PER" -> ("B", "PER"), "U-PER" -> ("S", "PER"),
+    "O" -> ("O", ""). `None` for what is no such label, as a part of speech.
     """
     if label == "O":
         return "O", ""
@@ -126,6 +126,8 @@ class LinearChainCrf(VocabularyTables):
     """
 
     vocabulary_tables = ("carries_no_tag",)
+    carries_no_tag: Tensor
+    forbidden: Tensor
 
     def __init__(self, labels: Sequence[str], constraints: TagScheme | Literal["auto"] | None, vocab_size: int):
         super().__init__()
@@ -144,7 +146,7 @@ class LinearChainCrf(VocabularyTables):
         self.register_buffer("carries_no_tag", torch.zeros(vocab_size, dtype=torch.bool))
 
     def _forbidden(self) -> Tensor:
-        """`[k + 1, k + 1]`, bool, from the row's label to the column's; the last row is the start, the last column the end."""
+        """`[k + 1, k + 1]`, bool, from the row's label to the column's; the last row is the start, column the end."""
         names = (*self.labels, None)
         rows = [[self.scheme is not None and not may_follow(a, b, self.scheme) for b in names] for a in names]
         return torch.tensor(rows, device="cpu")

@@ -132,7 +132,9 @@ class TokenEmbeddings(nn.Module):
         else:
             embedded = self.word_embeddings(tokens) if input_ids is not None else tokens
         if self.characters is not None and input_ids is not None:
-            embedded = torch.cat([embedded, self.characters(tokens)], dim=-1)
+            # What stands at padding must not even decide in which order numbers are summed.
+            ids = tokens.masked_fill(~layout.pack(layout.mask), 0)
+            embedded = torch.cat([embedded, self.characters(ids)], dim=-1)
         elif self.characters is not None:
             embedded = nn.functional.pad(embedded, (0, self.characters.width))
         if self.projection is not None:

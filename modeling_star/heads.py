@@ -266,7 +266,9 @@ class ForTokenClassification(Head):
             told = real & (labels != UNKNOWN)
             output.sequence_losses = -self.crf.log_likelihood(emissions, labels, chain | told)
             count: Any = told.sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
-            output.loss = output.sequence_losses.sum() / (count.to(emissions.device) if torch.is_tensor(count) else count)
+            output.loss = output.sequence_losses.sum() / (
+                count.to(emissions.device) if torch.is_tensor(count) else count
+            )
             self._warn_of_forbidden(output.sequence_losses)
         with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
             output.logits = self.crf.log_marginals(emissions, chain)

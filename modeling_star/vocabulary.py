@@ -110,7 +110,7 @@ class VocabularyTables(nn.Module):
         return any(bool(table.any()) for table in self._tables().values())
 
     def resize_vocabulary(self, size: int) -> None:
-        """Another number of rows, as resize_token_embeddings gives the embedding table; nothing is known of new ones."""
+        """As many rows as resize_token_embeddings gives the embedding table; nothing is known of new ones."""
         for name, table in self._tables().items():
             resized = table.new_zeros(size, *table.shape[1:])
             kept = min(size, len(table))

@@ -421,8 +421,8 @@ def crf_paths(
     emissions: Sequence[Vector], start: Vector, end: Vector, transitions: Tensor
 ) -> dict[tuple[int, ...], Tensor]:
     """
-    The score of every sequence of labels (Lafferty et al. 2001): what its labels score at their tokens, from one to the
-    next, at the start and at the end.
+    The score of every sequence of labels (Lafferty et al. 2001): what its labels score at their tokens, from one to
+    the next, at the start and at the end.
 
     Args:
         emissions: for each token of the chain the scores of the k labels `[k]`.

@@ -21,7 +21,13 @@ AUTO_CLASSES = {
 }
 EMBEDDINGS = ("random", "projected", "static", "contextual", "vectors", "characters")
 LEXICON = lexicon_of(some_words())
-CHARACTERS = {"char_features": True, "char_vocab_size": 7, "char_embedding_size": 3, "char_hidden_size": 4, "max_char_length": 3}
+CHARACTERS = {
+    "char_features": True,
+    "char_vocab_size": 7,
+    "char_embedding_size": 3,
+    "char_hidden_size": 4,
+    "max_char_length": 3,
+}
 # With SPECIAL_TOKENS, as many entries as a TINY model embeds.
 SPELLED = "we ##ll Live 42 USA 3rd , 東京"
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -77,6 +83,11 @@ def write_vectors(path: Path, words: dict[str, int], width: int) -> Path:
     ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+def named_labels(*names: str) -> dict[str, Any]:
+    """Fields of the configuration that name the labels."""
+    return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
 
 
 def some_inputs(vocab_size: int = TINY["vocab_size"], rows: int = 3, columns: int = 7) -> dict[str, torch.Tensor]:

@@ -235,7 +235,9 @@ def change_by_training(model: PreTrainedModel) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [change_weight, change_optimizer, change_state, change_words, change_by_training], ids=lambda f: f.__name__
+    "change",
+    [change_weight, change_optimizer, change_state, change_words, change_by_training],
+    ids=lambda f: f.__name__,
 )
 def test_what_was_computed_for_all_entries_follows_every_change(change: Any) -> None:
     model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
@@ -281,7 +283,8 @@ def test_a_compiled_model_equals_the_eager_one() -> None:
 def test_one_graph_serves_every_shape_compiled_or_exported() -> None:
     model = model_with_characters().eval()
     inputs = random_batch(padded([3, 5], 6, "holes")).inputs()
-    shapes = dict.fromkeys(inputs, {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC})
+    axes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    shapes = dict.fromkeys(inputs, axes)
     exported = torch.export.export(model, (), inputs, dynamic_shapes=shapes, strict=False).module()
     graph = compiled(model, dynamic=True)
     with torch._dynamo.config.patch(error_on_recompile=True):

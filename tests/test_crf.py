@@ -8,13 +8,24 @@ from typing import Any
 import pytest
 import torch
 import torchcrf
-from common import TINY, assert_close, difference, examples, gradients, masks, named_outputs, padded, random_batch, tiny_model
+from common import (
+    TINY,
+    assert_close,
+    difference,
+    examples,
+    gradients,
+    masks,
+    named_outputs,
+    padded,
+    random_batch,
+    tiny_model,
+)
 from encoder_contract import compiled
 from huggingface_hub.errors import StrictDataclassError
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import crf_paths
-from samples import STEMS, class_of, word_tokenizer
+from samples import STEMS, class_of, named_labels, word_tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, pipeline
 
@@ -49,7 +60,9 @@ def told_labels(mask: Tensor, k: int, seed: int) -> Tensor:
     return labels.masked_fill(torch.rand(mask.shape, generator=generator) < 0.3, -100)
 
 
-def by_brute_force(crf: LinearChainCrf, emissions: Tensor, labels: Tensor, chain: Tensor) -> tuple[dict[str, Tensor], list]:
+def by_brute_force(
+    crf: LinearChainCrf, emissions: Tensor, labels: Tensor, chain: Tensor
+) -> tuple[dict[str, Tensor], list]:
     """Log likelihoods and marginals from the scores of all paths, and the best path of each row."""
     k = len(crf.labels)
     start, end, transitions = (SPEED * x for x in (crf.start_transitions, crf.end_transitions, crf.transitions))
@@ -232,7 +245,12 @@ def test_the_scheme_is_told_by_the_labels(labels: tuple[str, ...], scheme: str) 
 
 
 def test_bilou_and_bmes_are_iobes_in_other_letters() -> None:
-    assert [entity_tag(label) for label in ("L-x", "U-x", "M-x-y", "O")] == [("E", "x"), ("S", "x"), ("I", "x-y"), ("O", "")]
+    assert [entity_tag(label) for label in ("L-x", "U-x", "M-x-y", "O")] == [
+        ("E", "x"),
+        ("S", "x"),
+        ("I", "x-y"),
+        ("O", ""),
+    ]
     for letters in ("BILU", "BMES"):
         others = dict(zip(("B", "I", "E", "S"), ("BILU" if letters == "BILU" else "BMES"), strict=True))
         for a, b in itertools.product([*SCHEMES["iobes"], None], repeat=2):
@@ -242,10 +260,8 @@ def test_bilou_and_bmes_are_iobes_in_other_letters() -> None:
 
 @pytest.mark.parametrize("labels", [("NOUN", "VERB"), ("O",), ("LABEL_0", "LABEL_1"), ("O", "B-x", "x")], ids=str)
 def test_constraints_on_other_labels_are_refused(labels: tuple[str, ...]) -> None:
-    named = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
-    options = {name: value for name, value in TINY.items() if name != "num_labels"}
     model_class = class_of("StarTransformer", "ForTokenClassification")
-    config = model_class.config_class(**options, **named, use_crf=True, crf_constraints="auto")
+    config = model_class.config_class(use_crf=True, crf_constraints="auto", **named_labels(*labels))
     with pytest.raises(ValueError, match=r"entity labels .*leave crf_constraints out.*id2label"):
         model_class(config)
 
@@ -336,7 +352,7 @@ def test_the_chain_leaves_out_special_tokens_and_pieces_once_the_vocabulary_is_k
     pieces: PreTrainedTokenizerFast,
 ) -> None:
     model = tagger(vocab_size=len(pieces)).eval()
-    text = "[CLS] we ##ll [UNK] in Kyo ##to [SEP] [PAD]".split()
+    text = ["[CLS]", "we", "##ll", "[UNK]", "in", "Kyo", "##to", "[SEP]", "[PAD]"]
     ids = torch.tensor([pieces.convert_tokens_to_ids(text)])
     real = torch.tensor([[True] * 8 + [False]])
 
@@ -361,7 +377,7 @@ def test_the_chain_leaves_out_special_tokens_and_pieces_once_the_vocabulary_is_k
 def test_what_carries_a_label_is_tagged_whatever_the_vocabulary_says(pieces: PreTrainedTokenizerFast) -> None:
     model = tagger(vocab_size=len(pieces), dtype=torch.float64)
     model.set_vocabulary(pieces)
-    ids = torch.tensor([pieces.convert_tokens_to_ids("[CLS] we ##ll in".split())])
+    ids = torch.tensor([pieces.convert_tokens_to_ids(["[CLS]", "we", "##ll", "in"])])
     labels = torch.tensor([[-100, 0, 1, 2]])
     told = model(ids, labels=labels).loss
     assert difference(told, model(ids, labels=labels, tag_mask=labels != -100).loss) < 1e-12
@@ -396,8 +412,7 @@ def test_a_compiled_tagger_equals_the_eager_one(with_labels: bool) -> None:
 def test_a_loaded_tagger_has_the_scores_the_vocabulary_and_the_constraints(
     tmp_path: Path, pieces: PreTrainedTokenizerFast
 ) -> None:
-    named = {"id2label": dict(enumerate(BIO)), "label2id": {label: i for i, label in enumerate(BIO)}, "num_labels": 5}
-    model = tagger(vocab_size=len(pieces), crf_constraints="auto", **named).eval()
+    model = tagger(vocab_size=len(pieces), crf_constraints="auto", num_labels=5, **named_labels(*BIO)).eval()
     model.set_vocabulary(pieces)
     model.save_pretrained(tmp_path)
     loaded, info = type(model).from_pretrained(tmp_path, output_loading_info=True)
@@ -412,9 +427,10 @@ def test_a_loaded_tagger_has_the_scores_the_vocabulary_and_the_constraints(
     assert not any(parameter.any() for parameter in fresh.crf.parameters())
 
 
-def test_labels_that_break_the_constraints_are_warned_of_and_cost_a_finite_loss(caplog: pytest.LogCaptureFixture) -> None:
-    named = {"id2label": dict(enumerate(BIO)), "label2id": {label: i for i, label in enumerate(BIO)}, "num_labels": 5}
-    model = tagger(crf_constraints="iob2", **named)
+def test_labels_that_break_the_constraints_are_warned_of_and_cost_a_finite_loss(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = tagger(crf_constraints="iob2", num_labels=5, **named_labels(*BIO))
     logger = logging.getLogger("modeling_star.heads")
     logger.addHandler(caplog.handler)
     try:

@@ -479,7 +479,7 @@ def loss_of(task: Task, training: TrainingArguments, model: PreTrainedModel) -> 
     The loss of a task, with class weights and label smoothing where they are asked for.
 
     Raises:
-        DataError: they are asked for, and the task is not one class for each text or token, or they are scored together.
+        DataError: they are asked for, and the task is not one class for each text or token by itself.
     """
     given, problem = task.run.class_weights, task.metrics.task
     smoothing = float(training.label_smoothing_factor)
@@ -552,6 +552,7 @@ def run_card(task: Task, trainer: FineTuner, results: dict[str, Any], sections: 
             "parameters": results.get("parameters"),
             "embeddings": _embeddings_of(arguments),
             "hidden size, layers": ", ".join(str(getattr(config, n, "?")) for n in _SIZES),
+            **_extras_of(config),
             "learning rate": training.learning_rate,
             "epochs": training.num_train_epochs,
             "examples an update": batch,
@@ -575,6 +576,17 @@ def run_card(task: Task, trainer: FineTuner, results: dict[str, Any], sections: 
         },
         repo_id=training.hub_model_id,
     )
+
+
+def _extras_of(config: PreTrainedConfig) -> dict[str, str]:
+    """Rows of the card on what a model has beside its layers."""
+    extras = {}
+    if getattr(config, "char_features", False):
+        extras["character features"] = f"{config.char_hidden_size} wide"
+    if getattr(config, "use_crf", False):
+        constraints = getattr(config, "crf_constraints", None)
+        extras["CRF"] = f"with constraints ({constraints})" if constraints else "without constraints"
+    return extras
 
 
 def _embeddings_of(arguments: Any) -> str:
