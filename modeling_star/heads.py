@@ -260,21 +260,19 @@ class ForTokenClassification(Head):
         recorded: dict[str, Any],
     ) -> CrfTokenClassifierOutput:
         """The output of a tagger with a CRF, from the scores `[b, n, k]` of the tags by themselves."""
-        output = CrfTokenClassifierOutput(**recorded)
+        loss, losses, paths = None, None, None
         if labels is not None:
             # What carries a label is tagged, whatever the vocabulary says.
             told = real & (labels != UNKNOWN)
-            output.sequence_losses = -self.crf.log_likelihood(emissions, labels, chain | told)
+            losses = -self.crf.log_likelihood(emissions, labels, chain | told)
             count: Any = told.sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
-            output.loss = output.sequence_losses.sum() / (
-                count.to(emissions.device) if torch.is_tensor(count) else count
-            )
-            self._warn_of_forbidden(output.sequence_losses)
+            loss = losses.sum() / (count.to(emissions.device) if torch.is_tensor(count) else count)
+            self._warn_of_forbidden(losses)
         with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
-            output.logits = self.crf.log_marginals(emissions, chain)
+            logits = self.crf.log_marginals(emissions, chain)
         if labels is None or not self.training:
-            output.paths = self.crf.best_paths(emissions, chain).masked_fill(~real, UNKNOWN)
-        return output
+            paths = self.crf.best_paths(emissions, chain).masked_fill(~real, UNKNOWN)
+        return CrfTokenClassifierOutput(loss=loss, logits=logits, paths=paths, sequence_losses=losses, **recorded)
 
     def _warn_of_forbidden(self, losses: Tensor) -> None:
         if self.crf.scheme is not None and not is_traced() and bool((losses > -FORBIDDEN / 2).any()):

@@ -330,6 +330,15 @@ def test_labels_are_no_part_of_a_prediction() -> None:
     assert torch.equal(model.decode(**inputs), without.paths)
 
 
+def test_a_tuple_starts_with_loss_and_logits() -> None:
+    model = tagger().eval()
+    inputs, labels = batch_and_labels()
+    named = model(**inputs, labels=labels)
+    assert list(named) == ["loss", "logits", "paths", "sequence_losses"]
+    for actual, expected in zip(model(**inputs, labels=labels, return_dict=False), named.to_tuple(), strict=True):
+        assert torch.equal(actual, expected)
+
+
 def test_the_loss_carries_the_gradient_where_labels_are_given_and_the_logits_elsewhere() -> None:
     model = tagger()
     inputs, labels = batch_and_labels()
