@@ -251,8 +251,7 @@ class TaskMetrics:
         if self.per_type:  # also one for each type, such as PER_f1
             return None
         shape = (2, len(self.label_list)) if self.task == "multi_label_classification" else (2,)
-        shape = {"entities": (2, 1), "tokens": (2, 1), "masked_lm": (2, 3)}.get(self.task, shape)
-        nothing = np.zeros(shape, dtype=np.int64)
+        nothing = np.zeros((2, 1) if self.task in ("entities", "tokens") else shape, dtype=np.int64)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return list(self(EvalPrediction(predictions=nothing, label_ids=nothing)))

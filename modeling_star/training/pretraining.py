@@ -80,6 +80,10 @@ class MaskedScores:
             perplexity = float(np.exp(loss))
         return {"masked_accuracy": float(right / max(count, 1)), "perplexity": perplexity, "loss": float(loss)}
 
+    def score_names(self) -> list[str]:
+        """What `__call__` returns besides the loss."""
+        return ["masked_accuracy", "perplexity"]
+
 
 @contextmanager
 def logits_at(model: PreTrainedModel, places: Tensor) -> Iterator[None]:
