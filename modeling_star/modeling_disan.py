@@ -26,7 +26,7 @@ from .tokens import TokenLayout, is_traced
 SCORE_SCALE = 5.0
 
 # Scores, one for each query, key and feature, that are held at once: by each thread of a CPU, or by another device.
-SCORES_AT_ONCE = 2**20
+SCORES_AT_ONCE = 2**18
 SCORES_AT_ONCE_ON_DEVICE = 2**24
 
 # Features whose scores are held at once in a traced graph, which knows no lengths to make blocks of.
