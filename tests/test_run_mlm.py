@@ -163,6 +163,19 @@ def test_a_pretrained_encoder_is_fine_tuned(
     assert "Traceback" not in done.error
 
 
+def test_every_head_takes_the_pretrained_encoder(pretrained: Path) -> None:
+    import torch
+    import transformers
+    from safetensors.torch import load_file
+
+    saved = {name: tensor for name, tensor in load_file(pretrained / "model.safetensors").items() if "model." in name}
+    assert len(saved) > 20
+    for head in ("QuestionAnswering", "SequenceClassification", "TokenClassification"):
+        model = getattr(transformers, f"AutoModelFor{head}").from_pretrained(pretrained)
+        parameters = dict(model.named_parameters())
+        assert all(torch.equal(parameters[name], tensor) for name, tensor in saved.items()), head
+
+
 def test_a_saved_model_goes_on(scripts: ScriptRunner, texts: list[str], pretrained: Path, tmp_path: Path) -> None:
     flags = [f"--model_name_or_path={pretrained}", "--max_steps=3", "--learning_rate=1e-4", "--seed=5"]
     scripts.check("run_mlm.py", *texts, *MLM, *flags, f"--output_dir={tmp_path}/more")

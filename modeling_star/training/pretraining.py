@@ -1,6 +1,7 @@
 """Masked language modelling as a task of `running.run`."""
 
 import copy
+import itertools
 import logging
 import re
 from collections.abc import Iterator
@@ -90,7 +91,7 @@ def logits_at(model: PreTrainedModel, places: Tensor) -> Iterator[None]:
     """
     Within it a masked-LM model computes the logits of some tokens alone: `[P, V]` in the place of `[S, m, V]`.
 
-    One token in seven is hidden, and its logits are most of what a model with a large vocabulary computes.
+    One token in seven is hidden, and logits are most of what a model with a large vocabulary computes.
 
     Args:
         model: any that tells its output layer (`get_output_embeddings`); another computes all logits.
@@ -348,7 +349,8 @@ class PretrainingTask(Task):
     def score(
         self, trainer: FineTuner, split: str, features: Dataset, prefix: str, results: dict[str, Any]
     ) -> dict[str, str]:
-        output = trainer.predict(self.blocks(split, features), metric_key_prefix=prefix)
+        blocks = trainer.eval_dataset if split == "validation" else self.blocks(split, features)
+        output = trainer.predict(blocks, metric_key_prefix=prefix)
         results |= output.metrics | {f"{prefix}_samples": len(self.data.splits[split])}
         trainer.log_metrics(prefix, output.metrics)
         return {}
@@ -379,7 +381,7 @@ class PretrainingTask(Task):
 
 def with_a_mask(text: str, mask: str) -> str | None:
     """The beginning of a text with one word, or one Chinese character, hidden; `None` where there is none."""
-    words = list(_WORD.finditer(text))[:_EXAMPLE_WORDS]
+    words = list(itertools.islice(_WORD.finditer(text), _EXAMPLE_WORDS))
     if not words:
         return None
     hidden = words[len(words) // 2]
