@@ -72,6 +72,17 @@ class EncoderConfig(PreTrainedConfig):
             to `hidden_size`.
         pair_mode (`str`, defaults to `"cross"`): "cross" reads a pair as one sequence; "siamese" splits each row by
             `token_type_ids` into two sequences that do not see each other.
+        char_features (`bool`, defaults to `False`): what a token is spelled like and how it is written (capitals,
+            digits) joins its embedding, once `model.set_vocabulary(tokenizer)` has told the text of the vocabulary.
+            Special tokens have none, nor has a word that became [UNK].
+        char_vocab_size (`int`, defaults to 1024): characters that are told apart, by code point modulo this.
+        char_embedding_size (`int`, defaults to 30), char_hidden_size (`int`, defaults to 100): width of a character,
+            and of what the convolution makes of them.
+        char_kernel_size (`int`, defaults to 3): characters that the convolution sees at once; an odd number.
+        max_char_length (`int`, defaults to 20): characters of the longest entry; of a longer one both ends are read.
+        use_crf (`bool`, defaults to `False`): a tagger scores its labels together, by a linear-chain CRF.
+        crf_constraints (`str`, *optional*): transitions between entity labels that the CRF rules out: those of
+            "iob1", "iob2" or "iobes" (also BILOU and BMES), or "auto" for what the labels are. By default none.
         hidden_act (`str`, defaults to `"relu"`): any activation that transformers knows by name.
         layer_norm_eps (`float`, defaults to 1e-5), initializer_range (`float`, defaults to 0.02): as in BERT.
     """
@@ -93,6 +104,14 @@ class EncoderConfig(PreTrainedConfig):
     classifier_dropout: float | int | None = None
     classifier_hidden_size: int | None = None
     pair_mode: Literal["cross", "siamese"] = "cross"
+    char_features: bool = False
+    char_vocab_size: int = 1024
+    char_embedding_size: int = 30
+    char_hidden_size: int = 100
+    char_kernel_size: int = 3
+    max_char_length: int = 20
+    use_crf: bool = False
+    crf_constraints: Literal["auto", "iob1", "iob2", "iobes"] | None = None
     hidden_act: str = "relu"
     layer_norm_eps: float = 1e-5
     initializer_range: float = 0.02
@@ -160,6 +179,21 @@ class EncoderConfig(PreTrainedConfig):
                 f"embedding_size={self.embedding_size} is given, but the encoder in backbone_config is {inside} wide: "
                 "leave embedding_size out."
             )
+
+    def validate_characters(self) -> None:
+        """Part of strict validation: the convolution over characters has a middle, and something to see."""
+        self._check_positive("char_vocab_size", "char_embedding_size", "char_hidden_size", "char_kernel_size")
+        self._check_positive("max_char_length")
+        if self.char_kernel_size % 2 == 0:
+            raise ValueError(
+                f"char_kernel_size={self.char_kernel_size} is given; an odd number is needed, as many characters "
+                "before a place as after it: char_kernel_size=3."
+            )
+
+    def validate_crf(self) -> None:
+        """Part of strict validation: constraints have a CRF."""
+        if self.crf_constraints is not None and not self.use_crf:
+            raise ValueError(f"crf_constraints={self.crf_constraints!r} is given without a CRF: set use_crf=True too.")
 
     def validate_dropouts(self) -> None:
         """Part of strict validation: dropout probabilities lie in [0, 1)."""

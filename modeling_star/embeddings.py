@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers import MODEL_MAPPING, PreTrainedConfig, PreTrainedModel
 
+from .characters import CharacterFeatures, feature_width
 from .configuration_encoder import EncoderConfig
 from .tokens import TokenLayout
 
@@ -56,8 +57,8 @@ def build_backbone(config: PreTrainedConfig) -> PreTrainedModel:
 
 class TokenEmbeddings(nn.Module):
     """
-    E of section 3.2: token embedding (a table, or the last hidden state of an encoder inside), projected to d where
-    its width differs, plus position and token type embeddings.
+    E of section 3.2: token embedding (a table, or the last hidden state of an encoder inside), joined by character
+    features where there are any, projected to d where the width differs, plus position and token type embeddings.
 
     Args:
         config: any encoder's configuration.
@@ -71,8 +72,9 @@ class TokenEmbeddings(nn.Module):
             self.word_embeddings = nn.Embedding(config.vocab_size, config.embedding_size)
         else:
             self.backbone = build_backbone(config.backbone_config)
-        width = config.hidden_size
-        self.projection = nn.Linear(config.embedding_size, width) if config.embedding_size != width else None
+        self.characters = CharacterFeatures(config) if config.char_features else None
+        width, own_width = config.hidden_size, config.embedding_size + feature_width(config)
+        self.projection = nn.Linear(own_width, width) if own_width != width else None
         self.position_embeddings = (
             nn.Embedding(config.max_position_embeddings, width)
             if config.position_embedding_type == "learned"
@@ -116,7 +118,8 @@ class TokenEmbeddings(nn.Module):
         """
         Args:
             layout: where the tokens of the batch lie.
-            input_ids: `[b, n]`; or `inputs_embeds`: `[b, n, w]`, which take the place of the table's rows.
+            input_ids: `[b, n]`; or `inputs_embeds`: `[b, n, w]`, which take the place of the table's rows and have no
+                characters.
             token_type_ids, position_ids: `[b, n]`. Positions default to the place among the real tokens.
 
         Returns:
@@ -128,6 +131,12 @@ class TokenEmbeddings(nn.Module):
             embedded = self._contextual(layout, tokens, types, as_ids=input_ids is not None)
         else:
             embedded = self.word_embeddings(tokens) if input_ids is not None else tokens
+        if self.characters is not None and input_ids is not None:
+            # What stands at padding must not even decide in which order numbers are summed.
+            ids = tokens.masked_fill(~layout.pack(layout.mask), 0)
+            embedded = torch.cat([embedded, self.characters(ids)], dim=-1)
+        elif self.characters is not None:
+            embedded = nn.functional.pad(embedded, (0, self.characters.width))
         if self.projection is not None:
             embedded = self.projection(embedded)
         position = layout.position if position_ids is None else layout.pack(position_ids)

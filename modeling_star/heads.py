@@ -17,11 +17,15 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
-from transformers.utils import can_return_tuple
+from transformers.utils import can_return_tuple, logging
 
 from .configuration_encoder import PROBLEM_TYPES, EncoderConfig
+from .crf import FORBIDDEN, UNKNOWN, CrfTokenClassifierOutput, LinearChainCrf
 from .modeling_encoder import EncoderPreTrainedModel
+from .tokens import is_traced
 
+
+logger = logging.get_logger(__name__)
 
 # Logit of a span end at padding: as good as minus infinity, and finite in float16.
 NO_SPAN = -1e4
@@ -181,11 +185,24 @@ class ForSequenceClassification(Head):
 
 
 class ForTokenClassification(Head):
-    """A label for every token, from the token states."""
+    """
+    A label for every token, from the token states; with `config.use_crf`, from the token states and the labels around.
+    """
 
     def build_head(self, config: EncoderConfig) -> None:
         self.dropout = head_dropout(config)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.crf: LinearChainCrf | None = None
+        if config.use_crf:
+            labels = [config.id2label[index] for index in range(config.num_labels)]
+            self.crf = LinearChainCrf(labels, config.crf_constraints, config.vocab_size)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """As in every encoder; a CRF starts without a preference."""
+        super()._init_weights(module)
+        if isinstance(module, LinearChainCrf):
+            module.reset()
 
     @can_return_tuple
     def forward(
@@ -197,13 +214,17 @@ class ForTokenClassification(Head):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         word_mask: Tensor | None = None,
+        tag_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> TokenClassifierOutput:
         """
         Args:
             labels: `[b, n]`, -100 where no label counts.
+            tag_mask: `[b, n]`, for a CRF: nonzero at the tokens that its chain runs over, in place of what the
+                vocabulary says (`set_vocabulary`).
 
-        The other inputs are described in `EncoderModel.forward`. Returns logits `[b, n, k]`.
+        The other inputs are described in `EncoderModel.forward`. Returns logits `[b, n, k]`; with a CRF a
+        `CrfTokenClassifierOutput`, whose logits carry no gradient where labels are given: the loss does.
         """
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
         output = self.model(
@@ -217,12 +238,63 @@ class ForTokenClassification(Head):
             return_dict=True,
         )
         logits = self.classifier(self.dropout(output.last_hidden_state))
+        recorded = {"hidden_states": output.hidden_states, "attentions": output.attentions}
+        if self.crf is not None:
+            real = torch.ones_like(logits[..., 0]).bool() if attention_mask is None else attention_mask != 0
+            chain = self.crf.chain(real, input_ids, tag_mask)
+            return self._with_crf(logits, labels, real, chain, num_items_in_batch, recorded)
+        if tag_mask is not None:
+            raise ValueError("tag_mask is given to a tagger without a CRF: leave it out, or set use_crf=True.")
         loss = None
         if labels is not None:
             loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
-        return TokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
-        )
+        return TokenClassifierOutput(loss=loss, logits=logits, **recorded)
+
+    def _with_crf(
+        self,
+        emissions: Tensor,
+        labels: Tensor | None,
+        real: Tensor,
+        chain: Tensor,
+        num_items_in_batch: Tensor | int | None,
+        recorded: dict[str, Any],
+    ) -> CrfTokenClassifierOutput:
+        """The output of a tagger with a CRF, from the scores `[b, n, k]` of the tags by themselves."""
+        loss, losses, paths = None, None, None
+        if labels is not None:
+            # What carries a label is tagged, whatever the vocabulary says.
+            told = real & (labels != UNKNOWN)
+            losses = -self.crf.log_likelihood(emissions, labels, chain | told)
+            count: Any = told.sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
+            loss = losses.sum() / (count.to(emissions.device) if torch.is_tensor(count) else count)
+            self._warn_of_forbidden(losses)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
+            logits = self.crf.log_marginals(emissions, chain)
+        if labels is None or not self.training:
+            paths = self.crf.best_paths(emissions, chain).masked_fill(~real, UNKNOWN)
+        return CrfTokenClassifierOutput(loss=loss, logits=logits, paths=paths, sequence_losses=losses, **recorded)
+
+    def _warn_of_forbidden(self, losses: Tensor) -> None:
+        if self.crf.scheme is not None and not is_traced() and bool((losses > -FORBIDDEN / 2).any()):
+            logger.warning_once(
+                f"Some labels follow one another as crf_constraints={self.crf.scheme!r} forbids, which costs "
+                f"{-FORBIDDEN:.0f} each time: mend them, or name their scheme, or set crf_constraints=None."
+            )
+
+    @torch.no_grad()
+    def decode(self, *args: Any, **kwargs: Any) -> Tensor:
+        """
+        The label of each token, `[b, n]`, -100 at padding: of the best path where there is a CRF, else the best ones.
+
+        Args:
+            args, kwargs: the inputs of `forward`, without labels.
+        """
+        output = self(*args, **{**kwargs, "return_dict": True})
+        if self.crf is not None:
+            return output.paths
+        mask = kwargs.get("attention_mask", args[1] if len(args) > 1 else None)
+        best = output.logits.argmax(-1)
+        return best if mask is None else best.masked_fill(mask == 0, UNKNOWN)
 
 
 class ForQuestionAnswering(Head):

@@ -25,6 +25,7 @@ from transformers import initialization as init
 from transformers.utils import logging
 
 from .tokens import TokenLayout
+from .vocabulary import Vocabulary, word_marker
 
 
 logger = logging.get_logger(__name__)
@@ -43,10 +44,6 @@ _IDS_ALONE = {
     "verbose": False,
 }
 _NEIGHBOUR = "，"  # a token by itself in any vocabulary that has it
-# What marks the tokens of a word in a vocabulary, and the other white space of that kind of vocabulary: byte-level
-# BPE writes tab to carriage return as the letters U+0109 to U+010D.
-_MARKERS = {"##": " \t\n\r", "Ġ": "\u0109\u010a\u010b\u010c\u010d", "▁": " \t\n\r"}
-_WHITE_BYTES = {"<0x09>", "<0x0A>", "<0x0D>", "<0x20>"}
 # A word may hold spaces; columns begin with a number.
 _COLUMNS = re.compile(r"\s+\d+(\.\d+)?(\s+\S+)*$")
 
@@ -188,23 +185,17 @@ class Lexicon:
             ValueError: the vocabulary has no such mark, or max_word_length is less than 2.
         """
         _check_length(max_word_length)
-        vocabulary = tokenizer.get_vocab()
-        marker = _marker(tokenizer)
-        if marker is None:
+        vocabulary = Vocabulary.read(tokenizer)
+        if vocabulary.marker is None:
             raise ValueError(
                 f"The vocabulary of this {type(tokenizer).__name__} ({len(vocabulary):,} entries) does not tell which "
                 'tokens continue a word: "##" before them (WordPiece), or "Ġ" (byte-level BPE) or "▁" (SentencePiece) '
                 "before those that start one, is needed. Give a list of words: Lexicon.from_words(words, tokenizer)."
             )
-        size = max(vocabulary.values()) + 1
-        continues, alone = torch.zeros(size, dtype=torch.bool), torch.zeros(size, dtype=torch.bool)
-        outside = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
-        for token, index in vocabulary.items():
-            white = token in _WHITE_BYTES or (not token.strip(_MARKERS[marker] + marker) and bool(token.strip(marker)))
-            alone[index] = white or index in outside
-            continues[index] = not alone[index] and token.startswith(marker) == (marker == "##")
+        continues, alone = vocabulary.continues, vocabulary.alone
         logger.info(
-            f'Lexicon: words are told by "{marker}"; {int(continues.sum()):,} of {size:,} entries continue one.'
+            f'Lexicon: words are told by "{vocabulary.marker}"; {int(continues.sum()):,} of {len(vocabulary):,} '
+            "entries continue one."
         )
         return cls("whole_word", max_word_length, continues=continues, alone=alone)
 
@@ -362,18 +353,6 @@ def _word_of(line: str) -> str:
     return line.split("\t")[0].strip() if "\t" in line else _COLUMNS.sub("", line.strip())
 
 
-def _marker(tokenizer: PreTrainedTokenizerBase) -> str | None:
-    """What tells the tokens of a word apart in the vocabulary: the commonest of `_MARKERS`, or `None`."""
-    added = tokenizer.get_added_vocab()
-    counts = Counter(
-        marker
-        for token in tokenizer.get_vocab()
-        for marker in _MARKERS
-        if token not in added and token.startswith(marker) and token != marker
-    )
-    return max(counts, key=counts.__getitem__, default=None)
-
-
 def _reason(forms: list[list[int]]) -> str:
     """Why none of the `forms` of a word is of use; a form with unknown tokens is not among them."""
     if not forms:
@@ -385,7 +364,7 @@ def _reason(forms: list[list[int]]) -> str:
 
 def _tokenized(words: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[list[list[int]]]:
     """The forms that each word takes in running text, without those that have unknown tokens."""
-    marker = _marker(tokenizer)
+    marker = word_marker(tokenizer)
     forms_of = _spaced_forms(tokenizer, marker) if marker in ("Ġ", "▁") else _one_form(tokenizer)
     for start in range(0, len(words), _WORDS_AT_ONCE):
         yield from forms_of(words[start : start + _WORDS_AT_ONCE])

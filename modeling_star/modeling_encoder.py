@@ -6,13 +6,15 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers import initialization as init
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
+from .characters import CharacterFeatures
 from .configuration_encoder import EncoderConfig
 from .embeddings import TokenEmbeddings, read_vectors
 from .tokens import TokenLayout, is_traced
+from .vocabulary import Vocabulary, VocabularyTables
 
 
 logger = logging.get_logger(__name__)
@@ -65,6 +67,8 @@ class EncoderPreTrainedModel(PreTrainedModel):
             init.xavier_uniform_(module.weight)
         elif isinstance(module, nn.PReLU):
             init.constant_(module.weight, module.init)
+        elif isinstance(module, CharacterFeatures):
+            module.reset()
 
     # ------ embeddings
 
@@ -89,7 +93,39 @@ class EncoderPreTrainedModel(PreTrainedModel):
             # transformers gives the resized output layer the flag of its weight, which is the frozen table.
             if output is not None and output.bias is not None:
                 output.bias.requires_grad_(True)
+        for tables in self._vocabulary_tables():
+            tables.resize_vocabulary(len(table.weight))
         return table
+
+    def set_vocabulary(self, tokenizer: PreTrainedTokenizerBase, label_all_tokens: bool = False) -> None:
+        """
+        Tell the model what its vocabulary says: the text of each token, for character features, and which tokens carry
+        a tag, for a CRF. It is saved with the model.
+
+        Args:
+            tokenizer: the one that makes the model's input_ids.
+            label_all_tokens: the pieces that continue a word are labelled too, not its first one alone.
+
+        Raises:
+            ValueError: the model has no use of it, or the tokenizer has more entries than the model.
+        """
+        found = self._vocabulary_tables()
+        if not found:
+            raise ValueError(
+                f"set_vocabulary is called on a {type(self).__name__} that asks nothing of its vocabulary: it is for "
+                "taggers with use_crf=True and for models with char_features=True."
+            )
+        vocabulary = Vocabulary.read(tokenizer)
+        if len(vocabulary) > self.config.vocab_size:
+            raise ValueError(
+                f"The tokenizer has ids up to {len(vocabulary) - 1}, and the model embeds {self.config.vocab_size} "
+                "tokens: model.resize_token_embeddings(len(tokenizer)) first."
+            )
+        for tables in found:
+            tables.load_vocabulary(vocabulary, label_all_tokens)
+
+    def _vocabulary_tables(self) -> list[VocabularyTables]:
+        return [module for module in self.modules() if isinstance(module, VocabularyTables)]
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:

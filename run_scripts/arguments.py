@@ -34,7 +34,10 @@ class ModelArguments:
         "star_transformer",
     )
     config_name: str | None = flag("Shape of a fresh model: a file such as configuration/models/star-base.json.")
-    config_overrides: str | None = flag("Fields of the configuration: hidden_size=200,position_embedding_type=ring")
+    config_overrides: str | None = flag(
+        "Fields of the configuration: hidden_size=200,position_embedding_type=ring; for taggers use_crf=true, "
+        "crf_constraints=auto; char_features=true with a cased tokenizer."
+    )
     tokenizer_name: str | None = flag("Tokenizer, if not the model's or the embeddings'. None: one is trained.")
     tokenizer_kind: Literal["word", "wordpiece", "character"] = flag(
         "Kind of a tokenizer that is trained from the training split; character suits Chinese.", "word"

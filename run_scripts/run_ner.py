@@ -13,6 +13,10 @@ On a BERT, static or contextual; or a saved model, any of transformers:
     ... --embeddings_from bert-base-cased --embeddings_mode contextual --config_overrides hidden_size=768,...
     ... --model_name_or_path bert-base-cased
 
+With a CRF that knows which entity labels go together, and what words are spelled like:
+    ... --tokenizer_kind wordpiece --lower_case false \\
+        --config_overrides use_crf=true,crf_constraints=auto,char_features=true
+
 Several processes: accelerate launch --config_file configuration/accelerate/multi_gpu.yaml run_scripts/run_ner.py ...
 """
 

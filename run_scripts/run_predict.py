@@ -95,7 +95,11 @@ def labelled(texts: list[str], task: str, arguments: argparse.Namespace) -> Iter
     """Each text with its entities or labels."""
     from transformers import pipeline
 
-    options = {"aggregation_strategy": "first"} if task == "token-classification" else {"top_k": None}
+    from modeling_star.pipelines import BestPathPipeline
+
+    options: dict[str, Any] = {"top_k": None}
+    if task == "token-classification":
+        options = {"aggregation_strategy": "first", "pipeline_class": BestPathPipeline}
     run = pipeline(task, arguments.model, trust_remote_code=arguments.trust_remote_code, **options)
     for text, found in zip(texts, run(texts, batch_size=arguments.batch_size), strict=True):
         if task == "token-classification":

@@ -65,14 +65,17 @@ def tiny_model(
 ) -> PreTrainedModel:
     """
     `modeling_star.<stem><ending>` of a `TINY` config with `options`, in training mode; every parameter is random, or,
-    without a seed, as it is at the start of a training. The option "lexicon" is given to `set_lexicon`.
+    without a seed, as it is at the start of a training. The option "lexicon" is given to `set_lexicon`, "tokenizer" to
+    `set_vocabulary`.
     """
     model_class = getattr(modeling_star, stem + ending)
-    lexicon = options.pop("lexicon", None)
+    lexicon, tokenizer = options.pop("lexicon", None), options.pop("tokenizer", None)
     torch.manual_seed(0)
     model = model_class(model_class.config_class(**{**TINY, **options})).to(dtype)
     if lexicon is not None:
         model.set_lexicon(lexicon)
+    if tokenizer is not None:
+        model.set_vocabulary(tokenizer)
     if seed is not None:
         randomise(model, seed)
     return model.train()

@@ -35,6 +35,7 @@ from common import (
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import sinusoid
+from samples import CHARACTERS, SPELLED, word_tokenizer
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -77,6 +78,7 @@ class EncoderContract:
         "projected": {"embedding_size": 5},
         "siamese": {"pair_mode": "siamese", "type_vocab_size": 2},
         "BERT inside": BERT_INSIDE,
+        "characters and CRF": {**CHARACTERS, "use_crf": True, "tokenizer": lambda: word_tokenizer(SPELLED)},
     }
     own_variants: ClassVar[dict[str, dict[str, Any]]] = {}
 
@@ -443,10 +445,11 @@ class EncoderContract:
             (SEQUENCE, {"problem_type": "regression"}, "numbers"),
             (SEQUENCE, {"problem_type": "multi_label_classification"}, "yes or no"),
             (TOKEN, {}, "classes"),
+            (TOKEN, {"use_crf": True}, "classes"),
             (SPAN, {}, "classes"),
             (MASKED_LM, {}, "classes"),
         ],
-        ids=["classes", "number", "numbers", "several labels", "tokens", "span", "masked"],
+        ids=["classes", "number", "numbers", "several labels", "tokens", "chains", "span", "masked"],
     )
     def test_losses_of_accumulated_batches_add_up_to_that_of_the_whole(
         self, task: str, options: dict[str, Any], kind: str

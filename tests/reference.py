@@ -9,6 +9,7 @@ A vector is a tensor `[d]`, a sequence a list of vectors without padding, and we
 and tensors of a model's `named_parameters()`. Nothing is detached, so autograd gives the reference's gradients.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -521,6 +522,53 @@ def classify(parameters: Parameters, config: Any, features: Vector) -> Vector:
 def tag(parameters: Parameters, config: Any, token: Vector) -> Vector:
     """Logits of a token's label."""
     return linear(parameters, "classifier", token)
+
+
+def crf_paths(
+    emissions: Sequence[Vector], start: Vector, end: Vector, transitions: Tensor
+) -> dict[tuple[int, ...], Tensor]:
+    """
+    The score of every sequence of labels (Lafferty et al. 2001): what its labels score at their tokens, from one to
+    the next, at the start and at the end.
+
+    Args:
+        emissions: for each token of the chain the scores of the k labels `[k]`.
+        start, end: `[k]`.
+        transitions: `[k, k]`, from the row's label to the column's.
+    """
+    paths = {}
+    for path in itertools.product(range(len(start)), repeat=len(emissions)):
+        score = torch.zeros((), dtype=start.dtype)
+        if path:
+            score = start[path[0]] + end[path[-1]]
+        for emission, label in zip(emissions, path, strict=True):
+            score = score + emission[label]
+        for before, label in itertools.pairwise(path):
+            score = score + transitions[before, label]
+        paths[path] = score
+    return paths
+
+
+def spelling(parameters: Parameters, symbols: Sequence[int], kernel: int) -> Vector:
+    """
+    A convolution over the characters of one entry and its maximum (Ma and Hovy 2016, section 2.1), `[f]`.
+
+    Args:
+        parameters: `embeddings.weight` and `convolution.weight`, `convolution.bias`.
+        symbols: rows of the embeddings, with what stands before and after the characters.
+        kernel: characters that are seen at once.
+    """
+    vectors = [parameters["embeddings.weight"][symbol] for symbol in symbols]
+    nothing = torch.zeros_like(vectors[0])
+    weight, bias = parameters["convolution.weight"].unflatten(1, (-1, kernel)), parameters["convolution.bias"]
+    outputs = []
+    for middle in range(len(vectors)):
+        output = bias
+        for place in range(kernel):
+            at = middle + place - kernel // 2
+            output = output + weight[:, :, place] @ (vectors[at] if 0 <= at < len(vectors) else nothing)
+        outputs.append(output)
+    return max_of(outputs)
 
 
 def span(parameters: Parameters, config: Any, token: Vector) -> Vector:

@@ -19,8 +19,17 @@ AUTO_CLASSES = {
     "ForQuestionAnswering": "AutoModelForQuestionAnswering",
     "ForMaskedLM": "AutoModelForMaskedLM",
 }
-EMBEDDINGS = ("random", "projected", "static", "contextual", "vectors")
+EMBEDDINGS = ("random", "projected", "static", "contextual", "vectors", "characters")
 LEXICON = lexicon_of(some_words())
+CHARACTERS = {
+    "char_features": True,
+    "char_vocab_size": 7,
+    "char_embedding_size": 3,
+    "char_hidden_size": 4,
+    "max_char_length": 3,
+}
+# With SPECIAL_TOKENS, as many entries as a TINY model embeds.
+SPELLED = "we ##ll Live 42 USA 3rd , 東京"
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -33,7 +42,8 @@ def embedded_model(
     embeddings: str, stem: str, ending: str, folder: Path, bert: str, *, freeze: bool = False, **options: Any
 ) -> PreTrainedModel:
     """
-    A tiny model in eval mode on one of `EMBEDDINGS`, no two numbers in it alike; a BiG-Transformer with a lexicon.
+    A tiny model in eval mode on one of `EMBEDDINGS`, no two numbers in it alike; a BiG-Transformer with a lexicon, a
+    tagger on "characters" with a CRF.
 
     Args:
         embeddings: what the tokens are embedded by.
@@ -45,10 +55,14 @@ def embedded_model(
     """
     model_class = class_of(stem, ending)
     fields = {**TINY, **options}
-    if embeddings in ("random", "projected"):
+    if embeddings in ("random", "projected", "characters"):
         if embeddings == "projected":
             fields["embedding_size"] = 5
+        if embeddings == "characters":
+            fields |= CHARACTERS | {"use_crf": True}
         model = model_class(model_class.config_class(freeze_embeddings=freeze, **fields))
+        if embeddings == "characters":
+            model.set_vocabulary(word_tokenizer(SPELLED))
     elif embeddings == "vectors":
         words = {f"word{i}": i for i in range(fields.pop("vocab_size"))}
         path = write_vectors(folder / "vectors.txt", words, width=5)
@@ -69,6 +83,11 @@ def write_vectors(path: Path, words: dict[str, int], width: int) -> Path:
     ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+def named_labels(*names: str) -> dict[str, Any]:
+    """Fields of the configuration that name the labels."""
+    return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
 
 
 def some_inputs(vocab_size: int = TINY["vocab_size"], rows: int = 3, columns: int = 7) -> dict[str, torch.Tensor]:

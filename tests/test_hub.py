@@ -67,14 +67,17 @@ def test_a_pushed_model_loads_by_name_and_revision_where_the_package_is_absent(
     }
     assert shipped & sources == {
         "attention.py",
+        "characters.py",
         "configuration_encoder.py",
         "configuration_star.py",
+        "crf.py",
         "embeddings.py",
         "heads.py",
         "modeling_encoder.py",
         "modeling_star.py",
         "row_attention.py",
         "tokens.py",
+        "vocabulary.py",
     }
 
     first_revision = hub.commits("someone/star")[-1 - 2].oid  # after the initial commit: model, tokenizer

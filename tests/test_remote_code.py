@@ -27,11 +27,14 @@ pytestmark = pytest.mark.xdist_group("remote_code")
 
 # The code that a saved model needs, no more: nothing of training, tests, or other encoders.
 SHARED_CODE = {
+    "characters.py",
     "configuration_encoder.py",
+    "crf.py",
     "embeddings.py",
     "heads.py",
     "modeling_encoder.py",
     "tokens.py",
+    "vocabulary.py",
 }
 CODE = {
     "StarTransformer": SHARED_CODE | {"attention.py", "configuration_star.py", "modeling_star.py", "row_attention.py"},
@@ -43,6 +46,7 @@ CODE = {
 }
 WORDS = "we live in Kyoto not Tokyo or Rome"
 TEXT = "we live in Kyoto"
+UNFROZEN = ("random", "characters")
 TAGGERS = ("StarTransformer", "BigTransformer")
 PEERS = ("VanillaTransformer", "Disan", "BiLstm")
 
@@ -53,6 +57,7 @@ CASES = [
     ("BigTransformer", "ForTokenClassification", "contextual"),
     *((stem, ending, "random") for stem in PEERS for ending in EVERY_MODEL),
     *((stem, "ForTokenClassification", "contextual") for stem in PEERS),
+    *((stem, "ForTokenClassification", "characters") for stem in STEMS),
 ]
 
 # Put before every program of a fresh process. An editable install is found by an entry of sys.meta_path or of
@@ -194,7 +199,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory, tiny_bert_path: str) -> Path
     trained, files = {}, {}
     for stem, ending, embeddings in CASES:
         name = name_of((stem, ending, embeddings))
-        model = embedded_model(embeddings, stem, ending, root, tiny_bert_path, freeze=embeddings != "random")
+        model = embedded_model(embeddings, stem, ending, root, tiny_bert_path, freeze=embeddings not in UNFROZEN)
         model.save_pretrained(root / name)
         expected = {key: tensor.contiguous() for key, tensor in tensors_of(model, inputs).items()}
         save_file(expected, root / f"{name}.expected.safetensors")

@@ -170,6 +170,50 @@ def test_a_lexicon_is_for_a_model_that_reads_words(scripts: ScriptRunner, corpor
     assert "--model_type big_transformer" in refused.error
 
 
+def test_a_tagger_with_a_crf_and_characters_predicts_its_best_paths(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path
+) -> None:
+    from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+    fields = "hidden_size=16,num_attention_heads=2,use_crf=true,crf_constraints=auto,char_features=true"
+    flags = ["--tokenizer_kind=wordpiece", "--vocab_size=300", "--lower_case=false", f"--config_overrides={fields}"]
+    folder = tmp_path / "run"
+    longer = ["--num_train_epochs=15", "--per_device_train_batch_size=8", f"--output_dir={folder}"]
+    scripts.check("run_ner.py", *files(corpora / "entities"), *QUICK, *flags, *longer)
+    model, tokenizer = (
+        AutoModelForTokenClassification.from_pretrained(folder).eval(),
+        AutoTokenizer.from_pretrained(folder),
+    )
+    assert model.crf.carries_no_tag[tokenizer.convert_tokens_to_ids(["[CLS]", "##e"])].all()
+    assert model.model.embeddings.characters.characters.any(1).sum() > 200
+    names = model.config.id2label
+    told = read_rows(folder / "predictions_test.jsonl")
+    for row in told:
+        encoding = tokenizer([row["tokens"]], is_split_into_words=True, return_tensors="pt")
+        words = encoding.word_ids()
+        first = {word: place for place, word in reversed(list(enumerate(words))) if word is not None}
+        path = model.decode(**encoding)[0].tolist()
+        assert [names[path[first[word]]] for word in range(len(row["tokens"]))] == row["predicted"]
+        for before, after in zip(["O", *row["predicted"]], row["predicted"], strict=False):
+            assert not after.startswith("I-") or before[2:] == after[2:]
+    # More than one kind of label, or the last lines say nothing.
+    assert len({label for row in told for label in row["predicted"]}) > 2
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "| CRF | `with constraints (auto)` |" in card
+    assert_card_tells_the_results(card, results_of(folder))
+    # Labels are no part of a prediction.
+    again = [f"--model_name_or_path={folder}", "--do_predict", "--disable_tqdm=true", f"--output_dir={tmp_path}/plain"]
+    scripts.check("run_ner.py", *files(corpora / "entities", "plain"), *again)
+    plain = read_rows(tmp_path / "plain" / "predictions_test.jsonl")
+    assert [row["predicted"] for row in plain] == [row["predicted"] for row in told]
+    # Pieces of a word belong to its entity, and offsets to the text.
+    text = " ".join(told[0]["tokens"])
+    found = json.loads(scripts.check("run_predict.py", folder, text, "--json").out)["found"]
+    labels = [label for label in told[0]["predicted"] if label.startswith("B-")]
+    assert [f"B-{entity['label']}" for entity in found] == labels
+    assert all(text[entity["start"] : entity["end"]] == entity["text"] for entity in found)
+
+
 def test_tfidf_is_chosen_on_validation_and_scored_like_a_model(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path
 ) -> None:
@@ -495,12 +539,23 @@ def losses_and_scores(folder: Path) -> tuple[list[float], dict[str, float]]:
     return losses, {name: value for name, value in results.items() if not any(word in name for word in unlike)}
 
 
-@pytest.mark.parametrize("shape", ["entities", "sentiment", "topics", "numbers", "reading"])
+@pytest.mark.parametrize(
+    ("shape", "fields"),
+    [
+        ("entities", []),
+        ("entities", ["use_crf=true", "char_features=true"]),
+        ("sentiment", []),
+        ("topics", []),
+        ("numbers", []),
+        ("reading", []),
+    ],
+    ids=["entities", "entities, CRF and characters", "sentiment", "topics", "numbers", "reading"],
+)
 def test_two_processes_log_the_losses_of_one_with_twice_the_batch(
-    scripts: ScriptRunner, corpora: Path, tmp_path: Path, shape: str
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path, shape: str, fields: list[str]
 ) -> None:
     dropouts = ("embedding_dropout_prob", "hidden_dropout_prob", "attention_probs_dropout_prob")
-    overrides = ",".join(["hidden_size=16,num_attention_heads=2", *(f"{name}=0" for name in dropouts)])
+    overrides = ",".join(["hidden_size=16,num_attention_heads=2", *fields, *(f"{name}=0" for name in dropouts)])
     flags = ["--gradient_accumulation_steps=2", "--logging_steps=1", f"--config_overrides={overrides}"]
     # 48 rows are 3 updates of 16; 21 and 15 rows to score do not divide by two processes times a batch of 4.
     data = [*files(corpora / shape), "--max_train_samples=48", "--per_device_eval_batch_size=4"]
@@ -596,6 +651,11 @@ def bad(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
     write_rows(folder / "elsewhere.jsonl", bad_rows(corpora / "reading" / "train.jsonl", {"answers": answers}))
     answers = {"text": [], "answer_start": []}
     write_rows(folder / "unanswered.jsonl", bad_rows(corpora / "reading" / "train.jsonl", {"answers": answers}))
+    parts_of_speech = [
+        {**row, "ner_tags": ["X" if word.isalpha() else "PUNCT" for word in row["tokens"]]}
+        for row in read_rows(entities)
+    ]
+    write_rows(folder / "pos.jsonl", parts_of_speech)
     write_rows(folder / "strange.jsonl", bad_rows(entities, {"tokens": ["Oslo"], "ner_tags": ["B-XYZ"]}))
     return folder
 
@@ -678,6 +738,21 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
         ["B-XYZ", "--ignore_mismatched_sizes"],
     ),
     "weights": (NER, "--train_file={entities} --class_weights=1,2", ["2 numbers", "labels"]),
+    "weights in a CRF": (
+        NER,
+        "--train_file={entities} --class_weights=balanced --config_overrides=use_crf=true",
+        ["--class_weights", "not with use_crf"],
+    ),
+    "constraints without a CRF": (
+        NER,
+        "--train_file={entities} --config_overrides=crf_constraints=iob2",
+        ["crf_constraints='iob2'", "set use_crf=True"],
+    ),
+    "constraints on parts of speech": (
+        NER,
+        "--train_file={bad}/pos.jsonl --config_overrides=use_crf=true,crf_constraints=auto",
+        ["entity labels", "'PUNCT'", "leave crf_constraints out"],
+    ),
     "stride too large": (NER, "--train_file={entities} --max_seq_length=8 --stride=8", ["stride=8"]),
     "a seed twice": (NER, "--train_file={entities} --seeds 1 1", ["--seeds 1 1"]),
     "flags that do not fit": (

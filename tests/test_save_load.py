@@ -16,6 +16,7 @@ from common import EVERY_MODEL, HEADS, TINY, tiny_bert, tiny_model
 from safetensors import safe_open
 from samples import (
     AUTO_CLASSES,
+    CHARACTERS,
     EMBEDDINGS,
     STEMS,
     assert_identical,
@@ -41,6 +42,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "no radial": {"use_radial": False, "position_embedding_type": "none", "hidden_act": "gelu"},
         "no ring": {"use_ring": False, "pair_mode": "siamese", "classifier_hidden_size": 6},
         "contextual": {"backbone_config": tiny_bert()},
+        "characters": {**CHARACTERS, "char_kernel_size": 5, "embedding_size": 5},
+        "chains": {"use_crf": True},
     },
     "BigTransformer": {
         "defaults": {},

@@ -13,7 +13,7 @@ import pytest
 import torch
 from common import HEADS, TINY, labels_of, padded, random_batch, tiny_bert, tiny_model
 from safetensors.torch import load_file
-from samples import LEXICON, STEMS, assert_identical, class_of
+from samples import CHARACTERS, LEXICON, SPELLED, STEMS, assert_identical, class_of, word_tokenizer
 from training_samples import PROBLEMS, collate, options_of, rows_of, trainer_of
 from transformers import PreTrainedModel
 
@@ -230,6 +230,8 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"backbone_config": tiny_bert(), "position_embedding_type": "none"},
         {"backbone_config": tiny_bert(), "freeze_embeddings": True},
         {"embedding_size": 5, "freeze_embeddings": True},
+        {**CHARACTERS, "use_crf": True},
+        {**CHARACTERS, "tokenizer": word_tokenizer(SPELLED), "freeze_embeddings": True},
     ],
     "BigTransformer": [
         {},

@@ -14,6 +14,7 @@ PROBLEMS = {
     "regression": "ForSequenceClassification",
     "multi_label_classification": "ForSequenceClassification",
     "tagging": "ForTokenClassification",
+    "chains": "ForTokenClassification",
     "spans": "ForQuestionAnswering",
     "masks": "ForMaskedLM",
 }
@@ -23,6 +24,8 @@ def options_of(problem: str) -> dict[str, Any]:
     """Fields of the configuration that a kind of problem needs."""
     if problem == "regression":
         return {"num_labels": 1}
+    if problem == "chains":
+        return {"use_crf": True}
     return {"problem_type": problem} if problem.endswith("classification") else {}
 
 
@@ -40,7 +43,7 @@ def rows_of(problem: str, count: int, seed: int = 0) -> list[dict[str, Any]]:
             row["labels"] = ids.float().mean() / 10
         elif problem == "multi_label_classification":
             row["labels"] = torch.stack([(ids % 3 == kind).any() for kind in range(3)]).float()
-        elif problem == "tagging":
+        elif problem in ("tagging", "chains"):
             row["labels"] = ids % 3
         elif problem == "spans":
             row["start_positions"], row["end_positions"] = ids.argmin(), ids.argmax()

@@ -13,7 +13,8 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 
 from ..configuration_encoder import did_you_mean
 from ..lexicon import Lexicon
-from ..modeling_encoder import longest_input
+from ..modeling_encoder import EncoderPreTrainedModel, longest_input
+from ..vocabulary import VocabularyTables
 from .data_files import DataError
 from .tokenizers import TokenizerKind, train_tokenizer
 
@@ -248,6 +249,20 @@ def read_lexicon(name: str, tokenizer: PreTrainedTokenizerBase, max_word_length:
         f"{name}: {len(lexicon):,} {lexicon.kind} entries of use to this tokenizer, {lexicon.left_out:,} left out."
     )
     return lexicon
+
+
+def give_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, label_all_tokens: bool) -> None:
+    """
+    Tell a model what its vocabulary says, where it asks for that and was not told before.
+
+    Args:
+        model: fresh or saved.
+        tokenizer: the one that makes its input.
+        label_all_tokens: whether the pieces that continue a word are labelled in training.
+    """
+    asking = [module for module in model.modules() if isinstance(module, VocabularyTables)]
+    if isinstance(model, EncoderPreTrainedModel) and any(not tables.has_vocabulary for tables in asking):
+        model.set_vocabulary(tokenizer, label_all_tokens)
 
 
 def check_overrides(config: PreTrainedConfig, overrides: dict[str, Any]) -> None:

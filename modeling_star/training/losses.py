@@ -126,6 +126,25 @@ class SpanLoss(TaskLoss):
         return kept if labels is None else (kept, self.rows(kept.transpose(1, 2), labels))
 
 
+class ChainLoss(TaskLoss):
+    """
+    For taggers with a CRF, which compute their own loss: what is kept of a split is the best paths and that loss.
+
+    Trainer is given no `compute_loss_func` then: the likelihood of a row is no sum over its logits.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("tokens")
+
+    def keep(self, logits: Any, labels: Tensor | None) -> Any:
+        """Best paths `[b, n]`; with labels, the loss of each row and the number of its labels `[b, 2]` after them."""
+        if labels is None:
+            return logits[-1]
+        *_, paths, losses = logits
+        counted = (labels != IGNORED).sum(1).to(losses)
+        return paths, torch.stack([losses.float(), counted], dim=1)
+
+
 @dataclass
 class WithLoss:
     """A task's metrics and the loss of the split, from what `TaskLoss.keep` has left: `compute_metrics`."""
@@ -137,4 +156,4 @@ class WithLoss:
         return {**self.metrics(prediction), "loss": float(total / max(count, 1))}
 
 
-__all__ = ["SpanLoss", "TaskLoss", "WithLoss", "class_weights"]
+__all__ = ["ChainLoss", "SpanLoss", "TaskLoss", "WithLoss", "class_weights"]

@@ -4,7 +4,6 @@
 (`metric.compute(predictions=..., references=...)`), built directly on seqeval, scikit-learn and SciPy.
 """
 
-import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -18,13 +17,11 @@ import seqeval.metrics as entity_metrics
 from sklearn import metrics as scores
 from transformers import EvalPrediction
 
+from ..crf import entity_tag
 from .answers import Language, score_answers
 
 
 IGNORED_LABEL = -100
-_BIO = re.compile(r"[BIESLUM]-.+")
-# seqeval knows BIOES; these are its letters under the names of BILOU and BMES
-_SAME_PREFIX = {"L": "E", "U": "S", "M": "I"}
 
 
 class _OfflineMetric(evaluate.Metric):
@@ -158,12 +155,17 @@ class AnswerScores(_OfflineMetric):
 def is_entity_scheme(label_list: Sequence[str]) -> bool:
     """Whether the labels are entity tags (O, B-x, I-x and the like), rather than parts of speech or other names."""
     others = [label for label in label_list if label != "O"]
-    return bool(others) and all(_BIO.fullmatch(label) for label in others)
+    return bool(others) and all(entity_tag(label) for label in others)
 
 
 def seqeval_labels(sentences: Iterable[Sequence[str]]) -> list[list[str]]:
     """Entity tags in the letters that seqeval knows: BILOU and BMES as BIOES, the rest unchanged."""
-    return [[_SAME_PREFIX.get(label[:1], label[:1]) + label[1:] for label in sentence] for sentence in sentences]
+    return [[_seqeval_label(label) for label in sentence] for sentence in sentences]
+
+
+def _seqeval_label(label: str) -> str:
+    tag = entity_tag(label)
+    return label if tag is None else "-".join(filter(None, tag))
 
 
 def _entity_row(values: dict[str, Any]) -> dict[str, Any]:
@@ -273,10 +275,8 @@ class TaskMetrics:
         Raises:
             ValueError: when there is nothing to score, or the rows do not fit `example_index`.
         """
-        # a model that returns more than logits makes a tuple, logits first
-        raw = prediction.predictions
-        guess = np.asarray(raw[0] if isinstance(raw, tuple) else raw)
         truth = np.asarray(prediction.label_ids)
+        guess = self._guess(prediction.predictions, truth)
         if not truth.size or (self.task in ("entities", "tokens") and not (truth != IGNORED_LABEL).any()):
             raise ValueError("There is nothing to score: the evaluated data has no labels.")
         if self.task in ("entities", "tokens"):
@@ -287,6 +287,15 @@ class TaskMetrics:
             cut = np.log(self.threshold / (1 - self.threshold))
             return truth.astype(int).tolist(), (guess > cut).astype(int).tolist()
         return truth.tolist(), (guess.argmax(axis=-1) if guess.ndim > truth.ndim else guess).tolist()
+
+    @staticmethod
+    def _guess(raw: Any, truth: np.ndarray) -> np.ndarray:
+        """What was predicted. More than logits makes a tuple: logits first, and a CRF's best paths among the rest."""
+        if not isinstance(raw, tuple):
+            return np.asarray(raw)
+        arrays = [np.asarray(array) for array in raw if not isinstance(array, tuple)]
+        paths = [a for a in arrays[1:] if a.shape == truth.shape and np.issubdtype(a.dtype, np.integer)]
+        return paths[0] if paths else arrays[0]
 
     def _sentences(self, truth: np.ndarray, guess: np.ndarray) -> tuple[list[list[str]], list[list[str]]]:
         if guess.ndim > truth.ndim:

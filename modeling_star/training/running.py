@@ -38,6 +38,7 @@ from .building import (
     check_vocabulary,
     fresh_model,
     give_lexicon,
+    give_vocabulary,
     length_limit,
     load_tokenizer,
     loading,
@@ -47,7 +48,7 @@ from .building import (
 from .cards import CardContent, write_model_card
 from .data import cap, hold_out, load_splits
 from .data_files import DataError
-from .losses import TaskLoss, WithLoss, class_weights
+from .losses import ChainLoss, TaskLoss, WithLoss, class_weights
 from .output_folder import check_output_dir
 from .reports import metrics_only, plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
 from .tfidf import run_tfidf
@@ -464,6 +465,7 @@ def build(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     if arguments.lexicon is not None:
         give_lexicon(model, arguments.lexicon, tokenizer)
     check_vocabulary(tokenizer, model, arguments.tokenizer_name)
+    give_vocabulary(model, tokenizer, label_all_tokens=getattr(task.options, "label_all_tokens", False))
     return tokenizer, model
 
 
@@ -478,7 +480,7 @@ def make_trainer(
     has_validation = "validation" in features and "labels" in features["validation"].column_names
     callbacks = prepare_training(task, training, model, has_validation)
     metrics = task.metrics_of("validation", features["validation"]) if has_validation else task.metrics
-    loss = loss_of(task, training)
+    loss = loss_of(task, training, model)
     training.label_names = ["labels"]  # Trainer would look for start_positions at a model that answers questions
     return FineTuner(
         model=model,
@@ -489,7 +491,7 @@ def make_trainer(
         data_collator=task.collator(tokenizer),
         compute_metrics=WithLoss(metrics),
         preprocess_logits_for_metrics=loss.keep,
-        compute_loss_func=loss,
+        compute_loss_func=None if isinstance(loss, ChainLoss) else loss,
         callbacks=callbacks,
     )
 
@@ -536,20 +538,22 @@ def check_metric(metrics: Any, name: str) -> None:
         raise DataError(f"--metric_for_best_model {name} is unknown: this task has loss, {', '.join(known)}.")
 
 
-def loss_of(task: Task, training: TrainingArguments) -> TaskLoss:
+def loss_of(task: Task, training: TrainingArguments, model: PreTrainedModel) -> TaskLoss:
     """
     The loss of a task, with class weights and label smoothing where they are asked for.
 
     Raises:
-        DataError: they are asked for, and the task is not one class for each text or token.
+        DataError: they are asked for, and the task is not one class for each text or token by itself.
     """
     given, problem = task.run.class_weights, task.metrics.task
     smoothing = float(training.label_smoothing_factor)
-    if problem not in ("entities", "tokens", "single_label_classification"):
+    has_crf = getattr(model, "crf", None) is not None
+    if has_crf or problem not in ("entities", "tokens", "single_label_classification"):
         for flag, used in (("--class_weights", given != "none"), ("--label_smoothing_factor", smoothing > 0)):
             if used:
-                raise DataError(f"{flag} works with one class for each text or token, not with {problem}.")
-        return task.loss_class(problem)
+                what = "use_crf" if has_crf else problem
+                raise DataError(f"{flag} works with one class for each text or token, not with {what}.")
+        return ChainLoss() if has_crf else task.loss_class(problem)
     # Weights come from the training split: a run that only scores has the plain loss.
     counts = task.data.counts("train") if given == "balanced" and training.do_train else {}
     weights = class_weights(given, tuple(task.data.label_list), counts) if training.do_train else None
@@ -612,6 +616,7 @@ def run_card(task: Task, trainer: FineTuner, results: dict[str, Any], sections: 
             "parameters": results.get("parameters"),
             "embeddings": _embeddings_of(arguments),
             "hidden size, layers": ", ".join(str(getattr(config, n, "?")) for n in _SIZES),
+            **_extras_of(config),
             "learning rate": training.learning_rate,
             "epochs": training.num_train_epochs,
             "examples an update": batch,
@@ -638,6 +643,17 @@ def run_card(task: Task, trainer: FineTuner, results: dict[str, Any], sections: 
         },
         repo_id=training.hub_model_id,
     )
+
+
+def _extras_of(config: PreTrainedConfig) -> dict[str, str]:
+    """Rows of the card on what a model has beside its layers."""
+    extras = {}
+    if getattr(config, "char_features", False):
+        extras["character features"] = f"{config.char_hidden_size} wide"
+    if getattr(config, "use_crf", False):
+        constraints = getattr(config, "crf_constraints", None)
+        extras["CRF"] = f"with constraints ({constraints})" if constraints else "without constraints"
+    return extras
 
 
 def _embeddings_of(arguments: Any) -> str:

@@ -1,0 +1,307 @@
+"""
+A linear-chain conditional random field on top of a tagger (Lafferty, McCallum and Pereira 2001): the score of a tag
+depends on the tag before it.
+
+    score(y | x) = start[y_1] + sum_t emission_t[y_t] + sum_t transition[y_(t-1), y_t] + end[y_T]
+    log p(y | x) = score(y | x) - log sum_y' exp score(y' | x)
+
+Axes: b batch  n columns  k labels  g chains that are run side by side
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization as init
+from transformers.modeling_outputs import TokenClassifierOutput
+from transformers.utils import logging
+
+from .vocabulary import Vocabulary, VocabularyTables
+
+
+logger = logging.get_logger(__name__)
+
+TagScheme = Literal["iob1", "iob2", "iobes"]
+
+UNKNOWN = -100  # the label of a token whose tag is not told
+# Score of a transition that the constraints forbid: its probability is 0 in any precision, and losses stay finite.
+FORBIDDEN = -1e4
+# Score of a tag other than the one that is told: outweighs any number of forbidden transitions.
+_RULED_OUT = -1e12
+# Scores are the parameters times this. With Adam, whose steps do not grow with a gradient, they move so many times as
+# fast as a weight of a layer, of which it takes many to change a score (docs/decisions.md has what it brings).
+SPEED = 10.0
+# BILOU and BMES are IOBES in other letters.
+_PREFIXES = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S"}
+
+
+@dataclass
+class CrfTokenClassifierOutput(TokenClassifierOutput):
+    """
+    Output of a tagger with a CRF.
+
+    Args:
+        loss, hidden_states, attentions: as in every tagger; the loss is the negative log likelihood for each label.
+        logits: `[b, n, k]`, the logarithms of the tags' probabilities, given the whole text.
+        paths: `[b, n]`, the labels of the best path (Viterbi), -100 at padding; not computed in a training step.
+        sequence_losses: `[b]`, the negative log likelihood of each row's labels.
+    """
+
+    paths: Tensor | None = None
+    sequence_losses: Tensor | None = None
+
+
+# ------ which tag may follow which
+
+
+def entity_tag(label: str) -> tuple[str, str] | None:
+    """
+    Prefix and type of an entity label in the letters of IOBES: "B-PER" -> ("B", "PER"), "U-PER" -> ("S", "PER"),
+    "O" -> ("O", ""). `None` for what is no such label, as a part of speech.
+    """
+    if label == "O":
+        return "O", ""
+    prefix, dash, kind = label.partition("-")
+    return (_PREFIXES[prefix], kind) if prefix in _PREFIXES and dash and kind else None
+
+
+def tag_scheme(labels: Sequence[str]) -> TagScheme:
+    """
+    The scheme that a set of labels is of: "iobes" (also BILOU, BMES) if any ends an entity or is a whole one; else
+    "iob1" if a type has no B-, since IOB1 needs it between neighbours alone; else "iob2".
+
+    Raises:
+        ValueError: there is a label of no entity, or none of an entity.
+    """
+    tags = [entity_tag(label) for label in labels]
+    strange = [label for label, tag in zip(labels, tags, strict=True) if tag is None]
+    if strange or all(tag[0] == "O" for tag in tags):
+        shown = ", ".join(map(repr, (strange or list(labels))[:5]))
+        raise ValueError(
+            f"crf_constraints are for entity labels (O, B-PER, I-PER, ...), and the labels have {shown}: leave "
+            "crf_constraints out, or give the model the names of its labels, id2label={0: 'O', 1: 'B-PER', ...}."
+        )
+    prefixes: dict[str, set[str]] = {}
+    for prefix, kind in tags:
+        prefixes.setdefault(kind, set()).add(prefix)
+    if any(found & {"E", "S"} for found in prefixes.values()):
+        return "iobes"
+    return "iob1" if any("I" in found and "B" not in found for found in prefixes.values()) else "iob2"
+
+
+def may_follow(before: str | None, after: str | None, scheme: TagScheme) -> bool:
+    """
+    Whether the label `after` may stand behind the label `before`; `None` is the start, and the end, of a text.
+
+    - iob2: I-x continues B-x or I-x.
+    - iob1: B-x stands only where it parts two entities of type x.
+    - iobes: what B-x has opened goes on with I-x and ends with E-x; S-x is an entity by itself.
+    """
+    (first, first_kind), (second, second_kind) = (
+        ("O", "") if label is None else entity_tag(label) for label in (before, after)
+    )
+    joined = first_kind == second_kind and first in ("B", "I")
+    if scheme == "iobes":
+        return joined if second in ("I", "E") else first not in ("B", "I")
+    return joined or second != ("I" if scheme == "iob2" else "B")
+
+
+class LinearChainCrf(VocabularyTables):
+    """
+    Scores of tags and of their transitions, and what follows from them: likelihoods, marginals, the best path.
+
+    The chain of a row is the real tokens that carry a tag. Which do is told by the vocabulary (`set_vocabulary`:
+    neither special tokens nor those that continue a word), by `tag_mask`, or else all do. It is the same with and
+    without labels: a label of -100 inside the chain is unknown, and summed over.
+
+    Args:
+        labels: names of the k labels, in the order of their ids; looked at for `constraints`.
+        constraints: which transitions are forbidden: a scheme, "auto" for the one that the labels are of, or `None`.
+        vocab_size: rows of the table of the entries that carry no tag.
+
+    Raises:
+        ValueError: constraints are asked for, and the labels are no entity labels.
+    """
+
+    vocabulary_tables = ("carries_no_tag",)
+    carries_no_tag: Tensor
+    forbidden: Tensor
+
+    def __init__(self, labels: Sequence[str], constraints: TagScheme | Literal["auto"] | None, vocab_size: int):
+        super().__init__()
+        k = len(labels)
+        self.labels = tuple(labels)
+        self.start_transitions = nn.Parameter(torch.zeros(k))
+        self.end_transitions = nn.Parameter(torch.zeros(k))
+        self.transitions = nn.Parameter(torch.zeros(k, k))
+        self.scheme: TagScheme | None = None
+        if constraints is not None:
+            scheme = tag_scheme(self.labels)
+            self.scheme = scheme if constraints == "auto" else constraints
+            if self.scheme not in get_args(TagScheme):
+                raise ValueError(f'crf_constraints={constraints!r} is given; "auto", "iob1", "iob2", "iobes" or None.')
+        self.register_buffer("forbidden", self._forbidden(), persistent=False)
+        self.register_buffer("carries_no_tag", torch.zeros(vocab_size, dtype=torch.bool))
+
+    def _forbidden(self) -> Tensor:
+        """`[k + 1, k + 1]`, bool, from the row's label to the column's; the last row is the start, column the end."""
+        names = (*self.labels, None)
+        rows = [[self.scheme is not None and not may_follow(a, b, self.scheme) for b in names] for a in names]
+        return torch.tensor(rows, device="cpu")
+
+    def reset(self) -> None:
+        """For `_init_weights`: scores of 0, with which a CRF is the tagger without one; no vocabulary."""
+        for parameter in (self.start_transitions, self.end_transitions, self.transitions):
+            init.zeros_(parameter)
+        init.zeros_(self.carries_no_tag)
+        # Not saved: it follows from the labels.
+        init.copy_(self.forbidden, self._forbidden())
+
+    # ------ the chain
+
+    def load_vocabulary(self, vocabulary: Vocabulary, label_all_tokens: bool) -> None:
+        no_tag = vocabulary.special if label_all_tokens else vocabulary.special | vocabulary.continues
+        self.carries_no_tag.zero_()
+        self.carries_no_tag[: len(no_tag)] = no_tag
+
+    def chain(self, real: Tensor, input_ids: Tensor | None, tag_mask: Tensor | None) -> Tensor:
+        """
+        Which tokens are tagged, one after the other.
+
+        Args:
+            real: `[b, n]`, bool, false at padding.
+            input_ids: `[b, n]`; without them nothing is known of the tokens.
+            tag_mask: `[b, n]`, nonzero at the tokens that are tagged, in place of what the vocabulary says.
+
+        Returns:
+            `[b, n]`, bool.
+        """
+        if tag_mask is not None:
+            return real & (tag_mask != 0)
+        return real if input_ids is None else real & ~self.carries_no_tag[input_ids]
+
+    # ------ what the scores say
+
+    def log_likelihood(self, emissions: Tensor, labels: Tensor, chain: Tensor) -> Tensor:
+        """
+        Log probability of the labels of each row, the unknown ones summed over; 0 for a row without chain or labels.
+
+        Args:
+            emissions: `[b, n, k]`, in any precision; computed with in float32 at least.
+            labels: `[b, n]`, -100 where the label is not known; not looked at outside the chain.
+            chain: `[b, n]`, bool.
+
+        Returns:
+            `[b]`.
+        """
+        emissions = _widened(emissions)
+        tags = torch.arange(emissions.shape[-1], device=emissions.device)
+        ruled_out = (labels[..., None] != tags) & (labels[..., None] != UNKNOWN)
+        told = emissions.masked_fill(ruled_out, _RULED_OUT)
+        start, end, transitions = self._scores(emissions.dtype)
+        # With all tags, and with the tags that the labels leave.
+        last = _messages(
+            torch.stack([emissions, told]),
+            chain.expand(2, *chain.shape),
+            start.expand(2, -1),
+            transitions.expand(2, -1, -1),
+        )[-1]
+        total, of_labels = (last + end).logsumexp(-1).masked_fill(~chain.any(1), 0)
+        return of_labels - total
+
+    def log_marginals(self, emissions: Tensor, chain: Tensor) -> Tensor:
+        """
+        Log probability of each tag at each token, over all paths (forward-backward); outside the chain the log-softmax
+        of the emissions.
+
+        Args:
+            emissions, chain: as in `log_likelihood`.
+
+        Returns:
+            `[b, n, k]`, in the precision of `emissions`.
+        """
+        wide = _widened(emissions)
+        start, end, transitions = self._scores(wide.dtype)
+        # To the end is from the start, read backwards.
+        forward, backward = _messages(
+            torch.stack([wide, wide.flip(1)]),
+            torch.stack([chain, chain.flip(1)]),
+            torch.stack([start, end]),
+            torch.stack([transitions, transitions.T]),
+        ).unbind(1)
+        marginals = (forward + backward.flip(0)).transpose(0, 1) - wide
+        # The sum over the tags is the total of all paths, at each token.
+        return torch.where(chain[..., None], marginals, wide).log_softmax(-1).to(emissions.dtype)
+
+    @torch.no_grad()
+    def best_paths(self, emissions: Tensor, chain: Tensor) -> Tensor:
+        """
+        The labels of the most likely path of each row (Viterbi); outside the chain the best label of the emissions.
+
+        Args:
+            emissions, chain: as in `log_likelihood`.
+
+        Returns:
+            `[b, n]`.
+        """
+        emissions = _widened(emissions)
+        start, end, transitions = self._scores(emissions.dtype)
+        score = torch.zeros_like(emissions[:, 0])
+        begun = torch.zeros_like(chain[:, 0])
+        came_from = []
+        for emission, here in zip(emissions.unbind(1), chain.unbind(1), strict=True):
+            arriving, before = (score[..., None] + transitions).max(1)
+            arriving = torch.where(begun[:, None], arriving, start) + emission
+            score = torch.where(here[:, None], arriving, score)
+            came_from.append(before)
+            begun = begun | here
+        tag = (score + end).argmax(-1)
+        path = []
+        for before, here in zip(reversed(came_from), reversed(chain.unbind(1)), strict=True):
+            path.append(tag)
+            tag = torch.where(here, before.gather(1, tag[:, None])[:, 0], tag)
+        return torch.where(chain, torch.stack(path[::-1], 1), emissions.argmax(-1))
+
+    def _scores(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores of the start `[k]`, of the end `[k]` and of transitions `[k, k]`, with the constraints."""
+        parts = (
+            (self.start_transitions, self.forbidden[-1, :-1]),
+            (self.end_transitions, self.forbidden[:-1, -1]),
+            (self.transitions, self.forbidden[:-1, :-1]),
+        )
+        start, end, transitions = ((SPEED * x.to(dtype)).masked_fill(ruled_out, FORBIDDEN) for x, ruled_out in parts)
+        return start, end, transitions
+
+
+def _widened(emissions: Tensor) -> Tensor:
+    return emissions.to(torch.promote_types(emissions.dtype, torch.float32))
+
+
+def _messages(emissions: Tensor, chain: Tensor, start: Tensor, transitions: Tensor) -> Tensor:
+    """
+    The forward recursion: for each token and tag the log-sum-exp of the scores of all paths that end there.
+
+    Args:
+        emissions: `[g, b, n, k]`.
+        chain: `[g, b, n]`, bool; other columns are passed over.
+        start: `[g, k]`.
+        transitions: `[g, k, k]`.
+
+    Returns:
+        `[n, g, b, k]`, at a column outside the chain what the chain had before it, zeros where it had nothing.
+    """
+    message = torch.zeros_like(emissions[:, :, 0])
+    begun = torch.zeros_like(chain[..., 0])
+    messages = []
+    for emission, here in zip(emissions.unbind(2), chain.unbind(2), strict=True):
+        arriving = (message[..., None] + transitions[:, None]).logsumexp(-2)
+        arriving = torch.where(begun[..., None], arriving, start[:, None]) + emission
+        message = torch.where(here[..., None], arriving, message)
+        messages.append(message)
+        begun = begun | here
+    return torch.stack(messages)
+
+
+__all__ = ["CrfTokenClassifierOutput", "LinearChainCrf", "TagScheme", "entity_tag", "may_follow", "tag_scheme"]

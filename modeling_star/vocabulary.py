@@ -1,0 +1,127 @@
+"""
+What the entries of a tokenizer's vocabulary say by themselves: their text, and which of them continue a word.
+
+A model that needs to know keeps it in buffers with a row for each entry (`VocabularyTables`), so that input_ids stay
+its only input.
+
+Axes: V vocabulary entries
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
+
+
+# What marks the tokens of a word in a vocabulary, and the other white space of that kind of vocabulary: byte-level
+# BPE writes tab to carriage return as the letters U+0109 to U+010D.
+MARKERS = {"##": " \t\n\r", "Ġ": "\u0109\u010a\u010b\u010c\u010d", "▁": " \t\n\r"}
+_WHITE_BYTES = {"<0x09>", "<0x0A>", "<0x0D>", "<0x20>"}
+
+
+def word_marker(tokenizer: PreTrainedTokenizerBase) -> str | None:
+    """What tells the tokens of a word apart in the vocabulary: the commonest of `MARKERS`, or `None`."""
+    added = tokenizer.get_added_vocab()
+    counts = Counter(
+        marker
+        for token in tokenizer.get_vocab()
+        for marker in MARKERS
+        if token not in added and token.startswith(marker) and token != marker
+    )
+    return max(counts, key=counts.__getitem__, default=None)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Vocabulary:
+    """
+    The entries of a vocabulary by their id, as `read` finds them.
+
+    Args:
+        marker (`str` or `None`): "##" (WordPiece: continues a word), "Ġ" (byte-level BPE) or "▁" (SentencePiece: both
+            start one); `None`: every entry is a word or a character by itself.
+        texts (`list[str]`): V texts without their marks; empty for special tokens, the unknown token among them, and
+            for ids that no entry has.
+        continues (`Tensor` of shape `[V]`, bool): entries that continue the word before them.
+        alone (`Tensor` of shape `[V]`, bool): entries that no word reaches across: special and added tokens, line
+            breaks.
+        special (`Tensor` of shape `[V]`, bool): special tokens, but for the unknown token, which stands for a word.
+    """
+
+    marker: str | None
+    texts: list[str]
+    continues: Tensor
+    alone: Tensor
+    special: Tensor
+
+    def __len__(self) -> int:
+        """V, the largest id + 1."""
+        return len(self.texts)
+
+    @classmethod
+    def read(cls, tokenizer: PreTrainedTokenizerBase) -> "Vocabulary":
+        """The vocabulary of `tokenizer`, added tokens included."""
+        entries = tokenizer.get_vocab()
+        marker = word_marker(tokenizer)
+        size = max(entries.values(), default=-1) + 1
+        continues, alone, special = (torch.zeros(size, dtype=torch.bool) for _ in range(3))
+        texts = [""] * size
+        specials, added = set(tokenizer.all_special_ids), set(tokenizer.get_added_vocab().values())
+        outside = specials | added
+        for token, index in entries.items():
+            special[index] = index in specials and index != tokenizer.unk_token_id
+            alone[index] = index in outside or _is_white(token, marker)
+            if marker is not None:
+                continues[index] = not alone[index] and token.startswith(marker) == (marker == "##")
+            if index not in specials:
+                # An added token is looked for in the text as it is.
+                texts[index] = token.strip() if index in added else _text_of(token, marker, tokenizer)
+        return cls(marker, texts, continues, alone, special)
+
+
+def _is_white(token: str, marker: str | None) -> bool:
+    """Whether an entry is a line break or the like; the mark by itself is a word that starts."""
+    if marker is None or token in _WHITE_BYTES:
+        return token in _WHITE_BYTES
+    return not token.strip(MARKERS[marker] + marker) and bool(token.strip(marker))
+
+
+def _text_of(token: str, marker: str | None, tokenizer: PreTrainedTokenizerBase) -> str:
+    """An entry as it stands in a text, without white space around it."""
+    if marker == "##":
+        return token.removeprefix("##") or token
+    if marker == "Ġ":
+        # Bytes written as letters: only the tokenizer knows which.
+        return tokenizer.convert_tokens_to_string([token]).strip()
+    return (token.replace("▁", " ") if marker == "▁" else token).strip()
+
+
+class VocabularyTables(nn.Module):
+    """A module with buffers that have a row for each vocabulary entry; `model.set_vocabulary` fills them."""
+
+    def load_vocabulary(self, vocabulary: Vocabulary, label_all_tokens: bool) -> None:
+        """Take what is needed of `vocabulary`; ids beyond it are left as those that nothing is known of."""
+        raise TypeError(f"{type(self).__name__} defines no load_vocabulary(vocabulary, label_all_tokens).")
+
+    @property
+    def has_vocabulary(self) -> bool:
+        """Whether anything was ever loaded."""
+        return any(bool(table.any()) for table in self._tables().values())
+
+    def resize_vocabulary(self, size: int) -> None:
+        """As many rows as resize_token_embeddings gives the embedding table; nothing is known of new ones."""
+        for name, table in self._tables().items():
+            resized = table.new_zeros(size, *table.shape[1:])
+            kept = min(size, len(table))
+            resized[:kept] = table[:kept]
+            setattr(self, name, resized)
+
+    def _tables(self) -> dict[str, Tensor]:
+        """The buffers by name."""
+        return {name: getattr(self, name) for name in self.vocabulary_tables}
+
+    vocabulary_tables: tuple[str, ...] = ()
+
+
+__all__ = ["MARKERS", "Vocabulary", "VocabularyTables", "word_marker"]
