@@ -463,7 +463,8 @@ class LargestTensor(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         for tensor in result if isinstance(result, (tuple, list)) else [result]:
             if torch.is_tensor(tensor):
-                self.numbers = max(self.numbers, tensor.numel())
+                stored = tensor.values() if tensor.layout == torch.sparse_csr else tensor
+                self.numbers = max(self.numbers, stored.numel())
         return result
 
 

@@ -91,6 +91,8 @@ class ReadingMetrics:
             raise ValueError(f"{len(logits)} rows of logits for {len(features)} windows.")
         scores = torch.from_numpy(np.ascontiguousarray(logits))
         windows = windows_of(features)
+        # Beside "no answer" the best span is needed, whatever is kept.
+        kept = self.n_best_size if self.null_threshold is None else max(self.n_best_size, 2)
         found = []
         for index, context in enumerate(examples["context"]):
             rows, own = zip(*windows[index], strict=True)
@@ -98,7 +100,7 @@ class ReadingMetrics:
                 context,
                 own,
                 [scores[row] for row in rows],
-                top_k=self.n_best_size,
+                top_k=kept,
                 max_answer_tokens=self.max_answer_length,
                 null_threshold=self.null_threshold,
             )

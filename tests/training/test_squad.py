@@ -344,7 +344,7 @@ def test_scores_of_questions_without_an_answer() -> None:
     for row, (span, null) in enumerate([(3, 1.0), (6, 7.0), (3, 6.0)]):
         logits[row, begin[row] + span] = 3.0  # "Oslo" or "Ada", at a sum of 6
         logits[row, 0] = null / 2
-    metrics = ReadingMetrics("en", null_threshold=0.0)
+    metrics = ReadingMetrics("en", n_best_size=1, null_threshold=0.0)
     found = metrics.read(examples, features, logits.numpy())
     assert [one.text for one in found] == ["Oslo", "", "Oslo"]
     assert [one.best_span for one in found] == ["Oslo", "Ada", "Oslo"]
