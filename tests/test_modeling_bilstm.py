@@ -1,10 +1,13 @@
 """The BiLSTM against its reference, and what every encoder promises."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from common import TINY, gradients, padded, random_batch, tiny_model
 from encoder_contract import EncoderContract, compiled
 from hypothesis import strategies as st
+from samples import assert_identical
 
 
 class TestBiLstm(EncoderContract):
@@ -71,6 +74,19 @@ def test_states_of_the_last_layer_are_not_dropped() -> None:
         first, second = (model(**inputs).last_hidden_state for _ in range(2))
         assert first.all()
         assert torch.equal(first, second) == (layers == 1)
+
+
+def test_weights_that_share_a_block_of_memory_as_on_a_gpu_are_saved(tmp_path: Path) -> None:
+    model = tiny_model("BiLstm", "ForTokenClassification")
+    for layer in model.model.layers:
+        weights = list(layer.lstm.parameters())
+        block = torch.cat([weight.detach().flatten() for weight in weights])
+        for weight, part in zip(weights, block.split([weight.numel() for weight in weights]), strict=True):
+            weight.data = part.view_as(weight)
+    model.save_pretrained(tmp_path)
+    loaded, info = type(model).from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(info.values()), info
+    assert_identical(loaded.state_dict(), model.state_dict())
 
 
 def test_the_lstms_are_no_part_of_a_compiled_graph() -> None:
