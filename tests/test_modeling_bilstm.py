@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 from common import TINY, gradients, padded, random_batch, tiny_model
-from encoder_contract import EncoderContract, compiled
+from encoder_contract import TwoDirectionContract, compiled
 from hypothesis import strategies as st
 from samples import assert_identical
 
 
-class TestBiLstm(EncoderContract):
+class TestBiLstm(TwoDirectionContract):
     """Its promises."""
 
     stem = "BiLstm"
@@ -46,16 +46,6 @@ def test_it_is_the_lstm_of_torch(bidirectional: bool) -> None:
     whole.load_state_dict(weights)
     batch = random_batch(padded([5, 5], 5, "right"), width=d)
     torch.testing.assert_close(model(**batch.inputs()).last_hidden_state, whole(batch.inputs_embeds)[0])
-
-
-def test_each_half_of_a_state_sees_one_side_of_its_token() -> None:
-    model = tiny_model("BiLstm", num_hidden_layers=1)
-    batch = random_batch(padded([6], 8, "holes"), width=TINY["hidden_size"])
-    columns = batch.attention_mask[0].nonzero().flatten()
-    for place, state in enumerate(model(**batch.inputs()).last_hidden_state[0, columns]):
-        for half, expected in zip(state.chunk(2), (columns[: place + 1], columns[place:]), strict=True):
-            seen = gradients({"half": half}, {"e": batch.inputs_embeds})["e"][0].abs().sum(-1).nonzero().flatten()
-            assert torch.equal(seen, expected)
 
 
 def test_one_direction_sees_no_later_token_and_may_be_of_any_width() -> None:
