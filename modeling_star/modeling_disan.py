@@ -305,8 +305,9 @@ class DisanModel(DisanPreTrainedModel, EncoderModel):
     first half, and `pooler_output [b, d]`, their source2token attention. `attentions` are `[b, 2, n, n]`, those to the
     tokens before and those to the tokens after, each averaged over its features.
 
-    Time grows with the square of the length. Memory does not, since scores are held in blocks; under `torch.compile`
-    and export, where lengths are not known, the blocks are of features, `[b, n, n, 16]`.
+    Time grows with the square of the length. Memory does not, since scores are held in blocks. Under `torch.compile`
+    and export, where lengths are not known, the blocks are of features, `[b, n, n, 16]`, and a compiled training step
+    keeps the scores of all features.
 
     Example:
 

@@ -528,3 +528,16 @@ class EncoderContract:
         trained = {name for name, p in model.named_parameters() if p.requires_grad}
         assert trained
         assert not [name for name in trained if "backbone" in name or "word_embeddings" in name]
+
+
+class TwoDirectionContract(EncoderContract):
+    """What an encoder promises besides, whose states are those of two directions side by side."""
+
+    def test_each_half_of_a_state_sees_one_side_of_its_token(self) -> None:
+        model = self.model(num_hidden_layers=1)
+        batch = random_batch(padded([6], 8, "holes"), width=TINY["hidden_size"])
+        columns = batch.attention_mask[0].nonzero().flatten()
+        for place, state in enumerate(model(**batch.inputs()).last_hidden_state[0, columns]):
+            for half, expected in zip(state.chunk(2), (columns[: place + 1], columns[place:]), strict=True):
+                seen = gradients({"half": half}, {"e": batch.inputs_embeds})["e"][0].abs().sum(-1)
+                assert torch.equal(seen.nonzero().flatten(), expected)

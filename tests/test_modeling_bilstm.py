@@ -1,13 +1,16 @@
 """The BiLSTM against its reference, and what every encoder promises."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from common import TINY, gradients, padded, random_batch, tiny_model
-from encoder_contract import EncoderContract, compiled
+from encoder_contract import TwoDirectionContract, compiled
 from hypothesis import strategies as st
+from samples import assert_identical
 
 
-class TestBiLstm(EncoderContract):
+class TestBiLstm(TwoDirectionContract):
     """Its promises."""
 
     stem = "BiLstm"
@@ -45,16 +48,6 @@ def test_it_is_the_lstm_of_torch(bidirectional: bool) -> None:
     torch.testing.assert_close(model(**batch.inputs()).last_hidden_state, whole(batch.inputs_embeds)[0])
 
 
-def test_each_half_of_a_state_sees_one_side_of_its_token() -> None:
-    model = tiny_model("BiLstm", num_hidden_layers=1)
-    batch = random_batch(padded([6], 8, "holes"), width=TINY["hidden_size"])
-    columns = batch.attention_mask[0].nonzero().flatten()
-    for place, state in enumerate(model(**batch.inputs()).last_hidden_state[0, columns]):
-        for half, expected in zip(state.chunk(2), (columns[: place + 1], columns[place:]), strict=True):
-            seen = gradients({"half": half}, {"e": batch.inputs_embeds})["e"][0].abs().sum(-1).nonzero().flatten()
-            assert torch.equal(seen, expected)
-
-
 def test_one_direction_sees_no_later_token_and_may_be_of_any_width() -> None:
     model = tiny_model("BiLstm", hidden_size=7, bidirectional=False)
     batch = random_batch(padded([6], 8, "holes"), width=7)
@@ -71,6 +64,19 @@ def test_states_of_the_last_layer_are_not_dropped() -> None:
         first, second = (model(**inputs).last_hidden_state for _ in range(2))
         assert first.all()
         assert torch.equal(first, second) == (layers == 1)
+
+
+def test_weights_that_share_a_block_of_memory_as_on_a_gpu_are_saved(tmp_path: Path) -> None:
+    model = tiny_model("BiLstm", "ForTokenClassification")
+    for layer in model.model.layers:
+        weights = list(layer.lstm.parameters())
+        block = torch.cat([weight.detach().flatten() for weight in weights])
+        for weight, part in zip(weights, block.split([weight.numel() for weight in weights]), strict=True):
+            weight.data = part.view_as(weight)
+    model.save_pretrained(tmp_path)
+    loaded, info = type(model).from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(info.values()), info
+    assert_identical(loaded.state_dict(), model.state_dict())
 
 
 def test_the_lstms_are_no_part_of_a_compiled_graph() -> None:

@@ -16,7 +16,7 @@ from common import (
     random_batch,
     tiny_model,
 )
-from encoder_contract import RECORD, EncoderContract
+from encoder_contract import RECORD, TwoDirectionContract
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -26,7 +26,7 @@ import modeling_star
 from modeling_star import modeling_disan
 
 
-class TestDisan(EncoderContract):
+class TestDisan(TwoDirectionContract):
     """Its promises."""
 
     stem = "Disan"
@@ -168,16 +168,6 @@ def test_a_traced_graph_holds_the_scores_of_a_few_features(recorded: bool) -> No
 
 
 # ------ directions
-
-
-def test_each_half_of_a_state_sees_one_side_of_its_token() -> None:
-    model = tiny_model("Disan", num_hidden_layers=1)
-    batch = random_batch(padded([6], 8, "holes"), width=TINY["hidden_size"])
-    columns = batch.attention_mask[0].nonzero().flatten()
-    for place, state in enumerate(model(**batch.inputs()).last_hidden_state[0, columns]):
-        for half, expected in zip(state.chunk(2), (columns[: place + 1], columns[place:]), strict=True):
-            seen = gradients({"half": half}, {"e": batch.inputs_embeds})["e"][0].abs().sum(-1).nonzero().flatten()
-            assert torch.equal(seen, expected)
 
 
 def test_a_token_with_nothing_on_a_side_keeps_what_its_gate_lets_through() -> None:
