@@ -13,8 +13,8 @@ Text that is read while it is used, from files or from the Hub; or a saved model
     ... --streaming --dataset_name wikimedia/wikipedia --dataset_config_name 20231101.en --max_steps 100000
     ... --model_name_or_path bert-base-cased
 
-Fine-tune the result: run_glue.py --model_name_or_path outputs/mine, run_ner.py likewise. A batch counts blocks of
---max_seq_length tokens. It is measured and saved every 500 updates (--eval_steps, --save_steps).
+Fine-tune the result: run_glue.py --model_name_or_path outputs/mine, run_ner.py and run_qa.py likewise. A batch counts
+blocks of --max_seq_length tokens. It is measured and saved every 500 updates (--eval_steps, --save_steps).
 
 Several processes: accelerate launch --config_file configuration/accelerate/multi_gpu.yaml run_scripts/run_mlm.py ...
 """

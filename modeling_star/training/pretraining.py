@@ -65,13 +65,11 @@ class MaskedScores:
     Loss, perplexity and accuracy over all hidden tokens of a split, from what each block adds: `compute_metrics`.
 
     Attributes:
-        task, label_list, metric_for_best_model, per_type: as in `TaskMetrics`.
+        task, metric_for_best_model: as in `TaskMetrics`.
     """
 
     task: str = "masked_lm"
-    label_list: tuple[str, ...] = ()
     metric_for_best_model: str = "loss"
-    per_type: bool = False
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
         """Of predictions `[blocks, 3]`: the losses' sum, the number of hidden tokens, and of those told right."""

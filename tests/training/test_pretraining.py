@@ -158,6 +158,7 @@ def test_evaluation_is_over_all_hidden_tokens_whatever_the_batches(batch_size: i
 
 def test_perplexity_may_be_too_large_for_a_number() -> None:
     scores = MaskedScores()(EvalPrediction(predictions=np.array([[4000.0, 2, 1], [0, 0, 0]]), label_ids=None))
+    assert list(scores) == [*MaskedScores().score_names(), "loss"]
     assert scores == {"masked_accuracy": 0.5, "perplexity": float("inf"), "loss": 2000.0}
     nothing = MaskedScores()(EvalPrediction(predictions=np.zeros((1, 3)), label_ids=None))
     assert nothing["loss"] == 0
