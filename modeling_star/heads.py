@@ -242,6 +242,11 @@ class ForTokenClassification(Head):
         if self.crf is not None:
             real = torch.ones_like(logits[..., 0]).bool() if attention_mask is None else attention_mask != 0
             chain = self.crf.chain(real, input_ids, tag_mask)
+            if labels is not None and tag_mask is None and not is_traced() and not self.crf.has_vocabulary:
+                logger.warning_once(
+                    "The CRF does not know which tokens carry a tag, and runs over special tokens and pieces of words "
+                    "too, which costs quality: model.set_vocabulary(tokenizer) before training."
+                )
             return self._with_crf(logits, labels, real, chain, num_items_in_batch, recorded)
         if tag_mask is not None:
             raise ValueError("tag_mask is given to a tagger without a CRF: leave it out, or set use_crf=True.")

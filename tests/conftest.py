@@ -1,9 +1,11 @@
 """Fixtures that several test files share."""
 
 import importlib.util
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from loopback_hub import LoopbackHub
@@ -18,6 +20,22 @@ def computed_at_once() -> Iterator[None]:
     before = tokens.TOKENS_AT_ONCE, modeling_disan.SCORES_AT_ONCE
     yield
     tokens.TOKENS_AT_ONCE, modeling_disan.SCORES_AT_ONCE = before
+
+
+@pytest.fixture
+def warnings_of(caplog: pytest.LogCaptureFixture) -> Any:
+    """Messages that a call logs; warnings that are said once may be said again."""
+    from transformers.utils import logging as transformers_logging
+
+    def messages(model: Callable[..., Any], **inputs: Any) -> list[str]:
+        transformers_logging.warning_once.cache_clear()
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            for _ in range(2):
+                model(**inputs)
+        return [record.message for record in caplog.records]
+
+    return messages
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Character features against plain loops, what the vocabulary is read as, and what is computed when."""
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -153,14 +152,13 @@ def test_a_tokenizer_beyond_the_model_is_refused() -> None:
         model_with_characters(tokenizer=word_tokenizer(SPELLED + " a b c"))
 
 
-def test_tokens_without_characters_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    logger = logging.getLogger("modeling_star.characters")
-    logger.addHandler(caplog.handler)
-    try:
-        model_with_characters(tokenizer=None)(torch.tensor([[5, 6]]))
-    finally:
-        logger.removeHandler(caplog.handler)
-    assert "model.set_vocabulary(tokenizer)" in caplog.text
+def test_tokens_without_characters_are_warned_of_once(warnings_of: Any) -> None:
+    model, ids = model_with_characters(tokenizer=None), torch.tensor([[5, 6]])
+    for mode in (model, model.eval()):
+        [message] = warnings_of(mode, input_ids=ids)
+        assert "model.set_vocabulary(tokenizer)" in message
+    model.set_vocabulary(word_tokenizer(SPELLED))
+    assert warnings_of(model, input_ids=ids) == []
 
 
 def test_an_even_kernel_is_refused() -> None:

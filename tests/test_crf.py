@@ -1,7 +1,6 @@
 """The linear-chain CRF against all paths one by one and against pytorch-crf; taggers with it."""
 
 import itertools
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -436,19 +435,25 @@ def test_a_loaded_tagger_has_the_scores_the_vocabulary_and_the_constraints(
     assert not any(parameter.any() for parameter in fresh.crf.parameters())
 
 
-def test_labels_that_break_the_constraints_are_warned_of_and_cost_a_finite_loss(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_labels_that_break_the_constraints_are_warned_of_and_cost_a_finite_loss(warnings_of: Any) -> None:
     model = tagger(crf_constraints="iob2", num_labels=5, **named_labels(*BIO))
-    logger = logging.getLogger("modeling_star.heads")
-    logger.addHandler(caplog.handler)
-    try:
-        loss = model(torch.tensor([[3, 4]]), labels=torch.tensor([[0, 2]])).loss
-    finally:
-        logger.removeHandler(caplog.handler)
-    assert "crf_constraints='iob2' forbids" in caplog.text
-    loss.backward()
+    ids = torch.tensor([[3, 4]])
+    given = {"input_ids": ids, "tag_mask": torch.ones_like(ids)}
+    assert warnings_of(model, labels=torch.tensor([[1, 2]]), **given) == []
+    [message] = warnings_of(model, labels=torch.tensor([[0, 2]]), **given)
+    assert "crf_constraints='iob2' forbids" in message
+    model(**given, labels=torch.tensor([[0, 2]])).loss.backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_training_without_a_vocabulary_is_warned_of_once(warnings_of: Any, pieces: PreTrainedTokenizerFast) -> None:
+    model, ids, labels = tagger(vocab_size=len(pieces)), torch.tensor([[5, 6]]), torch.tensor([[0, -100]])
+    assert warnings_of(model, input_ids=ids) == []
+    assert warnings_of(model, input_ids=ids, labels=labels, tag_mask=labels != -100) == []
+    [message] = warnings_of(model, input_ids=ids, labels=labels)
+    assert "model.set_vocabulary(tokenizer)" in message
+    model.set_vocabulary(pieces)
+    assert warnings_of(model, input_ids=ids, labels=labels) == []
 
 
 def test_a_vocabulary_too_large_or_of_no_use_is_refused(pieces: PreTrainedTokenizerFast) -> None:

@@ -1,7 +1,6 @@
 """The BiG-Transformer against Algorithm 1, its words and what they let it see, and what every encoder promises."""
 
 import functools
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -543,22 +542,6 @@ def test_ids_that_came_after_the_lexicon_are_words_by_themselves(
 
 
 # ------ warnings and errors
-
-
-@pytest.fixture
-def warnings_of(caplog: pytest.LogCaptureFixture) -> Any:
-    """Messages that a call logs; warnings that are said once may be said again."""
-    from transformers.utils import logging as transformers_logging
-
-    def messages(model: PreTrainedModel, **inputs: Any) -> list[str]:
-        transformers_logging.warning_once.cache_clear()
-        caplog.clear()
-        with caplog.at_level(logging.WARNING):
-            for _ in range(2):
-                model(**inputs)
-        return [record.message for record in caplog.records]
-
-    return messages
 
 
 def test_a_model_without_words_says_so_once(warnings_of: Any) -> None:
