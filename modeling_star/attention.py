@@ -27,8 +27,8 @@ LONGEST_KERNEL_REACH = 8
 
 def use_kernels(tokens: Tensor, layout: TokenLayout, reach: int = 1) -> bool:
     """
-    Whether the Triton kernels of kernels.py compute the attentions, in place of PyTorch's operations: the one place
-    where this is decided.
+    Whether Triton kernels compute the attentions (candidate_kernels.py, relay_kernels.py), in place of PyTorch's
+    operations: the one place where this is decided.
 
     The environment variable MODELING_STAR_KERNELS, looked at on every call, says when: "auto", its default, on a CUDA
     GPU where Triton works; "0" never; "1" always, so that it is an error where they cannot run. Not even then do they
@@ -52,20 +52,21 @@ def use_kernels(tokens: Tensor, layout: TokenLayout, reach: int = 1) -> bool:
             f'MODELING_STAR_KERNELS={setting} is set; "auto", "0" (never) and "1" (always) are allowed: '
             "export MODELING_STAR_KERNELS=auto."
         )
-    if setting == "0" or setting == "auto" and (tokens.device.type != "cuda" or tokens.dtype == torch.float64):
+    if setting == "0" or (setting == "auto" and (tokens.device.type != "cuda" or tokens.dtype == torch.float64)):
         return False
     failure = _kernel_failure(tokens.device)
     if failure is None:
         return True
+    reason = str(failure).rstrip(".")
     if setting == "1":
         raise RuntimeError(
-            f"MODELING_STAR_KERNELS=1 is set, and the Triton kernels do not run on {tokens.device}: {failure} They need "
-            "a CUDA GPU, or TRITON_INTERPRET=1 set before Python starts, which is for tests. PyTorch's operations run "
+            f"MODELING_STAR_KERNELS=1 is set, and the Triton kernels do not run on {tokens.device}: {reason}. They "
+            "need a CUDA GPU, or, for tests, TRITON_INTERPRET=1 set before Python starts. PyTorch's operations run "
             "anywhere: export MODELING_STAR_KERNELS=0."
         ) from failure
     logger.warning_once(
-        f"The Triton kernels do not run on {tokens.device}, so that attention is slower: {failure} To go without and "
-        "not be told: export MODELING_STAR_KERNELS=0."
+        f"Attention is computed without Triton kernels, which do not run on {tokens.device}: {reason}. To go without "
+        "them and not be told: export MODELING_STAR_KERNELS=0."
     )
     return False
 
@@ -152,7 +153,7 @@ def relay_attention(
     query = torch.einsum("bhc,hcd->bhd", query / math.sqrt(query.shape[-1]), key_weight)
     weights: Tensor | None = None
     if use_kernels(query, layout):
-        from .kernels import relay_mix
+        from .relay_kernels import relay_mix
 
         mixed, total = relay_mix(query, relay, tokens, layout, dropout_p)
         mixed = mixed.to(query.dtype)

@@ -96,8 +96,8 @@ class WordAttention(nn.Module):
         layout: TokenLayout,
         dropout_p: float,
     ) -> Tensor:
-        """The context of all tokens: `kernels.band_attention`."""
-        from .kernels import band_attention as kernel
+        """The context of all tokens: `candidate_kernels.band_attention`."""
+        from .candidate_kernels import band_attention as kernel
 
         weight = self.projections.key_value_weight()
         pairs = (2, self.projections.num_heads, self.projections.head_dim)

@@ -96,8 +96,8 @@ class RingAttention(nn.Module):
         layout: TokenLayout,
         dropout_p: float,
     ) -> Tensor:
-        """The context of all tokens: `kernels.ring_attention`."""
-        from .kernels import ring_attention as kernel
+        """The context of all tokens: `candidate_kernels.ring_attention`."""
+        from .candidate_kernels import ring_attention as kernel
 
         pairs = (2, self.projections.num_heads, self.projections.head_dim)
 
