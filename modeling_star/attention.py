@@ -6,14 +6,79 @@ Axes: b batch  N flat tokens  m longest sequence  d width  h heads  c width of a
       L longest word  w places of the band, 2 * reach + 1
 """
 
+import functools
 import math
+import os
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from transformers.utils import logging
 
 from .row_attention import row_attention_applies, sequence_scores, sequence_sums
-from .tokens import TokenLayout
+from .tokens import TokenLayout, is_traced
+
+
+logger = logging.get_logger(__name__)
+
+# The furthest place of a band that kernels unroll: beyond it, compiling them would take minutes.
+LONGEST_KERNEL_REACH = 8
+
+
+def use_kernels(tokens: Tensor, layout: TokenLayout, reach: int = 1) -> bool:
+    """
+    Whether Triton kernels compute the attentions (candidate_kernels.py, relay_kernels.py), in place of PyTorch's
+    operations: the one place where this is decided.
+
+    The environment variable MODELING_STAR_KERNELS, looked at on every call, says when: "auto", its default, on a CUDA
+    GPU where Triton works; "0" never; "1" always, so that it is an error where they cannot run. Not even then do they
+    run where a model is compiled or exported, or where attention weights are recorded, which they do not return: there
+    the layout is padded. Nor do they for words of more than nine tokens.
+
+    Args:
+        tokens: anything that lies where the tokens do and has their type.
+        layout: where the tokens lie.
+        reach: furthest place of the band that a token attends to.
+
+    Raises:
+        ValueError: the variable has another value.
+        RuntimeError: it is "1" and they cannot run.
+    """
+    if is_traced() or not layout.is_packed or reach > LONGEST_KERNEL_REACH:
+        return False
+    setting = os.environ.get("MODELING_STAR_KERNELS", "auto")
+    if setting not in ("auto", "0", "1"):
+        raise ValueError(
+            f'MODELING_STAR_KERNELS={setting} is set; "auto", "0" (never) and "1" (always) are allowed: '
+            "export MODELING_STAR_KERNELS=auto."
+        )
+    if setting == "0" or (setting == "auto" and (tokens.device.type != "cuda" or tokens.dtype == torch.float64)):
+        return False
+    failure = _kernel_failure(tokens.device)
+    if failure is None:
+        return True
+    reason = str(failure).rstrip(".")
+    if setting == "1":
+        raise RuntimeError(
+            f"MODELING_STAR_KERNELS=1 is set, and the Triton kernels do not run on {tokens.device}: {reason}. They "
+            "need a CUDA GPU, or, for tests, TRITON_INTERPRET=1 set before Python starts. PyTorch's operations run "
+            "anywhere: export MODELING_STAR_KERNELS=0."
+        ) from failure
+    logger.warning_once(
+        f"Attention is computed without Triton kernels, which do not run on {tokens.device}: {reason}. To go without "
+        "them and not be told: export MODELING_STAR_KERNELS=0."
+    )
+    return False
+
+
+@functools.lru_cache
+def _kernel_failure(device: torch.device) -> Exception | None:
+    """What keeps the Triton kernels from running on a device; `None` where they do."""
+    try:
+        from .kernels import failure_on
+    except ImportError as error:
+        return error
+    return failure_on(device)
 
 
 def ring_attention(
@@ -66,7 +131,7 @@ def relay_attention(
     value_weight: Tensor,
     value_bias: Tensor,
     dropout_p: float,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None]:
     """
     The relay attends to itself and to every token of its sequence (Eq 7), without projecting the tokens.
 
@@ -82,9 +147,29 @@ def relay_attention(
         dropout_p: probability with which a weight is dropped; 0 outside training.
 
     Returns:
-        The context `[b, h, c]` and the weights `[b, h, 1 + m]` over the relay and the places of `layout.to_rows`.
+        The context `[b, h, c]` and the weights `[b, h, 1 + m]` over the relay and the places of `layout.to_rows`;
+        `None` in place of the weights where kernels are used.
     """
     query = torch.einsum("bhc,hcd->bhd", query / math.sqrt(query.shape[-1]), key_weight)
+    weights: Tensor | None = None
+    if use_kernels(query, layout):
+        from .relay_kernels import relay_mix
+
+        mixed, total = relay_mix(query, relay, tokens, layout, dropout_p)
+        mixed = mixed.to(query.dtype)
+    else:
+        mixed, weights, total = _relay_mix(query, relay, tokens, layout, dropout_p)
+    context = torch.einsum("bhd,hcd->bhc", mixed, value_weight)
+    return context + (value_bias if total is None else total[..., None] * value_bias), weights
+
+
+def _relay_mix(
+    query: Tensor, relay: Tensor, tokens: Tensor, layout: TokenLayout, dropout_p: float
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """
+    Relay and tokens of each sequence summed by their weights, `[b, h, d]` from queries `[b, h, d]`; the weights, and
+    their sum under dropout.
+    """
     by_row = layout.is_ragged and row_attention_applies(tokens, query)
     rows = None if by_row else layout.to_rows(tokens)
     if by_row:
@@ -99,9 +184,7 @@ def relay_attention(
         mixed = sequence_sums(tokens, layout.from_rows(weights[..., 1:].transpose(1, 2)), layout)
     else:
         mixed = torch.einsum("bhm,bmd->bhd", weights[..., 1:], rows)
-    mixed = mixed + weights[..., :1] * relay[:, None]
-    context = torch.einsum("bhd,hcd->bhc", mixed, value_weight)
-    return context + (value_bias if total is None else total[..., None] * value_bias), weights
+    return mixed + weights[..., :1] * relay[:, None], weights, total
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging
 
-from .attention import AttentionProjections, BandCandidates, band_attention
+from .attention import AttentionProjections, BandCandidates, band_attention, use_kernels
 from .configuration_big import BigTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .lexicon import Lexicon, WordMatcher
@@ -73,7 +73,10 @@ class WordAttention(nn.Module):
         query = self.projections.project_query(own)
         nodes = None if nodes is None else nodes[part.sequences]
         weights = None
-        if layout.is_packed and row_attention_applies(query):
+        if candidates is not None and part.alone and use_kernels(query, layout, candidates.reach):
+            context = self._with_kernels(query, rows, nodes, candidates, layout, dropout_p)
+            update = self.projections.project_output(context)
+        elif layout.is_packed and row_attention_applies(query):
             context, total = self._over_rows(query, rows, nodes, candidates, part, layout, dropout_p)
             update = self.projections.project_unbiased(context, total)
         else:
@@ -83,6 +86,32 @@ class WordAttention(nn.Module):
             # The bias of W_O is not the sum of anything.
             update = update.masked_fill(~candidates.exists.any(-1, keepdim=True), 0)
         return update, weights
+
+    def _with_kernels(
+        self,
+        query: Tensor,
+        rows: Tensor,
+        nodes: Tensor | None,
+        candidates: BandCandidates,
+        layout: TokenLayout,
+        dropout_p: float,
+    ) -> Tensor:
+        """The context of all tokens: `candidate_kernels.band_attention`."""
+        from .candidate_kernels import band_attention as kernel
+
+        weight = self.projections.key_value_weight()
+        pairs = (2, self.projections.num_heads, self.projections.head_dim)
+        return kernel(
+            query,
+            nn.functional.linear(rows, weight).unflatten(-1, pairs),
+            None if nodes is None else nn.functional.linear(nodes, weight).unflatten(-1, pairs),
+            self.projections.value_bias,
+            candidates.exists,
+            candidates.spans,
+            candidates.reach,
+            layout,
+            dropout_p,
+        )
 
     def _over_rows(
         self,

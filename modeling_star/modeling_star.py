@@ -12,7 +12,7 @@ from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .attention import AttentionProjections, relay_attention, ring_attention
+from .attention import AttentionProjections, relay_attention, ring_attention, use_kernels
 from .configuration_star import StarTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
@@ -62,6 +62,11 @@ class RingAttention(nn.Module):
         """
         dropout_p = self.dropout_p if self.training else 0.0
         query = self.projections.project_query(part.own(rows))
+        if part.alone and use_kernels(query, layout):
+            context = self._with_kernels(
+                query, rows, key_value_weight, embedded, embedded_key_value, relay, layout, dropout_p
+            )
+            return self.projections.project_output(context), None
         relays = None if relay is None else relay[part.sequences]
         if layout.is_packed and row_attention_applies(query):
             table, index = self._table(rows, key_value_weight, embedded, embedded_key_value, relays, part, layout)
@@ -79,6 +84,37 @@ class RingAttention(nn.Module):
             dropout_p,
         )
         return self.projections.project_output(context), weights
+
+    def _with_kernels(
+        self,
+        query: Tensor,
+        rows: Tensor,
+        weight: Tensor,
+        embedded: Tensor | None,
+        embedded_key_value: Tensor | None,
+        relay: Tensor | None,
+        layout: TokenLayout,
+        dropout_p: float,
+    ) -> Tensor:
+        """The context of all tokens: `candidate_kernels.ring_attention`."""
+        from .candidate_kernels import ring_attention as kernel
+
+        pairs = (2, self.projections.num_heads, self.projections.head_dim)
+
+        def project(states: Tensor | None) -> Tensor | None:
+            return None if states is None else nn.functional.linear(states, weight).unflatten(-1, pairs)
+
+        return kernel(
+            query,
+            project(rows),
+            project(embedded) if embedded_key_value is None else embedded_key_value.unflatten(-1, pairs),
+            project(relay),
+            self.projections.value_bias,
+            self.role_bias,
+            "left" in self.roles,
+            layout,
+            dropout_p,
+        )
 
     def _table(
         self,
@@ -144,7 +180,7 @@ class RelayAttention(nn.Module):
         self.dropout_p = config.attention_probs_dropout_prob
         self.projections = AttentionProjections(config.hidden_size, config.num_attention_heads, config.head_dim)
 
-    def forward(self, relay: Tensor, tokens: Tensor, layout: TokenLayout) -> tuple[Tensor, Tensor]:
+    def forward(self, relay: Tensor, tokens: Tensor, layout: TokenLayout) -> tuple[Tensor, Tensor | None]:
         """
         Args:
             relay: `[b, d]`.
@@ -152,7 +188,7 @@ class RelayAttention(nn.Module):
             layout: where the tokens lie.
 
         Returns:
-            The update `[b, d]` and the weights `[b, h, 1 + m]`.
+            The update `[b, d]` and the weights `[b, h, 1 + m]`; `None` in their place where kernels are used.
         """
         heads = (self.projections.num_heads, self.projections.head_dim)
         context, weights = relay_attention(

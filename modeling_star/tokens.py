@@ -3,6 +3,7 @@
 Axes: b batch  n columns  N flat tokens  m longest sequence  d width
 """
 
+import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from torch import Tensor
 
 # What is computed for so many tokens at a time stays in the processor's cache from one operation to the next.
 TOKENS_AT_ONCE = 1024
+# What one program of a GPU kernel sums up: a long sequence is shared out among many.
+TOKENS_OF_CHUNK = 128
 
 
 def is_traced() -> bool:
@@ -209,6 +212,23 @@ class TokenLayout:
         neighbours = (None, None) if inner else (left, right)
         return Part(slice(start, stop), slice(first, last + 1), *neighbours, alone=False)
 
+    @functools.cached_property
+    def neighbours(self) -> Tensor:
+        """Flat indices of each token's left neighbour, itself, and its right neighbour (`[3, N]`)."""
+        return torch.stack([self.left, torch.arange(len(self.left), device=self.left.device), self.right])
+
+    @functools.cached_property
+    def chunks(self) -> "Chunks":
+        """All tokens, packed, in runs of TOKENS_OF_CHUNK or fewer, none of which crosses from sequence to sequence."""
+        size, b = TOKENS_OF_CHUNK, len(self.lengths)
+        first = torch.nn.functional.pad(((self.lengths + size - 1) // size).cumsum(0), (1, 0))
+        # There are at most so many: to know how many there are would be to wait for the GPU.
+        chunk = torch.arange(len(self.position) // size + b, device=first.device)
+        sequence = torch.searchsorted(first[1:], chunk, right=True).clamp(max=b - 1)
+        place = (chunk - first[sequence]) * size
+        start = self.starts[sequence] + place
+        return Chunks(start, start + (self.lengths[sequence] - place).clamp(min=0, max=size), sequence, first)
+
     @property
     def ends(self) -> tuple[Tensor, Tensor]:
         """Flat indices of the first and last token of each sequence (`[b]` each); arbitrary for an empty one."""
@@ -219,6 +239,23 @@ class TokenLayout:
         """Zeros in the rows of `states` (`[b, ...]`) whose sequence has no real token."""
         empty = (self.lengths == 0).reshape(-1, *(1 for _ in states.shape[1:]))
         return states.masked_fill(empty, 0)
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """
+    Flat tokens in short runs of one sequence each, in order; at the end there may be empty ones.
+
+    Args:
+        start, stop (`Tensor` of shape `[p]`): first token of each, and the one after its last.
+        sequence (`Tensor` of shape `[p]`): whose tokens they are.
+        first (`Tensor` of shape `[b + 1]`): index of the first chunk of each sequence, and how many there are.
+    """
+
+    start: Tensor
+    stop: Tensor
+    sequence: Tensor
+    first: Tensor
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+
+# Looked at when Triton is imported, which transformers does: test_kernels.py runs kernels on the CPU.
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
 from loopback_hub import LoopbackHub
 from script_runner import ScriptRunner, script_runner
 
@@ -17,9 +22,9 @@ from modeling_star import modeling_disan, tokens
 @pytest.fixture(autouse=True)
 def computed_at_once() -> Iterator[None]:
     """Tests may change how much is computed at once."""
-    before = tokens.TOKENS_AT_ONCE, modeling_disan.SCORES_AT_ONCE
+    before = tokens.TOKENS_AT_ONCE, tokens.TOKENS_OF_CHUNK, modeling_disan.SCORES_AT_ONCE
     yield
-    tokens.TOKENS_AT_ONCE, modeling_disan.SCORES_AT_ONCE = before
+    tokens.TOKENS_AT_ONCE, tokens.TOKENS_OF_CHUNK, modeling_disan.SCORES_AT_ONCE = before
 
 
 @pytest.fixture

@@ -36,10 +36,10 @@ SHARED_CODE = {
     "tokens.py",
     "vocabulary.py",
 }
+ATTENTION_CODE = {"attention.py", "candidate_kernels.py", "kernels.py", "relay_kernels.py", "row_attention.py"}
 CODE = {
-    "StarTransformer": SHARED_CODE | {"attention.py", "configuration_star.py", "modeling_star.py", "row_attention.py"},
-    "BigTransformer": SHARED_CODE
-    | {"attention.py", "configuration_big.py", "lexicon.py", "modeling_big.py", "row_attention.py"},
+    "StarTransformer": SHARED_CODE | ATTENTION_CODE | {"configuration_star.py", "modeling_star.py"},
+    "BigTransformer": SHARED_CODE | ATTENTION_CODE | {"configuration_big.py", "lexicon.py", "modeling_big.py"},
     "VanillaTransformer": SHARED_CODE | {"configuration_vanilla.py", "modeling_vanilla.py"},
     "Disan": SHARED_CODE | {"configuration_disan.py", "modeling_disan.py"},
     "BiLstm": SHARED_CODE | {"configuration_bilstm.py", "modeling_bilstm.py"},
@@ -72,6 +72,7 @@ class NotInstalled(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, NotInstalled())
+sys.modules["triton"] = None  # nor is it
 try:
     import modeling_star
 except ModuleNotFoundError:
@@ -116,6 +117,7 @@ for name, (auto, labels) in json.loads((root / "cases.json").read_text()).items(
     model.eval().save_pretrained(root / "again" / name)
 json.dump(findings, open(root / "findings.json", "w"))
 assert not [name for name in sys.modules if name.split(".")[0] == "modeling_star"]
+assert not [name for name in sys.modules if name.split(".")[-1] in ("candidate_kernels", "relay_kernels")]
 """
 
 # What else a user without the package does with a folder.
@@ -291,7 +293,12 @@ def test_the_shipped_code_imports_only_torch_transformers_and_its_neighbours() -
     package = Path(modeling_star.__file__).parent
     allowed = {"torch", "transformers", "huggingface_hub", *sys.stdlib_module_names}
     for file in set().union(*CODE.values()):
-        for node in ast.walk(ast.parse((package / file).read_text(encoding="utf-8"))):
+        tree = ast.parse((package / file).read_text(encoding="utf-8"))
+        # What stands in a try block may be missing: transformers does not look at it either.
+        tried = {node for block in ast.walk(tree) if isinstance(block, ast.Try) for node in ast.walk(block)}
+        for node in ast.walk(tree):
+            if node in tried:
+                continue
             if isinstance(node, ast.Import):
                 assert {alias.name.split(".")[0] for alias in node.names} <= allowed, (file, node.lineno)
             elif isinstance(node, ast.ImportFrom) and node.level:

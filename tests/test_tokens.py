@@ -1,5 +1,7 @@
 """Padded and packed layouts of random masks against loops over the real columns of each row."""
 
+import itertools
+
 import pytest
 import torch
 from common import difference, examples, masks
@@ -136,6 +138,22 @@ def test_parts_are_all_tokens_in_order_with_what_stands_around_them(
         assert torch.equal(right, x[layout.right][part.tokens])
         for place, there in zip(part.neighbour_index(), (part.own(rows), left, right), strict=True):
             assert torch.equal(rows[place], there)
+
+
+@given(mask=masks(max_columns=9), size=st.integers(1, 4))
+@examples(50)
+def test_chunks_are_all_tokens_in_order_and_none_is_of_two_sequences(mask: Tensor, size: int) -> None:
+    modeling_star.tokens.TOKENS_OF_CHUNK = size
+    layout = TokenLayout.from_mask(mask.bool(), keep_padding=False)
+    chunks = layout.chunks
+    spans = list(zip(chunks.start.tolist(), chunks.stop.tolist(), chunks.sequence.tolist(), strict=True))
+    assert [i for start, stop, _ in spans for i in range(start, stop)] == list(range(len(layout.position)))
+    for start, stop, sequence in spans:
+        assert stop - start <= size
+        assert (layout.sequence_index[start:stop] == sequence).all()
+    for sequence, (first, last) in enumerate(itertools.pairwise(chunks.first.tolist())):
+        assert sum(stop - start for start, stop, _ in spans[first:last]) == layout.lengths[sequence]
+        assert all(start < stop for start, stop, _ in spans[first:last])
 
 
 @both_layouts
