@@ -5,6 +5,7 @@ from transformers import AutoConfig
 
 from . import modeling_big, modeling_star, modeling_vanilla
 from .configuration_big import BigTransformerConfig
+from .configuration_encoder_decoder import TextEncoderDecoderConfig
 from .configuration_star import StarTransformerConfig
 from .configuration_vanilla import VanillaTransformerConfig
 from .lexicon import Lexicon
@@ -16,6 +17,7 @@ from .modeling_big import (
     BigTransformerModel,
 )
 from .modeling_encoder import AUTO_CLASSES, EncoderOutput
+from .modeling_encoder_decoder import TextEncoderDecoderModel
 from .modeling_star import (
     StarTransformerForMaskedLM,
     StarTransformerForQuestionAnswering,
@@ -48,6 +50,11 @@ for _module, _config, _stem in (
         # Saved folders carry their code, so that they load where this package is not installed.
         _model.register_for_auto_class(_auto)
 
+AutoConfig.register(TextEncoderDecoderConfig.model_type, TextEncoderDecoderConfig)
+TextEncoderDecoderConfig.register_for_auto_class()
+transformers.AutoModelForSeq2SeqLM.register(TextEncoderDecoderConfig, TextEncoderDecoderModel)
+TextEncoderDecoderModel.register_for_auto_class("AutoModelForSeq2SeqLM")
+
 __all__ = [
     "BigTransformerConfig",
     "BigTransformerForMaskedLM",
@@ -63,6 +70,8 @@ __all__ = [
     "StarTransformerForSequenceClassification",
     "StarTransformerForTokenClassification",
     "StarTransformerModel",
+    "TextEncoderDecoderConfig",
+    "TextEncoderDecoderModel",
     "VanillaTransformerConfig",
     "VanillaTransformerForMaskedLM",
     "VanillaTransformerForQuestionAnswering",

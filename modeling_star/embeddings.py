@@ -128,6 +128,8 @@ class TokenEmbeddings(nn.Module):
             embedded = self._contextual(layout, tokens, types, as_ids=input_ids is not None)
         else:
             embedded = self.word_embeddings(tokens) if input_ids is not None else tokens
+        if self.config.scale_embedding:
+            embedded = embedded * math.sqrt(embedded.shape[-1])
         if self.projection is not None:
             embedded = self.projection(embedded)
         position = layout.position if position_ids is None else layout.pack(position_ids)
