@@ -33,6 +33,7 @@ from .modeling_vanilla import (
     VanillaTransformerModel,
 )
 from .question_answering import answer_question
+from .translation import translate
 
 
 __version__ = "0.1.0"
@@ -79,4 +80,5 @@ __all__ = [
     "VanillaTransformerForTokenClassification",
     "VanillaTransformerModel",
     "answer_question",
+    "translate",
 ]

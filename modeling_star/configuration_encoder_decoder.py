@@ -116,10 +116,10 @@ class TextEncoderDecoderConfig(PreTrainedConfig):
             self.share_embeddings = can_share and self.tie_word_embeddings
         if self.share_embeddings and not can_share:
             raise ValueError(
-                f"share_embeddings=True needs one trained table: the encoder has {encoder.vocab_size} entries of width "
-                f"{encoder.embedding_size} (frozen: {encoder.freeze_embeddings}, an encoder inside: "
-                f"{encoder.backbone_config is not None}), the decoder {decoder.vocab_size} of width {decoder.d_model}. "
-                "Write share_embeddings=False, or leave it out."
+                f"share_embeddings=True needs one trained table: the encoder has {encoder.vocab_size} rows of width "
+                f"{encoder.embedding_size} (freeze_embeddings={encoder.freeze_embeddings}, an encoder inside: "
+                f"{encoder.backbone_config is not None}), the decoder {decoder.vocab_size} of {decoder.d_model}; "
+                "write share_embeddings=False, or leave it out."
             )
 
 

@@ -34,10 +34,6 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
     The encoder's states at padding are masked, and it is exact about padding itself: a source alone or in a batch
     gives the same output. `generate` works with beams and caches as for any model of transformers.
 
-    Args:
-        config: both sides.
-        encoder: an encoder to take over, such as one on embeddings that exist already; `None` builds a fresh one.
-
     Example:
 
     ```python
@@ -59,11 +55,9 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
     # Heads of a checkpoint's encoder that only a pooled vector needs.
     _keys_to_ignore_on_load_unexpected = [r"(^|\.)relay_(attention|norm)\."]
 
-    def __init__(self, config: TextEncoderDecoderConfig, encoder: EncoderModel | None = None):
+    def __init__(self, config: TextEncoderDecoderConfig):
         super().__init__(config)
-        if encoder is None:
-            encoder = ENCODERS[config.encoder.model_type](config.encoder, add_pooling_layer=False)
-        self.encoder = encoder
+        self.encoder = ENCODERS[config.encoder.model_type](config.encoder, add_pooling_layer=False)
         self.decoder = MarianForCausalLM(config.decoder)
         # What one side is told later, such as a lexicon, is to be saved with the whole.
         self.encoder.config, self.decoder.config = config.encoder, config.decoder

@@ -1,9 +1,10 @@
 #!/usr/bin/env python
 """
-Tag or classify texts with a saved model.
+Tag, classify or translate texts with a saved model.
 
     python run_scripts/run_predict.py outputs/quickstart/model "Maria Keller moved to Oslo."
     python run_scripts/run_predict.py outputs/sst2 --file texts.txt --json > predictions.jsonl
+    python run_scripts/run_predict.py outputs/tatoeba_zh_en "我们都哭了。"
 
 Entities come with character offsets: text[start:end] is the entity.
 """
@@ -19,7 +20,7 @@ from typing import Any
 def main() -> None:
     """Read the arguments, predict, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="folder or Hub name of a model for token or text classification")
+    parser.add_argument("model", help="folder or Hub name of a model for tagging, classification or translation")
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="texts to read")
     parser.add_argument("--file", type=Path, help="a text file, one text a line")
     parser.add_argument("--batch_size", type=int, default=32, help="texts read at once (default: 32)")
@@ -40,17 +41,20 @@ def main() -> None:
 
 
 def predict(model: str, texts: list[str], batch_size: int, trust_remote_code: bool) -> Iterator[tuple[str, Any]]:
-    """Each text with its entities (`label`, `start`, `end`, `score`) or its labels (`label`, `score`)."""
+    """Each text with its entities (`label`, `start`, `end`, `score`), its labels (`label`, `score`) or its translation."""
     from transformers import AutoConfig, pipeline
 
     import modeling_star  # noqa: F401  registers the models of this package
 
     config = AutoConfig.from_pretrained(model, trust_remote_code=trust_remote_code)
+    if config.is_encoder_decoder:
+        yield from translated(model, texts, batch_size, trust_remote_code)
+        return
     kinds = {"ForTokenClassification": "token-classification", "ForSequenceClassification": "text-classification"}
     architecture = (config.architectures or [""])[0]
     task = next((task for ending, task in kinds.items() if architecture.endswith(ending)), None)
     if task is None:
-        sys.exit(f"{model} is a {architecture}: a model for token or text classification is needed.")
+        sys.exit(f"{model} is a {architecture}: a model for token or text classification, or for translation, is needed.")
     options = {"aggregation_strategy": "first"} if task == "token-classification" else {"top_k": None}
     run = pipeline(task, model, trust_remote_code=trust_remote_code, **options)
     for text, found in zip(texts, run(texts, batch_size=batch_size), strict=True):
@@ -72,10 +76,27 @@ def predict(model: str, texts: list[str], batch_size: int, trust_remote_code: bo
             yield text, [{"label": label["label"], "score": round(float(label["score"]), 4)} for label in found]
 
 
+def translated(
+    model: str, texts: list[str], batch_size: int, trust_remote_code: bool
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Each text with its translation (`text`)."""
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    from modeling_star import translate
+
+    tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(model, trust_remote_code=trust_remote_code)
+    for text, found in zip(texts, translate(texts, loaded, tokenizer, batch_size=batch_size), strict=True):
+        yield text, [{"text": found}]
+
+
 def readable(text: str, found: list[dict[str, Any]]) -> str:
     """Lines for a reader: the text, and what was found below it."""
     lines = [text]
     for entry in found:
+        if "score" not in entry:
+            lines.append(f"    {entry['text']}")
+            continue
         place = f"{entry['start']:>4}-{entry['end']:<4} {entry['text']!r} " if "start" in entry else ""
         lines.append(f"    {place}{entry['label']}  {entry['score']:.2f}")
     return "\n".join(lines if found else [*lines, "    (nothing)"])

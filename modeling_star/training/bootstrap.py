@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from seqeval.metrics.sequence_labeling import get_entities
 
+from modeling_star.training.bleu import bleu_of_counts, count_ngrams
 from modeling_star.training.metrics import seqeval_labels
 
 
@@ -46,7 +47,8 @@ def paired_bootstrap(
 
     Args:
         metric: "accuracy", "macro_f1", "weighted_f1", "f1" (label 1 of 0 and 1) or "matthews_correlation" (of labels,
-            or of lists of labels: tagged sentences), "entity_f1" (lists of entity tags), "pearson" or "mse" (numbers):
+            or of lists of labels: tagged sentences), "entity_f1" (lists of entity tags), "bleu" or
+            "bleu_zh" (texts, cut up as English or as Chinese; from 0 to 1), "pearson" or "mse" (numbers):
             about a second for thousands of examples. Or a function of (references, predictions), called 2 x `samples`
             times.
         references: one item for each example.
@@ -81,7 +83,7 @@ def count_examples(metric: str, references: Sequence[Any], predictions: Sequence
     What each example adds to a metric, so that a run can be compared later without its predictions.
 
     Args:
-        metric: "accuracy", "entity_f1", "pearson" or "mse": those whose counts need no list of all labels.
+        metric: "accuracy", "entity_f1", "bleu", "bleu_zh", "pearson" or "mse": those whose counts need no list of all labels.
         references, predictions: one item for each example, as in `paired_bootstrap`.
 
     Returns:
@@ -187,6 +189,14 @@ def _count_entities(references: Sequence[Any], predictions: Sequence[Any], label
     return np.array(rows)
 
 
+def _count_ngrams(references: Sequence[Any], predictions: Sequence[Any], labels: list[Any]) -> np.ndarray:
+    return count_ngrams(predictions, references, "13a")
+
+
+def _count_ngrams_zh(references: Sequence[Any], predictions: Sequence[Any], labels: list[Any]) -> np.ndarray:
+    return count_ngrams(predictions, references, "zh")
+
+
 def _count_confusions(references: Sequence[Any], predictions: Sequence[Any], labels: list[Any]) -> np.ndarray:
     """How often each label stands against each other, [examples, labels * labels], reference first."""
     index = {label: number for number, label in enumerate(labels)}
@@ -259,6 +269,8 @@ def _divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
 _METRICS = {
     "accuracy": _Counted(_count_correct, _ratio),
     "entity_f1": _Counted(_count_entities, _ratio),
+    "bleu": _Counted(_count_ngrams, bleu_of_counts),
+    "bleu_zh": _Counted(_count_ngrams_zh, bleu_of_counts),
     "macro_f1": _Counted(_count_confusions, _macro_f1),
     "weighted_f1": _Counted(_count_confusions, _weighted_f1),
     "f1": _Counted(_count_confusions, _positive_f1),

@@ -267,7 +267,7 @@ def cap(dataset: Dataset, max_samples: int | None) -> Dataset:
 # Rows
 
 
-def _drop_or_raise(split: str, rows: Sequence[int], lack: str, drop: bool) -> None:
+def drop_or_raise(split: str, rows: Sequence[int], lack: str, drop: bool) -> None:
     """Rows that lack something: an error at the first, or one warning for all where they may be left out."""
     if not rows:
         return
@@ -279,7 +279,7 @@ def _drop_or_raise(split: str, rows: Sequence[int], lack: str, drop: bool) -> No
     logger.warning("%d rows of the %s split are left out: %s (first: row %d)", len(rows), split, lack, rows[0] + 1)
 
 
-def _check_train(splits: DatasetDict, labelled: Iterable[str], column: str) -> None:
+def check_train(splits: DatasetDict, labelled: Iterable[str], column: str) -> None:
     if "train" in splits and "train" not in labelled:
         raise DataError(
             f"No row of the train split has a label in column {column!r}. The columns are "
@@ -335,7 +335,7 @@ def prepare_tagging(
     for split, dataset in splits.items():
         words[split], tags[split], keep[split] = _tagging_rows(split, dataset, text, label, drop_empty)
     found = {split: rows for split, rows in tags.items() if rows is not None}
-    _check_train(splits, found, label)
+    check_train(splits, found, label)
     labels, ids = _tag_ids(found, label, declared_names(splits, label), label_list)
     result = {}
     for split, dataset in splits.items():
@@ -356,7 +356,7 @@ def _tagging_rows(
     cells = label_cells(dataset, label)
     tags = [_as_list(cell) for cell in cells] if cells is not None and any(cells) else None
     empty = [row for row, tokens in enumerate(words) if not tokens]
-    _drop_or_raise(split, empty, f"no words in column {text!r}", drop_empty)
+    drop_or_raise(split, empty, f"no words in column {text!r}", drop_empty)
     dropped = set(empty)
     keep = [row for row in range(len(words)) if row not in dropped]
     for row in keep:
@@ -459,10 +459,10 @@ def prepare_classification(
         missing = [row for row, value in enumerate(values) if value is None and row not in dropped[split]]
         # In a ClassLabel column -1 is the known way to say "none", and nobody can fill it in.
         may_drop = drop_empty or bool(class_names(splits[split], label))
-        _drop_or_raise(split, missing, f"no label in column {label!r}", may_drop)
+        drop_or_raise(split, missing, f"no label in column {label!r}", may_drop)
         dropped[split].update(missing)
         found[split] = [None if row in dropped[split] else value for row, value in enumerate(values)]
-    _check_train(splits, found, label)
+    check_train(splits, found, label)
     detected = problem_type_of(found, label)
     kind = cast(ProblemType, problem_type or ("regression" if task_name == "stsb" else detected))
     if kind == "regression":
@@ -489,5 +489,5 @@ def _rows_without_text(split: str, dataset: Dataset, columns: Iterable[str], dro
                     f"{where(split, row)}: column {column!r} holds {shown(text)}, and a text is wanted. Name the "
                     "column of texts, e.g. `--text_column_name text`"
                 )
-    _drop_or_raise(split, sorted(empty), f"no text in column {' or '.join(map(repr, columns))}", drop_empty)
+    drop_or_raise(split, sorted(empty), f"no text in column {' or '.join(map(repr, columns))}", drop_empty)
     return empty

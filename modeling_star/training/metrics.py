@@ -5,6 +5,7 @@
 """
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -219,6 +220,16 @@ class TaskMetrics:
             if len(self.names) > 1:
                 result["combined_score"] = float(np.mean(list(result.values())))
         return result
+
+    def score_names(self) -> list[str] | None:
+        """What `__call__` returns, before there is anything to score; None where that depends on what is found."""
+        if self.per_type:  # also one for each type, such as PER_f1
+            return None
+        shape = (2, len(self.label_list)) if self.task == "multi_label_classification" else (2,)
+        nothing = np.zeros((2, 1) if self.task in ("entities", "tokens") else shape, dtype=np.int64)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return list(self(EvalPrediction(predictions=nothing, label_ids=nothing)))
 
     def for_windows(self, example_index: Sequence[int]) -> "TaskMetrics":
         """The same metrics for a data set whose rows are windows: rows of one example are scored as one sentence.

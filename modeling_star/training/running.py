@@ -1,11 +1,10 @@
-"""One fine-tuning run from data to report, shared by run_ner.py and run_glue.py: the scripts say only what differs."""
+"""One run from data to report, shared by the scripts that train: each says only what differs."""
 
 import json
 import logging
 import os
 import shlex
 import sys
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
+    TrainerCallback,
     TrainingArguments,
     set_seed,
 )
@@ -45,10 +45,9 @@ from .building import (
     saved_model,
 )
 from .cards import CardContent, write_model_card
-from .data import ClassificationData, TaggingData, cap, hold_out, load_splits
+from .data import cap, hold_out, load_splits
 from .data_files import DataError
 from .losses import TaskLoss, WithLoss, class_weights
-from .metrics import TaskMetrics
 from .output_folder import check_output_dir
 from .reports import metrics_only, plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
 from .tfidf import run_tfidf
@@ -67,13 +66,17 @@ class Task(ABC):
     """
 
     head: str
+    pipeline: str
+    # What `load_data` and `choose_metrics` give: each task has its own kinds.
+    data: Any
+    metrics: Any
 
     def __init__(self, model_arguments: Any, data_arguments: Any, run_arguments: Any):
         self.model = model_arguments
         self.options = data_arguments
         self.run = run_arguments
-        self.data: TaggingData | ClassificationData = self._with_validation(self.load_data())
-        self.metrics: TaskMetrics = self.choose_metrics()
+        self.data = self._with_validation(self.load_data())
+        self.metrics = self.choose_metrics()
 
     def saved_config(self) -> PreTrainedConfig | None:
         """The configuration of a saved model whose head is kept; `None` for a fresh model or head."""
@@ -135,7 +138,7 @@ class Task(ABC):
         """The checked data, labels as numbers."""
 
     @abstractmethod
-    def choose_metrics(self) -> TaskMetrics:
+    def choose_metrics(self) -> Any:
         """The metrics, and which of them chooses the best model."""
 
     @abstractmethod
@@ -158,7 +161,29 @@ class Task(ABC):
     def example_texts(self) -> list[Any]:
         """A few texts, or pairs of texts, for the model card."""
 
-    pipeline: str
+    def build(self) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+        """Tokenizer and model as the arguments say."""
+        return build(self)
+
+    def make_trainer(
+        self,
+        training: TrainingArguments,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        features: dict[str, Any],
+    ) -> "FineTuner":
+        """The trainer of one run."""
+        return make_trainer(self, training, model, tokenizer, features)
+
+    def metrics_of(self, split: str, features: Dataset) -> Callable[[EvalPrediction], dict[str, float]]:
+        """The metrics of one split; rows that are windows of one example are scored as one."""
+        if "example_index" in features.column_names:
+            return self.metrics.for_windows(features["example_index"])
+        return self.metrics
+
+    def card_settings(self, trainer: "FineTuner") -> dict[str, Any]:
+        """Rows of the card's table of settings that only this task has."""
+        return {}
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -311,7 +336,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     set_seed(training.seed)
     folder = Path(training.output_dir)
     with told_plainly():
-        tokenizer, model = build(task)
+        tokenizer, model = task.build()
         limit = length_limit(model.config, task.options.max_seq_length)
         with training.main_process_first(desc="tokenizing"):
             features = {
@@ -322,7 +347,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     # The cut of the last call would be saved with the tokenizer; and would not, where the features came from a cache.
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
-    trainer = make_trainer(task, training, model, tokenizer, features)
+    trainer = task.make_trainer(training, model, tokenizer, features)
     results: dict[str, Any] = {}
     sections: dict[str, str] = {}
     trainer.card = lambda: run_card(task, trainer, results, sections)
@@ -367,7 +392,7 @@ def told_plainly() -> Iterator[None]:
 def build(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     """Tokenizer and model as the arguments say."""
     arguments = task.model
-    hub = {"revision": arguments.model_revision, "token": arguments.token, "cache_dir": arguments.cache_dir}
+    hub = hub_options(arguments)
     embeddings = arguments.embeddings_from if arguments.embeddings_mode != "vectors" else None
     name = arguments.tokenizer_name or arguments.model_name_or_path or embeddings
     tokenizer = load_tokenizer(
@@ -417,6 +442,11 @@ def build(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     return tokenizer, model
 
 
+def hub_options(arguments: Any) -> dict[str, Any]:
+    """Where models are looked for on the Hub, and kept."""
+    return {"revision": arguments.model_revision, "token": arguments.token, "cache_dir": arguments.cache_dir}
+
+
 def make_trainer(
     task: Task,
     training: TrainingArguments,
@@ -426,25 +456,8 @@ def make_trainer(
 ) -> FineTuner:
     """The trainer, choosing the best model by the task's score where there is a validation split."""
     has_validation = "validation" in features and "labels" in features["validation"].column_names
-    if not has_validation:
-        training.eval_strategy = "no"
-    elif training.eval_strategy != "no" and training.eval_strategy == training.save_strategy:
-        training.load_best_model_at_end = True
-        training.metric_for_best_model = training.metric_for_best_model or task.metrics.metric_for_best_model
-        best = training.metric_for_best_model.removeprefix("eval_")
-        check_metric(task.metrics, best)
-        # Trainer takes None for "less is better".
-        training.greater_is_better = best not in ("loss", "mse")
-    if training.ddp_find_unused_parameters is None and isinstance(model, EncoderPreTrainedModel):
-        training.ddp_find_unused_parameters = False  # these models have none: no search at every step
-    callbacks = []
-    if task.run.early_stopping_patience is not None:
-        if not training.load_best_model_at_end:
-            raise DataError("--early_stopping_patience needs a validation split, and eval and save at the same steps.")
-        callbacks.append(EarlyStoppingCallback(task.run.early_stopping_patience))
-    metrics = task.metrics
-    if has_validation and "example_index" in features["validation"].column_names:
-        metrics = metrics.for_windows(features["validation"]["example_index"])
+    callbacks = prepare_training(task, training, model, has_validation)
+    metrics = task.metrics_of("validation", features["validation"]) if has_validation else task.metrics
     loss = loss_of(task, training)
     return FineTuner(
         model=model,
@@ -460,23 +473,46 @@ def make_trainer(
     )
 
 
-def check_metric(metrics: TaskMetrics, name: str) -> None:
+def prepare_training(
+    task: Task, training: TrainingArguments, model: PreTrainedModel, has_validation: bool
+) -> list[TrainerCallback]:
+    """
+    Set what chooses the best model, and how processes work together.
+
+    Returns:
+        The callbacks that the arguments ask for.
+
+    Raises:
+        DataError: the metric is unknown, or a model cannot be chosen for lack of evaluations.
+    """
+    if not has_validation:
+        training.eval_strategy = "no"
+    elif training.eval_strategy != "no" and training.eval_strategy == training.save_strategy:
+        training.load_best_model_at_end = True
+        training.metric_for_best_model = training.metric_for_best_model or task.metrics.metric_for_best_model
+        best = training.metric_for_best_model.removeprefix("eval_")
+        check_metric(task.metrics, best)
+        # Trainer takes None for "less is better".
+        training.greater_is_better = best not in ("loss", "mse")
+    if training.ddp_find_unused_parameters is None and isinstance(model, EncoderPreTrainedModel):
+        training.ddp_find_unused_parameters = False  # these models have none: no search at every step
+    if task.run.early_stopping_patience is None:
+        return []
+    if not training.load_best_model_at_end:
+        raise DataError("--early_stopping_patience needs a validation split, and eval and save at the same steps.")
+    return [EarlyStoppingCallback(task.run.early_stopping_patience)]
+
+
+def check_metric(metrics: Any, name: str) -> None:
     """
     Trainer would say so only after the first evaluation.
 
     Raises:
         DataError: there is no such metric.
     """
-    if metrics.per_type:  # also one for each type, such as PER_f1
-        return
-    shape = (2, len(metrics.label_list)) if metrics.task == "multi_label_classification" else (2,)
-    shape = (2, 1) if metrics.task in ("entities", "tokens") else shape
-    nothing = np.zeros(shape, dtype=np.int64)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        known = ["loss", *metrics(EvalPrediction(predictions=nothing, label_ids=nothing))]
-    if name not in known:
-        raise DataError(f"--metric_for_best_model {name} is unknown: this task has {', '.join(known)}.")
+    known = metrics.score_names()
+    if known is not None and name not in ["loss", *known]:
+        raise DataError(f"--metric_for_best_model {name} is unknown: this task has loss, {', '.join(known)}.")
 
 
 def loss_of(task: Task, training: TrainingArguments) -> TaskLoss:
@@ -517,8 +553,7 @@ def score(
     task: Task, trainer: FineTuner, split: str, features: Dataset, prefix: str, results: dict[str, Any]
 ) -> dict[str, str]:
     """Predict a split, measure it where it has labels, and write its report."""
-    if "example_index" in features.column_names:
-        trainer.compute_metrics = WithLoss(task.metrics.for_windows(features["example_index"]))
+    trainer.compute_metrics = WithLoss(task.metrics_of(split, features))
     output = trainer.predict(features, metric_key_prefix=prefix)
     results |= output.metrics | {f"{prefix}_samples": len(task.data.splits[split])}
     trainer.log_metrics(prefix, output.metrics)
@@ -563,6 +598,7 @@ def run_card(task: Task, trainer: FineTuner, results: dict[str, Any], sections: 
             "weight decay": training.weight_decay,
             "schedule": getattr(training.lr_scheduler_type, "value", training.lr_scheduler_type),
             "training time (s)": results.get("train_runtime"),
+            **task.card_settings(trainer),
         },
         dataset_id=options.dataset_name,
         synthetic="synthetic" in title.lower(),
