@@ -50,8 +50,8 @@ class TextEncoderDecoderConfig(PreTrainedConfig):
     model_type = "text_encoder_decoder"
     keys_to_ignore_at_inference = ["past_key_values"]
 
-    encoder: dict | PreTrainedConfig | None = None
-    decoder: dict | PreTrainedConfig | None = None
+    encoder: Any = None
+    decoder: Any = None
     vocab_size: int | None = None
     share_embeddings: bool | None = None
     pad_token_id: int | None = 0
@@ -63,6 +63,12 @@ class TextEncoderDecoderConfig(PreTrainedConfig):
     use_cache: bool = True
 
     def __post_init__(self, **kwargs: Any) -> None:
+        for side in ("encoder", "decoder"):
+            given = getattr(self, side)
+            if not (given is None or isinstance(given, (dict, PreTrainedConfig))):
+                raise ValueError(
+                    f"{side}={given!r} is given; a configuration or its fields are needed, {side}={{...}}."
+                )
         own_size = {} if self.vocab_size is None else {"vocab_size": self.vocab_size}
         if self.encoder is None or isinstance(self.encoder, dict):
             self.encoder = _encoder_config({**(self.encoder or {}), **own_size})

@@ -125,7 +125,7 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
         attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: EncoderOutput | tuple[Tensor, ...] | None = None,
+        encoder_outputs: Any = None,
         past_key_values: Any = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,

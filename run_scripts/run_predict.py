@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def predict(model: str, texts: list[str], batch_size: int, trust_remote_code: bool) -> Iterator[tuple[str, Any]]:
-    """Each text with its entities (`label`, `start`, `end`, `score`), its labels (`label`, `score`) or its translation."""
+    """Each text with its entities (`label`, `start`, `end`, `score`), labels (`label`, `score`) or translation."""
     from transformers import AutoConfig, pipeline
 
     import modeling_star  # noqa: F401  registers the models of this package
@@ -54,7 +54,9 @@ def predict(model: str, texts: list[str], batch_size: int, trust_remote_code: bo
     architecture = (config.architectures or [""])[0]
     task = next((task for ending, task in kinds.items() if architecture.endswith(ending)), None)
     if task is None:
-        sys.exit(f"{model} is a {architecture}: a model for token or text classification, or for translation, is needed.")
+        sys.exit(
+            f"{model} is a {architecture}: a model for token or text classification, or for translation, is needed."
+        )
     options = {"aggregation_strategy": "first"} if task == "token-classification" else {"top_k": None}
     run = pipeline(task, model, trust_remote_code=trust_remote_code, **options)
     for text, found in zip(texts, run(texts, batch_size=batch_size), strict=True):

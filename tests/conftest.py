@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from loopback_hub import LoopbackHub
+from script_runner import ScriptRunner, script_runner
 
 from modeling_star import tokens
 
@@ -25,6 +26,14 @@ def hub() -> Iterator[LoopbackHub]:
     with LoopbackHub() as hub:
         yield hub
         assert hub.unknown_requests == []
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptRunner]:
+    """Runs the scripts of run_scripts."""
+    folder = tmp_path_factory.mktemp("scripts")
+    with script_runner(folder, HF_HOME=str(folder / "hf"), OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1") as runner:
+        yield runner
 
 
 @pytest.fixture(scope="session")

@@ -150,7 +150,8 @@ def import_what_scripts_import() -> None:
     from transformers import BertForSequenceClassification, EarlyStoppingCallback, Trainer, pipeline  # noqa: F401
 
     import modeling_star.training.classification
-    import modeling_star.training.tagging  # noqa: F401
+    import modeling_star.training.tagging
+    import modeling_star.training.translation  # noqa: F401
 
     assert transformers.is_torch_available()
 

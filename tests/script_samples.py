@@ -106,6 +106,10 @@ def results_of(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
 
 
+def log_of(folder: Path) -> list[dict[str, Any]]:
+    return json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+
+
 def hashes(folder: Path) -> dict[str, str]:
     """A digest of every file below a folder."""
     return {

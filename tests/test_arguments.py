@@ -51,6 +51,7 @@ FINE_TUNING = ("--train_file", "--learning_rate", "--embeddings_from", "--seeds"
     [
         ("run_ner.py", FINE_TUNING),
         ("run_glue.py", FINE_TUNING),
+        ("run_translation.py", (*FINE_TUNING, "--average_checkpoints", "--length_penalty", "(default: 64)")),
         ("run_masked_summation.py", ("--lengths", "100 200 400 800", "--learning_rate", "(default: 0.001)")),
     ],
 )

@@ -5,13 +5,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from loopback_hub import LoopbackHub, run_client
-from script_runner import ROOT, SCRIPTS, ScriptRunner, script_runner
+from script_runner import ROOT, SCRIPTS, ScriptRunner
 from script_samples import (
     QUICK,
     SIZES,
@@ -19,6 +19,7 @@ from script_samples import (
     assert_card_tells_the_results,
     files,
     hashes,
+    log_of,
     read_rows,
     results_of,
     write_bert,
@@ -34,13 +35,6 @@ ACCELERATE = ROOT / "configuration" / "accelerate"
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_corpora(tmp_path_factory.mktemp("corpora"))
-
-
-@pytest.fixture(scope="module")
-def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptRunner]:
-    folder = tmp_path_factory.mktemp("scripts")
-    with script_runner(folder, HF_HOME=str(folder / "hf"), OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1") as runner:
-        yield runner
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +61,6 @@ def launch(config: str, script: str, *arguments: Any, folder: Path, **environmen
         capture_output=True,
         text=True,
     )
-
-
-def log_of(folder: Path) -> list[dict[str, Any]]:
-    return json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
 
 
 # A whole run

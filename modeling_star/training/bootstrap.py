@@ -83,7 +83,8 @@ def count_examples(metric: str, references: Sequence[Any], predictions: Sequence
     What each example adds to a metric, so that a run can be compared later without its predictions.
 
     Args:
-        metric: "accuracy", "entity_f1", "bleu", "bleu_zh", "pearson" or "mse": those whose counts need no list of all labels.
+        metric: "accuracy", "entity_f1", "bleu", "bleu_zh", "pearson" or "mse": those whose counts need no list of all
+            labels.
         references, predictions: one item for each example, as in `paired_bootstrap`.
 
     Returns:
