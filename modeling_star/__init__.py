@@ -7,6 +7,7 @@ from . import modeling_big, modeling_bilstm, modeling_disan, modeling_star, mode
 from .configuration_big import BigTransformerConfig
 from .configuration_bilstm import BiLstmConfig
 from .configuration_disan import DisanConfig
+from .configuration_encoder_decoder import TextEncoderDecoderConfig
 from .configuration_star import StarTransformerConfig
 from .configuration_vanilla import VanillaTransformerConfig
 from .lexicon import Lexicon
@@ -32,6 +33,7 @@ from .modeling_disan import (
     DisanModel,
 )
 from .modeling_encoder import AUTO_CLASSES, EncoderOutput
+from .modeling_encoder_decoder import TextEncoderDecoderModel
 from .modeling_star import (
     StarTransformerForMaskedLM,
     StarTransformerForQuestionAnswering,
@@ -47,6 +49,7 @@ from .modeling_vanilla import (
     VanillaTransformerModel,
 )
 from .question_answering import answer_question
+from .translation import translate
 
 
 __version__ = "0.1.0"
@@ -65,6 +68,11 @@ for _module, _config, _stem in (
         getattr(transformers, _auto).register(_config, _model)
         # Saved folders carry their code, so that they load where this package is not installed.
         _model.register_for_auto_class(_auto)
+
+AutoConfig.register(TextEncoderDecoderConfig.model_type, TextEncoderDecoderConfig)
+TextEncoderDecoderConfig.register_for_auto_class()
+transformers.AutoModelForSeq2SeqLM.register(TextEncoderDecoderConfig, TextEncoderDecoderModel)
+TextEncoderDecoderModel.register_for_auto_class("AutoModelForSeq2SeqLM")
 
 __all__ = [
     "BiLstmConfig",
@@ -93,6 +101,8 @@ __all__ = [
     "StarTransformerForSequenceClassification",
     "StarTransformerForTokenClassification",
     "StarTransformerModel",
+    "TextEncoderDecoderConfig",
+    "TextEncoderDecoderModel",
     "VanillaTransformerConfig",
     "VanillaTransformerForMaskedLM",
     "VanillaTransformerForQuestionAnswering",
@@ -100,4 +110,5 @@ __all__ = [
     "VanillaTransformerForTokenClassification",
     "VanillaTransformerModel",
     "answer_question",
+    "translate",
 ]

@@ -59,6 +59,8 @@ class EncoderConfig(PreTrainedConfig):
             inside the embeddings; its last hidden state takes the place of the embedding table.
         freeze_embeddings (`bool`, defaults to `False`): the table or the backbone is not trained; a backbone then
             also runs without dropout.
+        scale_embedding (`bool`, defaults to `False`): token embeddings are multiplied by the square root of their
+            width, as where a decoder's output shares the table (section 3.4 of https://arxiv.org/abs/1706.03762).
         type_vocab_size (`int`, defaults to 0): token types that are embedded; 0 embeds none.
         position_embedding_type (`str`, defaults to `"learned"`): "learned", "sinusoidal", "none", or what an encoder
             adds to them.
@@ -94,6 +96,7 @@ class EncoderConfig(PreTrainedConfig):
     embedding_size: int | None = None
     backbone_config: dict | PreTrainedConfig | None = None
     freeze_embeddings: bool = False
+    scale_embedding: bool = False
     type_vocab_size: int = 0
     position_embedding_type: Literal["learned", "sinusoidal", "none", "ring"] = "learned"
     position_base: float | int = 10000.0

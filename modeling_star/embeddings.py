@@ -131,6 +131,8 @@ class TokenEmbeddings(nn.Module):
             embedded = self._contextual(layout, tokens, types, as_ids=input_ids is not None)
         else:
             embedded = self.word_embeddings(tokens) if input_ids is not None else tokens
+        if self.config.scale_embedding:
+            embedded = embedded * math.sqrt(embedded.shape[-1])
         if self.characters is not None and input_ids is not None:
             # What stands at padding must not even decide in which order numbers are summed.
             ids = tokens.masked_fill(~layout.pack(layout.mask), 0)

@@ -62,30 +62,37 @@ class ModelArguments:
 
 
 @dataclass
-class DataArguments:
+class FileArguments:
     """data"""
 
     dataset_name: str | None = flag("Data set on the Hub, or a folder. Otherwise name files:")
     dataset_config_name: str | None = flag("Its configuration.")
     dataset_revision: str | None = flag("Its branch, tag or commit.")
-    train_file: str | None = flag("json, jsonl, csv, tsv, parquet or CoNLL, .gz allowed.")
+    train_file: str | None = flag("json, jsonl, csv, tsv or parquet, .gz allowed.")
     validation_file: str | None = flag("Likewise.")
     test_file: str | None = flag("Likewise.")
     dataset_title: str | None = flag("What the model card calls the data; say synthetic where they are generated.")
     validation_fraction: float = flag("Part of train to hold out where there is no validation split.", 0.1)
-    task_name: str | None = flag("A task that tells columns and metrics: ner, pos; cola, sst2, mrpc, stsb, ...")
-    text_column_name: str | None = flag(
-        "Column of the words or texts; two, joined by a comma, for pairs. None: found."
-    )
-    label_column_name: str | None = flag("Column of the tags or labels. None: found.")
     max_seq_length: int | None = flag("Most tokens of an input. None: the tokenizer's own limit.")
-    pad_to_max_length: bool = flag("Pad every input to max_seq_length, not each batch to its longest.", False)
     max_train_samples: int | None = flag("Use only so many training examples.")
     max_eval_samples: int | None = flag("Use only so many validation examples.")
     max_predict_samples: int | None = flag("Use only so many test examples.")
     drop_empty: bool = flag("Leave empty rows out, with a warning, instead of stopping at them.", False)
     preprocessing_num_workers: int | None = flag("Processes that tokenize.")
     overwrite_cache: bool = flag("Tokenize again even if it was done before.", False)
+
+
+@dataclass
+class DataArguments(FileArguments):
+    """data"""
+
+    train_file: str | None = flag("json, jsonl, csv, tsv, parquet or CoNLL, .gz allowed.")
+    task_name: str | None = flag("A task that tells columns and metrics: ner, pos; cola, sst2, mrpc, stsb, ...")
+    text_column_name: str | None = flag(
+        "Column of the words or texts; two, joined by a comma, for pairs. None: found."
+    )
+    label_column_name: str | None = flag("Column of the tags or labels. None: found.")
+    pad_to_max_length: bool = flag("Pad every input to max_seq_length, not each batch to its longest.", False)
 
 
 @dataclass
@@ -163,6 +170,49 @@ class TextArguments:
     max_predict_samples: int | None = flag("Use only so many test documents.")
     preprocessing_num_workers: int | None = flag("Processes that tokenize.")
     overwrite_cache: bool = flag("Tokenize again even if it was done before.", False)
+
+
+@dataclass
+class TranslationModelArguments(ModelArguments):
+    """model, tokenizer and embeddings"""
+
+    model_type: str = flag(
+        "Kind of a fresh model: marian, the standard Transformer; or an encoder with its decoder: star_transformer, "
+        "big_transformer, vanilla_transformer.",
+        "marian",
+    )
+    config_name: str | None = flag("Shape of a fresh model: a file such as configuration/models/marian-small.json.")
+    config_overrides: str | None = flag(
+        "Fields of the configuration: dropout=0.3; with an encoder encoder.num_hidden_layers=4,decoder.dropout=0.3"
+    )
+    tokenizer_kind: Literal["bpe"] = flag(  # type: ignore[assignment]  # another choice than the encoders'
+        "Kind of a tokenizer that is trained from source and target together: byte pairs, Chinese by characters.",
+        "bpe",
+    )
+    lower_case: bool = flag("Lower-case what is read and written.", False)
+    vocab_size: int = flag("Most entries of a tokenizer that is trained.", 8000)
+
+
+@dataclass
+class TranslationArguments(FileArguments):
+    """data and translation"""
+
+    source_column: str | None = flag("Column of the texts, or a key of the column translation. None: the first.")
+    target_column: str | None = flag("Column, or key, of their translations. None: the second.")
+    max_seq_length: int | None = flag("Most tokens of a source or target in training. None: the model's limit.", 256)
+    num_beams: int = flag("Beams of what is scored and reported (--generation_num_beams: while training).", 4)
+    length_penalty: float = flag(
+        "Beams are ranked by their log-probability divided by length ** this. 0.5 does at 25 tokens what the "
+        "Transformer's 0.6 does in its own formula.",
+        0.5,
+    )
+    max_extra_tokens: int = flag("A translation may have so many tokens more than its source.", 50)
+    bleu_tokenize: Literal["13a", "intl", "zh", "char", "none"] | None = flag(
+        "How sacrebleu cuts up words. None: zh where the targets are Chinese, else 13a."
+    )
+    average_checkpoints: int = flag(
+        "Average the weights of the last so many checkpoints; 0: take the best by validation score.", 5
+    )
 
 
 @dataclass
@@ -250,6 +300,28 @@ training:
 """
 
 
+# What run_translation.py sets unlike the others: the training of https://arxiv.org/abs/1706.03762, section 5.
+TRANSLATION_DEFAULTS: dict[str, Any] = {
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.98,
+    "adam_epsilon": 1e-9,
+    "lr_scheduler_type": "inverse_sqrt",
+    "warmup_steps": 0.1,
+    "label_smoothing_factor": 0.1,
+    "per_device_train_batch_size": 64,
+    "per_device_eval_batch_size": 64,
+    "predict_with_generate": True,
+    "generation_num_beams": 1,
+    "save_total_limit": 5,
+}
+
+TRANSLATION_HELP = (
+    TRAINING_HELP.replace("(default: 8)", "(default: {per_device_train_batch_size})")
+    .replace("if below 1 (default: 0)", "if below 1 (default: {warmup_steps:g})")
+    .format(**TRANSLATION_DEFAULTS)
+)
+
+
 # What run_masked_summation.py sets unlike the others: one cycle of the learning rate, and no evaluation on the way,
 # since the model of the last step is the one that is measured.
 SUMMATION_DEFAULTS: dict[str, Any] = {
@@ -323,6 +395,7 @@ def parse(
     description: str,
     defaults: Mapping[str, Any] | None = None,
     epilog: str = TRAINING_HELP,
+    training_class: str = "TrainingArguments",
 ) -> tuple[Any, ...]:
     """
     Read `[RECIPE.yaml|RECIPE.json] [--flag value ...]`: the command line overrides the recipe.
@@ -332,9 +405,10 @@ def parse(
         description: the script's docstring, for `--help`.
         defaults: training arguments that this script sets unlike the others.
         epilog: what `--help` tells of the training arguments.
+        training_class: the class of transformers that holds them.
 
     Returns:
-        An object of each class of `groups`, then `transformers.TrainingArguments`.
+        An object of each class of `groups`, then one of `training_class`.
 
     Raises:
         SystemExit: help was printed, or a flag or a key of the recipe is wrong; the message says which.
@@ -344,7 +418,8 @@ def parse(
         print_help(groups, description, epilog)
         raise SystemExit(0)
 
-    from transformers import HfArgumentParser, TrainingArguments
+    import transformers
+    from transformers import HfArgumentParser
 
     script = Path(sys.argv[0]).name
 
@@ -353,7 +428,9 @@ def parse(
             raise SystemExit(f"{script}: {message}")
 
     # Without abbreviations: a flag that is mistyped must not be another.
-    parser = Parser((*groups, TrainingArguments), prog=script, usage=_usage(script), allow_abbrev=False)
+    parser = Parser(
+        (*groups, getattr(transformers, training_class)), prog=script, usage=_usage(script), allow_abbrev=False
+    )
     if "--help_all" in arguments:
         parser.print_help()
         raise SystemExit(0)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python
 """
-Tag or classify texts with a saved model, or find the answer to a question in them.
+Tag, classify or translate texts with a saved model, or find the answer to a question in them.
 
     python run_scripts/run_predict.py outputs/quickstart/model "Maria Keller moved to Oslo."
     python run_scripts/run_predict.py outputs/sst2 --file texts.txt --json > predictions.jsonl
     python run_scripts/run_predict.py outputs/drcd --question "Who moved to Oslo?" "Maria Keller moved to Oslo."
+    python run_scripts/run_predict.py outputs/tatoeba_zh_en "我们都哭了。"
 
 Entities and answers come with character offsets: text[start:end] is the entity.
 """
@@ -20,7 +21,7 @@ from typing import Any
 def main() -> None:
     """Read the arguments, predict, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="folder or Hub name of a model for tagging, classification or answers")
+    parser.add_argument("model", help="folder or Hub name of a model for tagging, classes, answers or translation")
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="texts to read")
     parser.add_argument("--file", type=Path, help="a text file, one text a line")
     parser.add_argument("--question", help="what a question-answering model looks for in every text")
@@ -48,13 +49,16 @@ def main() -> None:
 
 
 def predict(texts: list[str], arguments: argparse.Namespace) -> Iterator[tuple[str, Any]]:
-    """Each text with its entities or its answer (`start`, `end`, `text`, `score`), or with its labels (`score`)."""
+    """Each text with its entities or answer (`start`, `end`, `text`, `score`), its labels (`score`), or translated."""
     from transformers import AutoConfig
 
     import modeling_star  # noqa: F401  registers the models of this package
 
     model = arguments.model
     config = AutoConfig.from_pretrained(model, trust_remote_code=arguments.trust_remote_code)
+    if config.is_encoder_decoder:
+        yield from translated(model, texts, arguments.batch_size, arguments.trust_remote_code)
+        return
     architecture = (config.architectures or [""])[0]
     if architecture.endswith("ForQuestionAnswering"):
         if arguments.question is None:
@@ -66,7 +70,9 @@ def predict(texts: list[str], arguments: argparse.Namespace) -> Iterator[tuple[s
     kinds = {"ForTokenClassification": "token-classification", "ForSequenceClassification": "text-classification"}
     task = next((task for ending, task in kinds.items() if architecture.endswith(ending)), None)
     if task is None:
-        sys.exit(f"{model} is a {architecture}: a model for token or text classification, or for answers, is needed.")
+        sys.exit(
+            f"{model} is a {architecture}: a model for token or text classification, answers or translation is needed."
+        )
     yield from labelled(texts, task, arguments)
 
 
@@ -120,10 +126,27 @@ def labelled(texts: list[str], task: str, arguments: argparse.Namespace) -> Iter
             yield text, [{"label": label["label"], "score": round(float(label["score"]), 4)} for label in found]
 
 
+def translated(
+    model: str, texts: list[str], batch_size: int, trust_remote_code: bool
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Each text with its translation (`text`)."""
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    from modeling_star import translate
+
+    tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(model, trust_remote_code=trust_remote_code)
+    for text, found in zip(texts, translate(texts, loaded, tokenizer, batch_size=batch_size), strict=True):
+        yield text, [{"text": found}]
+
+
 def readable(text: str, found: list[dict[str, Any]]) -> str:
     """Lines for a reader: the text, and what was found below it."""
     lines = [text]
     for entry in found:
+        if "score" not in entry:
+            lines.append(f"    {entry['text']}")
+            continue
         place = f"{entry['start']:>4}-{entry['end']:<4} {entry['text']!r} " if "start" in entry else ""
         label = f"{entry['label']} " if "label" in entry else ""
         lines.append(f"    {place}{label} {entry['score']:.2f}")

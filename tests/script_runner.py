@@ -162,7 +162,8 @@ def import_what_scripts_import() -> None:
     import modeling_star.training.classification
     import modeling_star.training.pretraining
     import modeling_star.training.reading
-    import modeling_star.training.tagging  # noqa: F401
+    import modeling_star.training.tagging
+    import modeling_star.training.translation  # noqa: F401
 
     assert transformers.is_torch_available()
 

@@ -56,6 +56,7 @@ FINE_TUNING = ("--train_file", "--learning_rate", "--embeddings_from", "--seeds"
         ("run_glue.py", FINE_TUNING),
         ("run_qa.py", (*FINE_TUNING, "--doc_stride", "--version_2_with_negative")),
         ("run_mlm.py", (*FINE_TUNING, "--streaming", "--mask_unit")),
+        ("run_translation.py", (*FINE_TUNING, "--average_checkpoints", "--length_penalty", "(default: 64)")),
         ("run_masked_summation.py", ("--lengths", "100 200 400 800", "--learning_rate", "(default: 0.001)")),
     ],
 )

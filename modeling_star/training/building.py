@@ -133,7 +133,7 @@ def fresh_model(
     """
     fields = dict(defaults or {})
     if config_name is not None:
-        fields |= _config_fields(config_name)
+        fields |= config_fields(config_name)
         model_type = fields.pop("model_type", model_type)
     fields |= overrides or {}
     try:
@@ -297,7 +297,7 @@ def length_limit(config: PreTrainedConfig, asked: int | None) -> int | None:
     return min((limit for limit in (asked, own) if limit is not None), default=None)
 
 
-def _config_fields(name: str) -> dict[str, Any]:
+def config_fields(name: str) -> dict[str, Any]:
     path = Path(name)
     if path.is_file():
         return json.loads(path.read_text(encoding="utf-8"))

@@ -21,6 +21,7 @@ TEMPLATE = "model_cards/TEMPLATE.md"
 _VERSIONS = ("modeling-star", "transformers", "torch", "tokenizers", "datasets")
 # Names of the Hub's metric collection for ours.
 _HUB_METRICS = {"pearson": "pearsonr", "macro_f1": "f1", "micro_f1": "f1", "weighted_f1": "f1"}
+_NAMES = {"bleu": "BLEU", "chrf": "chrF"}
 _NO_TEXT = "Write a sentence here."
 _NO_QUESTION = "Write a question here."
 # What a summary calls a task, where its pipeline's name says less.
@@ -31,6 +32,8 @@ _FAMILIES = {
     "vanilla_transformer": "standard Transformer encoder ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762))",
     "disan": "DiSAN ([Shen et al., 2018](https://arxiv.org/abs/1709.04696))",
     "bilstm": "BiLSTM encoder",
+    "marian": "standard Transformer ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762))",
+    "text_encoder_decoder": "Transformer decoder on an encoder of this package",
     "bert": "BERT ([Devlin et al., 2019](https://arxiv.org/abs/1810.04805))",
 }
 
@@ -151,6 +154,8 @@ def usage_code(folder: str | Path, content: CardContent) -> str:
     """Python lines that load the model with transformers and print what it says about the first example."""
     if content.task == "question-answering":
         return _answering_code(folder, content)
+    if content.task == "translation":
+        return _translation_code(folder, content)
     entities = not content.label_list or is_entity_scheme(content.label_list)
     arguments = [_python(content.task), f"model={_python(content.repo_id or str(folder))}"]
     if content.task == "token-classification" and entities:
@@ -188,6 +193,23 @@ def _answering_code(folder: str | Path, content: CardContent) -> str:
             f"context = {_python(context)}",
             f"for answer in answer_question(question, context, model, tokenizer{options}):",
             "    print(answer.text, answer.start, answer.end, answer.score)",
+        ]
+    )
+
+
+def _translation_code(folder: str | Path, content: CardContent) -> str:
+    """transformers 5 has no pipeline for translations; `generate` knows beams and length penalty from the folder."""
+    remote = ", trust_remote_code=True" if _needs_remote_code(Path(folder)) else ""
+    name = _python(content.repo_id or str(folder))
+    return "\n".join(
+        [
+            "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer",
+            "",
+            f"tokenizer = AutoTokenizer.from_pretrained({name})",
+            f"model = AutoModelForSeq2SeqLM.from_pretrained({name}{remote})",
+            f"texts = [{_python(content.examples[0] if content.examples else _NO_TEXT)}]",
+            'inputs = tokenizer(texts, padding=True, return_tensors="pt")',
+            "print(tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True))",
         ]
     )
 
@@ -255,8 +277,8 @@ def _card_data(
 
 
 def _metric_title(name: str, seeds: Sequence[int]) -> str:
-    title = name.replace("_", " ").replace("f1", "F1")
-    title = title[0].upper() + title[1:]
+    title = _NAMES.get(name) or name.replace("_", " ").replace("f1", "F1")
+    title = title if name in _NAMES else title[0].upper() + title[1:]
     return f"{title} (mean of {len(seeds)} seeds)" if len(seeds) > 1 else title
 
 

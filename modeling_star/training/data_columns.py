@@ -54,7 +54,7 @@ def find_tagging_columns(
     """
     example = splits["train"] if "train" in splits else next(iter(splits.values()))
     lists = [name for name in example.column_names if _is_list(example, name)]
-    texts = [name for name in example.column_names if _is_text(example, name)]
+    texts = [name for name in example.column_names if is_text(example, name)]
     if text_column_name is None:
         # A list wins over a text of the same rows, as in {"text": "It rains", "tokens": ["It", "rains"]}.
         names = [name for kind in (lists, texts) for name in _TOKEN_COLUMNS if name in kind]
@@ -69,10 +69,10 @@ def find_tagging_columns(
         if not names and "train" in splits:
             raise _no_column(splits, "tags", "--label_column_name", "a list of tags, one a word")
         label_column_name = names[0] if names else "tags"
-    _check_columns(splits, (text_column_name,), "--text_column_name", everywhere=True)
-    _check_columns(splits, (label_column_name,), "--label_column_name", everywhere=False)
+    check_columns(splits, (text_column_name,), "--text_column_name", everywhere=True)
+    check_columns(splits, (label_column_name,), "--label_column_name", everywhere=False)
     if text_column_name == label_column_name:
-        raise DataError(f"Words and tags cannot be in one column, {text_column_name!r}. Name two: {_listed(splits)}.")
+        raise DataError(f"Words and tags cannot be in one column, {text_column_name!r}. Name two: {listed(splits)}.")
     return text_column_name, label_column_name
 
 
@@ -108,11 +108,11 @@ def find_classification_columns(
     if len(columns) not in (1, 2) or label_column_name in columns or len(set(columns)) != len(columns):
         raise DataError(
             f"The text columns are {', '.join(map(repr, columns))} and the label column is {label_column_name!r}. "
-            f"Name one or two text columns and another for the label, of {_listed(splits)}: e.g. "
+            f"Name one or two text columns and another for the label, of {listed(splits)}: e.g. "
             "`--text_column_name sentence1,sentence2 --label_column_name label`"
         )
-    _check_columns(splits, columns, "--text_column_name", everywhere=True)
-    _check_columns(splits, (label_column_name,), "--label_column_name", everywhere=False)
+    check_columns(splits, columns, "--text_column_name", everywhere=True)
+    check_columns(splits, (label_column_name,), "--label_column_name", everywhere=False)
     return columns, label_column_name
 
 
@@ -137,7 +137,7 @@ def find_reading_columns(
         found = [[name for name in names if name in present] for names in (_QUESTION_COLUMNS, _CONTEXT_COLUMNS)]
         if not all(found):
             raise DataError(
-                f"Which columns hold the questions and their contexts? The columns are {_listed(splits)}. Name both, "
+                f"Which columns hold the questions and their contexts? The columns are {listed(splits)}. Name both, "
                 "e.g. `--text_column_name question,context`"
             )
         columns = [names[0] for names in found]
@@ -146,10 +146,10 @@ def find_reading_columns(
     if len(columns) != 2 or len({*columns, label_column_name}) != 3:
         raise DataError(
             f"The columns are {', '.join(map(repr, columns))} and, for the answers, {label_column_name!r}. Name three "
-            f"of {_listed(splits)}: e.g. `--text_column_name question,context --label_column_name answers`"
+            f"of {listed(splits)}: e.g. `--text_column_name question,context --label_column_name answers`"
         )
-    _check_columns(splits, columns, "--text_column_name", everywhere=True)
-    _check_columns(splits, (label_column_name,), "--label_column_name", everywhere=False)
+    check_columns(splits, columns, "--text_column_name", everywhere=True)
+    check_columns(splits, (label_column_name,), "--label_column_name", everywhere=False)
     return columns[0], columns[1], label_column_name
 
 
@@ -161,17 +161,17 @@ def find_text_column(splits: DatasetDict, text_column_name: str | None = None) -
     """
     if text_column_name is None:
         example = splits["train"] if "train" in splits else next(iter(splits.values()))
-        texts = [name for name in example.column_names if _is_text(example, name)]
+        texts = [name for name in example.column_names if is_text(example, name)]
         names = [name for name in _TEXT_COLUMNS if name in texts] or (texts if len(texts) == 1 else [])
         if not names:
             raise _no_column(splits, "texts", "--text_column_name", "the texts")
         text_column_name = names[0]
-    _check_columns(splits, (text_column_name,), "--text_column_name", everywhere=True)
+    check_columns(splits, (text_column_name,), "--text_column_name", everywhere=True)
     return text_column_name
 
 
 def _detect_texts(splits: DatasetDict, example: Dataset, label: str, task_name: str | None) -> tuple[str, ...]:
-    texts = [name for name in example.column_names if _is_text(example, name) and name != label]
+    texts = [name for name in example.column_names if is_text(example, name) and name != label]
     task = [task_to_keys[task_name]] if task_name in task_to_keys else []
     for columns in (*task, *_PAIR_COLUMNS, *((name,) for name in _TEXT_COLUMNS)):
         if all(name in texts for name in columns):
@@ -181,7 +181,7 @@ def _detect_texts(splits: DatasetDict, example: Dataset, label: str, task_name: 
     return (texts[0],)
 
 
-def _is_text(dataset: Dataset, name: str) -> bool:
+def is_text(dataset: Dataset, name: str) -> bool:
     return str(getattr(dataset.features[name], "dtype", "")) in ("string", "large_string", "string_view")
 
 
@@ -190,7 +190,7 @@ def _is_list(dataset: Dataset, name: str) -> bool:
     return inner is not None and not isinstance(inner, dict)
 
 
-def _listed(splits: DatasetDict) -> str:
+def listed(splits: DatasetDict) -> str:
     """The columns of the splits, said once where they agree."""
     columns = {split: ", ".join(map(repr, dataset.column_names)) for split, dataset in splits.items()}
     if len(set(columns.values())) == 1:
@@ -201,12 +201,12 @@ def _listed(splits: DatasetDict) -> str:
 def _no_column(splits: DatasetDict, what: str, flag: str, holds: str) -> DataError:
     names = next(iter(splits.values())).column_names
     return DataError(
-        f"Which column holds the {what}? The columns are {_listed(splits)}. Name the one that holds {holds}, e.g. "
+        f"Which column holds the {what}? The columns are {listed(splits)}. Name the one that holds {holds}, e.g. "
         f"`{flag} {names[0]}`"
     )
 
 
-def _check_columns(splits: DatasetDict, columns: Iterable[str], flag: str, everywhere: bool) -> None:
+def check_columns(splits: DatasetDict, columns: Iterable[str], flag: str, everywhere: bool) -> None:
     """Named columns must be in every split, or (labels) in train, or in one split where there is no train."""
     for column in columns:
         lacking = [split for split, dataset in splits.items() if column not in dataset.column_names]
@@ -215,6 +215,6 @@ def _check_columns(splits: DatasetDict, columns: Iterable[str], flag: str, every
         present = splits[lacking[0]].column_names
         meant = (difflib.get_close_matches(column, present, n=1) or present)[0]
         raise DataError(
-            f"There is no column {column!r} in the split {', '.join(lacking)}. The columns are {_listed(splits)}. "
+            f"There is no column {column!r} in the split {', '.join(lacking)}. The columns are {listed(splits)}. "
             f"Write one of them, e.g. `{flag} {meant}`"
         )

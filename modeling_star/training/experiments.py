@@ -30,6 +30,9 @@ from .reports import write_json, write_text
 
 # Metric of a table -> name of the score in all_results.json.
 SCORES = {"accuracy": "accuracy", "entity_f1": "f1", "pearson": "pearson", "answer_f1": "f1"}
+SCORES |= {"bleu": "bleu", "bleu_zh": "bleu"}
+# Scores that the scripts tell from 0 to 100; results keep all from 0 to 1.
+PERCENT = ("bleu", "bleu_zh")
 
 
 @dataclass(frozen=True)
@@ -227,9 +230,10 @@ class Runner:
         rows = [json.loads(line) for line in lines]
         expected = [row["labels"] if "labels" in row else row["label"] for row in rows]
         counts = count_examples(metric, expected, [row["predicted"] for row in rows])
+        scale = 100 if metric in PERCENT else 1
         result = {
-            "validation": scores[f"eval_{SCORES[metric]}"],
-            "test": scores[f"test_{SCORES[metric]}"],
+            "validation": scores[f"eval_{SCORES[metric]}"] / scale,
+            "test": scores[f"test_{SCORES[metric]}"] / scale,
             "parameters": scores["parameters"],
             "training_seconds": round(scores["train_runtime"], 1),
             "arguments": arguments,

@@ -2,21 +2,26 @@
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from .data_files import DataError
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint in a folder. One that was being written when the run was killed is passed over."""
+    """The newest whole checkpoint in a folder."""
+    return next(whole_checkpoints(folder), None)
+
+
+def whole_checkpoints(folder: Path) -> Iterator[Path]:
+    """The checkpoints in a folder, the newest first, without one that was being written when a run was killed."""
     steps = {path: path.name.removeprefix("checkpoint-") for path in folder.glob("checkpoint-*")}
     for path in sorted((p for p, step in steps.items() if step.isdigit()), key=lambda p: -int(steps[p])):
         try:
             json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))  # what Trainer writes last
         except (OSError, ValueError):
             continue
-        return path
-    return None
+        yield path
 
 
 def check_output_dir(folder: Path, resume: str | None) -> str | None:
@@ -64,4 +69,4 @@ def check_output_dir(folder: Path, resume: str | None) -> str | None:
     return None
 
 
-__all__ = ["check_output_dir", "last_checkpoint"]
+__all__ = ["check_output_dir", "last_checkpoint", "whole_checkpoints"]

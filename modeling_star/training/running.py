@@ -182,6 +182,10 @@ class Task(ABC):
             return self.metrics.for_windows(features["example_index"])
         return self.metrics
 
+    def build(self) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+        """Tokenizer and model as the arguments say."""
+        return build(self)
+
     def make_trainer(
         self,
         training: TrainingArguments,
@@ -362,7 +366,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     set_seed(training.seed)
     folder = Path(training.output_dir)
     with told_plainly():
-        tokenizer, model = build(task)
+        tokenizer, model = task.build()
         limit = length_limit(model.config, task.options.max_seq_length)
         with training.main_process_first(desc="tokenizing"):
             features = {
@@ -418,7 +422,7 @@ def told_plainly() -> Iterator[None]:
 def build(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     """Tokenizer and model as the arguments say."""
     arguments = task.model
-    hub = {"revision": arguments.model_revision, "token": arguments.token, "cache_dir": arguments.cache_dir}
+    hub = hub_options(arguments)
     embeddings = arguments.embeddings_from if arguments.embeddings_mode != "vectors" else None
     name = arguments.tokenizer_name or arguments.model_name_or_path or embeddings
     tokenizer = load_tokenizer(
@@ -467,6 +471,11 @@ def build(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     check_vocabulary(tokenizer, model, arguments.tokenizer_name)
     give_vocabulary(model, tokenizer, label_all_tokens=getattr(task.options, "label_all_tokens", False))
     return tokenizer, model
+
+
+def hub_options(arguments: Any) -> dict[str, Any]:
+    """Where models are looked for on the Hub, and kept."""
+    return {"revision": arguments.model_revision, "token": arguments.token, "cache_dir": arguments.cache_dir}
 
 
 def make_trainer(

@@ -32,15 +32,15 @@ NO_WORD = -1  # in the column `word_ids`: no word is read at this token
 
 # White space, control characters and invisible separators stand between tokens and belong to none. The zero-width
 # joiner is not among them: it holds one emoji together.
-_SEPARATORS = r"[\s\p{Cc}\x{AD}\x{200B}\x{2060}\x{FEFF}]+"
-_CJK = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\x{30FC}"
-_LETTER = rf"[\p{{L}}&&[^{_CJK}]]"
-_RUN = rf"[[\p{{L}}\p{{M}}\p{{N}}\x{{200C}}\x{{200D}}]&&[^{_CJK}]]+"
+SEPARATORS = r"[\s\p{Cc}\x{AD}\x{200B}\x{2060}\x{FEFF}]+"
+CJK = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\x{30FC}"
+_LETTER = rf"[\p{{L}}&&[^{CJK}]]"
+RUN = rf"[[\p{{L}}\p{{M}}\p{{N}}\x{{200C}}\x{{200D}}]&&[^{CJK}]]+"
 _PIECES = [
     r"[0-9#*]\x{FE0F}?\x{20E3}",  # keycap emoji, before their digit is taken for a number
     r"\p{Nd}+(?:[.,:]\p{Nd}+)+",  # 3.14, 1,000, 10:30
-    rf"[{_CJK}]\p{{M}}*",  # every CJK character by itself
-    _RUN,  # a word or a number of any other script
+    rf"[{CJK}]\p{{M}}*",  # every CJK character by itself
+    RUN,  # a word or a number of any other script
     r"\X",  # anything else, a whole emoji (skin tone, family, flag) at a time
 ]
 # do + n't and it + 's, as in the Penn Treebank and so in GloVe
@@ -101,13 +101,13 @@ def train_tokenizer(
             f"vocab_size={vocab_size} must exceed the {len(SPECIAL_TOKENS)} special tokens, "
             f"and min_frequency={min_frequency} must be at least 1."
         )
-    known = list(_checked_texts(texts))
+    known = list(checked_texts(texts))
     backend = Tokenizer(models.WordLevel(unk_token=SPECIAL_TOKENS["unk_token"]))
     if lower_case:
         backend.normalizer = normalizers.Lowercase()
     pattern = Regex("|".join(_PATTERNS[kind]))
     backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(_SEPARATORS), "removed"), pre_tokenizers.Split(pattern, "isolated")]
+        [pre_tokenizers.Split(Regex(SEPARATORS), "removed"), pre_tokenizers.Split(pattern, "isolated")]
     )
     if kind == "word":
         _train_words(backend, known, vocab_size, min_frequency)
@@ -122,7 +122,7 @@ def train_tokenizer(
     return _wrap(backend, model_max_length)
 
 
-def _checked_texts(texts: Iterable[str | Sequence[str]]) -> Iterator[str | list[str]]:
+def checked_texts(texts: Iterable[str | Sequence[str]]) -> Iterator[str | list[str]]:
     """Pass texts and lists of words on; refuse anything else, and an iterator without a single character."""
     empty = True
     for index, item in enumerate(texts):
@@ -247,7 +247,7 @@ def tokenize_texts(
     limit = _length_limit(tokenizer, max_seq_length, pad_to_max_length)
     encode = _TextEncoder(tokenizer, tuple(columns), label_column, limit, pad_to_max_length, split)
     features = map_rows(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
-    return _warn_about_cuts(features, split, limit, "Raise max_seq_length to keep them.")
+    return warn_about_cuts(features, split, limit, "Raise max_seq_length to keep them.")
 
 
 @dataclass
@@ -354,7 +354,7 @@ def tokenize_and_align(
     )
     features = map_rows(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
     advice = "Raise max_seq_length, or set stride (16, say) to read them in overlapping windows."
-    return _warn_about_cuts(features, split, limit, advice)
+    return warn_about_cuts(features, split, limit, advice)
 
 
 @dataclass
@@ -553,7 +553,7 @@ def map_rows(
     )
 
 
-def _warn_about_cuts(features: Dataset, split: str, limit: int | None, advice: str) -> Dataset:
+def warn_about_cuts(features: Dataset, split: str, limit: int | None, advice: str) -> Dataset:
     """Say what was cut, then drop the columns that counted it (they came through worker processes and caches)."""
     counts = [name for name in ("cut_tokens", "cut_words") if name in features.column_names]
     cut = {name: np.asarray(features[name][:], dtype=np.int64) for name in counts}

@@ -1,0 +1,147 @@
+"""Configuration of an encoder of this package with a Transformer decoder."""
+
+from typing import Any
+
+from huggingface_hub.dataclasses import strict
+from transformers import MarianConfig, PreTrainedConfig
+
+from .configuration_big import BigTransformerConfig
+from .configuration_encoder import EncoderConfig, did_you_mean
+from .configuration_star import StarTransformerConfig
+from .configuration_vanilla import VanillaTransformerConfig
+
+
+ENCODER_CONFIGS: dict[str, type[EncoderConfig]] = {
+    config.model_type: config for config in (StarTransformerConfig, BigTransformerConfig, VanillaTransformerConfig)
+}
+
+
+@strict
+class TextEncoderDecoderConfig(PreTrainedConfig):
+    r"""
+    Configuration of a `TextEncoderDecoderModel`: any encoder of this package, and the decoder of the standard
+    Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762) as transformers' Marian has it.
+
+    Args:
+        encoder (`dict` or `EncoderConfig`, *optional*): the encoder, told by its `model_type`. Defaults to a
+            Star-Transformer.
+        decoder (`dict` or `MarianConfig`, *optional*): the decoder. What a dict leaves out follows the encoder
+            (`d_model`, `decoder_layers`, `decoder_attention_heads`, a feed-forward layer four times as wide) and the
+            paper (ReLU, embeddings times the square root of `d_model`).
+        vocab_size (`int`, *optional*): entries of the vocabulary that source and target share; overrides those of
+            both sides. Defaults to the encoder's.
+        share_embeddings (`bool`, *optional*): one table for source, target and output. Defaults to whether the
+            encoder has a table of its own as wide as the decoder, trained, of as many entries.
+        decoder_start_token_id (`int`, *optional*): what generation starts from; defaults to `bos_token_id`.
+
+    Example:
+
+    ```python
+    >>> from modeling_star import TextEncoderDecoderConfig, TextEncoderDecoderModel
+
+    >>> config = TextEncoderDecoderConfig(
+    ...     encoder={"model_type": "big_transformer", "hidden_size": 64, "num_attention_heads": 4}, vocab_size=500
+    ... )
+    >>> TextEncoderDecoderModel(config).config.decoder.d_model
+    64
+    ```
+    """
+
+    model_type = "text_encoder_decoder"
+    keys_to_ignore_at_inference = ["past_key_values"]
+
+    encoder: Any = None
+    decoder: Any = None
+    vocab_size: int | None = None
+    share_embeddings: bool | None = None
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = 2
+    eos_token_id: int | None = 3
+    decoder_start_token_id: int | None = None
+    is_encoder_decoder: bool = True
+    tie_word_embeddings: bool = True
+    use_cache: bool = True
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        for side in ("encoder", "decoder"):
+            given = getattr(self, side)
+            if not (given is None or isinstance(given, (dict, PreTrainedConfig))):
+                raise ValueError(
+                    f"{side}={given!r} is given; a configuration or its fields are needed, {side}={{...}}."
+                )
+        own_size = {} if self.vocab_size is None else {"vocab_size": self.vocab_size}
+        if self.encoder is None or isinstance(self.encoder, dict):
+            self.encoder = _encoder_config({**(self.encoder or {}), **own_size})
+        if self.vocab_size is None:
+            self.vocab_size = self.encoder.vocab_size
+        if self.decoder_start_token_id is None:
+            self.decoder_start_token_id = self.bos_token_id
+        if self.decoder is None or isinstance(self.decoder, dict):
+            self.decoder = self._decoder_config(self.decoder or {})
+        self._check_embeddings()
+        super().__post_init__(**kwargs)
+
+    def _decoder_config(self, given: dict[str, Any]) -> MarianConfig:
+        """Marian's, its fields about special tokens and vocabulary being those of the whole model."""
+        width = given.get("d_model", self.encoder.hidden_size)
+        fields = {
+            "d_model": width,
+            "decoder_layers": self.encoder.num_hidden_layers,
+            "decoder_attention_heads": self.encoder.num_attention_heads,
+            "decoder_ffn_dim": 4 * width,
+            "activation_function": "relu",
+            "scale_embedding": True,
+            "init_std": width**-0.5,
+            **{name: value for name, value in given.items() if name != "model_type"},
+            "vocab_size": self.vocab_size,
+            "decoder_vocab_size": self.vocab_size,
+            "is_decoder": True,
+            "is_encoder_decoder": False,
+            "tie_word_embeddings": self.tie_word_embeddings,
+        }
+        unknown = next((name for name in fields if not hasattr(MarianConfig, name)), None)
+        if unknown is not None and not unknown.startswith("_"):
+            known = [name for name in MarianConfig().to_dict() if not name.startswith("_")]
+            raise ValueError(f"decoder has a field {unknown!r}, which Marian has not.{did_you_mean(unknown, known)}")
+        special = {f"{name}_token_id": getattr(self, f"{name}_token_id") for name in ("pad", "bos", "eos")}
+        # There is no encoder in it; caches count these as the layers of a model.
+        shape = {"encoder_layers": fields["decoder_layers"], "encoder_ffn_dim": fields["decoder_ffn_dim"]}
+        shape["encoder_attention_heads"] = fields["decoder_attention_heads"]
+        start = {"decoder_start_token_id": self.decoder_start_token_id, "forced_eos_token_id": None}
+        return MarianConfig(**{**fields, **special, **shape, **start})
+
+    def _check_embeddings(self) -> None:
+        """
+        Raises:
+            ValueError: one table is asked for, and the two sides have none in common.
+        """
+        encoder, decoder = self.encoder, self.decoder
+        alike = (encoder.vocab_size, encoder.embedding_size) == (decoder.vocab_size, decoder.d_model)
+        can_share = alike and encoder.backbone_config is None and not encoder.freeze_embeddings
+        if self.share_embeddings is None:
+            self.share_embeddings = can_share and self.tie_word_embeddings
+        if self.share_embeddings and not can_share:
+            raise ValueError(
+                f"share_embeddings=True needs one trained table: the encoder has {encoder.vocab_size} rows of width "
+                f"{encoder.embedding_size} (freeze_embeddings={encoder.freeze_embeddings}, an encoder inside: "
+                f"{encoder.backbone_config is not None}), the decoder {decoder.vocab_size} of {decoder.d_model}; "
+                "write share_embeddings=False, or leave it out."
+            )
+
+
+def _encoder_config(given: dict[str, Any]) -> EncoderConfig:
+    """
+    Raises:
+        ValueError: its model type is not one of this package.
+    """
+    fields = dict(given)
+    kind = fields.pop("model_type", StarTransformerConfig.model_type)
+    if kind not in ENCODER_CONFIGS:
+        allowed = list(ENCODER_CONFIGS)
+        raise ValueError(
+            f"encoder has model_type={kind!r}; {', '.join(allowed)} are allowed.{did_you_mean(kind, allowed)}"
+        )
+    return ENCODER_CONFIGS[kind](**fields)
+
+
+__all__ = ["ENCODER_CONFIGS", "TextEncoderDecoderConfig"]

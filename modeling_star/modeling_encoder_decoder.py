@@ -1,0 +1,213 @@
+"""
+An encoder of this package with the decoder of the standard Transformer, for translation and other text to text.
+
+Axes: b batch  n source columns  m target columns  d width of the encoder  w width of the decoder  V vocabulary
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import GenerationMixin, MarianForCausalLM, PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_outputs import Seq2SeqLMOutput
+from transformers.utils import can_return_tuple
+
+from .configuration_encoder_decoder import TextEncoderDecoderConfig
+from .modeling_big import BigTransformerModel
+from .modeling_encoder import EncoderModel, EncoderOutput
+from .modeling_star import StarTransformerModel
+from .modeling_vanilla import VanillaTransformerModel
+
+
+ENCODERS: dict[str, type[EncoderModel]] = {
+    model.config_class.model_type: model
+    for model in (StarTransformerModel, BigTransformerModel, VanillaTransformerModel)
+}
+
+
+class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
+    """
+    Any encoder of this package, read by the decoder of https://arxiv.org/abs/1706.03762 (transformers' Marian: causal
+    self-attention, attention to the encoder's states, feed-forward; sinusoidal positions, post-norm).
+
+    The encoder's states at padding are masked, and it is exact about padding itself: a source alone or in a batch
+    gives the same output. `generate` works with beams and caches as for any model of transformers.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from modeling_star import TextEncoderDecoderConfig, TextEncoderDecoderModel
+
+    >>> model = TextEncoderDecoderModel(TextEncoderDecoderConfig(vocab_size=100)).eval()
+    >>> model(torch.tensor([[5, 6, 7]]), decoder_input_ids=torch.tensor([[2, 8]])).logits.shape
+    torch.Size([1, 2, 100])
+    ```
+    """
+
+    config_class = TextEncoderDecoderConfig
+    base_model_prefix = "encoder_decoder"
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _no_split_modules = ["TokenEmbeddings", "StarTransformerLayer", "BigTransformerLayer", "MarianDecoderLayer"]
+    # Heads of a checkpoint's encoder that only a pooled vector needs.
+    _keys_to_ignore_on_load_unexpected = [r"(^|\.)relay_(attention|norm)\."]
+
+    def __init__(self, config: TextEncoderDecoderConfig):
+        super().__init__(config)
+        self.encoder = ENCODERS[config.encoder.model_type](config.encoder, add_pooling_layer=False)
+        self.decoder = MarianForCausalLM(config.decoder)
+        # What one side is told later, such as a lexicon, is to be saved with the whole.
+        self.encoder.config, self.decoder.config = config.encoder, config.decoder
+        same_width = config.encoder.hidden_size == config.decoder.d_model
+        self.projection = None if same_width else nn.Linear(config.encoder.hidden_size, config.decoder.d_model)
+        self._tied_weights_keys = {}
+        if config.share_embeddings:
+            table = "decoder.model.decoder.embed_tokens.weight"
+            self._tied_weights_keys = {"encoder.embeddings.word_embeddings.weight": table}
+        self.post_init()
+        self._freeze_what_is_fixed()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Both sides know their own; the projection between them starts Xavier-uniform."""
+        super()._init_weights(module)
+        if isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight)
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """As in PreTrainedModel, which makes every parameter trainable: what was fixed is fixed again."""
+        loaded = super().from_pretrained(*args, **kwargs)
+        (loaded[0] if isinstance(loaded, tuple) else loaded)._freeze_what_is_fixed()
+        return loaded
+
+    def _freeze_what_is_fixed(self) -> None:
+        """Sinusoids are a parameter in Marian; the encoder's embeddings may be frozen."""
+        self.decoder.model.decoder.embed_positions.requires_grad_(False)
+        if self.config.encoder.freeze_embeddings:
+            self.encoder.embeddings.freeze()
+
+    def get_encoder(self, modality: str | None = None) -> EncoderModel:
+        return self.encoder
+
+    def get_decoder(self) -> PreTrainedModel:
+        return self.decoder
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.encoder.get_input_embeddings()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.decoder.get_output_embeddings()
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        """
+        Raises:
+            ValueError: always; the vocabulary is that of the tokenizer which the model was trained with.
+        """
+        raise ValueError(
+            "The vocabulary of an encoder with a decoder cannot be resized: build the model anew, "
+            "TextEncoderDecoderConfig(vocab_size=len(tokenizer), ...)."
+        )
+
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+        """The labels `[b, m]` one place to the right, behind the start token; padding where they are -100."""
+        start = labels.new_full((len(labels), 1), self.config.decoder_start_token_id)
+        shifted = torch.cat([start, labels[:, :-1]], dim=1)
+        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: Any = None,
+        past_key_values: Any = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        token_type_ids: Tensor | None = None,
+        word_mask: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqLMOutput:
+        """
+        Args:
+            input_ids, attention_mask, inputs_embeds, token_type_ids, word_mask: the source, as `EncoderModel.forward`
+                takes it, `[b, n, ...]`.
+            decoder_input_ids: `[b, m]`, the target so far; made of `labels` where these are given alone.
+            decoder_attention_mask: `[b, m]`; not needed for padding on the right.
+            encoder_outputs: what the encoder returned, in place of the source.
+            past_key_values, use_cache: transformers' caches.
+            labels: `[b, m]`, -100 where there is nothing to predict.
+            kwargs: `num_items_in_batch`, the number of labels that the loss is a mean over.
+
+        Returns:
+            Logits `[b, m, V]`, and a loss where there are labels.
+        """
+        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
+        recorded = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids,
+                attention_mask,
+                token_type_ids,
+                inputs_embeds=inputs_embeds,
+                word_mask=word_mask,
+                **recorded,
+                return_dict=True,
+            )
+        elif isinstance(encoder_outputs, tuple):
+            encoder_outputs = EncoderOutput(*encoder_outputs)
+        states = encoder_outputs.last_hidden_state
+        if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        output = self.decoder(
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=states if self.projection is None else self.projection(states),
+            encoder_attention_mask=attention_mask,
+            inputs_embeds=decoder_inputs_embeds,
+            past_key_values=past_key_values,
+            use_cache=use_cache if labels is None else False,
+            **{name: asked for name, asked in recorded.items() if asked is not None},
+            **kwargs,
+            return_dict=True,
+        )
+        return Seq2SeqLMOutput(
+            loss=None if labels is None else translation_loss(output.logits, labels, num_items_in_batch),
+            logits=output.logits,
+            past_key_values=output.past_key_values,
+            decoder_hidden_states=output.hidden_states,
+            decoder_attentions=output.attentions,
+            cross_attentions=output.cross_attentions,
+            encoder_last_hidden_state=states,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
+        )
+
+
+def translation_loss(logits: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
+    """
+    Cross entropy of each next token.
+
+    Args:
+        logits: `[b, m, V]`.
+        labels: `[b, m]`, -100 where nothing is predicted.
+        num_items_in_batch: labels in the whole accumulated batch; `None` averages over this one.
+    """
+    labels = labels.to(logits.device)
+    total = nn.functional.cross_entropy(
+        logits.flatten(0, 1).float(), labels.flatten(), ignore_index=-100, reduction="sum"
+    )
+    count = (labels != -100).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
+    return total / count.to(total.device).clamp(min=1)
+
+
+__all__ = ["ENCODERS", "TextEncoderDecoderModel", "translation_loss"]

@@ -1,0 +1,325 @@
+"""Translation as a task of `running.run`."""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch import Tensor, nn
+from transformers import (
+    DataCollator,
+    DataCollatorForSeq2Seq,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Seq2SeqTrainer,
+    TrainingArguments,
+)
+from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, TrainOutput
+
+from ..modeling_encoder import longest_input
+from ..translation import generate_translations
+from .averaging import average_checkpoints, load_weights
+from .bleu import TranslationMetrics, bleu_signature
+from .building import check_vocabulary, give_lexicon, load_tokenizer, parse_overrides, saved_model
+from .data_files import DataError
+from .losses import TaskLoss, WithLoss
+from .output_folder import whole_checkpoints
+from .reports import markdown_table, write_text
+from .running import FineTuner, Task, hub_options, prepare_training
+from .subwords import train_subword_tokenizer
+from .translation_data import SOURCE, TARGET, TranslationData, encode_translations, prepare_translation
+from .translation_models import fresh_translator, set_generation
+
+
+logger = logging.getLogger(__name__)
+
+_SHOWN = 8  # translations on the model card
+
+
+class TranslationTrainer(FineTuner, Seq2SeqTrainer):
+    """
+    Seq2SeqTrainer with our card and order of rows, exact losses, limits by the source, and averaged checkpoints.
+
+    Attributes:
+        num_beams: of what is predicted; `generation_num_beams` is that of the evaluations on the way.
+        max_extra_tokens: a translation has at most so many tokens more than its source.
+        averaged: how many of the last checkpoints are averaged when training ends; 0: none.
+        smoothing: label smoothing of the training loss.
+    """
+
+    num_beams: int = 1
+    max_extra_tokens: int = 50
+    averaged: int = 0
+    smoothing: float = 0.0
+    # Without the smoothing that training adds: of this loss the perplexity can be told.
+    exact_loss = TaskLoss("translation")
+    _generates: bool = True
+
+    def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
+        """As in Trainer; then the mean of the last checkpoints takes the model's place."""
+        output = super().train(*args, **kwargs)
+        if self.averaged:
+            self.accelerator.wait_for_everyone()  # the main process may still be writing the last one
+            folders = list(whole_checkpoints(Path(self.args.output_dir)))[: self.averaged]
+            self.averaged = len(folders)
+            load_weights(self.accelerator.unwrap_model(self.model), average_checkpoints(folders))
+            logger.info(
+                f"The weights are the mean of {len(folders)} checkpoints: {', '.join(f.name for f in folders)}"
+            )
+        return output
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """As in Seq2SeqTrainer; without `predict_with_generate`, the loss alone."""
+        self._generates = self.args.predict_with_generate
+        return super().evaluate(*args, **kwargs)
+
+    def predict(self, *args: Any, **kwargs: Any) -> PredictionOutput:
+        """As in Seq2SeqTrainer, with `num_beams`."""
+        self._generates = True
+        return super().predict(*args, **{"num_beams": self.num_beams, **kwargs})
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+        """As in Trainer; Seq2SeqTrainer's own way counts rows twice where processes do not share them evenly."""
+        self.gather_function = self.accelerator.gather_for_metrics
+        return super().evaluation_loop(*args, **kwargs)
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+        **gen_kwargs: Any,
+    ) -> tuple[None, Any, Tensor | None]:
+        """
+        Returns:
+            No loss; token ids `[b, m]` and, where there are labels, the loss of each row and its labels' number
+            `[b, 2]`; the labels.
+        """
+        inputs = self._prepare_inputs(inputs)
+        labels = inputs.pop("labels", None)
+        source = {name: x for name, x in inputs.items() if name not in ("decoder_input_ids", "decoder_attention_mask")}
+        with torch.no_grad(), self.compute_loss_context_manager():
+            if self._generates:
+                options = {
+                    name: value for name, value in {**self._gen_kwargs, **gen_kwargs}.items() if value is not None
+                }
+                ids = generate_translations(self.model, source, self.max_extra_tokens, **options)
+            else:
+                ids = inputs["input_ids"][:, :0]
+            if labels is None:
+                return None, ids, None
+            return None, (ids, self.exact_loss.rows(model(**inputs).logits, labels)), labels
+
+
+class TranslationTask(Task):
+    """A text in another language for every text."""
+
+    head = "AutoModelForSeq2SeqLM"
+    pipeline = "translation"
+    data: TranslationData
+    metrics: TranslationMetrics
+
+    def __init__(self, model_arguments: Any, data_arguments: Any, run_arguments: Any):
+        super().__init__(model_arguments, data_arguments, run_arguments)
+        self.tokenizer: PreTrainedTokenizerBase | None = None
+        self.limits: dict[str, int | None] = {}
+
+    def load_data(self) -> TranslationData:
+        options = self.options
+        return prepare_translation(
+            self.load_splits(),
+            source_column=options.source_column,
+            target_column=options.target_column,
+            drop_empty=options.drop_empty,
+        )
+
+    def choose_metrics(self) -> TranslationMetrics:
+        return TranslationMetrics(self.options.bleu_tokenize or ("zh" if self.data.is_chinese() else "13a"))
+
+    def training_texts(self) -> Iterator[str]:
+        if "train" not in self.data.splits:
+            raise DataError("There is no train split to train a tokenizer on: write --model_name_or_path FOLDER")
+        train = self.data.splits["train"]
+        return (text for side in (SOURCE, TARGET) for text in train[side])
+
+    def example_texts(self) -> list[str]:
+        split = self.data.splits.get("test", self.data.splits.get("validation"))
+        return [] if split is None else split.select(range(min(3, len(split))))[SOURCE]
+
+    def build(self) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+        arguments, options = self.model, self.options
+        hub = hub_options(arguments)
+        embeddings = arguments.embeddings_from if arguments.embeddings_mode != "vectors" else None
+        name = arguments.tokenizer_name or arguments.model_name_or_path or embeddings
+        if name is None:
+            tokenizer: Any = train_subword_tokenizer(
+                self.training_texts(), lower_case=arguments.lower_case, vocab_size=arguments.vocab_size
+            )
+            logger.info(f"Trained a tokenizer of {len(tokenizer)} entries on both sides of the training split.")
+        else:
+            own = {} if name == arguments.tokenizer_name else hub
+            remote = arguments.trust_remote_code
+            tokenizer = load_tokenizer(
+                name, (), kind="word", lower_case=False, vocab_size=0, **own, trust_remote_code=remote
+            )
+        model = self._model(tokenizer, hub)
+        if arguments.lexicon is not None:
+            give_lexicon(model.get_encoder(), arguments.lexicon, tokenizer)
+        check_vocabulary(tokenizer, model, arguments.tokenizer_name)
+        set_generation(model, tokenizer, options.num_beams, options.length_penalty)
+        self.tokenizer = tokenizer
+        sides = {SOURCE: getattr(model.config, "encoder", None), TARGET: getattr(model.config, "decoder", None)}
+        self.limits = {side: longest_input(config or model.config) for side, config in sides.items()}
+        return tokenizer, model
+
+    def _model(self, tokenizer: PreTrainedTokenizerBase, hub: dict[str, Any]) -> PreTrainedModel:
+        arguments = self.model
+        overrides = parse_overrides(arguments.config_overrides)
+        if arguments.model_name_or_path is None:
+            return fresh_translator(
+                tokenizer,
+                model_type=arguments.model_type,
+                config_name=arguments.config_name,
+                overrides=overrides,
+                embeddings_from=arguments.embeddings_from,
+                embeddings_mode=arguments.embeddings_mode,
+                freeze_embeddings=arguments.freeze_embeddings,
+                **hub,
+            )
+        for flag in ("embeddings_from", "config_name", "freeze_embeddings"):
+            if getattr(arguments, flag):
+                raise DataError(
+                    f"--{flag} is for a fresh model, and --model_name_or_path names a saved one: leave one away."
+                )
+        model = saved_model(
+            self.head,
+            arguments.model_name_or_path,
+            {},
+            overrides=overrides,
+            ignore_mismatched_sizes=arguments.ignore_mismatched_sizes,
+            trust_remote_code=arguments.trust_remote_code,
+            **hub,
+        )
+        if model.config.model_type == "marian":
+            # Its sinusoids are a parameter, which from_pretrained makes trainable (seen in 5.23).
+            for side in (model.get_encoder(), model.get_decoder()):
+                side.embed_positions.requires_grad_(False)
+        return model
+
+    def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
+        sides = {
+            side: min((n for n in (own, limit if split == "train" else None) if n is not None), default=None)
+            for side, own in self.limits.items()
+        }
+        return encode_translations(
+            self.data.splits[split],
+            tokenizer,
+            source_limit=sides[SOURCE],
+            target_limit=sides[TARGET],
+            split=split,
+            num_proc=self.options.preprocessing_num_workers,
+            load_from_cache_file=not self.options.overwrite_cache,
+        )
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:
+        return DataCollatorForSeq2Seq(tokenizer)
+
+    def make_trainer(
+        self,
+        training: TrainingArguments,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        features: dict[str, Any],
+    ) -> TranslationTrainer:
+        averaged = self.options.average_checkpoints
+        if averaged and self.run.early_stopping_patience is not None:
+            raise DataError(
+                "--early_stopping_patience keeps the best model, and --average_checkpoints takes the last ones: write "
+                "--average_checkpoints 0"
+            )
+        if averaged and training.do_train and training.save_strategy == "no":
+            raise DataError(
+                "--average_checkpoints needs checkpoints: write --save_strategy epoch, or 0 to average none."
+            )
+        if not training.predict_with_generate:
+            training.metric_for_best_model = training.metric_for_best_model or "loss"
+        smoothing = float(training.label_smoothing_factor)
+        training.label_smoothing_factor = 0.0  # Trainer's own smoothing would stand aside for a loss that is given
+        has_validation = "validation" in features and "labels" in features["validation"].column_names
+        callbacks = prepare_training(self, training, model, has_validation)
+        if averaged:
+            training.load_best_model_at_end = False
+            if training.save_total_limit is not None:
+                training.save_total_limit = max(training.save_total_limit, averaged)
+        if training.ddp_find_unused_parameters is None:
+            training.ddp_find_unused_parameters = False
+        metrics: Any = self.metrics_of("validation", features["validation"]) if has_validation else self.metrics
+        trainer = TranslationTrainer(
+            model=model,
+            args=training,
+            train_dataset=features.get("train") if training.do_train else None,
+            eval_dataset=features.get("validation") if has_validation else None,
+            processing_class=tokenizer,
+            data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+            compute_metrics=WithLoss(metrics),
+            compute_loss_func=TaskLoss("translation", None, smoothing),
+            callbacks=callbacks,
+        )
+        trainer.num_beams = self.options.num_beams
+        trainer.max_extra_tokens = self.options.max_extra_tokens
+        trainer.averaged = averaged if training.do_train else 0
+        trainer.smoothing = smoothing
+        return trainer
+
+    def metrics_of(self, split: str, features: Dataset) -> TranslationMetrics:
+        if not self.data.is_labelled(split):
+            return self.metrics
+        return self.metrics.for_split(self.data.splits[split][TARGET][:], self.texts)
+
+    def texts(self, ids: np.ndarray) -> list[str]:
+        """Token ids `[rows, m]`, -100 where Trainer padded, as texts."""
+        known = np.where(ids >= 0, ids, self.tokenizer.pad_token_id)
+        return [text.strip() for text in self.tokenizer.batch_decode(known, skip_special_tokens=True)]
+
+    def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
+        data = self.data.splits[split]
+        rows = [
+            {"source": source, "predicted": predicted}
+            for source, predicted in zip(data[SOURCE], self.texts(predictions), strict=True)
+        ]
+        if self.data.is_labelled(split):
+            for row, target in zip(rows, data[TARGET], strict=True):
+                row["label"] = target
+        lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+        write_text(folder / f"predictions_{split}.jsonl", "".join(line + "\n" for line in lines))
+        # From all over the split: neighbours are often alike.
+        places = np.unique(np.linspace(0, len(rows) - 1, num=_SHOWN).round().astype(int))
+        names = {"source": self.data.names[0], "label": "reference", "predicted": self.data.names[1]}
+        shown = [name for name in names if name in rows[0]]
+        table = markdown_table([names[name] for name in shown], [[rows[i][name] for name in shown] for i in places])
+        return {f"Translations of the {split} split": table}
+
+    def card_settings(self, trainer: FineTuner) -> dict[str, Any]:
+        options, config = self.options, trainer.model.config
+        encoder, decoder = getattr(config, "encoder", None), getattr(config, "decoder", None)
+        settings: dict[str, Any] = {"translation": " to ".join(self.data.names)}
+        if encoder is not None:
+            settings["hidden size, layers"] = (
+                f"{encoder.model_type} {encoder.hidden_size}, {encoder.num_hidden_layers}; decoder {decoder.d_model}, "
+                f"{decoder.decoder_layers}"
+            )
+        return settings | {
+            "vocabulary": len(self.tokenizer),
+            "label smoothing": trainer.smoothing,
+            "checkpoints averaged": trainer.averaged,
+            "beams, length penalty": f"{options.num_beams}, {options.length_penalty}",
+            "BLEU": bleu_signature(self.metrics.tokenize),
+        }
+
+
+__all__ = ["TranslationTask", "TranslationTrainer"]

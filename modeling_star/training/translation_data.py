@@ -1,0 +1,225 @@
+"""Parallel texts: which columns hold source and target, every row checked, and both sides as token ids."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from datasets import Dataset, DatasetDict
+from transformers import PreTrainedTokenizerBase
+
+from .data import drop_or_raise
+from .data_columns import check_columns, is_text, listed
+from .data_files import DataError
+from .data_labels import shown, where
+from .subwords import start_and_end
+from .tokenizers import map_rows, warn_about_cuts
+
+
+SOURCE, TARGET = "source", "target"
+_PAIRS = (("source", "target"), ("src", "tgt"), ("src", "trg"), ("source_text", "target_text"), ("input", "output"))
+_FIRST_CJK = 0x2E80
+
+
+@dataclass(frozen=True)
+class TranslationData:
+    """
+    Texts and their translations.
+
+    Attributes:
+        splits: rows with the columns "source" and "target"; a split without translations has no "target".
+        names: what the data call the two sides: `("zh", "en")`.
+        label_list: empty; here for what asks every task's data for it.
+    """
+
+    splits: DatasetDict
+    names: tuple[str, str]
+    label_list: tuple[str, ...] = ()
+
+    def is_labelled(self, split: str) -> bool:
+        return TARGET in self.splits[split].column_names
+
+    def is_chinese(self) -> bool:
+        """Whether the targets are: by their name, or by most characters of the first ones."""
+        if self.names[1].lower().replace("_", "-").split("-")[0] in ("zh", "zho", "chi", "cmn"):
+            return True
+        split = next((split for split in self.splits if self.is_labelled(split)), None)
+        if split is None:
+            return False
+        rows = self.splits[split]
+        text = "".join("".join(rows.select(range(min(100, len(rows))))[TARGET]).split())
+        return 2 * sum(ord(character) >= _FIRST_CJK for character in text) > len(text)
+
+
+def find_translation_columns(
+    splits: DatasetDict, source_column: str | None = None, target_column: str | None = None
+) -> tuple[str | None, str, str]:
+    """
+    Where the texts and their translations are: those named, else by name and type.
+
+    Args:
+        source_column, target_column: columns, or keys of the one column of dictionaries that the Hub's data sets have:
+            `{"translation": {"zh": ..., "en": ...}}`. Of two keys or columns, the first one is the source.
+
+    Returns:
+        The column of dictionaries or `None`, and the two names.
+
+    Raises:
+        DataError: a name is absent, or none or several could be meant; what there is gets listed.
+    """
+    example = splits["train"] if "train" in splits else next(iter(splits.values()))
+    held = {name: list(feature) for name, feature in example.features.items() if isinstance(feature, dict)}
+    texts = [name for name in example.column_names if is_text(example, name)]
+    asked = [name for name in (source_column, target_column) if name is not None]
+    # Columns that stand there go before keys of a dictionary.
+    column = next(
+        (name for name, keys in held.items() if set(asked) <= set(keys) and not set(asked) <= set(texts)), None
+    )
+    if column is None and not asked and held:
+        column = "translation" if "translation" in held else next(iter(held)) if len(held) == 1 else None
+    present = held[column] if column is not None else texts
+    if column is None and held and not set(asked) & set(example.column_names):
+        column = next(iter(held))
+        raise _unclear(splits, column, held[column])
+    if column is None:
+        check_columns(splits, asked[:1], "--source_column" if source_column else "--target_column", everywhere=True)
+        check_columns(splits, asked[1:], "--target_column", everywhere=False)
+    source, target = _two_of(present, source_column, target_column)
+    if source is None or target is None or source == target:
+        raise _unclear(splits, column, present)
+    return column, source, target
+
+
+def _unclear(splits: DatasetDict, column: str | None, present: Sequence[str]) -> DataError:
+    place = listed(splits) if column is None else f"the keys of column {column!r}, {', '.join(map(repr, present))}"
+    first, second = (*present, "zh", "en")[:2]
+    return DataError(
+        f"Which are the texts and which their translations? There are {place}. Name both, e.g. `--source_column "
+        f"{first} --target_column {second}`"
+    )
+
+
+def _two_of(present: Sequence[str], source: str | None, target: str | None) -> tuple[str | None, str | None]:
+    if source is not None and target is not None:
+        return source, target
+    for pair in _PAIRS:
+        if set(pair) <= set(present) and source in (None, pair[0]) and target in (None, pair[1]):
+            return pair
+    others = [name for name in present if name not in (source, target)]
+    wanted = 2 - sum(name is not None for name in (source, target))
+    if len(others) != wanted:
+        return source, target
+    return source or others.pop(0), target or others.pop()
+
+
+def prepare_translation(
+    splits: DatasetDict,
+    *,
+    source_column: str | None = None,
+    target_column: str | None = None,
+    drop_empty: bool = False,
+) -> TranslationData:
+    """
+    Check every row of parallel texts.
+
+    Args:
+        splits: what `load_splits` gave.
+        source_column, target_column: see `find_translation_columns`.
+        drop_empty: leave rows with an empty text out, with a warning, instead of stopping at them.
+
+    Returns:
+        The splits, their columns "source" and "target" alone. A split of which no row has a translation lacks
+        "target".
+
+    Raises:
+        DataError: a column is absent; a text is missing, empty or no text. Split and row are named.
+    """
+    column, source, target = find_translation_columns(splits, source_column, target_column)
+    result = {}
+    for split, dataset in splits.items():
+        sides = {SOURCE: _cells(dataset, column, source), TARGET: _cells(dataset, column, target)}
+        if not any(sides[TARGET]):
+            if split == "train":
+                raise DataError(f"No row of the train split has a text in {target!r}: write --target_column NAME")
+            del sides[TARGET]
+        empty: set[int] = set()
+        for side, name in ((SOURCE, source), (TARGET, target)):
+            for row, text in enumerate(sides.get(side, ())):
+                if text is not None and not isinstance(text, str):
+                    raise DataError(
+                        f"{where(split, row)}: {name!r} holds {shown(text)}, and a text is wanted. Name the column of "
+                        f"texts, e.g. `--{side}_column {name}`"
+                    )
+                if not (text or "").strip():
+                    empty.add(row)
+        drop_or_raise(split, sorted(empty), f"no text in {source!r} or {target!r}", drop_empty)
+        kept = [row for row in range(len(dataset)) if row not in empty]
+        result[split] = Dataset.from_dict({side: [cells[row] for row in kept] for side, cells in sides.items()})
+    return TranslationData(DatasetDict(result), (source, target))
+
+
+def _cells(dataset: Dataset, column: str | None, name: str) -> list[Any]:
+    if column is not None:
+        return [None if cell is None else cell.get(name) for cell in dataset[column][:]]
+    return dataset[name][:] if name in dataset.column_names else [None] * len(dataset)
+
+
+@dataclass
+class _PairEncoder:
+    """What `encode_translations` does to a batch of rows. A class, so that worker processes can unpickle it."""
+
+    tokenizer: PreTrainedTokenizerBase
+    source_limit: int | None
+    target_limit: int | None
+
+    def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
+        start, end = start_and_end(self.tokenizer)
+        sources = self._ids(batch[SOURCE], start, end)
+        cut = [max(0, len(ids) - (self.source_limit or len(ids))) for ids in sources]
+        output = {"input_ids": [_cut(ids, self.source_limit) for ids in sources]}
+        if TARGET in batch:
+            targets = self._ids(batch[TARGET], start, end)
+            output["labels"] = [_cut(ids, self.target_limit) for ids in targets]
+            beyond = (max(0, len(ids) - (self.target_limit or len(ids))) for ids in targets)
+            cut = [one + other for one, other in zip(cut, beyond, strict=True)]
+        return output | {"attention_mask": [[1] * len(ids) for ids in output["input_ids"]], "cut_tokens": cut}
+
+    def _ids(self, texts: list[str], start: int, end: int) -> list[list[int]]:
+        """The tokens of each text and an end; a tokenizer of BERT's kind has a start before them, which goes."""
+        rows = self.tokenizer(texts, verbose=False)["input_ids"]
+        rows = [ids[1:] if len(ids) > 1 and ids[0] == start else ids for ids in rows]
+        return [ids if ids and ids[-1] == end else [*ids, end] for ids in rows]
+
+
+def _cut(ids: list[int], limit: int | None) -> list[int]:
+    """The first tokens, and the end that they had."""
+    return ids if limit is None or len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
+
+
+def encode_translations(
+    dataset: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    source_limit: int | None = None,
+    target_limit: int | None = None,
+    split: str = "data",
+    num_proc: int | None = None,
+    load_from_cache_file: bool | None = None,
+) -> Dataset:
+    """
+    Both sides as token ids, each with its end: `input_ids` and `attention_mask`, and `labels` where there is a target.
+
+    Args:
+        dataset: rows with "source" and maybe "target".
+        tokenizer: of both sides.
+        source_limit, target_limit: the most tokens of each, ends included; longer ones are cut, and one warning says
+            how much that costs.
+        split: its name in the warning.
+        num_proc, load_from_cache_file: as in `datasets.Dataset.map`.
+    """
+    encode = _PairEncoder(tokenizer, source_limit, target_limit)
+    features = map_rows(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
+    limit = min((limit for limit in (source_limit, target_limit) if limit is not None), default=None)
+    return warn_about_cuts(features, split, limit, "Raise max_seq_length to keep them.")
+
+
+__all__ = ["TranslationData", "encode_translations", "find_translation_columns", "prepare_translation"]

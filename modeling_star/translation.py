@@ -1,0 +1,110 @@
+"""Translate texts with any encoder-decoder of transformers: transformers 5 has no pipeline for it."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
+
+from .modeling_encoder import longest_input
+
+
+class SourceLengthLimit(LogitsProcessor):
+    """
+    Ends each row once it has as many tokens as its own limit allows, whatever else is in the batch.
+
+    Args:
+        limits: `[b]`, the most tokens of each source's translation, neither start nor end counted.
+        end: id of the token that ends a translation.
+    """
+
+    def __init__(self, limits: Tensor, end: int):
+        self.limits = limits
+        self.end = end
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """`[b * beams, tokens so far]` and `[b * beams, V]`, the rows of one source side by side."""
+        limits = self.limits.to(scores.device).repeat_interleave(len(scores) // len(self.limits))
+        full = input_ids.shape[1] - 1 >= limits
+        ended = torch.full_like(scores, float("-inf"))
+        ended[:, self.end] = 0
+        return torch.where(full[:, None], ended, scores)
+
+
+def generate_translations(
+    model: PreTrainedModel, inputs: dict[str, Tensor], max_extra_tokens: int = 50, **options: Any
+) -> Tensor:
+    """
+    Token ids of translations, each with at most `max_extra_tokens` more than its source (section 6.1 of
+    https://arxiv.org/abs/1706.03762).
+
+    Args:
+        model: any model for sequence to sequence; its generation configuration tells beams and length penalty.
+        inputs: `input_ids` and `attention_mask`, `[b, n]`, and what else the encoder reads.
+        max_extra_tokens: see above.
+        options: of `generate`, such as `num_beams`.
+
+    Returns:
+        `[b, m]`, the start token first, padded on the right.
+    """
+    positions = longest_input(getattr(model.config, "decoder", None) or model.config)
+    limits = inputs["attention_mask"].sum(1) + max_extra_tokens
+    if positions is not None:
+        limits = limits.clamp(max=positions - 2)
+    limit = SourceLengthLimit(limits, model.generation_config.eos_token_id)
+    return model.generate(
+        **inputs, logits_processor=LogitsProcessorList([limit]), max_length=int(limits.max()) + 2, **options
+    )
+
+
+def translate(
+    texts: str | list[str],
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    batch_size: int = 32,
+    max_extra_tokens: int = 50,
+    **options: Any,
+) -> list[str]:
+    """
+    Translations of texts.
+
+    Args:
+        texts: one or several.
+        model, tokenizer: what run_translation.py saved, or any other sequence-to-sequence model and its tokenizer.
+        batch_size: texts translated at once; the result does not depend on it.
+        max_extra_tokens: a translation has at most so many tokens more than its text.
+        options: of `generate`, in place of the saved ones: `num_beams=1`, `length_penalty=1.0`.
+
+    Returns:
+        A translation for each text.
+
+    Example:
+
+    ```python
+    >>> from modeling_star import translate
+    >>> from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    >>> model = AutoModelForSeq2SeqLM.from_pretrained("outputs/tatoeba")
+    >>> translate("我们都哭了。", model, AutoTokenizer.from_pretrained("outputs/tatoeba"))  # doctest: +SKIP
+    ```
+    """
+    texts = [texts] if isinstance(texts, str) else list(texts)
+    limit = longest_input(getattr(model.config, "encoder", None) or model.config)
+    model.eval()
+    found: list[str] = []
+    for start in range(0, len(texts), batch_size):
+        batch = tokenizer(
+            texts[start : start + batch_size],
+            return_tensors="pt",
+            padding=True,
+            truncation=limit is not None,
+            max_length=limit,
+            return_token_type_ids=False,
+        ).to(model.device)
+        ids = generate_translations(model, dict(batch), max_extra_tokens, **options)
+        found += tokenizer.batch_decode(ids, skip_special_tokens=True)
+    return found
+
+
+__all__ = ["SourceLengthLimit", "generate_translations", "translate"]

@@ -1,0 +1,46 @@
+#!/usr/bin/env python
+"""
+Train a translator: the standard Transformer, or an encoder of this package with a Transformer decoder.
+
+A recipe, with the command line overriding it:
+    accelerate launch run_scripts/run_translation.py configuration/recipes/tatoeba_zh_en.yaml \\
+        --train_file train.jsonl.gz --validation_file validation.jsonl.gz --test_file test.jsonl.gz
+
+A small standard Transformer on your own files, two columns or {"translation": {"de": ..., "en": ...}} a row, its
+tokenizer trained on both sides:
+    python run_scripts/run_translation.py --train_file train.csv --validation_file dev.csv --output_dir outputs/mine \\
+        --config_name configuration/models/marian-small.json --num_train_epochs 20
+
+A Star encoder in its place, or a saved model, any of transformers:
+    ... --config_name configuration/models/star-translation-small.json
+    ... --model_name_or_path facebook/bart-base
+
+Several processes:
+    accelerate launch --config_file configuration/accelerate/multi_gpu.yaml run_scripts/run_translation.py ...
+"""
+
+from arguments import (
+    TRANSLATION_DEFAULTS,
+    TRANSLATION_HELP,
+    RepeatArguments,
+    TranslationArguments,
+    TranslationModelArguments,
+    parse,
+)
+
+
+def main() -> None:
+    """Read the arguments, run, report."""
+    groups = (TranslationModelArguments, TranslationArguments, RepeatArguments)
+    model, data, run_arguments, training = parse(
+        groups, __doc__, TRANSLATION_DEFAULTS, TRANSLATION_HELP, "Seq2SeqTrainingArguments"
+    )
+
+    from modeling_star.training.running import run_script
+    from modeling_star.training.translation import TranslationTask
+
+    run_script(TranslationTask, model, data, run_arguments, training)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,386 @@
+"""The parts of run_translation.py: tokens, columns, scores, averages, limits."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset, DatasetDict
+from sacrebleu.metrics import BLEU
+from safetensors.torch import save_file
+from transformers import AutoTokenizer, EvalPrediction, MarianConfig, MarianMTModel
+
+from modeling_star import translate
+from modeling_star.training.averaging import average_checkpoints, load_weights
+from modeling_star.training.bleu import TranslationMetrics, bleu_of_counts, bleu_signature, count_ngrams
+from modeling_star.training.bootstrap import count_examples, paired_bootstrap
+from modeling_star.training.data_files import DataError
+from modeling_star.training.experiments import Table
+from modeling_star.training.losses import TaskLoss
+from modeling_star.training.subwords import start_and_end, train_subword_tokenizer
+from modeling_star.training.synthetic_parallel import SLOTS, sentence_pair, write_parallel_corpus
+from modeling_star.training.tokenizers import train_tokenizer
+from modeling_star.training.translation_data import encode_translations, prepare_translation
+from modeling_star.training.translation_models import fresh_translator
+from modeling_star.translation import SourceLengthLimit, generate_translations
+
+
+ROOT = Path(__file__).resolve().parents[2]
+PAIRS = [sentence_pair(37 * number) for number in range(150)]
+TEXTS = [pair[side] for side in ("en", "zh") for pair in PAIRS]
+
+
+# Tokens
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return train_subword_tokenizer(TEXTS, vocab_size=300)
+
+
+@pytest.mark.parametrize(
+    "text", [*TEXTS[::20], "  I  saw\ta book .", "我 saw 一本书", "Mary 玛丽", "saw“red”", "我。"]
+)
+def test_tokens_decode_to_the_text_they_came_from(tokenizer: Any, text: str) -> None:
+    trained = train_subword_tokenizer([text, *TEXTS], min_frequency=1)
+    ids = trained(text)["input_ids"]
+    assert trained.decode(ids, skip_special_tokens=True) == " ".join(text.split())
+    assert ids[-1] == trained.eos_token_id
+    assert trained.unk_token_id not in ids
+
+
+def test_chinese_is_read_by_characters_and_words_keep_the_space_before_them(tokenizer: Any) -> None:
+    tokens = tokenizer.convert_ids_to_tokens(tokenizer("玛丽 saw一本书")["input_ids"])
+    assert tokens == ["玛", "丽", "▁saw", "一", "本", "书", "[SEP]"]
+    longest = max((t for t in tokenizer.get_vocab() if any(ord(c) > 0x3000 for c in t)), key=len)
+    assert len(longest) == 1
+
+
+def test_a_rare_character_gets_no_token_and_no_other_text_changes() -> None:
+    trained = train_subword_tokenizer([*TEXTS, "a 鿕 book"], vocab_size=300)
+    assert "鿕" not in trained.get_vocab()
+    tokens = trained.convert_ids_to_tokens(trained("I saw 鿕 book")["input_ids"])
+    assert tokens.count("[UNK]") == 1
+
+
+def test_a_trained_tokenizer_is_the_same_in_every_process_and_loads_by_itself(tokenizer: Any, tmp_path: Path) -> None:
+    program = (
+        "import json, sys\n"
+        "from modeling_star.training.subwords import train_subword_tokenizer\n"
+        "texts = json.loads(sys.stdin.read())\n"
+        "print(train_subword_tokenizer(texts, vocab_size=300).backend_tokenizer.to_str())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=json.dumps(TEXTS), capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == json.loads(tokenizer.backend_tokenizer.to_str())
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert loaded(TEXTS)["input_ids"] == tokenizer(TEXTS)["input_ids"]
+    assert start_and_end(loaded) == (loaded.cls_token_id, loaded.sep_token_id)
+    assert "token_type_ids" not in loaded("I")
+
+
+def test_a_vocabulary_too_small_for_the_characters_is_told() -> None:
+    with pytest.raises(ValueError, match="write --vocab_size"):
+        train_subword_tokenizer(TEXTS, vocab_size=20)
+
+
+# Columns and rows
+
+
+def splits_of(rows: list[dict[str, Any]]) -> DatasetDict:
+    return DatasetDict({"train": Dataset.from_list(rows)})
+
+
+@pytest.mark.parametrize(
+    ("row", "asked", "names"),
+    [
+        ({"translation": {"zh": "a", "en": "b"}}, {}, ("zh", "en")),
+        ({"translation": {"zh": "b", "en": "a"}}, {"source_column": "en"}, ("en", "zh")),
+        ({"translation": {"zh": "b", "en": "a"}, "note": "c"}, {"target_column": "zh"}, ("en", "zh")),
+        ({"id": 1, "german": "a", "english": "b"}, {}, ("german", "english")),
+        ({"tgt": "b", "src": "a", "note": "c"}, {}, ("src", "tgt")),
+        ({"x": "c", "y": "b", "z": "a"}, {"source_column": "z", "target_column": "y"}, ("z", "y")),
+    ],
+)
+def test_columns_are_found_or_named(row: dict[str, Any], asked: dict[str, str], names: tuple[str, str]) -> None:
+    data = prepare_translation(splits_of([row]), **asked)
+    assert data.names == names
+    assert data.splits["train"][:] == {"source": ["a"], "target": ["b"]}
+
+
+@pytest.mark.parametrize(
+    ("row", "asked", "told"),
+    [
+        ({"translation": {"zh": "a", "en": "b"}}, {"source_column": "fr"}, ["'zh', 'en'", "--source_column zh"]),
+        ({"x": "a", "y": "b", "z": "c"}, {}, ["'x', 'y', 'z'", "--source_column x --target_column y"]),
+        ({"x": "a"}, {}, ["--target_column"]),
+        ({"x": "a", "y": "b"}, {"source_column": "xx"}, ["'xx'", "--source_column x"]),
+        ({"source": "a", "target": ""}, {}, ["train row 1", "--drop_empty"]),
+        ({"source": "a", "target": None}, {}, ["--target_column"]),
+        ({"source": 1, "target": "b"}, {"source_column": "source", "target_column": "target"}, ["row 1", "a text is"]),
+    ],
+)
+def test_what_cannot_be_read_is_told(row: dict[str, Any], asked: dict[str, str], told: list[str]) -> None:
+    rows = [row, {"source": "a", "target": "b"}] if row.get("target") == "" else [row]
+    with pytest.raises(DataError) as error:
+        prepare_translation(splits_of(rows), **asked)
+    assert not [part for part in told if part not in str(error.value)], str(error.value)
+
+
+def test_empty_rows_are_left_out_where_that_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{"source": "a", "target": "b"}, {"source": " ", "target": "b"}, {"source": "c", "target": "d"}]
+    data = prepare_translation(splits_of(rows), drop_empty=True)
+    assert data.splits["train"]["source"][:] == ["a", "c"]
+    assert "row 2" in caplog.text
+
+
+@pytest.mark.parametrize(("target", "chinese"), [("我们都哭了。", True), ("We all cried, 我 too.", False)])
+def test_chinese_targets_are_known_by_their_characters(target: str, chinese: bool) -> None:
+    assert prepare_translation(splits_of([{"source": "x", "target": target}])).is_chinese() is chinese
+
+
+def test_both_sides_end_and_none_begins_with_a_start(tokenizer: Any) -> None:
+    rows = Dataset.from_list([{"source": TEXTS[0], "target": TEXTS[-1]}])
+    (row,) = encode_translations(rows, tokenizer)
+    assert row["input_ids"] == tokenizer(TEXTS[0])["input_ids"]
+    assert row["labels"] == tokenizer(TEXTS[-1])["input_ids"]
+    # One of BERT's kind has [CLS] before a text and [SEP] behind it.
+    (row,) = encode_translations(rows, train_tokenizer(TEXTS, "wordpiece", vocab_size=300))
+    for ids in (row["input_ids"], row["labels"]):
+        assert (ids[-1], ids.count(2), ids.count(3)) == (3, 0, 1)
+
+
+def test_what_is_too_long_is_cut_before_its_end_and_counted(tokenizer: Any, caplog: pytest.LogCaptureFixture) -> None:
+    rows = Dataset.from_list([{"source": TEXTS[0], "target": TEXTS[-1]}])
+    (row,) = encode_translations(rows, tokenizer, source_limit=3, target_limit=4, split="train")
+    assert row["input_ids"] == [*tokenizer(TEXTS[0])["input_ids"][:2], tokenizer.eos_token_id]
+    assert len(row["labels"]) == 4
+    lost = sum(len(tokenizer(text)["input_ids"]) for text in (TEXTS[0], TEXTS[-1])) - 7
+    assert f"{lost} tokens were cut off" in caplog.text
+
+
+# Scores
+
+
+def some_translations(count: int, seed: int) -> tuple[list[str], list[str], list[str]]:
+    """References, and two systems that leave words out or swap them."""
+    rng = np.random.default_rng(seed)
+    references = [pair["en"] for pair in PAIRS[:count]]
+    systems: list[list[str]] = [[], []]
+    for system, rate in zip(systems, (0.2, 0.4), strict=True):
+        for text in references:
+            words = [word for word in text.split() if rng.random() > rate]
+            rng.shuffle(words[: int(rng.integers(0, 3))])
+            system.append(" ".join(words))
+    return references, systems[0], systems[1]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10, 80])
+def test_bleu_of_added_counts_is_sacrebleus(size: int) -> None:
+    references, first, _ = some_translations(80, seed=2)
+    for start in range(0, 80, size):
+        part = slice(start, start + size)
+        expected = BLEU().corpus_score(first[part], [references[part]]).score / 100
+        counts = count_ngrams(first[part], references[part], "13a")
+        found = bleu_of_counts(counts.sum(0))
+        # An order that no sentence is long enough for is 0 to sacrebleu, too.
+        assert found == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("found", [["", ""], ["", "a b c d e"], ["x", "y z"], ["a b c d e", "f g h i j k"]])
+def test_bleu_of_nothing_found_or_written_is_sacrebleus(found: list[str]) -> None:
+    references = ["a b c d e", "f g h i j k"]
+    expected = BLEU().corpus_score(found, [references]).score / 100
+    assert bleu_of_counts(count_ngrams(found, references, "13a").sum(0)) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_bootstrap_of_bleu_is_that_of_sacrebleu_on_every_sample() -> None:
+    references, first, second = some_translations(40, seed=3)
+
+    def corpus_bleu(truth: list[str], guess: list[str]) -> float:
+        return BLEU().corpus_score(list(guess), [list(truth)]).score / 100
+
+    by_counts = paired_bootstrap("bleu", references, first, second, samples=30, seed=3)
+    by_call = paired_bootstrap(corpus_bleu, references, first, second, samples=30, seed=3)
+    assert by_counts == pytest.approx(by_call)
+    assert by_counts.difference > 0
+    chinese = [pair["zh"] for pair in PAIRS[:9]]
+    assert count_examples("bleu_zh", chinese, chinese)[:, 8].min() > 5
+    assert count_examples("bleu", chinese, chinese)[:, 8].max() < 5
+
+
+def test_the_metrics_score_decoded_ids_against_the_texts_as_written() -> None:
+    metrics = TranslationMetrics("13a").for_split(["A b c d.", "E f"], lambda ids: ["A b c d.", "E f"][: len(ids)])
+    prediction = EvalPrediction(predictions=(np.ones((2, 4)), np.ones((2, 2))), label_ids=np.ones((2, 4)))
+    assert metrics(prediction) == pytest.approx({"bleu": 100.0, "chrf": 100.0})
+    assert sorted(metrics(prediction)) == metrics.score_names()
+    with pytest.raises(ValueError, match="1 translations were made for 2 references"):
+        metrics(EvalPrediction(predictions=(np.ones((1, 4)), np.ones((1, 2))), label_ids=np.ones((1, 4))))
+    assert "tok:zh" in bleu_signature("zh")
+
+
+# Loss
+
+
+def test_label_smoothing_takes_no_notice_of_padding_and_matches_plain_loops() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(2, 4, 5, dtype=torch.float64)
+    labels = torch.tensor([[1, 2, 3, -100], [4, -100, -100, -100]])
+    loss = TaskLoss("translation", None, smoothing=0.1)
+    total = 0.0
+    for row, own in zip(labels.tolist(), logits.float().log_softmax(-1), strict=True):
+        for place, label in enumerate(row):
+            if label != -100:
+                spread = sum(0.1 / 5 * -own[place, k].item() for k in range(5))
+                total += 0.9 * -own[place, label].item() + spread
+    assert loss({"logits": logits}, labels).item() == pytest.approx(total / 4, rel=1e-6)
+    changed = logits.masked_fill((labels == -100)[..., None], 9.0)
+    assert loss({"logits": changed}, labels).item() == pytest.approx(total / 4, rel=1e-6)
+    halves = [loss({"logits": logits[i : i + 1]}, labels[i : i + 1], num_items_in_batch=4) for i in (0, 1)]
+    assert sum(halves).item() == pytest.approx(total / 4, rel=1e-6)
+
+
+# Averages
+
+
+def test_checkpoints_are_averaged_tensor_by_tensor(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    folders, saved = [], []
+    for number in range(5):
+        folder = tmp_path / f"checkpoint-{number}"
+        folder.mkdir()
+        weights = {"a": torch.randn(3, 2), "b": torch.randn(4).half(), "words": torch.tensor([number])}
+        parts = [{"a": weights["a"]}, {"b": weights["b"], "words": weights["words"]}]
+        for part, tensors in enumerate(parts):
+            save_file(tensors, folder / f"model-{part}.safetensors")
+        folders.append(folder)
+        saved.append(weights)
+    mean = average_checkpoints(folders)
+    assert mean["words"].item() == 0  # that of the first named, the newest
+    for name in ("a", "b"):
+        assert mean[name].dtype == saved[0][name].dtype
+        for place in np.ndindex(*mean[name].shape):
+            expected = sum(weights[name][place].item() for weights in saved) / 5
+            assert mean[name][place].item() == pytest.approx(expected, rel=1e-6 if name == "a" else 1e-3, abs=1e-6)
+    assert average_checkpoints(folders[:1])["a"].equal(saved[0]["a"])
+
+
+def test_averages_are_refused_for_lack_of_checkpoints_or_of_one_model(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no whole checkpoint to average"):
+        average_checkpoints([])
+    for name, width in (("one", 2), ("other", 3)):
+        (tmp_path / name).mkdir()
+        save_file({"a": torch.zeros(width)}, tmp_path / name / "model.safetensors")
+    with pytest.raises(DataError, match="name another --output_dir"):
+        average_checkpoints([tmp_path / "one", tmp_path / "other"])
+
+
+# Writing
+
+
+def tiny_marian(vocab_size: int, **fields: Any) -> MarianMTModel:
+    torch.manual_seed(0)
+    sizes = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in {"layers": 1, "ffn_dim": 16, "attention_heads": 2}.items()
+    }
+    special = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 2}
+    config = MarianConfig(
+        vocab_size=vocab_size,
+        d_model=16,
+        init_std=0.4,
+        max_position_embeddings=60,
+        forced_eos_token_id=3,
+        **{**sizes, **special, **fields},
+    )
+    return MarianMTModel(config).eval()
+
+
+def test_averaged_weights_reach_what_is_tied_to_them(tmp_path: Path) -> None:
+    model = tiny_marian(20)
+    model.save_pretrained(tmp_path)
+    weights = {name: tensor + 1 for name, tensor in average_checkpoints([tmp_path]).items()}
+    # The sinusoids are not in the file: Marian computes them.
+    expected = {name: x + ("positions" not in name) for name, x in model.state_dict().items()}
+    load_weights(model, weights)
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(tensor, expected[name])
+
+
+def test_a_row_ends_at_its_own_limit() -> None:
+    limit = SourceLengthLimit(torch.tensor([2, 5]), end=3)
+    scores = torch.zeros(4, 6)  # two beams of two sources
+    unchanged = limit(torch.zeros(4, 2, dtype=torch.long), scores)
+    assert torch.equal(unchanged, scores)
+    full = limit(torch.zeros(4, 3, dtype=torch.long), scores)
+    assert full[:2].argmax(1).tolist() == [3, 3]
+    assert torch.isinf(full[:2]).sum() == 10
+    assert torch.equal(full[2:], scores[2:])
+
+
+def test_a_standard_transformer_writes_the_same_alone_and_in_a_batch(tokenizer: Any) -> None:
+    model = tiny_marian(len(tokenizer)).double()
+    texts = [TEXTS[0], "I", TEXTS[3] + " " + TEXTS[5]]
+    together = translate(texts, model, tokenizer, max_extra_tokens=4, num_beams=4, length_penalty=0.5)
+    assert together == [
+        translate(t, model, tokenizer, max_extra_tokens=4, num_beams=4, length_penalty=0.5)[0] for t in texts
+    ]
+    assert together == translate(
+        texts, model, tokenizer, batch_size=2, max_extra_tokens=4, num_beams=4, length_penalty=0.5
+    )
+    assert len(set(together)) == 3
+    inputs = dict(tokenizer(texts, padding=True, return_tensors="pt"))
+    ids = generate_translations(model, inputs, 4)
+    written = (ids != 0).sum(1) - 1  # without the start
+    assert (written <= inputs["attention_mask"].sum(1) + 4 + 1).all()
+
+
+# Synthetic pairs
+
+
+def test_a_parallel_corpus_holds_every_sentence_once_and_is_the_same_again(tmp_path: Path) -> None:
+    sizes = {"train": 50, "validation": 20, "test": 30}
+    first, again = (write_parallel_corpus(tmp_path / name, seed=3, sizes=sizes) for name in ("a", "b"))
+    rows = {split: path.read_text(encoding="utf-8").splitlines() for split, path in first.items()}
+    assert {split: len(lines) for split, lines in rows.items()} == sizes
+    assert len({line for lines in rows.values() for line in lines}) == 100
+    assert all(first[split].read_bytes() == again[split].read_bytes() for split in sizes)
+    assert json.loads(rows["train"][0])["translation"].keys() == {"en", "zh"}
+    assert len({json.dumps(sentence_pair(number)) for number in range(2000)}) == 2000
+    assert all(len(pair) == 2 for slot in SLOTS for pair in slot)
+    with pytest.raises(FileExistsError, match="Name another folder"):
+        write_parallel_corpus(tmp_path / "a")
+    with pytest.raises(ValueError, match="there are"):
+        write_parallel_corpus(tmp_path / "c", sizes={"train": 10**9})
+
+
+# Shapes
+
+
+def test_the_shapes_of_one_table_have_the_same_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    table = Table.read(Path("configuration/tables/translation.yaml"))
+    tokenizer = train_subword_tokenizer(TEXTS, vocab_size=300)
+    tokenizer.add_tokens([f"<{n}>" for n in range(8000 - len(tokenizer))])
+    sizes = {}
+    for system in table.content["systems"]:
+        (configuration,) = table.configurations("tatoeba_zh_en", "none", system)
+        model = fresh_translator(tokenizer, model_type="marian", config_name=configuration.arguments["config_name"])
+        sizes[system] = model.num_parameters(only_trainable=True)
+    assert max(sizes.values()) < 1.1 * min(sizes.values()), sizes
+
+
+def test_marian_base_is_the_papers_base_model(tokenizer: Any) -> None:
+    shape = str(ROOT / "configuration/models/marian-base.json")
+    model = fresh_translator(tokenizer, model_type="marian", config_name=shape, overrides={"vocab_size": 37000})
+    # Table 3: 65 million parameters, of which the vocabulary's 37,000 rows of 512 are shared three times.
+    assert 60e6 < model.num_parameters(only_trainable=True) < 66e6
+    assert model.model.encoder.embed_scale == 512**0.5
+    assert not model.get_encoder().embed_positions.weight.requires_grad
