@@ -71,6 +71,9 @@ def find_translation_columns(
     texts = [name for name in example.column_names if is_text(example, name)]
     column = _dictionaries(keys, texts, {source_column, target_column} - {None})
     present = texts if column is None else keys[column]
+    if column is None:
+        check_columns(splits, [source_column] if source_column else (), "--source_column", everywhere=True)
+        check_columns(splits, [target_column] if target_column else (), "--target_column", everywhere=False)
     source, target = _two_of(present, source_column, target_column)
     if "train" not in splits:  # then there may be texts alone
         source = source or (present[0] if len(present) == 1 else None)
@@ -78,9 +81,8 @@ def find_translation_columns(
     needed = {source, target} if "train" in splits else {source}
     if source is None or target is None or source == target or (column is not None and not needed <= set(present)):
         raise _unclear(splits, column, present)
-    if column is None:
+    if column is None:  # what was found in one split may lack in another
         check_columns(splits, [source], "--source_column", everywhere=True)
-        check_columns(splits, [target], "--target_column", everywhere=False)
     return column, source, target
 
 
