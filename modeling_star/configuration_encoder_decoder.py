@@ -6,13 +6,16 @@ from huggingface_hub.dataclasses import strict
 from transformers import MarianConfig, PreTrainedConfig
 
 from .configuration_big import BigTransformerConfig
+from .configuration_bilstm import BiLstmConfig
+from .configuration_disan import DisanConfig
 from .configuration_encoder import EncoderConfig, did_you_mean
 from .configuration_star import StarTransformerConfig
 from .configuration_vanilla import VanillaTransformerConfig
 
 
 ENCODER_CONFIGS: dict[str, type[EncoderConfig]] = {
-    config.model_type: config for config in (StarTransformerConfig, BigTransformerConfig, VanillaTransformerConfig)
+    config.model_type: config
+    for config in (StarTransformerConfig, BigTransformerConfig, VanillaTransformerConfig, DisanConfig, BiLstmConfig)
 }
 
 

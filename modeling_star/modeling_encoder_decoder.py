@@ -15,6 +15,8 @@ from transformers.utils import can_return_tuple
 
 from .configuration_encoder_decoder import TextEncoderDecoderConfig
 from .modeling_big import BigTransformerModel
+from .modeling_bilstm import BiLstmModel
+from .modeling_disan import DisanModel
 from .modeling_encoder import EncoderModel, EncoderOutput
 from .modeling_star import StarTransformerModel
 from .modeling_vanilla import VanillaTransformerModel
@@ -22,7 +24,7 @@ from .modeling_vanilla import VanillaTransformerModel
 
 ENCODERS: dict[str, type[EncoderModel]] = {
     model.config_class.model_type: model
-    for model in (StarTransformerModel, BigTransformerModel, VanillaTransformerModel)
+    for model in (StarTransformerModel, BigTransformerModel, VanillaTransformerModel, DisanModel, BiLstmModel)
 }
 
 

@@ -178,7 +178,7 @@ class TranslationModelArguments(ModelArguments):
 
     model_type: str = flag(
         "Kind of a fresh model: marian, the standard Transformer; or an encoder with its decoder: star_transformer, "
-        "big_transformer, vanilla_transformer.",
+        "big_transformer, vanilla_transformer, disan, bilstm.",
         "marian",
     )
     config_name: str | None = flag("Shape of a fresh model: a file such as configuration/models/marian-small.json.")

@@ -12,7 +12,7 @@ from transformers import AutoModelForSeq2SeqLM
 from modeling_star import TextEncoderDecoderConfig, TextEncoderDecoderModel
 
 
-KINDS = ("star_transformer", "big_transformer", "vanilla_transformer")
+KINDS = ("star_transformer", "big_transformer", "vanilla_transformer", "disan", "bilstm")
 V, PAD, START, END = 23, 0, 2, 3
 
 

@@ -24,7 +24,7 @@ from ..modeling_encoder import longest_input
 from ..translation import generate_translations
 from .averaging import average_checkpoints, load_weights
 from .bleu import TranslationMetrics, bleu_signature
-from .building import check_vocabulary, give_lexicon, load_tokenizer, parse_overrides, saved_model
+from .building import check_vocabulary, give_lexicon, give_vocabulary, load_tokenizer, parse_overrides, saved_model
 from .data_files import DataError
 from .losses import TaskLoss, WithLoss
 from .output_folder import whole_checkpoints
@@ -121,6 +121,7 @@ class TranslationTask(Task):
 
     head = "AutoModelForSeq2SeqLM"
     pipeline = "translation"
+    held_out_together = SOURCE  # a text may have several translations
     data: TranslationData
     metrics: TranslationMetrics
 
@@ -171,6 +172,7 @@ class TranslationTask(Task):
         if arguments.lexicon is not None:
             give_lexicon(model.get_encoder(), arguments.lexicon, tokenizer)
         check_vocabulary(tokenizer, model, arguments.tokenizer_name)
+        give_vocabulary(model.get_encoder(), tokenizer, label_all_tokens=False)
         set_generation(model, tokenizer, options.num_beams, options.length_penalty)
         self.tokenizer = tokenizer
         sides = {SOURCE: getattr(model.config, "encoder", None), TARGET: getattr(model.config, "decoder", None)}

@@ -1,6 +1,6 @@
 """Parallel texts: which columns hold source and target, every row checked, and both sides as token ids."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,26 +67,33 @@ def find_translation_columns(
         DataError: a name is absent, or none or several could be meant; what there is gets listed.
     """
     example = splits["train"] if "train" in splits else next(iter(splits.values()))
-    held = {name: list(feature) for name, feature in example.features.items() if isinstance(feature, dict)}
+    keys = {name: list(feature) for name, feature in example.features.items() if isinstance(feature, dict)}
     texts = [name for name in example.column_names if is_text(example, name)]
-    asked = [name for name in (source_column, target_column) if name is not None]
-    # Columns that stand there go before keys of a dictionary.
-    column = next(
-        (name for name, keys in held.items() if set(asked) <= set(keys) and not set(asked) <= set(texts)), None
-    )
-    if column is None and not asked and held:
-        column = "translation" if "translation" in held else next(iter(held)) if len(held) == 1 else None
-    present = held[column] if column is not None else texts
-    if column is None and held and not set(asked) & set(example.column_names):
-        column = next(iter(held))
-        raise _unclear(splits, column, held[column])
+    column = _dictionaries(keys, texts, {source_column, target_column} - {None})
+    present = texts if column is None else keys[column]
     if column is None:
-        check_columns(splits, asked[:1], "--source_column" if source_column else "--target_column", everywhere=True)
-        check_columns(splits, asked[1:], "--target_column", everywhere=False)
+        check_columns(splits, [source_column] if source_column else (), "--source_column", everywhere=True)
+        check_columns(splits, [target_column] if target_column else (), "--target_column", everywhere=False)
     source, target = _two_of(present, source_column, target_column)
-    if source is None or target is None or source == target:
+    if "train" not in splits:  # then there may be texts alone
+        source = source or (present[0] if len(present) == 1 else None)
+        target = target or TARGET
+    needed = {source, target} if "train" in splits else {source}
+    if source is None or target is None or source == target or (column is not None and not needed <= set(present)):
         raise _unclear(splits, column, present)
+    if column is None:  # what was found in one split may lack in another
+        check_columns(splits, [source], "--source_column", everywhere=True)
     return column, source, target
+
+
+def _dictionaries(keys: Mapping[str, Sequence[str]], texts: Sequence[str], asked: set[str]) -> str | None:
+    """The column of dictionaries that the texts are in; `None`: they are columns themselves."""
+    if not keys or (asked and asked & set(texts)):
+        return None
+    found = next((name for name, held in keys.items() if asked & set(held)), None)
+    if found is not None or (len(keys) > 1 and "translation" not in keys):
+        return found
+    return "translation" if "translation" in keys else next(iter(keys))
 
 
 def _unclear(splits: DatasetDict, column: str | None, present: Sequence[str]) -> DataError:
