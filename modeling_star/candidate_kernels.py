@@ -501,7 +501,7 @@ def ring_attention(
     """
     reach, embedding = 1 if use_ring else 0, 1 if embedded is None else 2
     neighbours = layout.neighbours if use_ring else None
-    case = _Case(layout, neighbours, None, None, reach, embedding, dropout_p, new_seed(dropout_p))
+    case = _Case(layout, neighbours, None, None, reach, embedding, float(dropout_p), new_seed(dropout_p))
     return _CandidateAttention.apply(query, key_value, embedded, relay, value_bias, role_bias, case)
 
 
@@ -531,7 +531,7 @@ def band_attention(
     Returns:
         The context `[N, h, c]`, zeros where a token has nothing to attend to.
     """
-    case = _Case(layout, None, exists, spans, reach, 0, dropout_p, new_seed(dropout_p))
+    case = _Case(layout, None, exists, spans, reach, 0, float(dropout_p), new_seed(dropout_p))
     return _CandidateAttention.apply(query, key_value, None, node, value_bias, None, case)
 
 

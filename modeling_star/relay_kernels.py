@@ -347,7 +347,7 @@ def relay_mix(
         Relay and tokens by their weights `[b, h, d]`, and the sums of the weights `[b, h]` under dropout; float32, or
         float64 for such.
     """
-    mixed, totals = _RelayMix.apply(query, relay, tokens, layout, dropout_p)
+    mixed, totals = _RelayMix.apply(query, relay, tokens, layout, float(dropout_p))
     return mixed, totals if dropout_p > 0 else None
 
 
