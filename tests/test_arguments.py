@@ -18,9 +18,12 @@ from arguments import (
     ClassificationArguments,
     ModelArguments,
     ReadingArguments,
+    RepeatArguments,
     RunArguments,
     TaggingArguments,
     TextArguments,
+    TranslationArguments,
+    TranslationModelArguments,
     parse,
 )
 
@@ -187,7 +190,12 @@ def test_every_recipe_is_read_by_its_script(monkeypatch: pytest.MonkeyPatch, pat
     text = path.read_text(encoding="utf-8")
     kinds = {"run_glue": ClassificationArguments, "run_qa": ReadingArguments, "run_mlm": TextArguments}
     kind = next((kind for script, kind in kinds.items() if script in text), TaggingArguments)
-    model, data, _, training = parsed(monkeypatch, path, kind=kind)
+    if "run_translation" in text:
+        monkeypatch.setattr(sys, "argv", ["run_scripts/run_translation.py", str(path)])
+        groups = (TranslationModelArguments, TranslationArguments, RepeatArguments)
+        model, data, _, training = parse(groups, "A script.", {}, "", "Seq2SeqTrainingArguments")
+    else:
+        model, data, _, training = parsed(monkeypatch, path, kind=kind)
     assert model.config_name is None or (ROOT / model.config_name).is_file()
     assert training.output_dir.startswith("outputs/")
     assert data.train_file or data.dataset_name or "--train_file" in text

@@ -67,14 +67,17 @@ def test_a_pushed_model_loads_by_name_and_revision_where_the_package_is_absent(
     }
     assert shipped & sources == {
         "attention.py",
+        "candidate_kernels.py",
         "characters.py",
         "configuration_encoder.py",
         "configuration_star.py",
         "crf.py",
         "embeddings.py",
         "heads.py",
+        "kernels.py",
         "modeling_encoder.py",
         "modeling_star.py",
+        "relay_kernels.py",
         "row_attention.py",
         "tokens.py",
         "vocabulary.py",

@@ -141,7 +141,7 @@ def test_a_thousand_samples_of_thousands_of_sentences_take_seconds() -> None:
     [
         ("accuracy", [0, 1], [0], [0, 1], "2 references against 1 predictions"),
         ("accuracy", [], [], [], "at least one"),
-        ("bleu", [0], [0], [0], "metric='bleu'; choose one of accuracy, entity_f1"),
+        ("rouge", [0], [0], [0], "metric='rouge'; choose one of accuracy, entity_f1"),
         ("f1", [0, 2], [0, 2], [0, 2], "label 1 among 0 and 1"),
     ],
 )

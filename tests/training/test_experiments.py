@@ -216,17 +216,24 @@ def test_the_projects_tables_name_flags_that_the_scripts_have(path: Path, monkey
     import dataclasses
     import sys
 
-    from transformers import TrainingArguments
+    from transformers import Seq2SeqTrainingArguments, TrainingArguments
 
     monkeypatch.chdir(ROOT)
     monkeypatch.syspath_prepend(str(ROOT / "run_scripts"))
     sys.modules.pop("arguments", None)
     import arguments
 
+    own = (arguments.ModelArguments, arguments.RunArguments, TrainingArguments)
     groups = {
-        "run_ner.py": arguments.TaggingArguments,
-        "run_glue.py": arguments.ClassificationArguments,
-        "run_qa.py": arguments.ReadingArguments,
+        "run_ner.py": (arguments.TaggingArguments, *own),
+        "run_glue.py": (arguments.ClassificationArguments, *own),
+        "run_qa.py": (arguments.ReadingArguments, *own),
+        "run_translation.py": (
+            arguments.TranslationModelArguments,
+            arguments.TranslationArguments,
+            arguments.RepeatArguments,
+            Seq2SeqTrainingArguments,
+        ),
     }
     table = Table.read(path)
     cells = list(table.cells())
@@ -234,8 +241,7 @@ def test_the_projects_tables_name_flags_that_the_scripts_have(path: Path, monkey
     for cell in cells:
         assert len(cell) <= 4, "the fair protocol has at most 4 configurations"
         task = table.content["tasks"][cell[0].task]
-        own = (arguments.ModelArguments, groups[task["script"]], arguments.RunArguments, TrainingArguments)
-        known = {field.name for group in own for field in dataclasses.fields(group)}
+        known = {field.name for group in groups[task["script"]] for field in dataclasses.fields(group)}
         for configuration in cell:
             assert set(configuration.arguments) <= known
             config = configuration.arguments.get("config_name")
