@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import BertConfig, PreTrainedModel
 
 import modeling_star
+from modeling_star import tokens
 from modeling_star.heads import NO_SPAN
 
 
@@ -354,6 +355,26 @@ def difference(actual: Tensor, expected: Tensor, scale: float | None = None) -> 
     expected = expected.detach().double()
     scale = float(expected.abs().max()) if scale is None else scale
     return float((actual.detach().double() - expected).abs().max()) / max(scale, 1.0)
+
+
+def assert_same_in_parts(model: PreTrainedModel, change: Callable[[], object] = lambda: None) -> None:
+    """
+    How many tokens a model in float64 computes at once changes neither its outputs nor their gradients.
+
+    Args:
+        model: also computes all tokens at once, for what is expected.
+        change: called before the others, for what may differ besides.
+    """
+    batch = random_batch(padded([5, 0, 1, 9], 9, "holes"), dtype=torch.float64)
+    leaves = dict(model.named_parameters())
+    expected = named_outputs(model(**batch.inputs()))
+    change()
+    for tokens.TOKENS_AT_ONCE in (1, 4, 7, 1024):
+        outputs = named_outputs(model(**batch.inputs()))
+        assert_close(outputs, expected, 1e-10)
+        assert_gradients_close(gradients(outputs, leaves), gradients(expected, leaves), 1e-10)
+        with torch.no_grad():
+            assert_close(named_outputs(model(**batch.inputs())), expected, 1e-10)
 
 
 def assert_close(
