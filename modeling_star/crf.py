@@ -30,9 +30,10 @@ UNKNOWN = -100  # the label of a token whose tag is not told
 FORBIDDEN = -1e4
 # Score of a tag other than the one that is told: outweighs any number of forbidden transitions.
 _RULED_OUT = -1e12
-# Scores are the parameters times this. With Adam, whose steps do not grow with a gradient, they move so many times as
-# fast as a weight of a layer, of which it takes many to change a score (docs/decisions.md has what it brings).
-SPEED = 10.0
+# A score is its parameter times this, with the gradient of the score itself: scores move so many times as fast as the
+# weights of a layer, many of which move one logit together. At their speed they are learnt too late to be of use
+# (docs/decisions.md has the figures).
+SPEED = 30.0
 # BILOU and BMES are IOBES in other letters.
 _PREFIXES = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S"}
 
@@ -111,6 +112,8 @@ def may_follow(before: str | None, after: str | None, scheme: TagScheme) -> bool
 class LinearChainCrf(VocabularyTables):
     """
     Scores of tags and of their transitions, and what follows from them: likelihoods, marginals, the best path.
+
+    The scores are SPEED times the parameters, and their gradients those of the scores.
 
     The chain of a row is the real tokens that carry a tag. Which do is told by the vocabulary (`set_vocabulary`:
     neither special tokens nor those that continue a word), by `tag_mask`, or else all do. It is the same with and
@@ -271,8 +274,13 @@ class LinearChainCrf(VocabularyTables):
             (self.end_transitions, self.forbidden[:-1, -1]),
             (self.transitions, self.forbidden[:-1, :-1]),
         )
-        start, end, transitions = ((SPEED * x.to(dtype)).masked_fill(ruled_out, FORBIDDEN) for x, ruled_out in parts)
+        start, end, transitions = (_sped_up(x.to(dtype)).masked_fill(out, FORBIDDEN) for x, out in parts)
         return start, end, transitions
+
+
+def _sped_up(parameter: Tensor) -> Tensor:
+    # A gradient that is larger by SPEED would leave the others nothing of what clipping allows.
+    return parameter + (SPEED - 1) * parameter.detach()
 
 
 def _widened(emissions: Tensor) -> Tensor:

@@ -59,12 +59,17 @@ def told_labels(mask: Tensor, k: int, seed: int) -> Tensor:
     return labels.masked_fill(torch.rand(mask.shape, generator=generator) < 0.3, -100)
 
 
+def scores_of(crf: LinearChainCrf) -> dict[str, Tensor]:
+    """The scores by the names of the parameters, whose gradients are theirs."""
+    return {name: (SPEED * parameter.detach()).requires_grad_() for name, parameter in crf.named_parameters()}
+
+
 def by_brute_force(
-    crf: LinearChainCrf, emissions: Tensor, labels: Tensor, chain: Tensor
+    crf: LinearChainCrf, scores: dict[str, Tensor], emissions: Tensor, labels: Tensor, chain: Tensor
 ) -> tuple[dict[str, Tensor], list]:
     """Log likelihoods and marginals from the scores of all paths, and the best path of each row."""
     k = len(crf.labels)
-    start, end, transitions = (SPEED * x for x in (crf.start_transitions, crf.end_transitions, crf.transitions))
+    start, end, transitions = (scores[name] for name in ("start_transitions", "end_transitions", "transitions"))
     names = [*crf.labels, None]
     if crf.scheme is not None:
         ruled_out = torch.tensor([[not may_follow(a, b, crf.scheme) for b in names] for a in names])
@@ -98,14 +103,15 @@ def test_likelihoods_marginals_and_best_paths_are_those_of_all_paths(mask: Tenso
     crf, labels = crf_of(k, seed), told_labels(mask, k, seed)
     generator = torch.Generator().manual_seed(seed)
     emissions = torch.randn(*mask.shape, k, generator=generator, dtype=torch.float64).requires_grad_()
-    leaves = {**dict(crf.named_parameters()), "emissions": emissions}
-    expected, best = by_brute_force(crf, emissions, labels, mask)
+    scores = scores_of(crf)
+    expected, best = by_brute_force(crf, scores, emissions, labels, mask)
     actual = {
         "likelihoods": crf.log_likelihood(emissions, labels, mask),
         "marginals": crf.log_marginals(emissions, mask),
     }
     assert_close(actual, expected, 1e-10)
-    assert_close(gradients(actual, leaves), gradients(expected, leaves), 1e-10)
+    found = gradients(actual, {**dict(crf.named_parameters()), "emissions": emissions})
+    assert_close(found, gradients(expected, {**scores, "emissions": emissions}), 1e-10)
     paths = crf.best_paths(emissions, mask)
     assert [paths[row, columns].tolist() for row, columns in enumerate(mask)] == best
     assert torch.equal(paths[~mask], emissions.argmax(-1)[~mask])
@@ -119,7 +125,8 @@ def test_constraints_take_the_forbidden_paths_away(scheme: str, k: int) -> None:
     emissions = torch.randn(4, 4, k, generator=generator, dtype=torch.float64).requires_grad_()
     # "O" may stand anywhere.
     labels = torch.full((4, 4), -100).masked_fill(torch.rand(4, 4, generator=generator) < 0.4, 0)
-    expected, best = by_brute_force(crf, emissions, labels, mask)
+    scores = scores_of(crf)
+    expected, best = by_brute_force(crf, scores, emissions, labels, mask)
     likelihoods, marginals = crf.log_likelihood(emissions, labels, mask), crf.log_marginals(emissions, mask)
     assert difference(likelihoods, expected["likelihoods"]) <= 1e-10
     assert difference(marginals.exp(), expected["marginals"].exp()) <= 1e-10
@@ -130,8 +137,8 @@ def test_constraints_take_the_forbidden_paths_away(scheme: str, k: int) -> None:
         names = [crf.labels[label] for label in path]
         if names:
             assert all(may_follow(a, b, scheme) for a, b in itertools.pairwise([None, *names, None]))
-    leaves = {**dict(crf.named_parameters()), "emissions": emissions}
-    found, wanted = gradients({"sum": likelihoods}, leaves), gradients({"sum": expected["likelihoods"]}, leaves)
+    found = gradients({"sum": likelihoods}, {**dict(crf.named_parameters()), "emissions": emissions})
+    wanted = gradients({"sum": expected["likelihoods"]}, {**scores, "emissions": emissions})
     assert_close(found, wanted, 1e-10)
 
 
