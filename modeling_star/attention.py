@@ -21,8 +21,9 @@ from .tokens import TokenLayout, is_traced
 
 logger = logging.get_logger(__name__)
 
-# The furthest place of a band that kernels unroll: beyond it, compiling them would take minutes.
-LONGEST_KERNEL_REACH = 8
+# The furthest place of a band that kernels take. A program holds the weights of a token's roles in registers, and
+# these are the words around it: 55 for words of up to ten tokens.
+LONGEST_KERNEL_REACH = 9
 
 
 def use_kernels(tokens: Tensor, layout: TokenLayout, reach: int = 1) -> bool:
@@ -33,7 +34,7 @@ def use_kernels(tokens: Tensor, layout: TokenLayout, reach: int = 1) -> bool:
     The environment variable MODELING_STAR_KERNELS, looked at on every call, says when: "auto", its default, on a CUDA
     GPU where Triton works; "0" never; "1" always, so that it is an error where they cannot run. Not even then do they
     run where a model is compiled or exported, or where attention weights are recorded, which they do not return: there
-    the layout is padded. Nor do they for words of more than nine tokens.
+    the layout is padded. Nor do they for words of more than ten tokens, and on a CPU for tokens taken in parts.
 
     Args:
         tokens: anything that lies where the tokens do and has their type.

@@ -277,7 +277,7 @@ class _RelayMix(torch.autograd.Function):
             tokens, scores, statistics, log_sums, *places, partial, seed, dropout_p, **constants, **dropping,
         )  # fmt: skip
         start = own_weights[..., None] * relay[:, None]
-        mixed = summed_over_chunks(partial, start, layout, torch.empty_like(partial[:1].expand(b, h, d)))
+        mixed = summed_over_chunks(partial, start, layout, partial.new_empty(b, h, d))
         ctx.save_for_backward(query, relay, tokens, mixed, totals, own_scores, own_weights, log_sums)
         ctx.layout, ctx.dropout_p, ctx.seed = layout, dropout_p, seed
         return mixed, totals
