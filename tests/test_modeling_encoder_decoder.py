@@ -149,7 +149,8 @@ def test_a_saved_model_writes_the_same(kind: str, tmp_path: Path) -> None:
     assert not any(info.values())
     with torch.no_grad():
         expected, actual = (m(**batch, labels=batch["input_ids"]).logits for m in (model, loaded))
-    assert torch.equal(actual, expected)
+    # Not bit for bit: a single row's product in an LSTM is rounded by where in memory the weights lie.
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
     fixed = [name for name, parameter in loaded.named_parameters() if not parameter.requires_grad]
     assert fixed == ["decoder.model.decoder.embed_positions.weight"]
     assert loaded.get_input_embeddings().weight is loaded.get_output_embeddings().weight

@@ -26,7 +26,7 @@ from samples import (
     tensors_of,
     write_vectors,
 )
-from transformers import AutoConfig, BertConfig, BertModel, PreTrainedModel
+from transformers import AutoConfig, BertConfig, BertModel, PreTrainedConfig, PreTrainedModel
 
 import modeling_star
 
@@ -487,6 +487,16 @@ def test_there_are_presets() -> None:
     assert {"star-base.json", "big-char.json", "vanilla-base.json", "disan-base.json", "bilstm-base.json"} <= names
 
 
+def assert_holds(config: PreTrainedConfig, written: dict[str, Any]) -> None:
+    """The configuration, and those within it, have the values that are written."""
+    for name, value in written.items():
+        found = getattr(config, name)
+        if isinstance(found, PreTrainedConfig):
+            assert_holds(found, value)
+        else:
+            assert found == value, name
+
+
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.name)
 def test_a_preset_loads_by_its_file_name(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
@@ -494,9 +504,10 @@ def test_a_preset_loads_by_its_file_name(path: Path, caplog: pytest.LogCaptureFi
     assert not caplog.records, caplog.text
     written = json.loads(path.read_text())
     assert type(config).model_type == written.pop("model_type")
-    assert {name: getattr(config, name) for name in written} == written
+    assert_holds(config, written)
+    auto = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModel
     with torch.device("meta"):
-        model = transformers.AutoModel.from_config(config)
+        model = auto.from_config(config)
     assert model.num_parameters() > 0
 
 
