@@ -149,8 +149,9 @@ def test_a_saved_model_writes_the_same(kind: str, tmp_path: Path) -> None:
     assert not any(info.values())
     with torch.no_grad():
         expected, actual = (m(**batch, labels=batch["input_ids"]).logits for m in (model, loaded))
-    # Not bit for bit: a single row's product in an LSTM is rounded by where in memory the weights lie.
-    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
+    # An LSTM of double weights cast down lies in pieces, a loaded one in one block: torch rounds them differently.
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5 if kind == "bilstm" else 0)
+    assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in loaded.state_dict().items())
     fixed = [name for name, parameter in loaded.named_parameters() if not parameter.requires_grad]
     assert fixed == ["decoder.model.decoder.embed_positions.weight"]
     assert loaded.get_input_embeddings().weight is loaded.get_output_embeddings().weight
