@@ -70,8 +70,16 @@ def run_table(arguments: argparse.Namespace) -> bool:
     if arguments.list:
         for cell in cells:
             due = [f"configuration {own.number} seed {seed}" for own, seed in runner.missing(cell, seeds)]
+            waits = runner.waits_for(cell)
+            due += [f"the best configuration, chosen on {', '.join(waits)}"] if waits else []
             print(f"{cell[0].cell}: {', '.join(due) or 'finished'}")
         return False
+    data = Path(arguments.data)
+    folders = {task: data / told["data"] for task, told in table.content["tasks"].items()}
+    absent = sorted({str(folders[cell[0].task]) for cell in cells if not folders[cell[0].task].is_dir()})
+    if absent:
+        print(f"Left out, as there is no such folder: {', '.join(absent)}", file=sys.stderr)
+    cells = [cell for cell in cells if folders[cell[0].task].is_dir()]
     failed = False
     with tqdm(total=len(cells), unit="cell", disable=None) as bar:
         for cell in cells:
@@ -87,6 +95,9 @@ def run_table(arguments: argparse.Namespace) -> bool:
                     f"{configuration.cell} configuration {configuration.number} seed {seed}: validation "
                     f"{result['validation']:.4f}, test {result['test']:.4f}"
                 )
+            waits = runner.waits_for(cell)
+            if waits:
+                tqdm.write(f"{cell[0].cell} waits for its configuration, which is chosen on {', '.join(waits)}")
             bar.update()
     return failed
 

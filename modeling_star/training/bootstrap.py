@@ -112,6 +112,29 @@ def bootstrap_counts(
     return _interval(_resample_counts(metric, runs_a, runs_b, _draws(len(runs_a[0]), samples, seed)), confidence)
 
 
+def bootstrap_mean(
+    metric: str,
+    tasks: Sequence[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]],
+    *,
+    samples: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> Interval:
+    """
+    The difference of two systems' mean over several tasks, the examples of each drawn by themselves.
+
+    Args:
+        metric: as in `count_examples`.
+        tasks: for each task the counts of system a's runs and those of system b's.
+        samples, seed, confidence: as in `paired_bootstrap`.
+    """
+    differences = [
+        _resample_counts(metric, runs_a, runs_b, _draws(len(runs_a[0]), samples, seed + number))
+        for number, (runs_a, runs_b) in enumerate(tasks)
+    ]
+    return _interval(np.mean(differences, axis=0), confidence)
+
+
 def _draws(examples: int, samples: int, seed: int) -> Iterable[np.ndarray]:
     rng = np.random.default_rng(seed)
     return (rng.integers(examples, size=examples) for _ in range(samples))

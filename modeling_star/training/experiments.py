@@ -3,7 +3,8 @@ Tables of experiments: many runs of the scripts under one protocol, each finishe
 
 A table (configuration/tables/*.yaml) names tasks, settings (which embeddings), systems and configurations. For each
 cell, a system on a task in a setting, every configuration runs with the first seed, the one with the best validation
-score goes on with the other seeds, and the test split is read only for that one.
+score goes on with the other seeds, and the test split is read only for that one. Where a table is tuned on some of its
+tasks (`tuned_on`), their mean validation score chooses one configuration of a system for all tasks.
 """
 
 import json
@@ -15,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -80,7 +82,12 @@ class Table:
 
     @property
     def seeds(self) -> list[int]:
+        """All seeds; the first one chooses among configurations."""
         return self.content["seeds"]
+
+    def tuning_tasks(self, task: str) -> list[str]:
+        """The tasks whose validation scores choose a system's configuration for a task."""
+        return self.content.get("tuned_on") or [task]
 
     def configurations(self, task: str, setting: str, system: str) -> list[Configuration]:
         """Those of one cell; none where the system has no place in the setting or the task."""
@@ -130,6 +137,54 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class FinishedRuns:
+    """
+    The runs of a table that are kept, one file each: `TABLE/TASK/SETTING/SYSTEM-CONFIGURATION-seedN.json`.
+
+    Args:
+        table: the table.
+        folder: of all tables' runs.
+    """
+
+    table: Table
+    folder: Path
+
+    def path(self, configuration: Configuration, seed: int) -> Path:
+        """Where a run is kept."""
+        name = f"{configuration.system}-{configuration.number}-seed{seed}.json"
+        return self.folder / self.table.name / configuration.task / configuration.setting / name
+
+    def read(self, configuration: Configuration, seed: int) -> dict[str, Any] | None:
+        """What is kept of a run, or `None`."""
+        path = self.path(configuration, seed)
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+    def elsewhere(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
+        """What another table keeps of a run with the same arguments, the seed among them; or `None`."""
+        for path in sorted(self.folder.glob(f"*/*/*/*-seed{arguments['seed']}.json")):
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            if kept.get("arguments") == arguments:
+                return kept
+        return None
+
+    def best(self, configurations: list[Configuration]) -> Configuration | None:
+        """The configuration of a cell that validation chooses, or `None` while one of several has not run."""
+        if len(configurations) == 1:
+            return configurations[0]
+        own = configurations[0]
+        tuning = [
+            self.table.configurations(task, own.setting, own.system) for task in self.table.tuning_tasks(own.task)
+        ]
+        scores = []
+        for number in range(len(configurations)):
+            runs = [self.read(task[number], self.table.seeds[0]) for task in tuning if task]
+            if not all(runs):
+                return None
+            scores.append(fmean(run["validation"] for run in runs))
+        return configurations[max(range(len(scores)), key=scores.__getitem__)]
+
+
+@dataclass(frozen=True)
 class Runner:
     """
     Runs what is missing of a table.
@@ -150,44 +205,51 @@ class Runner:
     launcher: list[str]
     keep_models: bool = False
 
-    def result_file(self, configuration: Configuration, seed: int) -> Path:
-        name = f"{configuration.system}-{configuration.number}-seed{seed}.json"
-        return self.results / self.table.name / configuration.task / configuration.setting / name
-
-    def finished(self, configuration: Configuration, seed: int) -> dict[str, Any] | None:
-        """What is kept of a run, or `None`."""
-        path = self.result_file(configuration, seed)
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-
-    def best(self, configurations: list[Configuration], seed: int) -> Configuration | None:
-        """The configuration with the best validation score, or `None` while one of several has not run."""
-        if len(configurations) == 1:
-            return configurations[0]
-        runs = [self.finished(configuration, seed) for configuration in configurations]
-        if not all(runs):
-            return None
-        return max(zip(configurations, runs, strict=True), key=lambda pair: pair[1]["validation"])[0]
+    @property
+    def finished(self) -> FinishedRuns:
+        """The runs that are there."""
+        return FinishedRuns(self.table, self.results)
 
     def missing(self, configurations: list[Configuration], seeds: list[int]) -> Iterator[tuple[Configuration, int]]:
-        """The runs of a cell that are not there, each as it is due: the best configuration is known only later."""
-        for configuration in configurations:
-            if self.finished(configuration, seeds[0]) is None:
-                yield configuration, seeds[0]
-        best = self.best(configurations, seeds[0])
-        for seed in seeds[1:]:
-            if best is not None and self.finished(best, seed) is None:
+        """
+        The runs of a cell that are not there, each as it is due: the best configuration is known only later.
+
+        Args:
+            configurations: those of the cell.
+            seeds: what the best configuration is to run with; the table's first seed chooses it.
+        """
+        own = configurations[0]
+        if len(configurations) > 1 and own.task in self.table.tuning_tasks(own.task):
+            for configuration in configurations:
+                if self.finished.read(configuration, self.table.seeds[0]) is None:
+                    yield configuration, self.table.seeds[0]
+        best = self.finished.best(configurations)
+        for seed in seeds:
+            if best is not None and self.finished.read(best, seed) is None:
                 yield best, seed
+
+    def waits_for(self, configurations: list[Configuration]) -> list[str]:
+        """The other tasks that have to run before a cell's configuration is known."""
+        if self.finished.best(configurations) is not None:
+            return []
+        own = configurations[0].task
+        return [task for task in self.table.tuning_tasks(own) if task != own]
 
     def run(self, configuration: Configuration, seed: int) -> dict[str, Any]:
         """
-        One run of a script, or the rest of one that was interrupted; keeps its result.
+        One run of a script, or the rest of one that was interrupted; keeps its result. What another table has run
+        with the same arguments is taken over.
 
         Raises:
             DataError: the script failed; its log is named.
         """
+        arguments = {**configuration.arguments, "seed": seed}
+        known = self.finished.elsewhere(arguments)
+        if known is not None:
+            write_json(self.finished.path(configuration, seed), known)
+            return known
         folder = self.work / self.table.name / configuration.cell / f"{configuration.number}-seed{seed}"
         model = folder / "model"
-        arguments = {**configuration.arguments, "seed": seed}
         here = {name: self._filled(value) for name, value in arguments.items()}
         here |= {"output_dir": str(model), "resume_from_checkpoint": "last"}
         recipe = write_text(folder / "recipe.yaml", yaml.safe_dump(here, allow_unicode=True))
@@ -201,7 +263,7 @@ class Runner:
         result = self._measured(configuration, arguments, model)
         if resumed:
             result["training_seconds"] = None  # those of the last part alone would mislead
-        write_json(self.result_file(configuration, seed), result)
+        write_json(self.finished.path(configuration, seed), result)
         if not self.keep_models:
             for path in sorted(model.rglob("*.safetensors")) + sorted(model.rglob("optimizer.pt")):
                 path.unlink()
@@ -269,4 +331,4 @@ def accelerate_launch(config: str | None) -> list[str]:
     return [sys.executable, "-m", "accelerate.commands.launch", *own]
 
 
-__all__ = ["SCORES", "Configuration", "Runner", "Table", "accelerate_launch", "merged"]
+__all__ = ["SCORES", "Configuration", "FinishedRuns", "Runner", "Table", "accelerate_launch", "merged"]

@@ -1,7 +1,6 @@
 """docs/results.md, made from the finished runs in results/ alone: the same files give the same page, byte for byte."""
 
 import copy
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean, stdev
@@ -9,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .bootstrap import bootstrap_counts, score_counts
-from .experiments import Table
+from .bootstrap import Interval, bootstrap_counts, bootstrap_mean, score_counts
+from .experiments import Configuration, FinishedRuns, Table
 from .reports import markdown_table, write_text
 
 
@@ -20,7 +19,8 @@ Made by `python run_scripts/reproduce.py --page` from `results/`, where every ru
 what each test example added to them. Scores are those of the test split in percent: the mean over seeds, ± the
 deviation, and in brackets how many seeds have run. A system's configuration is chosen on the validation split with
 the first seed. A difference comes with its 95 % interval: a paired bootstrap over test examples, the seeds taken as
-they are. `--` stands where no run is finished.
+they are. `--` stands where no run is finished. What a paper reports, on its own data and vectors, stands in rows of
+its own.
 
 To run one number again: `python run_scripts/reproduce.py TABLE --data DATA --only TASK/SETTING/SYSTEM --seeds N
 --results again --work outputs/again`.
@@ -30,6 +30,8 @@ To run one number again: `python run_scripts/reproduce.py TABLE --data DATA --on
 # End the names of further columns: test rows that do not occur in train, answers that are right as a whole.
 REPEATED = ", rows not in train"
 EXACT = ", exact match"
+# Of a table on the page.
+MOST_COLUMNS = 8
 
 
 class Cell:
@@ -37,19 +39,15 @@ class Cell:
     The finished runs of one system on one task in one setting, with the configuration that validation chose.
 
     Args:
-        folder: `results/TABLE/TASK/SETTING`.
-        system: the system's name.
-        seeds: the table's seeds; the first one chooses.
-        configurations: how many the system has.
+        finished: the table's runs.
+        configurations: those of the cell.
     """
 
-    def __init__(self, folder: Path, system: str, seeds: list[int], configurations: int):
-        tried = [_read(folder / f"{system}-{number}-seed{seeds[0]}.json") for number in range(configurations)]
-        self.chosen: int | None = None
+    def __init__(self, finished: FinishedRuns, configurations: list[Configuration]):
+        self.chosen = finished.best(configurations)
         self.runs: list[dict[str, Any]] = []
-        if all(tried):
-            self.chosen = max(range(configurations), key=lambda number: tried[number]["validation"])
-            found = (_read(folder / f"{system}-{self.chosen}-seed{seed}.json") for seed in seeds)
+        if self.chosen is not None:
+            found = (finished.read(self.chosen, seed) for seed in finished.table.seeds)
             self.runs = [run for run in found if run]
 
     @property
@@ -82,15 +80,21 @@ class Cell:
         ]
         return cell
 
+    @property
+    def has_repeated(self) -> bool:
+        """Whether a test row occurs in train."""
+        return any("1" in run["repeated"] for run in self.runs)
+
     def __str__(self) -> str:
-        if not self.runs:
-            return "--"
-        deviation = f" ± {100 * stdev(self.scores):.1f}" if len(self.runs) > 1 else ""
-        return f"{100 * fmean(self.scores):.1f}{deviation} ({len(self.runs)})"
+        return summary(self.scores)
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+def summary(scores: list[float]) -> str:
+    """Mean, deviation and number of some seeds' scores."""
+    if not scores:
+        return "--"
+    deviation = f" ± {100 * stdev(scores):.1f}" if len(scores) > 1 else ""
+    return f"{100 * fmean(scores):.1f}{deviation} ({len(scores)})"
 
 
 def write_page(tables: Path, results: Path, page: Path) -> None:
@@ -121,15 +125,23 @@ def table_sections(table: Table, results: Path) -> Iterator[str]:
         tasks = list(dict.fromkeys(place[0] for place in cells))
         titles = [content["tasks"][_own(task)]["title"] + task.removeprefix(_own(task)) for task in tasks]
         systems = [system for system in content["systems"] if any(place[1] == system for place in cells)]
-        yield markdown_table(["", *titles], [_row(table, system, tasks, cells) for system in systems]) + "\n"
+        rows = [_row(table, system, tasks, cells) for system in systems] + list(_paper(content, tasks))
         differences = list(_differences(table, tasks, systems, cells))
+        if "average" in content:
+            titles = [*titles, content["average"]]
+        yield _laid_out("", titles, rows)
         if differences:
-            first = content["systems"][content["against"]]["title"]
-            yield markdown_table([f"{first} minus", *titles], differences) + "\n"
-        yield (
-            markdown_table(["parameters, training minutes", *titles], [_cost(table, s, tasks, cells) for s in systems])
-            + "\n"
-        )
+            yield _laid_out(f"{content['systems'][content['against']]['title']} minus", titles, differences)
+        costs = [_cost(table, system, tasks, cells) for system in systems]
+        yield _laid_out("parameters, training minutes", titles[: len(tasks)], costs)
+
+
+def _laid_out(corner: str, columns: list[str], rows: list[list[str]]) -> str:
+    """A table whose rows begin with their title, turned round where it would be too wide."""
+    whole = [[corner, *columns], *rows]
+    if len(columns) > MOST_COLUMNS:
+        whole = [list(column) for column in zip(*whole, strict=True)]
+    return markdown_table(whole[0], whole[1:]) + "\n"
 
 
 def read_cells(table: Table, setting: str, results: Path) -> dict[tuple[str, str], Cell]:
@@ -137,12 +149,14 @@ def read_cells(table: Table, setting: str, results: Path) -> dict[tuple[str, str
     cells: dict[tuple[str, str], Cell] = {}
     for task, told in table.content["tasks"].items():
         for system in table.content["systems"]:
-            count = len(table.configurations(task, setting, system))
-            if count:
-                cells[task, system] = Cell(results / table.name / task / setting, system, table.seeds, count)
-        for (name, system), cell in list(cells.items()):
-            if name == task and "repeated" in told:
+            configurations = table.configurations(task, setting, system)
+            if configurations:
+                cells[task, system] = Cell(FinishedRuns(table, results), configurations)
+        own = [(system, cell) for (name, system), cell in cells.items() if name == task]
+        if "repeated" in told and any(cell.has_repeated for _, cell in own):
+            for system, cell in own:
                 cells[task + REPEATED, system] = cell.without_repeated(told["metric"])
+        for (name, system), cell in list(cells.items()):
             if name == task and told["metric"] == "answer_f1":
                 cells[task + EXACT, system] = cell.scored_by("answer_em")
     return cells
@@ -163,7 +177,30 @@ def _title(table: Table, system: str) -> str:
 
 
 def _row(table: Table, system: str, tasks: list[str], cells: dict[tuple[str, str], Cell]) -> list[str]:
-    return [_title(table, system), *(str(cells.get((task, system), "--")) for task in tasks)]
+    row = [_title(table, system), *(str(cells.get((task, system), "--")) for task in tasks)]
+    if "average" in table.content:
+        averaged = _averaged(tasks, [system], cells)
+        # One score for each seed that all of them have.
+        row.append(summary([fmean(scores) for scores in zip(*(cell.scores for (cell,) in averaged), strict=False)]))
+    return row
+
+
+def _averaged(tasks: list[str], systems: list[str], cells: dict[tuple[str, str], Cell]) -> list[list[Cell]]:
+    """For each task with a run, the cells of some systems; nothing where one of them has not run."""
+    started = [task for task in tasks if _own(task) == task]
+    started = [task for task in started if any(cell.runs for (own, _), cell in cells.items() if own == task)]
+    rows = [[cells[task, system] for system in systems if (task, system) in cells] for task in started]
+    return rows if all(len(row) == len(systems) and all(cell.runs for cell in row) for row in rows) else []
+
+
+def _paper(content: dict[str, Any], tasks: list[str]) -> Iterator[list[str]]:
+    """What the paper reports, a row for each system that it has."""
+    for system, scores in content.get("paper", {}).items():
+        numbers = [scores.get(task) for task in tasks]
+        if "average" in content:
+            numbers.append(scores.get("average"))
+        title = content["systems"][system]["title"]
+        yield [f"{title}, the paper's", *("--" if number is None else f"{number:.1f}" for number in numbers)]
 
 
 def _differences(
@@ -180,9 +217,15 @@ def _differences(
             if one is None or other is None or not one.runs or not other.runs:
                 row.append("--")
                 continue
-            both = bootstrap_counts(_metric(table, task), one.counts, other.counts)
-            row.append(f"{100 * both.difference:+.1f} [{100 * both.low:+.1f}, {100 * both.high:+.1f}]")
+            row.append(_told(bootstrap_counts(_metric(table, task), one.counts, other.counts)))
+        if "average" in table.content:
+            pairs = [(one.counts, other.counts) for one, other in _averaged(tasks, [against, system], cells)]
+            row.append(_told(bootstrap_mean(_metric(table, tasks[0]), pairs)) if pairs else "--")
         yield row
+
+
+def _told(interval: Interval) -> str:
+    return f"{100 * interval.difference:+.1f} [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
 
 
 def _cost(table: Table, system: str, tasks: list[str], cells: dict[tuple[str, str], Cell]) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from modeling_star.training.data_files import DataError
-from modeling_star.training.experiments import Configuration, Runner, Table, merged
+from modeling_star.training.experiments import Configuration, FinishedRuns, Runner, Table, merged
 from modeling_star.training.results_page import Cell, write_page
 
 
@@ -58,7 +58,7 @@ def keep(runner: Runner, configuration: Configuration, seed: int, validation: fl
         "training_seconds": 60.0,
         "counts": "; ".join([" ".join(map(str, right)), " ".join("1" for _ in right)]),
     }
-    path = runner.result_file(configuration, seed)
+    path = runner.finished.path(configuration, seed)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result), encoding="utf-8")
 
@@ -112,10 +112,105 @@ def test_the_first_seed_chooses_and_only_the_chosen_goes_on(table: Table, tmp_pa
     assert list(runner.missing(cell, [1, 2, 3])) == [(cell[1], 2), (cell[1], 3)]
     keep(runner, cell[1], 2, validation=0.1, correct="1100")
     assert list(runner.missing(cell, [1, 2, 3])) == [(cell[1], 3)]
-    found = Cell(tmp_path / "results/two/films/none", "star", [1, 2, 3], 2)
-    assert found.chosen == 1
+    found = Cell(runner.finished, cell)
+    assert found.chosen == cell[1]
     assert found.scores == [0.25, 0.5]
     assert str(found) == "37.5 ± 17.7 (2)"
+
+
+def test_a_table_tuned_on_some_tasks_chooses_one_configuration_for_all(table: Table, tmp_path: Path) -> None:
+    table.content["tuned_on"] = ["books"]
+    runner = runner_of(table, tmp_path)
+    films, books = (table.configurations(task, "none", "star") for task in ("films", "books"))
+    assert list(runner.missing(films, [1, 2])) == []
+    assert runner.waits_for(films) == ["books"]
+    assert list(runner.missing(books, [2])) == [(books[0], 1), (books[1], 1)]
+    for configuration, validation in zip(books, (0.6, 0.7), strict=True):
+        keep(runner, configuration, 1, validation=validation, correct="1100")
+    # What validation says on films is not asked.
+    for configuration, validation in zip(films, (0.9, 0.1), strict=True):
+        keep(runner, configuration, 1, validation=validation, correct="1111" if validation > 0.5 else "1110")
+    assert list(runner.missing(films, [1, 2])) == [(films[1], 2)]
+    assert runner.waits_for(films) == []
+    assert Cell(runner.finished, films).scores == [0.75]
+
+
+def test_a_mean_over_tasks_chooses_where_several_tune(table: Table, tmp_path: Path) -> None:
+    table.content["tuned_on"] = ["books", "films"]
+    runner = runner_of(table, tmp_path)
+    for task, validations in {"films": (0.5, 0.6), "books": (0.9, 0.7)}.items():
+        cell = table.configurations(task, "none", "star")
+        for configuration, validation in zip(cell, validations, strict=True):
+            keep(runner, configuration, 1, validation=validation, correct="1")
+    for task in ("films", "books"):
+        cell = table.configurations(task, "none", "star")
+        assert runner.finished.best(cell) == cell[0]
+
+
+def test_a_run_of_another_table_with_the_same_arguments_is_taken_over(table: Table, tmp_path: Path) -> None:
+    runner = Runner(table, tmp_path / "results", tmp_path / "work", {}, ["false"])
+    (configuration,) = table.configurations("films", "bert", "star")
+    path = FinishedRuns(Table("other", table.content), tmp_path / "results").path(configuration, 1)
+    path.parent.mkdir(parents=True)
+    kept = {"test": 0.5, "arguments": {**configuration.arguments, "seed": 1}}
+    path.write_text(json.dumps(kept), encoding="utf-8")
+    assert runner.run(configuration, 1) == kept
+    assert runner.finished.read(configuration, 1) == kept
+    kept["arguments"]["learning_rate"] = 1.0
+    path.write_text(json.dumps(kept), encoding="utf-8")
+    runner.finished.path(configuration, 1).unlink()
+    with pytest.raises(DataError, match="stopped with 1"):
+        runner.run(configuration, 1)
+
+
+def test_averages_and_the_papers_numbers_have_their_place(table: Table, tmp_path: Path) -> None:
+    settings = {"bert": {"title": "BERT"}}
+    paper = {"star": {"films": 90.0, "average": 91.3}}
+    content = {**CONTENT, "settings": settings, "average": "average", "paper": paper}
+    path = tmp_path / "tables" / "two.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    table = Table.read(path)
+    runner = runner_of(table, tmp_path)
+    for task, system, seed, correct in (
+        ("films", "star", 1, "1111"),
+        ("films", "star", 2, "1100"),
+        ("books", "star", 1, "1000"),
+        ("books", "star", 2, "0000"),
+        ("films", "linear", 1, "1000"),
+    ):
+        (configuration,) = table.configurations(task, "bert", system)
+        keep(runner, configuration, seed, validation=0.5, correct=correct)
+    page = tmp_path / "results.md"
+    write_page(tmp_path / "tables", tmp_path / "results", page)
+    text = page.read_text(encoding="utf-8")
+    assert "|  | Films | Books | average |" in text
+    # Of each seed the mean over the tasks: (100 + 25) / 2 and (50 + 0) / 2.
+    assert "| Star | 75.0 ± 35.4 (2) | 12.5 ± 17.7 (2) | 43.8 ± 26.5 (2) |" in text
+    assert "| Star, the paper's | 90.0 | -- | 91.3 |" in text
+    assert "| linear | 25.0 (1) | -- | -- |" in text
+    (configuration,) = table.configurations("books", "bert", "linear")
+    keep(runner, configuration, 1, validation=0.5, correct="1000")
+    write_page(tmp_path / "tables", tmp_path / "results", page)
+    (differences,) = [
+        line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| linear | +")
+    ]
+    mean = differences.split("|")[4]
+    # (50 - 12.5) / 2 on all examples, somewhere around it on others.
+    assert mean.startswith(" +18.8 [")
+
+
+def test_a_table_with_many_tasks_has_a_line_for_each(table: Table, tmp_path: Path) -> None:
+    tasks = {f"set{n}": {**CONTENT["tasks"]["films"], "title": f"Set {n}"} for n in range(9)}
+    path = tmp_path / "tables" / "two.yaml"
+    content = {**CONTENT, "tasks": tasks, "settings": {"bert": {"title": "BERT"}}}
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    (configuration,) = Table.read(path).configurations("set3", "bert", "star")
+    keep(runner_of(table, tmp_path), configuration, 1, validation=0.5, correct="10")
+    page = tmp_path / "results.md"
+    write_page(tmp_path / "tables", tmp_path / "results", page)
+    text = page.read_text(encoding="utf-8")
+    assert "|  | Star | linear |" in text
+    assert "| Set 3 | 50.0 (1) | -- |" in text
 
 
 def test_a_failed_run_names_its_log_and_keeps_nothing(table: Table, tmp_path: Path) -> None:
@@ -123,7 +218,7 @@ def test_a_failed_run_names_its_log_and_keeps_nothing(table: Table, tmp_path: Pa
     (configuration,) = table.configurations("films", "bert", "star")
     with pytest.raises(DataError, match=r"films/bert/star, seed 1 stopped with 1.*log\.txt"):
         runner.run(configuration, 1)
-    assert runner.finished(configuration, 1) is None
+    assert runner.finished.read(configuration, 1) is None
 
 
 def test_a_run_that_finished_unnoticed_is_measured_and_not_run_again(table: Table, tmp_path: Path) -> None:
@@ -136,7 +231,7 @@ def test_a_run_that_finished_unnoticed_is_measured_and_not_run_again(table: Tabl
     rows = [{"predicted": "a", "label": "a"}, {"predicted": "a", "label": "b"}]
     (model / "predictions_test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     assert runner.run(configuration, 1)["counts"] == "1 0; 1 1"
-    kept = runner.finished(configuration, 1)
+    kept = runner.finished.read(configuration, 1)
     assert (kept["test"], kept["training_seconds"]) == (0.5, 2.0)
 
 
@@ -168,14 +263,14 @@ def test_rows_that_occur_in_train_are_told_and_left_out_of_a_column(table: Table
     assert runner._repeated(files, "text") == "1010"
     (configuration,) = table.configurations("films", "bert", "star")
     keep(runner, configuration, 1, validation=0.5, correct="0110")
-    path = runner.result_file(configuration, 1)
+    path = runner.finished.path(configuration, 1)
     path.write_text(json.dumps({**json.loads(path.read_text()), "repeated": "1010"}), encoding="utf-8")
     (tmp_path / "tables" / "two.yaml").write_text(yaml.safe_dump(table.content, sort_keys=False), encoding="utf-8")
     write_page(tmp_path / "tables", tmp_path / "results", tmp_path / "results.md")
     text = (tmp_path / "results.md").read_text(encoding="utf-8")
     assert "|  | Films | Films, rows not in train |" in text
     assert "| Star | 50.0 (1) | 50.0 (1) |" in text
-    assert Cell(path.parent, "star", [1], 1).without_repeated("accuracy").counts[0].tolist() == [[1, 1], [0, 1]]
+    assert Cell(runner.finished, [configuration]).without_repeated("accuracy").counts[0].tolist() == [[1, 1], [0, 1]]
 
 
 def test_answers_are_told_by_f1_and_by_exact_match(table: Table, tmp_path: Path) -> None:
