@@ -15,6 +15,9 @@ import sys
 from pathlib import Path
 
 
+RESULTS = Path("results")
+
+
 def main() -> None:
     """Read the arguments, run what is missing, write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -24,7 +27,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", help="seeds (default: the table's)")
     parser.add_argument("--minilm", help="folder or Hub name of all-MiniLM-L6-v2 (default: an installed copy)")
     parser.add_argument("--launch", help="run through `accelerate launch` with this file of configuration/accelerate")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="finished runs (default: results)")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=RESULTS,
+        help="finished runs (default: results); those of another folder have their page in it",
+    )
     parser.add_argument("--work", type=Path, default=Path("outputs/reproduce"), help="models and logs of the runs")
     parser.add_argument("--keep_models", action="store_true", help="keep the weights of every run")
     parser.add_argument("--list", action="store_true", help="say what would run")
@@ -41,7 +49,9 @@ def main() -> None:
         failed = False if arguments.page else run_table(arguments)
         from modeling_star.training.results_page import write_page
 
-        write_page(Path("configuration/tables"), arguments.results, Path("docs/results.md"))
+        own = arguments.results == RESULTS
+        page = Path("docs/results.md") if own else arguments.results / "results.md"
+        write_page(Path("configuration/tables"), arguments.results, page)
     except DataError as error:
         sys.exit(f"reproduce.py: {error}")
     sys.exit(1 if failed else 0)

@@ -1,0 +1,121 @@
+"""run_scripts/reproduce.py: every table of configuration/tables, on a few synthetic rows in the form of its data."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from script_samples import paired, read_rows, write_bert
+
+from modeling_star.training.experiments import Table
+from modeling_star.training.synthetic import write_ner_corpus, write_reading_corpus, write_sentiment_corpus
+from modeling_star.training.synthetic_parallel import write_parallel_corpus
+
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLES = sorted((ROOT / "configuration" / "tables").glob("*.yaml"))
+SIZES = {"train": 24, "validation": 8, "test": 8}
+SENTENCES = {"sst2": "en", "sst5": "en", "mtl16/books": "en", "chnsenticorp": "zh"}
+TAGGED = {"wnut17": ("en", "ner_tags"), "ud_english_ewt": ("en", "pos_tags"), "weibo_ner": ("zh", "ner_tags")}
+
+
+def zipped(path: Path, rows: Iterable[dict]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for each data set that the tables name, of 24, 8 and 8 rows."""
+    folder, made = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("made")
+    for language in ("en", "zh"):
+        write_sentiment_corpus(made / f"reviews-{language}", language, sizes=SIZES)
+        write_ner_corpus(made / f"entities-{language}", language, sizes=SIZES)
+    write_reading_corpus(made / "reading", "zh", sizes=SIZES)
+    write_parallel_corpus(made / "parallel", sizes=SIZES)
+    for split in SIZES:
+        for name, language in SENTENCES.items():
+            zipped(folder / name / f"{split}.jsonl.gz", read_rows(made / f"reviews-{language}" / f"{split}.jsonl"))
+        reviews = read_rows(made / "reviews-en" / f"{split}.jsonl")
+        zipped(folder / "snli" / f"{split}.jsonl.gz", map(paired, reviews))
+        for name, (language, column) in TAGGED.items():
+            rows = read_rows(made / f"entities-{language}" / f"{split}.jsonl")
+            rows = [{"tokens": row["tokens"], column: row["ner_tags"]} for row in rows]
+            zipped(folder / name / f"{split}.jsonl.gz", rows)
+        questions = read_rows(made / "reading" / f"{split}.jsonl")
+        zipped(folder / "drcd" / f"{split}.jsonl.gz", questions)
+        zipped(folder / "drcd" / f"{split}_from_dev.jsonl.gz", questions)
+        pairs = read_rows(made / "parallel" / f"{split}.jsonl")
+        zipped(folder / "tatoeba_zh_en" / f"{split}.jsonl.gz", pairs)
+    characters = {character for path in made.rglob("*.jsonl") for character in path.read_text(encoding="utf-8")}
+    with gzip.open(_made(folder / "embeddings" / "tencent_char.200d.subset.txt.gz"), "wt", encoding="utf-8") as file:
+        for number, character in enumerate(sorted(filter(str.isalpha, characters))):
+            file.write(character + f" {number % 7 / 7:.2f} {number % 5 / 5:.2f}" * 100 + "\n")
+    return folder
+
+
+def _made(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In MiniLM's place."""
+    return write_bert(tmp_path_factory.mktemp("bert"), ["the meal was good", "a bland soup , although the room was fine"])
+
+
+def reproduce(*arguments: object) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "run_scripts/reproduce.py", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_every_table_runs_and_has_its_page(path: Path, data: Path, bert: Path, tmp_path: Path) -> None:
+    table = Table.read(path)
+    task = next(iter(table.content["tasks"]))
+    places = ["--results", tmp_path / "results", "--work", tmp_path / "work"]
+    done = reproduce(path.stem, "--data", data, "--minilm", bert, "--only", task, "--seeds", 1, *places)
+    assert done.returncode == 0, done.stderr
+    due = [configuration for cell in table.cells() if cell[0].task == task for configuration in cell]
+    kept = sorted((tmp_path / "results").rglob("*.json"))
+    assert len(kept) == len(due)
+    for one in kept:
+        run = json.loads(one.read_text(encoding="utf-8"))
+        assert 0 <= run["test"] <= 1
+        assert len(run["counts"].split(";")[0].split()) == SIZES["test"]
+    page = (tmp_path / "results" / "results.md").read_text(encoding="utf-8")
+    assert table.content["title"] in page
+    assert not list((tmp_path / "work").rglob("*.safetensors"))
+
+
+@pytest.mark.slow
+def test_a_second_call_runs_nothing_and_writes_the_same_page(data: Path, bert: Path, tmp_path: Path) -> None:
+    places = ["--results", tmp_path / "results", "--work", tmp_path / "work"]
+    call = ["table5", "--data", data, "--minilm", bert, "--only", "wnut17/none/star", "--seeds", 1, *places]
+    assert reproduce(*call).returncode == 0
+    page = tmp_path / "results" / "results.md"
+    before = page.read_bytes()
+    logs = {log: log.read_bytes() for log in (tmp_path / "work").rglob("log.txt")}
+    assert reproduce(*call).returncode == 0
+    assert page.read_bytes() == before
+    assert {log: log.read_bytes() for log in (tmp_path / "work").rglob("log.txt")} == logs
+
+
+def test_data_that_is_not_there_is_told_and_left_out(tmp_path: Path) -> None:
+    done = reproduce("table3", "--data", tmp_path, "--results", tmp_path / "results")
+    assert done.returncode == 0
+    assert f"no such folder: {tmp_path}/mtl16/MR, {tmp_path}/mtl16/apparel" in done.stderr
+    assert not list((tmp_path / "results").rglob("*.json"))
