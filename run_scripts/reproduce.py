@@ -1,10 +1,10 @@
 #!/usr/bin/env python
 """
-Run a table of experiments (configuration/tables) and write its page.
+Run a table of experiments (configuration/tables), and write its page and the encoders' cards.
 
     python run_scripts/reproduce.py english --data DATA            every run that results/ has not
     python run_scripts/reproduce.py english --data DATA --only sst2/contextual
-    python run_scripts/reproduce.py --page                         docs/results.md from results/, nothing is run
+    python run_scripts/reproduce.py --page               docs/results.md and model_cards/ from results/, nothing is run
 
 A run that was stopped goes on where it stood; one that is finished is kept in results/ and not run again.
 """
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("outputs/reproduce"), help="models and logs of the runs")
     parser.add_argument("--keep_models", action="store_true", help="keep the weights of every run")
     parser.add_argument("--list", action="store_true", help="say what would run")
-    parser.add_argument("--page", action="store_true", help="only write docs/results.md")
+    parser.add_argument("--page", action="store_true", help="only write docs/results.md and model_cards/")
     arguments = parser.parse_args()
     if not arguments.page and arguments.table is None:
         parser.error("name a table, or write --page: reproduce.py english --data DATA")
@@ -47,11 +47,15 @@ def main() -> None:
 
     try:
         failed = False if arguments.page else run_table(arguments)
+        from modeling_star.training.results_cards import write_cards
         from modeling_star.training.results_page import write_page
+        from modeling_star.training.results_pictures import write_pictures
 
-        own = arguments.results == RESULTS
-        page = Path("docs/results.md") if own else arguments.results / "results.md"
-        write_page(Path("configuration/tables"), arguments.results, page)
+        tables, own = Path("configuration/tables"), arguments.results == RESULTS
+        docs = Path("docs") if own else arguments.results
+        write_page(tables, arguments.results, docs / "results.md")
+        write_pictures(tables, arguments.results, docs / "pictures")
+        write_cards(tables, arguments.results, Path("model_cards") if own else arguments.results / "model_cards")
     except DataError as error:
         sys.exit(f"reproduce.py: {error}")
     sys.exit(1 if failed else 0)

@@ -67,7 +67,9 @@ def _made(path: Path) -> Path:
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """In MiniLM's place."""
-    return write_bert(tmp_path_factory.mktemp("bert"), ["the meal was good", "a bland soup , although the room was fine"])
+    return write_bert(
+        tmp_path_factory.mktemp("bert"), ["the meal was good", "a bland soup , although the room was fine"]
+    )
 
 
 def reproduce(*arguments: object) -> subprocess.CompletedProcess:

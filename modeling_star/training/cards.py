@@ -26,7 +26,7 @@ _NO_TEXT = "Write a sentence here."
 _NO_QUESTION = "Write a question here."
 # What a summary calls a task, where its pipeline's name says less.
 _TASKS = {"fill-mask": "masked language modelling"}
-_FAMILIES = {
+FAMILIES = {
     "star_transformer": "Star-Transformer ([Guo et al., 2019](https://arxiv.org/abs/1902.09113))",
     "big_transformer": "BiG-Transformer",
     "vanilla_transformer": "standard Transformer encoder ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762))",
@@ -283,7 +283,7 @@ def _metric_title(name: str, seeds: Sequence[int]) -> str:
 
 
 def _summary(content: CardContent, dataset: str) -> str:
-    family = _FAMILIES.get(content.model_type, f"`{content.model_type}`")
+    family = FAMILIES.get(content.model_type, f"`{content.model_type}`")
     start = f"fine-tuned from `{content.base_model}`" if content.base_model else "trained"
     task = _TASKS.get(content.task, content.task.replace("-", " "))
     return f"A {family} {start} on {dataset} for {task}."

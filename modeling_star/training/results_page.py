@@ -123,10 +123,11 @@ def table_sections(table: Table, results: Path) -> Iterator[str]:
             continue
         yield f"### {told['title']}\n"
         tasks = list(dict.fromkeys(place[0] for place in cells))
-        titles = [content["tasks"][_own(task)]["title"] + task.removeprefix(_own(task)) for task in tasks]
+        titles = [column_title(table, task) for task in tasks]
         systems = [system for system in content["systems"] if any(place[1] == system for place in cells)]
         rows = [_row(table, system, tasks, cells) for system in systems] + list(_paper(content, tasks))
-        differences = list(_differences(table, tasks, systems, cells))
+        found = intervals(table, setting, results)
+        differences = list(_differences(table, tasks, systems, found))
         if "average" in content:
             titles = [*titles, content["average"]]
         yield _laid_out("", titles, rows)
@@ -134,6 +135,20 @@ def table_sections(table: Table, results: Path) -> Iterator[str]:
             yield _laid_out(f"{content['systems'][content['against']]['title']} minus", titles, differences)
         costs = [_cost(table, system, tasks, cells) for system in systems]
         yield _laid_out("parameters, training minutes", titles[: len(tasks)], costs)
+        if found:
+            yield f"![Differences, {told['title']}](pictures/{picture_name(table, setting)})\n"
+
+
+def picture_name(table: Table, setting: str) -> str:
+    """File of the picture of a setting that has differences to show."""
+    return f"results_{table.name}_{setting}.png"
+
+
+def column_title(table: Table, task: str) -> str:
+    """Of a task, of a further column that it has, or, where none is named, of the mean over all."""
+    if not task:
+        return table.content["average"]
+    return table.content["tasks"][_own(task)]["title"] + task.removeprefix(_own(task))
 
 
 def _laid_out(corner: str, columns: list[str], rows: list[list[str]]) -> str:
@@ -203,28 +218,37 @@ def _paper(content: dict[str, Any], tasks: list[str]) -> Iterator[list[str]]:
         yield [f"{title}, the paper's", *("--" if number is None else f"{number:.1f}" for number in numbers)]
 
 
+def intervals(table: Table, setting: str, results: Path) -> dict[tuple[str, str], Interval]:
+    """By task and system, how far the first system is ahead; the mean over tasks under the task ""."""
+    cells = read_cells(table, setting, results)
+    against = table.content["against"]
+    found: dict[tuple[str, str], Interval] = {}
+    for (task, system), other in cells.items():
+        one = cells.get((task, against))
+        if system != against and one is not None and one.runs and other.runs:
+            found[task, system] = bootstrap_counts(_metric(table, task), one.counts, other.counts)
+    if "average" in table.content:
+        tasks = list(table.content["tasks"])
+        for system in table.content["systems"]:
+            pairs = [(one.counts, other.counts) for one, other in _averaged(tasks, [against, system], cells)]
+            if system != against and pairs:
+                found["", system] = bootstrap_mean(_metric(table, tasks[0]), pairs)
+    return found
+
+
 def _differences(
-    table: Table, tasks: list[str], systems: list[str], cells: dict[tuple[str, str], Cell]
+    table: Table, tasks: list[str], systems: list[str], found: dict[tuple[str, str], Interval]
 ) -> Iterator[list[str]]:
     """A row for each system that the first one is compared with."""
-    against = table.content["against"]
+    columns = [*tasks, ""] if "average" in table.content else tasks
     for system in systems:
-        if system == against:
-            continue
-        row = [_title(table, system)]
-        for task in tasks:
-            one, other = cells.get((task, against)), cells.get((task, system))
-            if one is None or other is None or not one.runs or not other.runs:
-                row.append("--")
-                continue
-            row.append(_told(bootstrap_counts(_metric(table, task), one.counts, other.counts)))
-        if "average" in table.content:
-            pairs = [(one.counts, other.counts) for one, other in _averaged(tasks, [against, system], cells)]
-            row.append(_told(bootstrap_mean(_metric(table, tasks[0]), pairs)) if pairs else "--")
-        yield row
+        if system != table.content["against"]:
+            yield [_title(table, system), *(_told(found.get((task, system))) for task in columns)]
 
 
-def _told(interval: Interval) -> str:
+def _told(interval: Interval | None) -> str:
+    if interval is None:
+        return "--"
     return f"{100 * interval.difference:+.1f} [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
 
 

@@ -1,0 +1,160 @@
+"""
+model_cards/*.md, one for each encoder of this package that has a finished run: all it reached, made from results/ and
+configuration/ alone, as docs/results.md is.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from huggingface_hub import EvalResult, ModelCardData
+
+from .cards import FAMILIES
+from .experiments import Table
+from .reports import markdown_table, write_text
+from .results_page import Cell, read_cells
+
+
+# Script -> the task's name on the Hub.
+_HUB_TASKS = {
+    "run_glue.py": "text-classification",
+    "run_ner.py": "token-classification",
+    "run_qa.py": "question-answering",
+    "run_translation.py": "translation",
+}
+_HUB_METRICS = {"entity_f1": "f1", "answer_f1": "f1", "bleu_zh": "bleu", "pearson": "pearsonr"}
+
+_TEXT = """---
+{metadata}
+---
+
+# {name}: what it reached
+
+A {family}.
+
+> **No weights are published with this card.** Each line's command trains the models and measures them again; DATA is
+> a folder with the data sets, whose form docs/results.md and `run_glue.py --help` tell.
+
+## Results
+
+Scores of the test split in percent: the mean over seeds, ± the deviation, and in brackets how many seeds have run.
+[docs/results.md](../docs/results.md) has them beside other systems, with the intervals of the differences.
+
+{results}
+
+The arguments of each run, its versions and what each test example added to its score are kept in
+`results/TABLE/TASK/SETTING/`. {where}
+
+## Limits
+
+- Small encoders for tagging and classification, trained on one data set each: other texts, other scores.
+- A deviation is that of a few seeds; a difference smaller than its interval is none.
+{limits}"""
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One cell of a table: a system of the family on a task in a setting."""
+
+    table: Table
+    task: str
+    setting: str
+    system: str
+    cell: Cell
+
+    @property
+    def place(self) -> str:
+        return f"{self.task}/{self.setting}/{self.system}"
+
+
+def write_cards(tables: Path, results: Path, folder: Path) -> list[Path]:
+    """
+    Write the cards of all encoders that have a finished run.
+
+    Args:
+        tables: folder of the tables' files.
+        results: folder of the finished runs.
+        folder: where the cards go, each named after its encoder's model_type.
+
+    Returns:
+        The files written.
+    """
+    families: dict[str, list[_Line]] = {}
+    for path in sorted(tables.glob("*.yaml")):
+        if (results / path.stem).is_dir():
+            for line in _lines(Table.read(path), results):
+                config = line.cell.chosen.arguments.get("config_name")
+                if config is not None:
+                    model_type = json.loads(Path(config).read_text(encoding="utf-8"))["model_type"]
+                    families.setdefault(model_type, []).append(line)
+    return [
+        write_text(folder / f"{model_type.replace('_', '-')}.md", _card(model_type, lines))
+        for model_type, lines in sorted(families.items())
+    ]
+
+
+def _lines(table: Table, results: Path) -> Iterator[_Line]:
+    for setting in table.content["settings"]:
+        for (task, system), cell in read_cells(table, setting, results).items():
+            if cell.runs and task in table.content["tasks"]:
+                yield _Line(table, task, setting, system, cell)
+
+
+def _card(model_type: str, lines: list[_Line]) -> str:
+    family = FAMILIES[model_type]
+    name = re.split(r" \(|, ", family)[0]
+    rows = []
+    for line in lines:
+        content = line.table.content
+        size = f"{line.cell.runs[0]['parameters'] / 1e6:.2f} M"
+        titles = (
+            content["tasks"][line.task]["title"],
+            content["settings"][line.setting]["title"],
+            content["systems"][line.system]["title"],
+        )
+        command = f"`python run_scripts/reproduce.py {line.table.name} --data DATA --only {line.place}`"
+        rows.append([*titles, str(line.cell), size, command])
+    heads = ["data", "embeddings", "system", "score", "parameters", "command"]
+    machines = {
+        (run["environment"]["device"], run["environment"]["torch"]) for line in lines for run in line.cell.runs
+    }
+    where = " and ".join(f"a {device.upper()} with torch {torch}" for device, torch in sorted(machines))
+    repeated = any("repeated" in line.cell.runs[0] and line.cell.has_repeated for line in lines)
+    limits = "- Some test rows occur in train too; docs/results.md has the scores without them.\n" if repeated else ""
+    return _TEXT.format(
+        metadata=_metadata(name, model_type, lines).to_yaml(),
+        name=name,
+        family=family,
+        results=markdown_table(heads, rows),
+        where=f"All ran on {where}.",
+        limits=limits,
+    )
+
+
+def _metadata(name: str, model_type: str, lines: list[_Line]) -> ModelCardData:
+    results = [
+        EvalResult(
+            task_type=_HUB_TASKS[told["script"]],
+            dataset_type=told["data"],
+            dataset_name=told["title"],
+            dataset_split="test",
+            metric_type=_HUB_METRICS.get(told["metric"], told["metric"]),
+            metric_name=f"{told['metric']}, mean of {len(line.cell.runs)}, {line.place}",
+            metric_value=round(fmean(line.cell.scores), 6),
+        )
+        for line in lines
+        for told in [line.table.content["tasks"][line.task]]
+    ]
+    return ModelCardData(
+        model_name=name,
+        license="apache-2.0",
+        library_name="transformers",
+        tags=[model_type.replace("_", "-")],
+        eval_results=results,
+    )
+
+
+__all__ = ["write_cards"]

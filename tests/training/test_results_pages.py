@@ -1,0 +1,96 @@
+"""What is made of results/: the encoders' cards and the pictures, and that the committed ones are what is made."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+
+from modeling_star.training.experiments import FinishedRuns, Table
+from modeling_star.training.results_cards import write_cards
+from modeling_star.training.results_page import write_page
+from modeling_star.training.results_pictures import write_pictures
+
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTENT: dict[str, Any] = {
+    "title": "A table",
+    "about": "Of two systems.",
+    "against": "star",
+    "seeds": [1, 2],
+    "tasks": {
+        "films": {"title": "Films", "metric": "accuracy", "script": "run_glue.py", "recipe": "sst2", "data": "films"},
+    },
+    "settings": {"none": {"title": "random"}},
+    "systems": {
+        "star": {"title": "Star"},
+        "vanilla": {"title": "vanilla", "arguments": {"config_name": "configuration/models/vanilla-base.json"}},
+        "linear": {"title": "linear", "last": {"config_name": None}},
+    },
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One table, with runs of three systems, of which one is no encoder of this package."""
+    monkeypatch.chdir(ROOT)
+    path = tmp_path / "tables" / "films.yaml"
+    path.parent.mkdir()
+    path.write_text(yaml.safe_dump(CONTENT, sort_keys=False), encoding="utf-8")
+    finished = FinishedRuns(Table.read(path), tmp_path / "results")
+    for system, right in {"star": "1 1 1 0", "vanilla": "1 0 1 0", "linear": "0 0 1 0"}.items():
+        (configuration,) = finished.table.configurations("films", "none", system)
+        for seed in (1, 2):
+            kept = {
+                "validation": 0.5,
+                "test": right.count("1") / 4,
+                "parameters": 2_000_000,
+                "training_seconds": 60.0,
+                "environment": {"device": "cpu", "torch": "2.13.0"},
+                "counts": f"{right}; 1 1 1 1",
+            }
+            place = finished.path(configuration, seed)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(json.dumps(kept), encoding="utf-8")
+    return tmp_path
+
+
+def test_each_encoder_has_a_card_with_its_scores_and_commands(folder: Path) -> None:
+    written = write_cards(folder / "tables", folder / "results", folder / "cards")
+    assert [path.name for path in written] == ["star-transformer.md", "vanilla-transformer.md"]
+    text = written[0].read_text(encoding="utf-8")
+    (line,) = [line for line in text.splitlines() if line.startswith("| Films")]
+    command = "`python run_scripts/reproduce.py films --data DATA --only films/none/star`"
+    assert line == f"| Films | random | Star | 75.0 ± 0.0 (2) | 2.00 M | {command} |"
+    assert "No weights are published" in text
+    assert "All ran on a CPU with torch 2.13.0." in text
+    (result,) = ModelCard(text).data.eval_results
+    assert (result.dataset_type, result.metric_type, result.metric_value) == ("films", "accuracy", 0.75)
+
+
+def test_a_picture_for_every_setting_with_a_difference(folder: Path) -> None:
+    (picture,) = write_pictures(folder / "tables", folder / "results", folder / "pictures")
+    assert picture.name == "results_films_none.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    page = folder / "results.md"
+    write_page(folder / "tables", folder / "results", page)
+    assert f"](pictures/{picture.name})" in page.read_text(encoding="utf-8")
+    for path in (folder / "results").rglob("[vl]*.json"):
+        path.unlink()
+    assert write_pictures(folder / "tables", folder / "results", folder / "pictures") == []
+    write_page(folder / "tables", folder / "results", page)
+    assert "pictures/" not in page.read_text(encoding="utf-8")
+
+
+def test_the_committed_page_and_cards_are_what_results_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    tables, results = Path("configuration/tables"), Path("results")
+    write_page(tables, results, tmp_path / "results.md")
+    assert (tmp_path / "results.md").read_bytes() == Path("docs/results.md").read_bytes()
+    made = {path.name: path.read_bytes() for path in write_cards(tables, results, tmp_path / "cards")}
+    assert made == {path.name: path.read_bytes() for path in Path("model_cards").glob("[!T]*.md")}
+    for line in Path("docs/results.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("!["):
+            assert (Path("docs") / line.split("](")[1].rstrip(")")).is_file()
