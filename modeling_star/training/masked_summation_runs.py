@@ -30,7 +30,8 @@ from .masked_summation_page import write_report
 from .metrics import metrics_for
 from .output_folder import last_checkpoint
 from .reports import plot_training_curves, write_json
-from .running import as_main_process, script_messages, typed_command
+from .run_card import typed_command
+from .running import as_main_process, script_messages
 
 
 logger = logging.getLogger(__name__)

@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import shlex
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import psutil
 import torch
 from datasets import Dataset, DatasetDict
 from huggingface_hub.errors import StrictDataclassError
@@ -50,7 +48,8 @@ from .data import cap, hold_out, load_splits
 from .data_files import DataError
 from .losses import ChainLoss, TaskLoss, WithLoss, class_weights
 from .output_folder import check_output_dir
-from .reports import metrics_only, plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
+from .reports import plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
+from .run_card import run_card
 from .tfidf import run_tfidf
 
 
@@ -595,95 +594,6 @@ def score(
         return {}
     predictions = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
     return task.report(Path(trainer.args.output_dir), split, features, predictions)
-
-
-_SIZES = ("hidden_size", "num_hidden_layers")
-
-
-def run_card(task: Task, trainer: FineTuner, results: dict[str, Any], sections: dict[str, str]) -> CardContent:
-    """What the model card tells of this run: only what was measured in it."""
-    options, arguments, training = task.options, task.model, trainer.args
-    config = trainer.model.config
-    splits = {"validation": "eval_", "test": "test_"}
-    scores = {
-        split: metrics_only({name: value for name, value in results.items() if name.startswith(prefix)})
-        for split, prefix in splits.items()
-    }
-    named = options.train_file or options.test_file or options.dataset_name or "data"
-    file = named if isinstance(named, str) else named[0]
-    title = options.dataset_title or options.dataset_name or Path(file).resolve().parent.name
-    batch = training.per_device_train_batch_size * training.gradient_accumulation_steps * training.world_size
-    return CardContent(
-        model_name=(training.hub_model_id or Path(training.output_dir).resolve().name).split("/")[-1],
-        model_type=config.model_type,
-        task=task.pipeline,
-        dataset_name=title,
-        results=scores,
-        seeds=[training.seed],
-        command=typed_command(),
-        hyperparameters={
-            "parameters": results.get("parameters"),
-            "embeddings": _embeddings_of(arguments),
-            "hidden size, layers": ", ".join(str(getattr(config, n, "?")) for n in _SIZES),
-            **_extras_of(config),
-            "learning rate": training.learning_rate,
-            "epochs": training.num_train_epochs,
-            "examples an update": batch,
-            "processes": training.world_size,
-            "warm-up": training.warmup_steps,
-            "weight decay": training.weight_decay,
-            "schedule": getattr(training.lr_scheduler_type, "value", training.lr_scheduler_type),
-            "training time (s)": results.get("train_runtime"),
-            **task.card_settings(trainer),
-        },
-        dataset_id=options.dataset_name,
-        synthetic="synthetic" in title.lower(),
-        base_model=arguments.model_name_or_path or (arguments.embeddings_from or None),
-        examples=task.example_texts(),
-        label_list=task.data.label_list,
-        regression=task.metrics.task == "regression",
-        usage_options=task.usage_options,
-        tables=sections,
-        pictures={
-            "Training curves": "training_curves.png",
-            "Entities by type": "entities_test.png",
-            "Confusion matrix": "confusion_test.png",
-            "Answers by length of the context": "lengths_test.png",
-        },
-        repo_id=training.hub_model_id,
-    )
-
-
-def _extras_of(config: PreTrainedConfig) -> dict[str, str]:
-    """Rows of the card on what a model has beside its layers."""
-    extras = {}
-    if getattr(config, "char_features", False):
-        extras["character features"] = f"{config.char_hidden_size} wide"
-    if getattr(config, "use_crf", False):
-        constraints = getattr(config, "crf_constraints", None)
-        extras["CRF"] = f"with constraints ({constraints})" if constraints else "without constraints"
-    return extras
-
-
-def _embeddings_of(arguments: Any) -> str:
-    if arguments.model_name_or_path:
-        return f"those of {arguments.model_name_or_path}"
-    if arguments.embeddings_from is None:
-        return "random"
-    frozen = ", frozen" if arguments.freeze_embeddings else ""
-    return f"{arguments.embeddings_mode}, {Path(arguments.embeddings_from).name}{frozen}"
-
-
-def typed_command() -> str:
-    """The command that this process was started by, with what `accelerate launch` was told."""
-    if "ACCELERATE_MIXED_PRECISION" not in os.environ:
-        return f"python {shlex.join(sys.argv)}"
-    typed = psutil.Process(os.getppid()).cmdline()
-    # As `accelerate launch`, or as a module.
-    starts = [i + 1 for i, word in enumerate(typed) if word in ("launch", "accelerate.commands.launch")]
-    if not starts or sys.argv[0] not in typed:
-        return f"accelerate launch {shlex.join(sys.argv)}"
-    return f"accelerate launch {shlex.join(typed[starts[0] :])}"
 
 
 @contextmanager
