@@ -239,7 +239,7 @@ class SummationArguments:
     systems: list[str] = flag(
         "star, star-no-radial and star-no-ring (variants a and b of Table 6), vanilla, bilstm, lstm, or a model type "
         "of this package.",
-        ["star", "star-no-radial", "star-no-ring", "vanilla"],
+        ["star", "star-no-radial", "star-no-ring", "vanilla", "bilstm", "lstm"],
     )
     lengths: list[int] = flag("n, vectors of an example, several in one call.", [10, 50, 100, 200, 400, 800])
     seeds: list[int] | None = flag("Seeds of weights and batches, several in one call. None: that of --seed.")
