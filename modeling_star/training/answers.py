@@ -18,8 +18,9 @@ _ENGLISH_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _CHINESE_PUNCTUATION = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _HAS_CJK = re.compile(f"[{_CJK}]")
-# A Chinese or Japanese character; a word of other letters, or a number with its points; any other sign by itself.
-_SEGMENTS = re.compile(rf"[{_CJK}]|(?:(?![{_CJK}])\w)+(?:(?<=\d)[.,]\d+)*|\S")
+# A Chinese character, of those that CMRC 2018's evaluation (version 5) takes one by one; a word of other letters, or a
+# number with its points; any other sign by itself. That evaluation cuts up what is not Chinese with NLTK.
+_SEGMENTS = re.compile(r"[\u4e00-\u9fa5]|(?:(?![\u4e00-\u9fa5])\w)+(?:(?<=\d)[.,]\d+)*|\S")
 
 
 def answer_language(answers: Iterable[str]) -> Language:

@@ -202,7 +202,7 @@ def test_cases(predicted: str, answers: list[str], language: str, exact: float, 
 
 
 def test_chinese_characters_stand_alone_and_other_words_are_whole() -> None:
-    assert segments("A4紙 3.5公尺，U.S. 々ー", "zh") == ["a4", "紙", "3.5", "公", "尺", "u", ".", "s", ".", "々", "ー"]
+    assert segments("A4紙 3.5公尺，U.S. 々ー", "zh") == ["a4", "紙", "3.5", "公", "尺", "u", ".", "s", ".", "々ー"]
     assert normalise("The  Cat's, a dog", "en") == "cats dog"
 
 
