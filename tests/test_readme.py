@@ -1,18 +1,39 @@
-"""The README's first example runs as printed, but for its length and the name of a model that only a Hub can give."""
+"""The README's examples run as printed, but for their length and the name of a model that only a Hub can give."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+from modeling_star import StarTransformerConfig, StarTransformerForTokenClassification
+from modeling_star.training.tokenizers import train_tokenizer
+
 
 README = Path(__file__).parents[1] / "README.md"
 
 
-def test_the_first_example_trains_on_wnut17_and_tags_a_sentence(
-    minilm_path: str, wnut17_path: Path, tmp_path: Path
-) -> None:
-    code = re.search(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL).group(1)
+def example(number: int) -> str:
+    """A block of Python, from 0."""
+    return re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)[number]
+
+
+def test_the_quickstarts_tagger_is_used_without_this_package(tmp_path: Path) -> None:
+    code = example(0)
+    (text,) = re.findall(r'text = "(.*)"', code)
+    folder = tmp_path / "outputs" / "quickstart" / "model"
+    tokenizer = train_tokenizer([text], "word")
+    config = StarTransformerConfig(vocab_size=len(tokenizer), hidden_size=12, num_labels=3)
+    StarTransformerForTokenClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = [line.rpartition(" ")[0] for line in done.stdout.splitlines()]
+    assert found
+    assert all(words in text for words in found)
+
+
+def test_the_training_example_learns_from_wnut17_and_tags_a_sentence(minilm_path: str, wnut17_path: Path, tmp_path: Path) -> None:
+    code = example(1)
     for given, shorter in {
         '"sentence-transformers/all-MiniLM-L6-v2"': repr(minilm_path),
         "num_train_epochs=4": "max_steps=2, use_cpu=True",
