@@ -32,7 +32,9 @@ def test_the_quickstarts_tagger_is_used_without_this_package(tmp_path: Path) -> 
     assert all(words in text for words in found)
 
 
-def test_the_training_example_learns_from_wnut17_and_tags_a_sentence(minilm_path: str, wnut17_path: Path, tmp_path: Path) -> None:
+def test_the_training_example_learns_from_wnut17_and_tags_a_sentence(
+    minilm_path: str, wnut17_path: Path, tmp_path: Path
+) -> None:
     code = example(1)
     for given, shorter in {
         '"sentence-transformers/all-MiniLM-L6-v2"': repr(minilm_path),
