@@ -116,6 +116,7 @@ def test_a_second_call_runs_nothing_and_writes_the_same_page(data: Path, bert: P
     assert {log: log.read_bytes() for log in (tmp_path / "work").rglob("log.txt")} == logs
 
 
+@pytest.mark.slow
 def test_data_that_is_not_there_is_told_and_left_out(tmp_path: Path) -> None:
     done = reproduce("table3", "--data", tmp_path, "--results", tmp_path / "results")
     assert done.returncode == 0

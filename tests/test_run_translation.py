@@ -188,6 +188,7 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     assert "mean of 3 checkpoints" in done.error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["marian", "star"])
 def test_two_processes_log_the_losses_of_one_with_twice_the_batch(
     scripts: ScriptRunner, corpus: Path, tmp_path: Path, kind: str
