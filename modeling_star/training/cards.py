@@ -20,7 +20,7 @@ from modeling_star.training.reports import markdown_table, write_text
 TEMPLATE = "model_cards/TEMPLATE.md"
 _VERSIONS = ("modeling-star", "transformers", "torch", "tokenizers", "datasets")
 # Names of the Hub's metric collection for ours.
-_HUB_METRICS = {"pearson": "pearsonr", "macro_f1": "f1", "micro_f1": "f1", "weighted_f1": "f1"}
+HUB_METRICS = {"pearson": "pearsonr", "macro_f1": "f1", "micro_f1": "f1", "weighted_f1": "f1"}
 _NAMES = {"bleu": "BLEU", "chrf": "chrF"}
 _NO_TEXT = "Write a sentence here."
 _NO_QUESTION = "Write a question here."
@@ -252,14 +252,14 @@ def _card_data(
             dataset_type=content.dataset_id or re.sub(r"[^a-z0-9]+", "-", content.dataset_name.lower()).strip("-"),
             dataset_name=dataset,
             dataset_split=split,
-            metric_type=_HUB_METRICS.get(name, name),
+            metric_type=HUB_METRICS.get(name, name),
             metric_name=_metric_title(name, content.seeds),
             metric_value=round(value, 6),
         )
         for split, metrics in measured.items()
         for name, (value, _) in metrics.items()
     ]
-    names = dict.fromkeys(_HUB_METRICS.get(name, name) for metrics in measured.values() for name in metrics)
+    names = dict.fromkeys(HUB_METRICS.get(name, name) for metrics in measured.values() for name in metrics)
     return ModelCardData(
         model_name=content.model_name,
         language=content.language,

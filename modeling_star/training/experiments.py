@@ -80,6 +80,11 @@ class Table:
             raise DataError(f"There is no table {path.stem}; {path.parent} has {known}.")
         return cls(path.stem, yaml.safe_load(path.read_text(encoding="utf-8")))
 
+    @classmethod
+    def begun(cls, tables: Path, results: Path) -> "Iterator[Table]":
+        """The tables of a folder that have finished runs in another, by name."""
+        return (cls.read(path) for path in sorted(tables.glob("*.yaml")) if (results / path.stem).is_dir())
+
     @property
     def seeds(self) -> list[int]:
         """All seeds; the first one chooses among configurations."""

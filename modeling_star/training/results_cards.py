@@ -12,8 +12,8 @@ from statistics import fmean
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from .cards import FAMILIES
-from .experiments import Table
+from .cards import FAMILIES, HUB_METRICS
+from .experiments import SCORES, Table
 from .reports import markdown_table, write_text
 from .results_page import Cell, read_cells
 
@@ -25,7 +25,6 @@ _HUB_TASKS = {
     "run_qa.py": "question-answering",
     "run_translation.py": "translation",
 }
-_HUB_METRICS = {"entity_f1": "f1", "answer_f1": "f1", "bleu_zh": "bleu", "pearson": "pearsonr"}
 
 _TEXT = """---
 {metadata}
@@ -36,7 +35,7 @@ _TEXT = """---
 A {family}.
 
 > **No weights are published with this card.** Each line's command trains the models and measures them again; DATA is
-> a folder with the data sets, whose form docs/results.md and `run_glue.py --help` tell.
+> a folder with one folder for each data set: train, validation and test .jsonl.gz.
 
 ## Results
 
@@ -83,13 +82,11 @@ def write_cards(tables: Path, results: Path, folder: Path) -> list[Path]:
         The files written.
     """
     families: dict[str, list[_Line]] = {}
-    for path in sorted(tables.glob("*.yaml")):
-        if (results / path.stem).is_dir():
-            for line in _lines(Table.read(path), results):
-                config = line.cell.chosen.arguments.get("config_name")
-                if config is not None:
-                    model_type = json.loads(Path(config).read_text(encoding="utf-8"))["model_type"]
-                    families.setdefault(model_type, []).append(line)
+    for line in (line for table in Table.begun(tables, results) for line in _lines(table, results)):
+        config = line.cell.chosen.arguments.get("config_name")
+        if config is not None:
+            model_type = json.loads(Path(config).read_text(encoding="utf-8"))["model_type"]
+            families.setdefault(model_type, []).append(line)
     return [
         write_text(folder / f"{model_type.replace('_', '-')}.md", _card(model_type, lines))
         for model_type, lines in sorted(families.items())
@@ -122,7 +119,7 @@ def _card(model_type: str, lines: list[_Line]) -> str:
         (run["environment"]["device"], run["environment"]["torch"]) for line in lines for run in line.cell.runs
     }
     where = " and ".join(f"a {device.upper()} with torch {torch}" for device, torch in sorted(machines))
-    repeated = any("repeated" in line.cell.runs[0] and line.cell.has_repeated for line in lines)
+    repeated = any(line.cell.has_repeated for line in lines)
     limits = "- Some test rows occur in train too; docs/results.md has the scores without them.\n" if repeated else ""
     return _TEXT.format(
         metadata=_metadata(name, model_type, lines).to_yaml(),
@@ -141,7 +138,7 @@ def _metadata(name: str, model_type: str, lines: list[_Line]) -> ModelCardData:
             dataset_type=told["data"],
             dataset_name=told["title"],
             dataset_split="test",
-            metric_type=_HUB_METRICS.get(told["metric"], told["metric"]),
+            metric_type=HUB_METRICS.get(SCORES[told["metric"]], SCORES[told["metric"]]),
             metric_name=f"{told['metric']}, mean of {len(line.cell.runs)}, {line.place}",
             metric_value=round(fmean(line.cell.scores), 6),
         )

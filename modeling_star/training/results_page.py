@@ -30,6 +30,8 @@ To run one number again: `python run_scripts/reproduce.py TABLE --data DATA --on
 # End the names of further columns: test rows that do not occur in train, answers that are right as a whole.
 REPEATED = ", rows not in train"
 EXACT = ", exact match"
+# The column of the mean over all tasks.
+AVERAGE = ""
 # Of a table on the page.
 MOST_COLUMNS = 8
 
@@ -83,7 +85,7 @@ class Cell:
     @property
     def has_repeated(self) -> bool:
         """Whether a test row occurs in train."""
-        return any("1" in run["repeated"] for run in self.runs)
+        return any("1" in run.get("repeated", "") for run in self.runs)
 
     def __str__(self) -> str:
         return summary(self.scores)
@@ -107,9 +109,8 @@ def write_page(tables: Path, results: Path, page: Path) -> None:
         page: the file to write.
     """
     parts = [INTRODUCTION]
-    for path in sorted(tables.glob("*.yaml")):
-        if (results / path.stem).is_dir():
-            parts += table_sections(Table.read(path), results)
+    for table in Table.begun(tables, results):
+        parts += table_sections(table, results)
     write_text(page, "\n".join(parts))
 
 
@@ -145,8 +146,8 @@ def picture_name(table: Table, setting: str) -> str:
 
 
 def column_title(table: Table, task: str) -> str:
-    """Of a task, of a further column that it has, or, where none is named, of the mean over all."""
-    if not task:
+    """Of a task, of a further column that it has, or of the mean over all."""
+    if task == AVERAGE:
         return table.content["average"]
     return table.content["tasks"][_own(task)]["title"] + task.removeprefix(_own(task))
 
@@ -168,7 +169,7 @@ def read_cells(table: Table, setting: str, results: Path) -> dict[tuple[str, str
             if configurations:
                 cells[task, system] = Cell(FinishedRuns(table, results), configurations)
         own = [(system, cell) for (name, system), cell in cells.items() if name == task]
-        if "repeated" in told and any(cell.has_repeated for _, cell in own):
+        if any(cell.has_repeated for _, cell in own):
             for system, cell in own:
                 cells[task + REPEATED, system] = cell.without_repeated(told["metric"])
         for (name, system), cell in list(cells.items()):
@@ -219,7 +220,7 @@ def _paper(content: dict[str, Any], tasks: list[str]) -> Iterator[list[str]]:
 
 
 def intervals(table: Table, setting: str, results: Path) -> dict[tuple[str, str], Interval]:
-    """By task and system, how far the first system is ahead; the mean over tasks under the task ""."""
+    """By task and system, how far the first system is ahead; of the mean over tasks under AVERAGE."""
     cells = read_cells(table, setting, results)
     against = table.content["against"]
     found: dict[tuple[str, str], Interval] = {}
@@ -232,7 +233,7 @@ def intervals(table: Table, setting: str, results: Path) -> dict[tuple[str, str]
         for system in table.content["systems"]:
             pairs = [(one.counts, other.counts) for one, other in _averaged(tasks, [against, system], cells)]
             if system != against and pairs:
-                found["", system] = bootstrap_mean(_metric(table, tasks[0]), pairs)
+                found[AVERAGE, system] = bootstrap_mean(_metric(table, tasks[0]), pairs)
     return found
 
 
@@ -240,7 +241,7 @@ def _differences(
     table: Table, tasks: list[str], systems: list[str], found: dict[tuple[str, str], Interval]
 ) -> Iterator[list[str]]:
     """A row for each system that the first one is compared with."""
-    columns = [*tasks, ""] if "average" in table.content else tasks
+    columns = [*tasks, AVERAGE] if "average" in table.content else tasks
     for system in systems:
         if system != table.content["against"]:
             yield [_title(table, system), *(_told(found.get((task, system))) for task in columns)]

@@ -19,13 +19,12 @@ def write_pictures(tables: Path, results: Path, folder: Path) -> list[Path]:
     Returns:
         The files written.
     """
-    written = []
-    for path in sorted(tables.glob("*.yaml")):
-        if (results / path.stem).is_dir():
-            table = Table.read(path)
-            made = [_draw(table, setting, results, folder) for setting in table.content["settings"]]
-            written += [picture for picture in made if picture is not None]
-    return written
+    made = (
+        _draw(table, one, results, folder)
+        for table in Table.begun(tables, results)
+        for one in table.content["settings"]
+    )
+    return [picture for picture in made if picture is not None]
 
 
 def _draw(table: Table, setting: str, results: Path, folder: Path) -> Path | None:
