@@ -14,6 +14,7 @@ import pytest
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from loopback_hub import LoopbackHub
+from real_data import data_folder
 from script_runner import ScriptRunner, script_runner
 
 from modeling_star import modeling_disan, tokens
@@ -87,7 +88,4 @@ def tiny_bert_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def wnut17_path() -> Path:
     """Folder of the WNUT-17 data, where this machine has it."""
-    data = Path(os.environ.get("MODELING_STAR_DATA", Path(__file__).parents[2] / "shared" / "data"))
-    if not (data / "wnut17").is_dir():
-        pytest.skip(f"{data / 'wnut17'} is absent: set MODELING_STAR_DATA to the folder with the data sets")
-    return data / "wnut17"
+    return data_folder("wnut17")

@@ -2,14 +2,13 @@
 
 import gzip
 import json
-import os
 import random
 import string
 import unicodedata
-from pathlib import Path
 
 import numpy as np
 import pytest
+from real_data import data_folder
 
 from modeling_star.training.answers import (
     answer_language,
@@ -22,9 +21,6 @@ from modeling_star.training.answers import (
 )
 from modeling_star.training.bootstrap import count_examples, score_counts
 from modeling_star.training.metrics import AnswerScores
-
-
-DATA = Path(os.environ.get("MODELING_STAR_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
 
 
 # Another implementation: no regular expressions, no tables, loops only
@@ -128,10 +124,7 @@ def changed(answer: str, start: int, context: str, others: list[str], kind: int,
 
 @pytest.fixture(scope="module")
 def drcd() -> list[dict]:
-    path = DATA / "drcd" / "test.jsonl.gz"
-    if not path.is_file():
-        pytest.skip(f"{path} is absent: set MODELING_STAR_DATA to the folder with the data sets")
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
+    with gzip.open(data_folder("drcd") / "test.jsonl.gz", "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 

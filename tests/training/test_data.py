@@ -3,14 +3,13 @@
 import gzip
 import json
 import logging
-import os
 import random
-from pathlib import Path
 from typing import Any
 
 import datasets
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
+from real_data import data_folder
 
 from modeling_star.training.data import (
     DataError,
@@ -26,7 +25,6 @@ from modeling_star.training.data import (
 )
 
 
-DATA = Path(os.environ.get("MODELING_STAR_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
 TAGGED = [
     {"tokens": ["Anna", "lives", "in", "Oslo", "."], "ner_tags": ["B-PER", "O", "O", "B-LOC", "O"]},
     {"tokens": ["#", "New", "York", "\u3000", "NA"], "ner_tags": ["O", "B-LOC", "I-LOC", "O", "O"]},
@@ -719,9 +717,7 @@ def real(tmp_path_factory):
     cache = str(tmp_path_factory.mktemp("cache"))
 
     def load_real(folder: str) -> DatasetDict:
-        if not (DATA / folder).is_dir():
-            pytest.skip(f"{DATA / folder} is absent: set MODELING_STAR_DATA to the folder with the data sets")
-        files = {split: DATA / folder / f"{split}.jsonl.gz" for split in ("train", "validation", "test")}
+        files = {split: data_folder(folder) / f"{split}.jsonl.gz" for split in ("train", "validation", "test")}
         return DatasetDict(
             {split: cap(rows, 3000) for split, rows in load_splits(files=files, cache_dir=cache).items()}
         )
