@@ -153,6 +153,7 @@ def test_what_is_missing_or_forbidden_raises_the_clients_own_errors(hub: Loopbac
         hub.files("someone/nothing")
 
 
+@pytest.mark.slow
 def test_a_pushed_model_loads_by_name_with_identical_logits_at_each_revision(hub: LoopbackHub, tmp_path: Path) -> None:
     # One process for both sides: pushing leaves nothing in the cache, and importing transformers takes seconds.
     result = run_client(
@@ -198,6 +199,7 @@ def test_a_pushed_model_loads_by_name_with_identical_logits_at_each_revision(hub
     assert set(hub.files("someone/tiny")) == set(hub.files("someone/tiny", result["older"])) == names
 
 
+@pytest.mark.slow
 def test_the_stock_trainer_uploads_a_repository_that_pipeline_can_use(hub: LoopbackHub, tmp_path: Path) -> None:
     result = run_client(
         hub,

@@ -100,7 +100,7 @@ def test_accelerate_launch_leaves_a_model_with_its_scores_tables_plots_and_card(
         assert len(row["labels"]) == len(row["tokens"])
 
 
-@pytest.mark.parametrize(("metric", "best"), [("accuracy", max), ("loss", min)])
+@pytest.mark.parametrize(("metric", "best"), [("accuracy", max), pytest.param("loss", min, marks=pytest.mark.slow)])
 def test_the_best_model_by_the_chosen_score_is_kept(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path, metric: str, best: Callable[[list[float]], float]
 ) -> None:
@@ -543,11 +543,11 @@ def losses_and_scores(folder: Path) -> tuple[list[float], dict[str, float]]:
     ("shape", "fields"),
     [
         ("entities", []),
-        ("entities", ["use_crf=true", "char_features=true"]),
+        pytest.param("entities", ["use_crf=true", "char_features=true"], marks=pytest.mark.slow),
         ("sentiment", []),
         ("topics", []),
         ("numbers", []),
-        ("reading", []),
+        pytest.param("reading", [], marks=pytest.mark.slow),
     ],
     ids=["entities", "entities, CRF and characters", "sentiment", "topics", "numbers", "reading"],
 )
