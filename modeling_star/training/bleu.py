@@ -1,5 +1,6 @@
 """Scores of translations: BLEU and chrF by sacrebleu, without a network."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -67,6 +68,11 @@ def bleu_signature(tokenize: str) -> str:
     return str(metric.get_signature())
 
 
+def count_translations(translations: Sequence[str], references: Sequence[str], tokenize: str) -> np.ndarray:
+    """What each sentence adds to BLEU and to chrF: `[sentences, 28]`, `count_ngrams` and `count_characters`."""
+    return np.hstack([count_ngrams(translations, references, tokenize), count_characters(translations, references)])
+
+
 def count_ngrams(translations: Sequence[str], references: Sequence[str], tokenize: str) -> np.ndarray:
     """
     What each sentence adds to BLEU: `[sentences, 10]`, n-grams found and made for n = 1 to 4, the two lengths.
@@ -91,4 +97,51 @@ def bleu_of_counts(sums: np.ndarray) -> np.ndarray:
     return np.where(found.any(axis=-1), brevity * np.exp(precision), 0.0)
 
 
-__all__ = ["TranslationMetrics", "bleu_of_counts", "bleu_signature", "count_ngrams", "score_translations"]
+def count_characters(translations: Sequence[str], references: Sequence[str]) -> np.ndarray:
+    """
+    What each sentence adds to chrF: `[sentences, 18]`, n-grams of characters found, made and expected, for n = 1 to 6.
+    """
+    rows = [_count_characters(text, known) for text, known in zip(translations, references, strict=True)]
+    return np.array(rows, dtype=np.float64)
+
+
+def _count_characters(text: str, known: str) -> list[int]:
+    found, made, expected = [], [], []
+    for n in range(1, 7):
+        own, other = _character_ngrams(text, n), _character_ngrams(known, n)
+        found.append((own & other).total())
+        # sacrebleu leaves out what no reference could match.
+        made.append(own.total() if other else 0)
+        expected.append(other.total())
+    return [*found, *made, *expected]
+
+
+def _character_ngrams(text: str, n: int) -> Counter[str]:
+    letters = "".join(text.split())
+    return Counter(letters[start : start + n] for start in range(len(letters) - n + 1))
+
+
+def chrf_of_counts(sums: np.ndarray) -> np.ndarray:
+    """
+    chrF from 0 to 1 of sums of `count_characters`, `[..., 18]` to `[...]`: F2 of mean precision and mean recall over
+    the orders that both sides have.
+    """
+    found, made, expected = sums[..., :6], sums[..., 6:12], sums[..., 12:]
+    there = (made > 0) & (expected > 0)
+    orders = np.maximum(there.sum(axis=-1), 1)
+    precision = (np.where(there, found / np.maximum(made, 1), 0)).sum(axis=-1) / orders
+    recall = (np.where(there, found / np.maximum(expected, 1), 0)).sum(axis=-1) / orders
+    weighted = 4 * precision + recall
+    return np.where(weighted > 0, 5 * precision * recall / np.where(weighted > 0, weighted, 1), 0.0)
+
+
+__all__ = [
+    "TranslationMetrics",
+    "bleu_of_counts",
+    "bleu_signature",
+    "chrf_of_counts",
+    "count_characters",
+    "count_ngrams",
+    "count_translations",
+    "score_translations",
+]

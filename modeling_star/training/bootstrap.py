@@ -8,7 +8,7 @@ import numpy as np
 from seqeval.metrics.sequence_labeling import get_entities
 
 from modeling_star.training.answers import answer_language, score_answers
-from modeling_star.training.bleu import bleu_of_counts, count_ngrams
+from modeling_star.training.bleu import bleu_of_counts, chrf_of_counts, count_translations
 from modeling_star.training.metrics import seqeval_labels
 
 
@@ -49,9 +49,9 @@ def paired_bootstrap(
     Args:
         metric: "accuracy", "macro_f1", "weighted_f1", "f1" (label 1 of 0 and 1) or "matthews_correlation" (of labels,
             or of lists of labels: tagged sentences), "entity_f1" (lists of entity tags), "answer_f1" or "answer_em" (a
-            text against the list of a question's answers; their language is told from them), "bleu" or "bleu_zh"
-            (texts, cut up as English or as Chinese; from 0 to 1), "pearson" or "mse" (numbers): about a second for
-            thousands of examples. Or a function of (references, predictions), called 2 x `samples` times.
+            text against the list of a question's answers; their language is told from them), "bleu", "bleu_zh" (texts,
+            cut up as English or as Chinese) or "chrf" (all three from 0 to 1), "pearson" or "mse" (numbers): about a
+            second for thousands of examples. Or a function of (references, predictions), called 2 x `samples` times.
         references: one item for each example.
         predictions_a, predictions_b: likewise; with `several_runs`, a list of such lists for each system (its seeds),
             whose metrics are averaged within every sample. The runs are taken as given: the interval tells what other
@@ -84,8 +84,9 @@ def count_examples(metric: str, references: Sequence[Any], predictions: Sequence
     What each example adds to a metric, so that a run can be compared later without its predictions.
 
     Args:
-        metric: "accuracy", "entity_f1", "answer_f1", "answer_em", "bleu", "bleu_zh", "pearson" or "mse": those whose
-            counts need no list of all labels. The two for answers have the same counts.
+        metric: "accuracy", "entity_f1", "answer_f1", "answer_em", "bleu", "bleu_zh", "chrf", "pearson" or "mse": those
+            whose counts need no list of all labels. The two for answers have the same counts; those for BLEU serve
+            chrF too.
         references, predictions: one item for each example, as in `paired_bootstrap`.
 
     Returns:
@@ -221,12 +222,12 @@ def _count_answers(references: Sequence[Any], predictions: Sequence[Any], labels
     return np.stack([f1, exact, np.ones_like(f1)], axis=1)
 
 
-def _count_ngrams(references: Sequence[Any], predictions: Sequence[Any], labels: list[Any]) -> np.ndarray:
-    return count_ngrams(predictions, references, "13a")
+def _count_translations(references: Sequence[Any], predictions: Sequence[Any], labels: list[Any]) -> np.ndarray:
+    return count_translations(predictions, references, "13a")
 
 
-def _count_ngrams_zh(references: Sequence[Any], predictions: Sequence[Any], labels: list[Any]) -> np.ndarray:
-    return count_ngrams(predictions, references, "zh")
+def _count_translations_zh(references: Sequence[Any], predictions: Sequence[Any], labels: list[Any]) -> np.ndarray:
+    return count_translations(predictions, references, "zh")
 
 
 def _count_confusions(references: Sequence[Any], predictions: Sequence[Any], labels: list[Any]) -> np.ndarray:
@@ -255,6 +256,14 @@ def _answer_f1(sums: np.ndarray) -> np.ndarray:
 
 def _answer_exact(sums: np.ndarray) -> np.ndarray:
     return _divide(sums[..., 1], sums[..., 2])
+
+
+def _bleu(sums: np.ndarray) -> np.ndarray:
+    return bleu_of_counts(sums[..., :10])
+
+
+def _chrf(sums: np.ndarray) -> np.ndarray:
+    return chrf_of_counts(sums[..., 10:])
 
 
 def _tables(sums: np.ndarray) -> np.ndarray:
@@ -311,8 +320,9 @@ _METRICS = {
     "entity_f1": _Counted(_count_entities, _ratio),
     "answer_f1": _Counted(_count_answers, _answer_f1),
     "answer_em": _Counted(_count_answers, _answer_exact),
-    "bleu": _Counted(_count_ngrams, bleu_of_counts),
-    "bleu_zh": _Counted(_count_ngrams_zh, bleu_of_counts),
+    "bleu": _Counted(_count_translations, _bleu),
+    "bleu_zh": _Counted(_count_translations_zh, _bleu),
+    "chrf": _Counted(_count_translations, _chrf),
     "macro_f1": _Counted(_count_confusions, _macro_f1),
     "weighted_f1": _Counted(_count_confusions, _weighted_f1),
     "f1": _Counted(_count_confusions, _positive_f1),

@@ -27,9 +27,12 @@ To run one number again: `python run_scripts/reproduce.py TABLE --data DATA --on
 """
 
 
-# End the names of further columns: test rows that do not occur in train, answers that are right as a whole.
+# End the names of further columns: test rows that do not occur in train, another score of the same counts.
 REPEATED = ", rows not in train"
 EXACT = ", exact match"
+CHRF = ", chrF"
+# Metric of a task -> the further column that it has, and what that is scored by.
+FURTHER = {"answer_f1": (EXACT, "answer_em"), "bleu": (CHRF, "chrf"), "bleu_zh": (CHRF, "chrf")}
 # The column of the mean over all tasks.
 AVERAGE = ""
 # Of a table on the page.
@@ -173,19 +176,22 @@ def read_cells(table: Table, setting: str, results: Path) -> dict[tuple[str, str
             for system, cell in own:
                 cells[task + REPEATED, system] = cell.without_repeated(told["metric"])
         for (name, system), cell in list(cells.items()):
-            if name == task and told["metric"] == "answer_f1":
-                cells[task + EXACT, system] = cell.scored_by("answer_em")
+            if name == task and told["metric"] in FURTHER:
+                column, metric = FURTHER[told["metric"]]
+                cells[task + column, system] = cell.scored_by(metric)
     return cells
 
 
 def _own(task: str) -> str:
     """The task that a column is of."""
-    return task.removesuffix(REPEATED).removesuffix(EXACT)
+    return task.removesuffix(REPEATED).removesuffix(EXACT).removesuffix(CHRF)
 
 
 def _metric(table: Table, task: str) -> str:
     """What a column is scored by."""
-    return "answer_em" if task.endswith(EXACT) else table.content["tasks"][_own(task)]["metric"]
+    metric = table.content["tasks"][_own(task)]["metric"]
+    column, further = FURTHER.get(metric, ("", ""))
+    return further if column and task.endswith(column) else metric
 
 
 def _title(table: Table, system: str) -> str:

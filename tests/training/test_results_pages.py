@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import yaml
 from huggingface_hub import ModelCard
+from sacrebleu.metrics import BLEU, CHRF
 
+from modeling_star.training.bootstrap import count_examples, score_counts
 from modeling_star.training.experiments import FinishedRuns, Table
 from modeling_star.training.results_cards import write_cards
-from modeling_star.training.results_page import write_page
+from modeling_star.training.results_page import table_sections, write_page
 from modeling_star.training.results_pictures import write_pictures
 
 
@@ -82,6 +84,37 @@ def test_a_picture_for_every_setting_with_a_difference(folder: Path) -> None:
     assert write_pictures(folder / "tables", folder / "results", folder / "pictures") == []
     write_page(folder / "tables", folder / "results", page)
     assert "pictures/" not in page.read_text(encoding="utf-8")
+
+
+def test_a_translation_has_a_column_for_chrf_from_the_same_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    content = yaml.safe_load(yaml.safe_dump(CONTENT))
+    content["tasks"]["films"] |= {"metric": "bleu", "script": "run_translation.py"}
+    path = tmp_path / "films.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    finished = FinishedRuns(Table.read(path), tmp_path / "results")
+    known = ["the cat sat on the mat", "a dog barks at it"]
+    for system, found in {"star": known, "vanilla": ["the cats sat on mats", "a dog barked at it"]}.items():
+        (configuration,) = finished.table.configurations("films", "none", system)
+        counts = count_examples("bleu", known, found)
+        kept = {
+            "test": score_counts("bleu", counts),
+            "parameters": 2_000_000,
+            "training_seconds": 60.0,
+            "counts": "; ".join(" ".join(f"{number:g}" for number in column) for column in counts.T),
+        }
+        place = finished.path(configuration, 1)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps(kept), encoding="utf-8")
+    text = "\n".join(table_sections(finished.table, tmp_path / "results"))
+    assert "|  | Films | Films, chrF |" in text
+    written = ["the cats sat on mats", "a dog barked at it"]
+    bleu, chrf = (metric.corpus_score(written, [known]).score for metric in (BLEU(), CHRF()))
+    assert f"| vanilla | {bleu:.1f} (1) | {chrf:.1f} (1) |" in text
+    assert f"| vanilla | +{100 - bleu:.1f} [" in text
+    assert f"| +{100 - chrf:.1f} [" in text
 
 
 def test_the_committed_page_and_cards_are_what_results_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

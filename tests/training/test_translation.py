@@ -10,13 +10,20 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset, DatasetDict
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics import BLEU, CHRF
 from safetensors.torch import save_file
 from transformers import AutoTokenizer, EvalPrediction, MarianConfig, MarianMTModel
 
 from modeling_star import translate
 from modeling_star.training.averaging import average_checkpoints, load_weights
-from modeling_star.training.bleu import TranslationMetrics, bleu_of_counts, bleu_signature, count_ngrams
+from modeling_star.training.bleu import (
+    TranslationMetrics,
+    bleu_of_counts,
+    bleu_signature,
+    chrf_of_counts,
+    count_characters,
+    count_ngrams,
+)
 from modeling_star.training.bootstrap import count_examples, paired_bootstrap
 from modeling_star.training.data_files import DataError
 from modeling_star.training.experiments import Table
@@ -200,16 +207,39 @@ def test_bleu_of_nothing_found_or_written_is_sacrebleus(found: list[str]) -> Non
     assert bleu_of_counts(count_ngrams(found, references, "13a").sum(0)) == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_bootstrap_of_bleu_is_that_of_sacrebleu_on_every_sample() -> None:
+@pytest.mark.parametrize("size", [1, 2, 3, 10, 80])
+def test_chrf_of_added_counts_is_sacrebleus(size: int) -> None:
+    references, first, _ = some_translations(80, seed=2)
+    for start in range(0, 80, size):
+        part = slice(start, start + size)
+        expected = CHRF().corpus_score(first[part], [references[part]]).score / 100
+        counts = count_characters(first[part], references[part])
+        assert chrf_of_counts(counts.sum(0)) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("found", "known"),
+    [("", "abc"), ("abc", ""), ("", ""), ("ab", "abcdefgh"), ("abcdefgh", "ab"), ("x y\u3000z", "xyz"), ("q", "abc")],
+)
+def test_chrf_of_short_and_empty_texts_is_sacrebleus(found: str, known: str) -> None:
+    expected = CHRF().corpus_score([found], [[known]]).score / 100
+    assert chrf_of_counts(count_characters([found], [known]).sum(0)) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("name", "metric"), [("bleu", BLEU), ("chrf", CHRF)])
+def test_the_bootstrap_is_that_of_sacrebleu_on_every_sample(name: str, metric: type[BLEU] | type[CHRF]) -> None:
     references, first, second = some_translations(40, seed=3)
 
-    def corpus_bleu(truth: list[str], guess: list[str]) -> float:
-        return BLEU().corpus_score(list(guess), [list(truth)]).score / 100
+    def corpus_score(truth: list[str], guess: list[str]) -> float:
+        return metric().corpus_score(list(guess), [list(truth)]).score / 100
 
-    by_counts = paired_bootstrap("bleu", references, first, second, samples=30, seed=3)
-    by_call = paired_bootstrap(corpus_bleu, references, first, second, samples=30, seed=3)
+    by_counts = paired_bootstrap(name, references, first, second, samples=30, seed=3)
+    by_call = paired_bootstrap(corpus_score, references, first, second, samples=30, seed=3)
     assert by_counts == pytest.approx(by_call)
     assert by_counts.difference > 0
+
+
+def test_chinese_is_cut_up_into_characters_for_bleu() -> None:
     chinese = [pair["zh"] for pair in PAIRS[:9]]
     assert count_examples("bleu_zh", chinese, chinese)[:, 8].min() > 5
     assert count_examples("bleu", chinese, chinese)[:, 8].max() < 5
