@@ -71,6 +71,7 @@ class FileArguments:
     train_file: str | None = flag("json, jsonl, csv, tsv or parquet, .gz allowed.")
     validation_file: str | None = flag("Likewise.")
     test_file: str | None = flag("Likewise.")
+    column_names: str | None = flag("Columns of csv, tsv and txt files without a header line, such as label,text.")
     dataset_title: str | None = flag("What the model card calls the data; say synthetic where they are generated.")
     validation_fraction: float = flag("Part of train to hold out where there is no validation split.", 0.1)
     max_seq_length: int | None = flag("Most tokens of an input. None: the tokenizer's own limit.")

@@ -22,6 +22,7 @@ from .data_columns import find_classification_columns, find_tagging_columns, tas
 from .data_files import DataError, DataFileError, read_file
 from .data_labels import (
     ENTITY_TAG,
+    GOLD_LABEL,
     IGNORED,
     PROBLEM_TYPES,
     TEXT,
@@ -165,6 +166,7 @@ def load_splits(
     cache_dir: str | None = None,
     token: str | bool | None = None,
     revision: str | None = None,
+    column_names: Sequence[str] | None = None,
 ) -> DatasetDict:
     """A data set of the Hub (or of a local folder) by name, or local files, one a split.
 
@@ -173,6 +175,7 @@ def load_splits(
         dataset_config_name: its configuration, e.g. "cola" of "nyu-mll/glue".
         files: split -> path (None: no such split). Every file may be of another format; see `data_files.FORMATS`.
         cache_dir, token, revision: as in `datasets.load_dataset`.
+        column_names: of files without a header line; see `data_files.read_file`.
 
     Returns:
         The splits; one called dev, val or valid comes back as "validation".
@@ -190,7 +193,9 @@ def load_splits(
     if dataset_name:
         splits = load_named(dataset_name, dataset_config_name, cache_dir=cache_dir, token=token, revision=revision)
     elif paths:
-        splits = DatasetDict({split: read_file(path, cache_dir) for split, path in paths.items()})
+        splits = DatasetDict(
+            {split: read_file(path, cache_dir, column_names=column_names) for split, path in paths.items()}
+        )
     else:
         raise DataFileError("No data was given. Write --dataset_name NAME, or --train_file train.jsonl and so on.")
     return with_validation_name(splits)
@@ -471,7 +476,8 @@ def prepare_classification(
 
     Returns:
         The splits with labels as numbers. A split where every label is absent or -1 (GLUE's test splits) has no label
-        column. Rows without a label in a `ClassLabel` column (-1, as in SNLI) are left out with a warning.
+        column. Rows without a label in a `ClassLabel` column (-1, as in SNLI) or a column "gold_label" ("-", in SNLI's
+        own files) are left out with a warning.
 
     Raises:
         DataError: a column is absent; a text or label is missing; labels are of an unknown kind, of mixed kinds, or
@@ -491,8 +497,8 @@ def prepare_classification(
         if values is None or is_unlabelled(values):
             continue
         missing = [row for row, value in enumerate(values) if value is None and row not in dropped[split]]
-        # In a ClassLabel column -1 is the known way to say "none", and nobody can fill it in.
-        may_drop = drop_empty or bool(class_names(splits[split], label))
+        # In a ClassLabel column -1 is the known way to say "none", in SNLI's own files "-": nobody can fill it in.
+        may_drop = drop_empty or label == GOLD_LABEL or bool(class_names(splits[split], label))
         drop_or_raise(split, missing, f"no label in column {label!r}", may_drop)
         dropped[split].update(missing)
         found[split] = [None if row in dropped[split] else value for row, value in enumerate(values)]

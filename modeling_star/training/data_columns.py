@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datasets import Dataset, DatasetDict
 
 from .data_files import DataError
+from .data_labels import GOLD_LABEL
 
 
 task_to_keys: dict[str, tuple[str, ...]] = {
@@ -35,7 +36,18 @@ _TEXT_COLUMNS = ("text", "sentence", "review", "content", "comment", "document",
 _QUESTION_COLUMNS = ("question", "query")
 _CONTEXT_COLUMNS = ("context", "passage", "paragraph", "document", "text")
 _ANSWER_COLUMNS = ("answers", "answer")
-_LABEL_COLUMNS = ("label", "labels", "class", "category", "sentiment", "target", "score", "stars", "rating")
+_LABEL_COLUMNS = (
+    "label",
+    "labels",
+    GOLD_LABEL,
+    "class",
+    "category",
+    "sentiment",
+    "target",
+    "score",
+    "stars",
+    "rating",
+)
 
 
 def find_tagging_columns(

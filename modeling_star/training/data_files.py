@@ -40,6 +40,7 @@ FORMATS = {
     ".bio": "conll",
     ".iob": "conll",
     ".iob2": "conll",
+    ".bmes": "conll",
 }
 """What a file's ending (before `.gz`) says about its format."""
 
@@ -60,13 +61,20 @@ _QUOTED_FIELD = re.compile(r'"([^"]|"")*"')
 _BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
 
 
-def read_file(path: str | Path, cache_dir: str | None = None, text_unit: TextUnit | None = None) -> Dataset:
+def read_file(
+    path: str | Path,
+    cache_dir: str | None = None,
+    text_unit: TextUnit | None = None,
+    column_names: Sequence[str] | None = None,
+) -> Dataset:
     """Read one file.
 
     Args:
         path: a file whose name ends as one of `FORMATS`, optionally followed by `.gz`.
         cache_dir: where `datasets` keeps its copy.
         text_unit: `.txt` files hold running text, and this is a row; None: they hold CoNLL columns.
+        column_names: those of a csv, tsv or `.txt` file (of columns with tabs between them) without a header line.
+            None: the first line of csv and tsv names them.
 
     Returns:
         The rows, in the order of the file. csv cells are all text; CoNLL gives `tokens` and one list column per tag;
@@ -78,6 +86,8 @@ def read_file(path: str | Path, cache_dir: str | None = None, text_unit: TextUni
     """
     path = Path(path)
     kind = _check_file(path, text_unit)
+    if column_names:
+        kind = _headless(path, kind)
     try:
         if kind == "json":
             dataset = _read_json(path, cache_dir)
@@ -88,7 +98,7 @@ def read_file(path: str | Path, cache_dir: str | None = None, text_unit: TextUni
         elif kind == "conll":
             dataset = _read_conll(path)
         else:
-            dataset = _read_csv(path, "\t" if kind == "tsv" else ",", cache_dir)
+            dataset = _read_csv(path, "\t" if kind == "tsv" else ",", cache_dir, column_names)
     except DataError:
         raise
     except _BROKEN_GZIP as error:
@@ -168,6 +178,18 @@ def _check_file(path: Path, text_unit: TextUnit | None = None) -> str:
     except _BROKEN_GZIP as error:
         raise DataError(f"{path} is a broken or incomplete gzip file ({error}). Write it again.") from error
     raise DataFileError(f"{path} is empty. Write at least one row, or leave this file out of the arguments.")
+
+
+def _headless(path: Path, kind: str) -> str:
+    """The format of a file whose columns are named by the user."""
+    if path.name.removesuffix(".gz").lower().endswith(".txt"):
+        return "tsv"
+    if kind not in ("csv", "tsv"):
+        raise DataError(
+            f"{path} is {kind}, whose columns have their names: --column_names is for .csv, .tsv and .txt files "
+            "without a header line. Leave it away."
+        )
+    return kind
 
 
 def _open_text(path: Path) -> IO[str]:
@@ -275,25 +297,30 @@ def _json_kind(value: Any) -> str | None:
 # csv
 
 
-def _read_csv(path: Path, separator: str, cache_dir: str | None) -> Dataset:
+def _read_csv(path: Path, separator: str, cache_dir: str | None, column_names: Sequence[str] | None) -> Dataset:
     """Every cell as text ("NA", "007" and "1.0" included): which columns are numbers is decided by who uses them."""
     plain = separator == "\t" and _quotes_are_text(path)
     quoting: Literal[0, 3] = csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL
-    features = Features({name: Value("string") for name in _csv_header(path, separator, quoting)})
-    return _load("csv", path, cache_dir, sep=separator, quoting=quoting, features=features, keep_default_na=False)
+    names = _csv_header(path, separator, quoting, column_names)
+    features = Features({name: Value("string") for name in names})
+    header: dict[str, Any] = {"names": names, "header": None} if column_names else {}
+    return _load(
+        "csv", path, cache_dir, sep=separator, quoting=quoting, features=features, keep_default_na=False, **header
+    )
 
 
-def _csv_header(path: Path, separator: str, quoting: Literal[0, 3]) -> list[str]:
+def _csv_header(path: Path, separator: str, quoting: Literal[0, 3], column_names: Sequence[str] | None) -> list[str]:
     """The column names, after a look at every row: pandas fills short rows and shifts the columns of long ones."""
+    says = "--column_names" if column_names else "the first line"
     limit = csv.field_size_limit(1 << 30)  # a long document is one cell
     try:
         with _open_text(path) as lines:
             rows = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
-            names = next((row for row in rows if row), [])
+            names = list(column_names or next((row for row in rows if row), []))
             for row in rows:
                 if row and len(row) != len(names):
                     raise DataError(
-                        f"{path}, line {rows.line_num} has {len(row)} cells, but the first line names {len(names)} "
+                        f"{path}, line {rows.line_num} has {len(row)} cells, but {says} names {len(names)} "
                         f"columns ({', '.join(names)}): {separator.join(row)[:80]!r}. Give every row one cell a "
                         f"column, and put quotation marks around a text that holds {separator!r}."
                     )
@@ -303,7 +330,7 @@ def _csv_header(path: Path, separator: str, quoting: Literal[0, 3]) -> list[str]
         csv.field_size_limit(limit)
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise DataError(f"{path} names the column {repeated[0]!r} twice in its first line. Rename one of the two.")
+        raise DataError(f"For {path} {says} names the column {repeated[0]!r} twice. Rename one of the two.")
     return names
 
 

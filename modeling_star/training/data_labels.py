@@ -24,6 +24,9 @@ PROBLEM_TYPES: tuple[ProblemType, ...] = ("single_label_classification", "multi_
 IGNORED = -100
 """A tag that no loss and no metric counts."""
 
+GOLD_LABEL = "gold_label"
+"""The column of SNLI's and MultiNLI's own files that holds "-" where the annotators did not agree."""
+
 ENTITY_TAG = re.compile(r"([BIMLEWSU])-(.+)")
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d*)?([eE][+-]?\d+)?")
@@ -63,7 +66,9 @@ def class_names(dataset: Dataset, column: str) -> list[str]:
 
 
 def label_cells(dataset: Dataset, column: str) -> list[Any] | None:
-    """The labels of a split, None where blank, names where the column is a `ClassLabel`; None without the column.
+    """The labels of a split, names where the column is a `ClassLabel`; None without the column.
+
+    A cell is None where blank, and where it is the "-" of a column "gold_label".
 
     Raises:
         DataError: an id outside the `ClassLabel`'s names.
@@ -82,7 +87,7 @@ def label_cells(dataset: Dataset, column: str) -> list[Any] | None:
         return names[value] if value >= 0 else None
 
     def cell(value: Any) -> Any:
-        if value == "" or (isinstance(value, float) and math.isnan(value)):
+        if value == "" or (isinstance(value, float) and math.isnan(value)) or (column == GOLD_LABEL and value == "-"):
             return None
         return (literal_list(value) or value) if isinstance(value, str) and not names else name(value)
 

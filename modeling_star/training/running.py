@@ -114,6 +114,7 @@ class Task(ABC):
                 cache_dir=self.model.cache_dir,
                 token=self.model.token,
                 revision=options.dataset_revision,
+                column_names=options.column_names.split(",") if options.column_names else None,
             )
         )
         limits = {

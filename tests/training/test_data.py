@@ -120,6 +120,28 @@ def test_tsv_quotes_are_text_unless_they_enclose_whole_fields(load):
     assert quoted["train"]["text"][:] == ['He said "hi"']
 
 
+@pytest.mark.parametrize(("name", "gap"), [("a.csv", ","), ("a.tsv", "\t"), ("a.txt", "\t"), ("a.txt.gz", "\t")])
+def test_columns_of_files_without_a_header_are_named(tmp_path, name, gap):
+    text = f'sport{gap}"a" goal\nmoney{gap}NA\n' if gap == "\t" else 'sport,"a ""goal"""\nmoney,NA\n'
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    options = {"cache_dir": str(tmp_path / "cache"), "column_names": ["label", "text"]}
+    rows = load_splits(files={"train": path}, **options)["train"]
+    assert rows["label"][:] == ["sport", "money"]
+    assert rows["text"][:] == ['"a" goal' if gap == "\t" else 'a "goal"', "NA"]
+    with pytest.raises(DataError, match="line 1 has 2 cells, but --column_names names 3 columns"):
+        load_splits(files={"train": path}, **options | {"column_names": ["label", "text", "more"]})
+
+
+def test_column_names_are_for_files_without_names(tmp_path):
+    (tmp_path / "a.conll").write_text("word\tO\n")
+    with pytest.raises(DataError, match=r"a\.conll is conll, whose columns have their names"):
+        load_splits(files={"train": tmp_path / "a.conll"}, column_names=["tokens", "tags"])
+    (tmp_path / "a.csv").write_text("a,b\n")
+    with pytest.raises(DataError, match="--column_names names the column 'text' twice"):
+        load_splits(files={"train": tmp_path / "a.csv"}, column_names=["text", "text"])
+
+
 def test_byte_order_mark_is_no_part_of_a_column_name(load):
     assert load(train=("a.csv", "\ufefftext,label\na,1\n"))["train"].column_names == ["text", "label"]
     assert load(train=("a.conll", "\ufeffAnna B-PER\n"))["train"]["tokens"][0] == ["Anna"]
@@ -609,6 +631,16 @@ def test_rows_without_a_class_label_are_left_out(caplog):
         data = prepare_classification(DatasetDict({"train": rows}))
     assert data.splits["train"].to_list() == [{"text": "x", "label": 1}, {"text": "z", "label": 0}]
     assert "1 rows of the train split are left out: no label" in caplog.text
+
+
+def test_snlis_own_rows_without_agreement_are_left_out(caplog):
+    rows = one(sentence1=["a", "b", "c"], sentence2=["d", "e", "f"], gold_label=["neutral", "-", "entailment"])
+    data = prepare_classification(rows)
+    assert data.label_list == ("entailment", "neutral")
+    assert data.splits["train"]["sentence1"][:] == ["a", "c"]
+    assert "1 rows of the train split are left out" in caplog.text
+    # In another column "-" is a label like any other.
+    assert "-" in prepare_classification(rows.rename_column("gold_label", "label")).label_list
 
 
 def test_models_labels_take_names_or_places():
