@@ -1,8 +1,11 @@
 """Saved models, vectors files and stock tokenizers for the tests of loading, pipelines and training."""
 
+import itertools
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from common import TINY, lexicon_of, randomise, some_words
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -12,6 +15,29 @@ import modeling_star
 
 
 STEMS = ("StarTransformer", "BigTransformer", "VanillaTransformer", "Disan", "BiLstm")
+PEERS = STEMS[2:]
+
+
+def crossed(encoders: Iterable[tuple[Any, ...]], *axes: Sequence[Any]) -> list[Any]:
+    """
+    Every encoder with every combination of further values, as parameters of a test.
+
+    All encoders share the code that is tested so. Of the peers, what is away from the first value on more than one of
+    the axes is left to the slow tier.
+
+    Args:
+        encoders: names, each by itself or with the name of its options, of which "defaults" counts as the first value.
+        axes: values of further parameters.
+    """
+    cases = []
+    for (stem, *own), *values in itertools.product(encoders, *axes):
+        away = sum(value != "defaults" for value in own)
+        away += sum(value != axis[0] for value, axis in zip(values, axes, strict=True))
+        slow = stem in PEERS and away > 1
+        cases.append(pytest.param(stem, *own, *values, marks=[pytest.mark.slow] if slow else []))
+    return cases
+
+
 AUTO_CLASSES = {
     "Model": "AutoModel",
     "ForSequenceClassification": "AutoModelForSequenceClassification",

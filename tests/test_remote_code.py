@@ -16,7 +16,7 @@ import pytest
 import torch
 from common import EVERY_MODEL, TINY, tiny_model
 from safetensors.torch import load_file, save_file
-from samples import AUTO_CLASSES, LEXICON, STEMS, embedded_model, some_inputs, tensors_of, word_tokenizer
+from samples import AUTO_CLASSES, LEXICON, PEERS, STEMS, embedded_model, some_inputs, tensors_of, word_tokenizer
 from transformers import pipeline
 
 from modeling_star import Lexicon
@@ -48,7 +48,6 @@ WORDS = "we live in Kyoto not Tokyo or Rome"
 TEXT = "we live in Kyoto"
 UNFROZEN = ("random", "characters")
 TAGGERS = ("StarTransformer", "BigTransformer")
-PEERS = ("VanillaTransformer", "Disan", "BiLstm")
 
 CASES = [
     *(("StarTransformer", ending, embeddings) for ending in EVERY_MODEL for embeddings in ("random", "static")),

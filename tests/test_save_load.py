@@ -1,6 +1,5 @@
 """A saved model is the model: save_pretrained, from_pretrained, Auto classes, presets."""
 
-import itertools
 import json
 import logging
 import shutil
@@ -21,6 +20,7 @@ from samples import (
     STEMS,
     assert_identical,
     class_of,
+    crossed,
     embedded_model,
     some_inputs,
     tensors_of,
@@ -104,10 +104,9 @@ def saved_names(folder: Path) -> set[str]:
 # ------ the same model comes back
 
 
-@pytest.mark.parametrize("freeze", [False, True], ids=["trained", "frozen"])
-@pytest.mark.parametrize("embeddings", EMBEDDINGS)
-@pytest.mark.parametrize("ending", EVERY_MODEL)
-@pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize(
+    ("stem", "ending", "embeddings", "freeze"), crossed(zip(STEMS), EVERY_MODEL, EMBEDDINGS, [False, True])
+)
 def test_a_loaded_model_is_the_saved_one_bit_for_bit(
     stem: str, ending: str, embeddings: str, freeze: bool, tmp_path: Path, tiny_bert_path: str
 ) -> None:
@@ -125,8 +124,7 @@ def test_a_loaded_model_is_the_saved_one_bit_for_bit(
     assert all("word_embeddings" in name or "backbone" in name for name in frozen)
 
 
-@pytest.mark.parametrize("ending", EVERY_MODEL)
-@pytest.mark.parametrize(("stem", "options"), EVERY_OPTION)
+@pytest.mark.parametrize(("stem", "options", "ending"), crossed(EVERY_OPTION, EVERY_MODEL))
 def test_every_option_survives_saving(stem: str, options: str, ending: str, tmp_path: Path) -> None:
     model = tiny_model(stem, ending, **OPTIONS[stem][options]).eval()
     model.save_pretrained(tmp_path)
@@ -298,8 +296,7 @@ def test_saving_again_after_loading_writes_the_same_files(stem: str, tmp_path: P
 # ------ from one head to another
 
 
-@pytest.mark.parametrize(("source", "target"), itertools.product(EVERY_MODEL, EVERY_MODEL))
-@pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize(("stem", "source", "target"), crossed(zip(STEMS), EVERY_MODEL, EVERY_MODEL))
 def test_every_model_loads_what_it_shares_with_any_other(stem: str, source: str, target: str, tmp_path: Path) -> None:
     model = tiny_model(stem, source, freeze_embeddings=True)
     model.save_pretrained(tmp_path)
@@ -349,21 +346,16 @@ def assert_alike(name: str, loaded: torch.Tensor, fresh: torch.Tensor) -> None:
     assert loaded.abs().max() < slack_of_largest * fresh.abs().max(), name
 
 
-INITIALISED = [
-    *(pytest.param(stem, OPTIONS[stem][name], id=f"{stem}-{name}") for stem, name in EVERY_OPTION),
-    # Activations with parameters of their own.
-    *(pytest.param(stem, {"hidden_act": "prelu"}, id=f"{stem}-prelu") for stem in STEMS),
-]
+# Activations with parameters of their own, too.
+INITIALISED = [*EVERY_OPTION, *((stem, "prelu") for stem in STEMS)]
 
 
-@pytest.mark.parametrize("ending", EVERY_MODEL)
-@pytest.mark.parametrize(("stem", "options"), INITIALISED)
-def test_an_empty_checkpoint_gives_a_fresh_model(
-    stem: str, options: dict[str, Any], ending: str, poisoned_memory: None
-) -> None:
+@pytest.mark.parametrize(("stem", "options", "ending"), crossed(INITIALISED, EVERY_MODEL))
+def test_an_empty_checkpoint_gives_a_fresh_model(stem: str, options: str, ending: str, poisoned_memory: None) -> None:
     model_class = class_of(stem, ending)
     wide = {"hidden_size": 48, "vocab_size": 64, "num_attention_heads": 4}
-    config = model_class.config_class(**{**TINY, **wide, **options})
+    fields = {"hidden_act": "prelu"} if options == "prelu" else OPTIONS[stem][options]
+    config = model_class.config_class(**{**TINY, **wide, **fields})
     fresh = dict(model_class(config).named_parameters())
     loaded = dict(model_class.from_pretrained(None, config=config, state_dict={}).named_parameters())
     assert loaded.keys() == fresh.keys()
@@ -394,10 +386,15 @@ def test_positions_that_the_checkpoint_lacks_start_fresh(tmp_path: Path, poisone
 # ------ another vocabulary
 
 
-@pytest.mark.parametrize("size", [TINY["vocab_size"] + 4, TINY["vocab_size"] - 3])
-@pytest.mark.parametrize("ending", ["ForMaskedLM", "ForTokenClassification"])
-@pytest.mark.parametrize("embeddings", EMBEDDINGS)
-@pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize(
+    ("stem", "embeddings", "ending", "size"),
+    crossed(
+        zip(STEMS),
+        EMBEDDINGS,
+        ["ForMaskedLM", "ForTokenClassification"],
+        [TINY["vocab_size"] + 4, TINY["vocab_size"] - 3],
+    ),
+)
 def test_a_resized_vocabulary_comes_back(
     stem: str, embeddings: str, ending: str, size: int, tmp_path: Path, tiny_bert_path: str
 ) -> None:
