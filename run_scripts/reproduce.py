@@ -6,7 +6,8 @@ Run a table of experiments (configuration/tables), and write its page and the en
     python run_scripts/reproduce.py english --data DATA --only sst2/contextual
     python run_scripts/reproduce.py --page               docs/results.md and model_cards/ from results/, nothing is run
 
-A run that was stopped goes on where it stood; one that is finished is kept in results/ and not run again.
+A run that was stopped goes on where it stood; one that is finished is kept in results/ and not run again. The command
+may be started several times at once (with OMP_NUM_THREADS=1 once for each core): each takes runs that no other is at.
 """
 
 import argparse
@@ -105,10 +106,11 @@ def run_table(arguments: argparse.Namespace) -> bool:
                     failed = True
                     tqdm.write(str(error))
                     continue
-                tqdm.write(
-                    f"{configuration.cell} configuration {configuration.number} seed {seed}: validation "
-                    f"{result['validation']:.4f}, test {result['test']:.4f}"
-                )
+                told = f"{configuration.cell} configuration {configuration.number} seed {seed}"
+                if result is None:
+                    tqdm.write(f"{told}: another process is at it")
+                else:
+                    tqdm.write(f"{told}: validation {result['validation']:.4f}, test {result['test']:.4f}")
             waits = runner.waits_for(cell)
             if waits:
                 tqdm.write(f"{cell[0].cell} waits for its configuration, which is chosen on {', '.join(waits)}")

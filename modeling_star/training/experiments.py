@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import transformers
 import yaml
+from filelock import FileLock, Timeout
 
 from .bootstrap import count_examples
 from .data import load_splits
@@ -240,10 +241,13 @@ class Runner:
         own = configurations[0].task
         return [task for task in self.table.tuning_tasks(own) if task != own]
 
-    def run(self, configuration: Configuration, seed: int) -> dict[str, Any]:
+    def run(self, configuration: Configuration, seed: int) -> dict[str, Any] | None:
         """
         One run of a script, or the rest of one that was interrupted; keeps its result. What another table has run
         with the same arguments is taken over.
+
+        Returns:
+            What is kept, or `None` where another process is at this run.
 
         Raises:
             DataError: the script failed; its log is named.
@@ -254,6 +258,16 @@ class Runner:
             write_json(self.finished.path(configuration, seed), known)
             return known
         folder = self.work / self.table.name / configuration.cell / f"{configuration.number}-seed{seed}"
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(folder / "running.lock", timeout=0):
+                # Another process may have ended it since it was found missing.
+                return self.finished.read(configuration, seed) or self._run(configuration, seed, arguments, folder)
+        except Timeout:
+            return None
+
+    def _run(self, configuration: Configuration, seed: int, arguments: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """A run that nobody else is at, in its folder."""
         model = folder / "model"
         here = {name: self._filled(value) for name, value in arguments.items()}
         here |= {"output_dir": str(model), "resume_from_checkpoint": "last"}

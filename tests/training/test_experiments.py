@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from filelock import FileLock
 
 from modeling_star.training.data_files import DataError
 from modeling_star.training.experiments import Configuration, FinishedRuns, Runner, Table, merged
@@ -219,6 +220,21 @@ def test_a_failed_run_names_its_log_and_keeps_nothing(table: Table, tmp_path: Pa
     with pytest.raises(DataError, match=r"films/bert/star, seed 1 stopped with 1.*log\.txt"):
         runner.run(configuration, 1)
     assert runner.finished.read(configuration, 1) is None
+
+
+def test_a_run_that_another_process_is_at_is_left_to_it(table: Table, tmp_path: Path) -> None:
+    runner = Runner(table, tmp_path / "results", tmp_path / "work", {}, ["false"])
+    (configuration,) = table.configurations("films", "bert", "star")
+    folder = tmp_path / "work" / "two" / configuration.cell / "0-seed1"
+    half_done = folder / "model" / "checkpoint-3"
+    half_done.mkdir(parents=True)
+    with FileLock(folder / "running.lock"):
+        assert runner.run(configuration, 1) is None
+        assert half_done.is_dir()
+        assert not (folder / "recipe.yaml").exists()
+    # Ended by the other one after it was found missing here: not run again.
+    keep(runner, configuration, 1, 0.7, "10")
+    assert runner.run(configuration, 1)["validation"] == 0.7
 
 
 def test_a_run_that_finished_unnoticed_is_measured_and_not_run_again(table: Table, tmp_path: Path) -> None:
