@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -188,33 +189,30 @@ def some_translations(count: int, seed: int) -> tuple[list[str], list[str], list
     return references, systems[0], systems[1]
 
 
+def added_bleu(found: list[str], references: list[str]) -> float:
+    return float(bleu_of_counts(count_ngrams(found, references, "13a").sum(0)))
+
+
+def added_chrf(found: list[str], references: list[str]) -> float:
+    return float(chrf_of_counts(count_characters(found, references).sum(0)))
+
+
+@pytest.mark.parametrize(("metric", "added"), [(BLEU, added_bleu), (CHRF, added_chrf)])
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 80])
-def test_bleu_of_added_counts_is_sacrebleus(size: int) -> None:
-    references, first, _ = some_translations(80, seed=2)
+def test_the_score_of_added_counts_is_sacrebleus(metric: Any, added: Callable[..., float], size: int) -> None:
+    references, found, _ = some_translations(80, seed=2)
     for start in range(0, 80, size):
         part = slice(start, start + size)
-        expected = BLEU().corpus_score(first[part], [references[part]]).score / 100
-        counts = count_ngrams(first[part], references[part], "13a")
-        found = bleu_of_counts(counts.sum(0))
-        # An order that no sentence is long enough for is 0 to sacrebleu, too.
-        assert found == pytest.approx(expected, abs=1e-12)
+        expected = metric().corpus_score(found[part], [references[part]]).score / 100
+        # An order that no sentence is long enough for is 0 to sacrebleu's BLEU, too.
+        assert added(found[part], references[part]) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("found", [["", ""], ["", "a b c d e"], ["x", "y z"], ["a b c d e", "f g h i j k"]])
 def test_bleu_of_nothing_found_or_written_is_sacrebleus(found: list[str]) -> None:
     references = ["a b c d e", "f g h i j k"]
     expected = BLEU().corpus_score(found, [references]).score / 100
-    assert bleu_of_counts(count_ngrams(found, references, "13a").sum(0)) == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 10, 80])
-def test_chrf_of_added_counts_is_sacrebleus(size: int) -> None:
-    references, first, _ = some_translations(80, seed=2)
-    for start in range(0, 80, size):
-        part = slice(start, start + size)
-        expected = CHRF().corpus_score(first[part], [references[part]]).score / 100
-        counts = count_characters(first[part], references[part])
-        assert chrf_of_counts(counts.sum(0)) == pytest.approx(expected, abs=1e-12)
+    assert added_bleu(found, references) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +221,7 @@ def test_chrf_of_added_counts_is_sacrebleus(size: int) -> None:
 )
 def test_chrf_of_short_and_empty_texts_is_sacrebleus(found: str, known: str) -> None:
     expected = CHRF().corpus_score([found], [[known]]).score / 100
-    assert chrf_of_counts(count_characters([found], [known]).sum(0)) == pytest.approx(expected, abs=1e-12)
+    assert added_chrf([found], [known]) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize(("name", "metric"), [("bleu", BLEU), ("chrf", CHRF)])
