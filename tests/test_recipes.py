@@ -12,7 +12,7 @@ import yaml
 from script_runner import ROOT, ScriptRunner
 from script_samples import QUICK, TINY, Row, paired, read_rows, results_of
 
-from modeling_star.training.synthetic import write_ner_corpus, write_sentiment_corpus
+from modeling_star.training.synthetic import write_ner_corpus, write_reading_corpus, write_sentiment_corpus
 
 
 SIZES = {"train": 24, "validation": 8, "test": 8}
@@ -127,6 +127,13 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def recipe(name: str) -> list[Path | str]:
+    """The arguments that begin a run. Recipes name a shape as it is found from the project's folder."""
+    path = ROOT / "configuration" / "recipes" / f"{name}.yaml"
+    shape = yaml.safe_load(path.read_text(encoding="utf-8"))["config_name"]
+    return [path, f"--config_name={ROOT / shape}"]
+
+
 def run_recipe(scripts: ScriptRunner, corpora: Path, folder: Path, case: Case, *flags: Any) -> Path:
     """Run a recipe on a corpus written as the case says; returns the model's folder."""
     files = []
@@ -134,12 +141,8 @@ def run_recipe(scripts: ScriptRunner, corpora: Path, folder: Path, case: Case, *
         path = folder / case.name.format(split)
         path.write_text(case.write(read_rows(corpora / case.corpus / f"{split}.jsonl")), encoding="utf-8")
         files.append(f"--{split}_file={path}")
-    recipe = ROOT / "configuration" / "recipes" / f"{case.recipe}.yaml"
-    # Found from the project's folder, where people run the scripts.
-    shape = ROOT / yaml.safe_load(recipe.read_text(encoding="utf-8"))["config_name"]
     output = f"--output_dir={folder / 'model'}"
-    own = [f"--config_name={shape}", *case.flags, "--max_steps=2", output]
-    scripts.check(case.script, recipe, *files, *QUICK, *own, *flags)
+    scripts.check(case.script, *recipe(case.recipe), *files, *QUICK, *case.flags, "--max_steps=2", output, *flags)
     return folder / "model"
 
 
@@ -156,6 +159,18 @@ def test_a_recipe_runs_on_data_as_they_come(scripts: ScriptRunner, corpora: Path
     assert results["test_samples"] == (7 if name == "SNLI" else 8)
     score = "test_f1" if "O" in CASES[name].labels else "test_accuracy"
     assert 0 <= results[score] <= 1
+
+
+@pytest.mark.slow
+def test_squad_is_read_by_its_name(scripts: ScriptRunner, tmp_path: Path) -> None:
+    # A folder has the place of the data set on the Hub, whose rows and splits it has.
+    write_reading_corpus(tmp_path / "squad", sizes={"train": 24, "validation": 8})
+    ring = "--config_overrides=hidden_size=16,num_attention_heads=2,position_embedding_type=ring"
+    given = [f"--dataset_name={tmp_path / 'squad'}", ring, "--max_steps=2", f"--output_dir={tmp_path / 'model'}"]
+    scripts.check("run_qa.py", *recipe("squad"), *QUICK, *given)
+    results = results_of(tmp_path / "model")
+    assert results["eval_samples"] == 8
+    assert 0 <= results["eval_exact_match"] <= results["eval_f1"] <= 1
 
 
 @pytest.mark.slow
