@@ -115,10 +115,12 @@ def _card(model_type: str, lines: list[_Line]) -> str:
         command = f"`python run_scripts/reproduce.py {line.table.name} --data DATA --only {line.place}`"
         rows.append([*titles, str(line.cell), size, command])
     heads = ["data", "embeddings", "system", "score", "parameters", "command"]
-    machines = {
-        (run["environment"]["device"], run["environment"]["torch"]) for line in lines for run in line.cell.runs
-    }
-    where = " and ".join(f"a {device.upper()} with torch {torch}" for device, torch in sorted(machines))
+    kept = (run["environment"] for line in lines for run in line.cell.runs)
+    machines = {(each["device"], each["torch"], each["threads"]) for each in kept}
+    where = " and ".join(
+        f"a {device.upper()} with torch {torch} and OMP_NUM_THREADS={threads}"
+        for device, torch, threads in sorted(machines)
+    )
     repeated = any(line.cell.has_repeated for line in lines)
     limits = "- Some test rows occur in train too; docs/results.md has the scores without them.\n" if repeated else ""
     return _TEXT.format(

@@ -22,8 +22,9 @@ the first seed. A difference comes with its 95 % interval: a paired bootstrap ov
 they are. `--` stands where no run is finished. What a paper reports, on its own data and vectors, stands in rows of
 its own.
 
-To run one number again: `python run_scripts/reproduce.py TABLE --data DATA --only TASK/SETTING/SYSTEM --seeds N
---results again --work outputs/again`.
+To run one number again: `OMP_NUM_THREADS=1 python run_scripts/reproduce.py TABLE --data DATA --only
+TASK/SETTING/SYSTEM --seeds N --results again --work outputs/again`. Another number of threads rounds otherwise, which
+training makes large; `results/` tells with each run what it had.
 """
 
 

@@ -50,7 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 "test": right.count("1") / 4,
                 "parameters": 2_000_000,
                 "training_seconds": 60.0,
-                "environment": {"device": "cpu", "torch": "2.13.0"},
+                "environment": {"device": "cpu", "torch": "2.13.0", "threads": 1},
                 "counts": f"{right}; 1 1 1 1",
             }
             place = finished.path(configuration, seed)
@@ -67,7 +67,7 @@ def test_each_encoder_has_a_card_with_its_scores_and_commands(folder: Path) -> N
     command = "`python run_scripts/reproduce.py films --data DATA --only films/none/star`"
     assert line == f"| Films | random | Star | 75.0 ± 0.0 (2) | 2.00 M | {command} |"
     assert "No weights are published" in text
-    assert "All ran on a CPU with torch 2.13.0." in text
+    assert "All ran on a CPU with torch 2.13.0 and OMP_NUM_THREADS=1." in text
     (result,) = ModelCard(text).data.eval_results
     assert (result.dataset_type, result.metric_type, result.metric_value) == ("films", "accuracy", 0.75)
 
