@@ -29,10 +29,10 @@ quickstart: $(READY)  ## train a tagger on synthetic data and tag sentences it n
 	@echo "The model lies in $(QUICK)/model, its card is $(QUICK)/model/README.md."
 
 test: $(READY)  ## the fast tests, what CI runs
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 test-all: $(READY)  ## every test, the slow ones included
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .

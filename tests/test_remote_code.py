@@ -22,9 +22,6 @@ from transformers import pipeline
 from modeling_star import Lexicon
 
 
-# Fixtures are dear: under pytest-xdist all these tests run in one worker (--dist loadgroup).
-pytestmark = pytest.mark.xdist_group("remote_code")
-
 # The code that a saved model needs, no more: nothing of training, tests, or other encoders.
 SHARED_CODE = {
     "characters.py",

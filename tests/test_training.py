@@ -348,13 +348,11 @@ def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.xdist_group("two_processes")
 def test_both_processes_trained_everything(two_processes: Path) -> None:
     for rank in (0, 1):
         assert json.loads((two_processes / f"{rank}.json").read_text()) == sorted(PROBLEMS)
 
 
-@pytest.mark.xdist_group("two_processes")
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_two_processes_train_like_one(problem: str, two_processes: Path, tmp_path: Path) -> None:
     first, second = (load_file(two_processes / f"{problem}.{rank}.safetensors") for rank in (0, 1))
@@ -368,7 +366,6 @@ def test_two_processes_train_like_one(problem: str, two_processes: Path, tmp_pat
     assert any(not torch.equal(first[name], before[name]) for name in before)
 
 
-@pytest.mark.xdist_group("two_processes")
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_what_the_first_process_saves_is_what_both_trained(problem: str, two_processes: Path) -> None:
     loaded = class_of("StarTransformer", PROBLEMS[problem]).from_pretrained(two_processes / problem)
