@@ -16,6 +16,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 from loopback_hub import LoopbackHub
 from real_data import data_folder
 from script_runner import ScriptRunner, script_runner
+from script_samples import QUICK, TINY, files, read_rows, write_bert, write_corpora
 
 from modeling_star import modeling_disan, tokens
 
@@ -89,3 +90,24 @@ def tiny_bert_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 def wnut17_path() -> Path:
     """Folder of the WNUT-17 data, where this machine has it."""
     return data_folder("wnut17")
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tiny data in all the shapes that the scripts read."""
+    return write_corpora(tmp_path_factory.mktemp("corpora"))
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
+    """A tiny saved BERT that knows the words of the entities."""
+    sentences = [" ".join(row["tokens"]) for row in read_rows(corpora / "entities" / "train.jsonl")]
+    return write_bert(tmp_path_factory.mktemp("bert"), sentences)
+
+
+@pytest.fixture(scope="module")
+def tagger(scripts: ScriptRunner, corpora: Path) -> Path:
+    """The output folder of a tagger that was fine-tuned for a moment."""
+    name = "--dataset_title=synthetic entities"
+    scripts.check("run_ner.py", *files(corpora / "entities"), *TINY, *QUICK, name, "--output_dir=tagger")
+    return scripts.folder / "tagger"

@@ -18,7 +18,7 @@ STEMS = ("StarTransformer", "BigTransformer", "VanillaTransformer", "Disan", "Bi
 PEERS = STEMS[2:]
 
 
-def crossed(encoders: Iterable[tuple[Any, ...]], *axes: Sequence[Any]) -> list[Any]:
+def crossed(encoders: Iterable[str | tuple[str, str]], *axes: Sequence[Any]) -> list[Any]:
     """
     Every encoder with every combination of further values, as parameters of a test.
 
@@ -26,11 +26,12 @@ def crossed(encoders: Iterable[tuple[Any, ...]], *axes: Sequence[Any]) -> list[A
     the axes is left to the slow tier.
 
     Args:
-        encoders: names, each by itself or with the name of its options, of which "defaults" counts as the first value.
+        encoders: names, each by itself or with the name of its options, where "defaults" counts as the first value.
         axes: values of further parameters.
     """
     cases = []
-    for (stem, *own), *values in itertools.product(encoders, *axes):
+    for encoder, *values in itertools.product(encoders, *axes):
+        stem, *own = encoder if isinstance(encoder, tuple) else (encoder,)
         away = sum(value != "defaults" for value in own)
         away += sum(value != axis[0] for value, axis in zip(values, axes, strict=True))
         slow = stem in PEERS and away > 1

@@ -18,7 +18,6 @@ from modeling_star.training.synthetic import write_ner_corpus, write_reading_cor
 SIZES = {"train": 24, "validation": 8, "test": 8}
 KINDS = ("PER", "ORG", "LOC", "PRODUCT")
 ENTITIES = {"O", *(f"{letter}-{kind}" for letter in "BI" for kind in KINDS)}
-SENTIMENTS = {"negative", "positive"}
 SUBJECTS = {"体育", "财经"}
 
 

@@ -105,7 +105,7 @@ def saved_names(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("stem", "ending", "embeddings", "freeze"), crossed(zip(STEMS), EVERY_MODEL, EMBEDDINGS, [False, True])
+    ("stem", "ending", "embeddings", "freeze"), crossed(STEMS, EVERY_MODEL, EMBEDDINGS, [False, True])
 )
 def test_a_loaded_model_is_the_saved_one_bit_for_bit(
     stem: str, ending: str, embeddings: str, freeze: bool, tmp_path: Path, tiny_bert_path: str
@@ -296,7 +296,7 @@ def test_saving_again_after_loading_writes_the_same_files(stem: str, tmp_path: P
 # ------ from one head to another
 
 
-@pytest.mark.parametrize(("stem", "source", "target"), crossed(zip(STEMS), EVERY_MODEL, EVERY_MODEL))
+@pytest.mark.parametrize(("stem", "source", "target"), crossed(STEMS, EVERY_MODEL, EVERY_MODEL))
 def test_every_model_loads_what_it_shares_with_any_other(stem: str, source: str, target: str, tmp_path: Path) -> None:
     model = tiny_model(stem, source, freeze_embeddings=True)
     model.save_pretrained(tmp_path)
@@ -389,7 +389,7 @@ def test_positions_that_the_checkpoint_lacks_start_fresh(tmp_path: Path, poisone
 @pytest.mark.parametrize(
     ("stem", "embeddings", "ending", "size"),
     crossed(
-        zip(STEMS),
+        STEMS,
         EMBEDDINGS,
         ["ForMaskedLM", "ForTokenClassification"],
         [TINY["vocab_size"] + 4, TINY["vocab_size"] - 3],

@@ -1,4 +1,4 @@
-"""Paired bootstrap: against scikit-learn, against resampling by hand, its coverage and its speed."""
+"""Paired bootstrap: against scikit-learn, against resampling by hand, its coverage, and how often it counts."""
 
 import random
 from collections.abc import Callable

@@ -193,7 +193,7 @@ def test_a_card_that_fails_leaves_the_old_one(tmp_path: Path, monkeypatch: pytes
 
 
 def test_an_installed_wheel_finds_the_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "site-packages" / "modeling_star" / "training"
+    package = tmp_path / "installed" / "modeling_star" / "training"
     package.mkdir(parents=True)
     monkeypatch.setattr(cards, "__file__", str(package / "cards.py"))
     monkeypatch.setattr(cards.importlib.resources, "files", lambda name: package)

@@ -1,0 +1,203 @@
+"""What run_ner.py, run_glue.py and run_qa.py refuse: one line that says what to write, and nothing is touched."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from script_runner import ScriptRunner
+from script_samples import QUICK, TINY, files, hashes, read_rows, write_rows, write_vectors
+
+
+def bad_rows(corpora: Path, change: dict[str, Any], row: int = 2) -> list[dict[str, Any]]:
+    rows = read_rows(corpora)
+    rows[row] = {**rows[row], **change}
+    return rows
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
+    """Files that no run can use."""
+    folder = tmp_path_factory.mktemp("bad")
+    entities, sentiment = corpora / "entities" / "train.jsonl", corpora / "sentiment" / "train.jsonl"
+    (folder / "empty.jsonl").touch()
+    write_rows(folder / "lengths.jsonl", bad_rows(entities, {"ner_tags": ["O", "O"]}))
+    write_rows(folder / "kind.jsonl", [{"text": row["text"], "label": {"name": 1}} for row in read_rows(sentiment)])
+    write_rows(folder / "mixed.jsonl", bad_rows(sentiment, {"label": 1}))
+    (folder / "broken.jsonl").write_text('{"text": "fine", "label": "a"}\n{"text": "fine", "label"\n')
+    vectors = write_vectors(folder / "vectors.txt", read_rows(entities)).read_text().splitlines()
+    (folder / "broken.txt").write_text("\n".join([*vectors[:4], vectors[4] + " x", *vectors[5:]]))
+    (folder / "width.txt").write_text("\n".join([*vectors[:6], vectors[6].rsplit(" ", 1)[0], *vectors[7:]]))
+    answers = {"text": ["xyz"], "answer_start": [3]}
+    write_rows(folder / "elsewhere.jsonl", bad_rows(corpora / "reading" / "train.jsonl", {"answers": answers}))
+    answers = {"text": [], "answer_start": []}
+    write_rows(folder / "unanswered.jsonl", bad_rows(corpora / "reading" / "train.jsonl", {"answers": answers}))
+    parts_of_speech = [
+        {**row, "ner_tags": ["X" if word.isalpha() else "PUNCT" for word in row["tokens"]]}
+        for row in read_rows(entities)
+    ]
+    write_rows(folder / "pos.jsonl", parts_of_speech)
+    write_rows(folder / "strange.jsonl", bad_rows(entities, {"tokens": ["Oslo"], "ner_tags": ["B-XYZ"]}))
+    return folder
+
+
+NER, GLUE, QA = "run_ner.py", "run_glue.py", "run_qa.py"
+VECTORS = "--embeddings_mode=vectors --embeddings_from="
+# What is wrong -> script, flags (with {bad}, {corpora}, {tagger}, {bert}), and what the message names.
+BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
+    "missing file": (NER, "--train_file={bad}/none.jsonl", ["none.jsonl", "--train_file"]),
+    "empty file": (NER, "--train_file={bad}/empty.jsonl", ["empty.jsonl", "is empty"]),
+    "no data": (NER, "", ["--dataset_name", "--train_file"]),
+    "no network": (GLUE, "--task_name=mrpc", ["nyu-mll/glue (mrpc)", "--train_file"]),
+    "no json": (GLUE, "--train_file={bad}/broken.jsonl", ["broken.jsonl", "line 2"]),
+    "missing column": (NER, "--train_file={entities} --label_column_name=tagz", ["tagz", "'tokens'", "'ner_tags'"]),
+    "no label column": (GLUE, "--train_file={bad}/../{plain}", ["'text'", "--label_column_name"]),
+    "unknown kind": (GLUE, "--train_file={bad}/kind.jsonl", ["train row 1", "name"]),
+    "mixed labels": (GLUE, "--train_file={bad}/mixed.jsonl", ["row 1", "row 3", "(text)", "(a whole number)"]),
+    "unequal lengths": (NER, "--train_file={bad}/lengths.jsonl", ["train row 3", "words", "2 tags"]),
+    "vectors' width": (
+        NER,
+        "--train_file={entities} " + VECTORS + "{bad}/width.txt",
+        ["width.txt, line 7", "8 numbers"],
+    ),
+    "broken vectors": (NER, "--train_file={entities} " + VECTORS + "{bad}/broken.txt", ["broken.txt, line 5"]),
+    "vectors asked wider": (
+        NER,
+        "--train_file={entities} --config_overrides=embedding_size=9 " + VECTORS + "{bad}/vectors.txt",
+        ["vectors.txt, line 1", "9 numbers"],
+    ),
+    "no vectors file": (NER, "--train_file={entities} " + VECTORS + "{bad}/none.txt", ["none.txt"]),
+    "folder in use": (NER, "--train_file={entities} --output_dir={tagger}", ["nothing is overwritten", "resume"]),
+    "folder is a file": (NER, "--train_file={entities} --output_dir={bad}/mixed.jsonl", ["is a file"]),
+    "folder cannot be": (NER, "--train_file={entities} --output_dir={bad}/mixed.jsonl/x", ["cannot be made"]),
+    "nothing to resume": (
+        NER,
+        "--train_file={entities} --output_dir={bad} --resume_from_checkpoint=last",
+        ["no whole checkpoint"],
+    ),
+    "token ids outside": (
+        NER,
+        "--train_file={entities} --model_name_or_path={tagger} --tokenizer_name={bert}",
+        ["token ids up to", "--tokenizer_name"],
+    ),
+    "vocabulary too small": (
+        NER,
+        "--train_file={entities} --config_overrides=vocab_size=20",
+        ["token ids up to", "embeds 20 tokens"],
+    ),
+    "heads": (
+        GLUE,
+        "--train_file={sentiment} --config_overrides=hidden_size=30,num_attention_heads=4 "
+        "--model_type=vanilla_transformer",
+        ["hidden_size=30", "num_attention_heads=4"],
+    ),
+    "heads x head_dim": (
+        GLUE,
+        "--train_file={sentiment} --config_overrides=hidden_size=30,num_attention_heads=4",
+        ["hidden_size=30", "num_attention_heads=4", "head_dim"],
+    ),
+    "unknown field": (
+        GLUE,
+        "--train_file={sentiment} --config_overrides=hiden_size=30",
+        ["hiden_size", "hidden_size"],
+    ),
+    "unknown model type": (GLUE, "--train_file={sentiment} --model_type=stra", ["stra", "star_transformer"]),
+    "no such model": (
+        GLUE,
+        "--train_file={sentiment} --model_name_or_path={bad}/none",
+        ["--model_name_or_path", "none could not be loaded"],
+    ),
+    "no such embeddings": (
+        GLUE,
+        "--train_file={sentiment} --embeddings_from={bad}/none",
+        ["none could not be loaded", "Name a model's folder"],
+    ),
+    "no such metric": (GLUE, "--train_file={sentiment} --metric_for_best_model=f2", ["f2", "accuracy"]),
+    "a label the model lacks": (
+        NER,
+        "--train_file={bad}/strange.jsonl --model_name_or_path={tagger}",
+        ["B-XYZ", "--ignore_mismatched_sizes"],
+    ),
+    "weights": (NER, "--train_file={entities} --class_weights=1,2", ["2 numbers", "labels"]),
+    "weights in a CRF": (
+        NER,
+        "--train_file={entities} --class_weights=balanced --config_overrides=use_crf=true",
+        ["--class_weights", "not with use_crf"],
+    ),
+    "constraints without a CRF": (
+        NER,
+        "--train_file={entities} --config_overrides=crf_constraints=iob2",
+        ["crf_constraints='iob2'", "set use_crf=True"],
+    ),
+    "constraints on parts of speech": (
+        NER,
+        "--train_file={bad}/pos.jsonl --config_overrides=use_crf=true,crf_constraints=auto",
+        ["entity labels", "'PUNCT'", "leave crf_constraints out"],
+    ),
+    "stride too large": (NER, "--train_file={entities} --max_seq_length=8 --stride=8", ["stride=8"]),
+    "a seed twice": (NER, "--train_file={entities} --seeds 1 1", ["--seeds 1 1"]),
+    "flags that do not fit": (
+        NER,
+        "--train_file={entities} --model_name_or_path={bert} --embeddings_from={bert}",
+        ["--embeddings_from", "--model_name_or_path"],
+    ),
+    "an answer elsewhere": (
+        QA,
+        "--train_file={bad}/elsewhere.jsonl",
+        ["train row 3", "'train-2'", "'xyz'", "at character 3"],
+    ),
+    "a question without an answer": (
+        QA,
+        "--train_file={bad}/unanswered.jsonl",
+        ["'train-2'", "--version_2_with_negative"],
+    ),
+    "an empty file of questions": (QA, "--train_file={bad}/empty.jsonl", ["empty.jsonl", "is empty"]),
+    "no context": (QA, "--train_file={sentiment}", ["'text'", "'label'", "--label_column_name"]),
+    "no such context": (QA, "--train_file={reading} --text_column_name=question,contxt", ["contxt", "'context'"]),
+    "a question too long": (QA, "--train_file={reading} --max_seq_length=6", ["of the 6 tokens", "--max_seq_length"]),
+    "no such score of answers": (QA, "--train_file={reading} --metric_for_best_model=accuracy", ["exact_match, f1"]),
+    "classes of answers": (QA, "--train_file={reading} --class_weights=balanced", ["--class_weights", "reading"]),
+    "TF-IDF of answers": (QA, "--train_file={reading} --model_type=tfidf", ["tfidf", "single texts"]),
+    "no best answers": (QA, "--train_file={reading} --n_best_size=0", ["--n_best_size 0", "at least 1"]),
+    "a task of answers": (QA, "--train_file={reading} --task_name=squad", ["--task_name"]),
+    "padded to no length": (
+        QA,
+        "--train_file={reading} --pad_to_max_length "
+        "--config_overrides=position_embedding_type=ring,hidden_size=16,num_attention_heads=2",
+        ["--pad_to_max_length", "--max_seq_length"],
+    ),
+    "seeds and push": (NER, "--train_file={entities} --seeds 1 2 --push_to_hub", ["--push_to_hub"]),
+}
+
+
+@pytest.mark.parametrize("what", BAD_INPUTS)
+def test_bad_input_is_told_in_one_line_and_nothing_saved_is_touched(
+    scripts: ScriptRunner, corpora: Path, bad: Path, tagger: Path, bert: Path, tmp_path: Path, what: str
+) -> None:
+    script, flags, named = BAD_INPUTS[what]
+    places = {
+        "bad": bad,
+        "tagger": tagger,
+        "bert": bert,
+        "plain": os.path.relpath(corpora / "sentiment/plain.jsonl", bad.parent),
+    }
+    places |= {name: corpora / name / "train.jsonl" for name in ("entities", "sentiment", "reading")}
+    given = flags.format(**places).split()
+    output = [] if "--output_dir" in flags else [f"--output_dir={tmp_path}/run"]
+    before = {folder: hashes(folder) for folder in (bad, tagger, bert)}
+    done = scripts.run(script, *TINY, *QUICK, *given, *output)
+    assert done.code == 1, done.out + done.error
+    assert "Traceback" not in done.error, done.error
+    (message,) = [line for line in done.error.splitlines() if line.startswith(f"{script}: ")]
+    assert not [word for word in named if word not in message], message
+    assert {folder: hashes(folder) for folder in before} == before
+    assert not (tmp_path / "run").exists() or not any((tmp_path / "run").iterdir())
+
+
+def test_of_two_processes_one_tells_what_is_wrong(scripts: ScriptRunner, tagger: Path, corpora: Path) -> None:
+    before = hashes(tagger)
+    done = scripts.run("run_ner.py", *files(corpora / "entities"), f"--output_dir={tagger}", processes=2)
+    assert done.code == 1
+    assert done.error.count("nothing is overwritten") == 1
+    assert "Traceback" not in done.error
+    assert hashes(tagger) == before

@@ -1,0 +1,240 @@
+"""Data files and names of data sets -> splits; every error names the file and the line."""
+
+import gzip
+import json
+import random
+
+import datasets
+import pytest
+from datasets import Dataset
+from script_samples import jsonl
+
+from modeling_star.training.data import (
+    DataError,
+    DataFileError,
+    load_splits,
+    prepare_classification,
+    prepare_tagging,
+)
+
+
+TAGGED = [
+    {"tokens": ["Anna", "lives", "in", "Oslo", "."], "ner_tags": ["B-PER", "O", "O", "B-LOC", "O"]},
+    {"tokens": ["#", "New", "York", "\u3000", "NA"], "ner_tags": ["O", "B-LOC", "I-LOC", "O", "O"]},
+]
+
+
+# Formats
+
+
+@pytest.mark.parametrize("packed", ["", ".gz"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("train.jsonl", jsonl(TAGGED)),
+        ("train.v2.JSONL", jsonl(TAGGED)),
+        ("train.json", json.dumps(TAGGED, indent=1)),
+        ("train.json", json.dumps({"version": 1, "data": TAGGED})),
+        ("train.csv", "tokens,ner_tags\nAnna lives in Oslo .,B-PER O O B-LOC O\n"),
+        ("train.tsv", "tokens\tner_tags\nAnna lives in Oslo .\tB-PER O O B-LOC O\n"),
+        ("train.csv", "tokens,ner_tags\n\"['Anna', 'lives', 'in', 'Oslo', '.']\",B-PER O O B-LOC O\n"),
+        ("train.conll", "Anna B-PER\nlives O\nin O\nOslo B-LOC\n. O\n\n"),
+        ("train.txt", "-DOCSTART- O\n\nAnna\tB-PER\nlives\tO\nin\tO\nOslo\tB-LOC\n.\tO"),
+    ],
+)
+def test_every_format_gives_the_same_sentence(load, name, text, packed):
+    data = prepare_tagging(load(train=(name + packed, text)))
+    row = data.splits["train"][0]
+    assert row[data.text_column] == TAGGED[0]["tokens"]
+    assert [data.id2label[tag] for tag in row[data.label_column]] == TAGGED[0]["ner_tags"]
+
+
+def test_parquet_is_read(tmp_path):
+    Dataset.from_list(TAGGED).to_parquet(tmp_path / "train.parquet")
+    splits = load_splits(files={"train": tmp_path / "train.parquet"}, cache_dir=str(tmp_path / "cache"))
+    assert splits["train"].to_list() == TAGGED
+
+
+def test_splits_may_have_different_formats_and_no_labels(load):
+    splits = load(
+        train=("a.jsonl", jsonl([{"text": "good", "label": 1}, {"text": "bad", "label": 0}])),
+        validation=("b.csv.gz", "text,label\nfine,1\npoor,0\n"),
+        test=("c.tsv", "text\nwho knows\n"),
+    )
+    data = prepare_classification(splits)
+    assert data.label_list == ("0", "1")
+    assert data.splits["validation"]["label"][:] == [1, 0]
+    assert [data.is_labelled(split) for split in ("train", "validation", "test")] == [True, True, False]
+
+
+@pytest.mark.parametrize("name", ["data.csv", "data.csv.gz"])
+def test_csv_cells_are_the_text_that_they_are(load, name):
+    text = 'text,label\nNA,1\n"null, ""x""\ny",0\n007,1\n1.50,0\n,1\n'
+    assert load(train=(name, text))["train"]["text"][:] == ["NA", 'null, "x"\ny', "007", "1.50", ""]
+
+
+def test_tsv_quotes_are_text_unless_they_enclose_whole_fields(load):
+    plain = load(train=("a.tsv", 'text\tlabel\n"Hi, he said\t1\n"No" is no\t0\n'))
+    assert plain["train"]["text"][:] == ['"Hi, he said', '"No" is no']
+    quoted = load(train=("b.tsv", 'text\tlabel\n"He said ""hi"""\t1\n'))
+    assert quoted["train"]["text"][:] == ['He said "hi"']
+
+
+@pytest.mark.parametrize(("name", "gap"), [("a.csv", ","), ("a.tsv", "\t"), ("a.txt", "\t"), ("a.txt.gz", "\t")])
+def test_columns_of_files_without_a_header_are_named(tmp_path, name, gap):
+    text = f'sport{gap}"a" goal\nmoney{gap}NA\n' if gap == "\t" else 'sport,"a ""goal"""\nmoney,NA\n'
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    options = {"cache_dir": str(tmp_path / "cache"), "column_names": ["label", "text"]}
+    rows = load_splits(files={"train": path}, **options)["train"]
+    assert rows["label"][:] == ["sport", "money"]
+    assert rows["text"][:] == ['"a" goal' if gap == "\t" else 'a "goal"', "NA"]
+    with pytest.raises(DataError, match="line 1 has 2 cells, but --column_names names 3 columns"):
+        load_splits(files={"train": path}, **options | {"column_names": ["label", "text", "more"]})
+
+
+def test_column_names_are_for_files_without_names(tmp_path):
+    (tmp_path / "a.conll").write_text("word\tO\n")
+    with pytest.raises(DataError, match=r"a\.conll is conll, whose columns have their names"):
+        load_splits(files={"train": tmp_path / "a.conll"}, column_names=["tokens", "tags"])
+    (tmp_path / "a.csv").write_text("a,b\n")
+    with pytest.raises(DataError, match="--column_names names the column 'text' twice"):
+        load_splits(files={"train": tmp_path / "a.csv"}, column_names=["text", "text"])
+
+
+def test_byte_order_mark_is_no_part_of_a_column_name(load):
+    assert load(train=("a.csv", "\ufefftext,label\na,1\n"))["train"].column_names == ["text", "label"]
+    assert load(train=("a.conll", "\ufeffAnna B-PER\n"))["train"]["tokens"][0] == ["Anna"]
+
+
+def test_json_texts_that_look_like_dates_stay_texts(load):
+    rows = [{"text": "2020-01-01", "label": "2021-05-05"}, {"text": "2020-01-02", "label": "2021-05-06"}]
+    assert load(train=("a.jsonl", jsonl(rows)))["train"].to_list() == rows
+
+
+def test_json_that_turns_from_whole_numbers_to_fractions_late_is_read(load):
+    # datasets fixes the types at its first ten megabytes.
+    rows = [{"text": "x" * 20000, "label": 1}] * 600 + [{"text": "y", "label": 1.5}]
+    data = prepare_classification(load(train=("a.jsonl", jsonl(rows))))
+    assert data.problem_type == "regression"
+    assert data.splits["train"]["label"][-1] == 1.5
+
+
+def test_conll_comments_hashes_and_odd_blanks(load):
+    text = "# sent_id = 1\n# text = # x\n#\tO\nNew York\tB-LOC\n\u3000\tO\n\n# newdoc\n# a comment\n#tag\tO\n\n\n\n"
+    assert load(train=("a.bio", text))["train"]["tokens"][:] == [["#", "New York", "\u3000"], ["#tag"]]
+    spaced = "# id = 1\n# O\nOslo  B-LOC\n\n# O\n"
+    assert load(train=("a.iob", spaced))["train"]["tokens"][:] == [["#", "Oslo"], ["#"]]
+
+
+def test_conll_columns_by_their_number(load):
+    four = load(train=("a.txt", "EU NNP B-NP B-ORG\n"))["train"]
+    assert four[0] == {"tokens": ["EU"], "pos_tags": ["NNP"], "chunk_tags": ["B-NP"], "ner_tags": ["B-ORG"]}
+    assert load(train=("a.txt", "EU x B-ORG\n"))["train"].column_names == ["tokens", "column_2", "tags"]
+    assert load(train=("a.txt", "EU\n\nBut\n"))["train"]["tokens"][:] == [["EU"], ["But"]]
+
+
+def test_conllu_skips_ranges_and_empty_nodes(load):
+    words = [("1-2", "del", "_"), ("1", "de", "ADP"), ("2", "el", "DET"), ("2.1", "x", "VERB"), ("3", "mar", "NOUN")]
+    lines = "".join(f"{i}\t{word}\t_\t{tag}\tX\t_\t_\t_\t_\t_\n" for i, word, tag in words)
+    data = prepare_tagging(load(train=("es.conllu", "# newpar\n# text = del mar\n" + lines)))
+    assert data.splits["train"][0]["tokens"] == ["de", "el", "mar"]
+    assert data.label_list == ("ADP", "DET", "NOUN")
+
+
+def test_any_sentences_survive_a_round_trip_through_conll(load):
+    rng = random.Random(0)
+    words = ["Oslo", "#", "# x", "中", "a\u00a0b", '"', "-", "\u3000", "'"]
+    rows = [[(rng.choice(words), rng.choice(["O", "B-X"])) for _ in range(rng.randint(1, 9))] for _ in range(200)]
+    text = "\n\n".join("\n".join(f"{word}\t{tag}" for word, tag in row) for row in rows)
+    dataset = load(train=("a.conll", text))["train"]
+    assert dataset["tokens"][:] == [[word for word, _ in row] for row in rows]
+    assert dataset["tags"][:] == [[tag for _, tag in row] for row in rows]
+
+
+def test_a_local_folder_is_a_data_set_name(tmp_path):
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.jsonl").write_text(jsonl(TAGGED))
+    assert set(load_splits(str(tmp_path), cache_dir=str(tmp_path / "cache"))) == {"train", "validation"}
+
+
+def test_folder_names_are_not_patterns(tmp_path):
+    path = tmp_path / "run[1]*" / "train.jsonl"
+    path.parent.mkdir()
+    path.write_text(jsonl(TAGGED))
+    assert len(load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))["train"]) == 2
+
+
+# Bad files
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.jsonl", "", ["a.jsonl", "is empty"]),
+        ("a.jsonl", " \n\n ", ["a.jsonl", "is empty"]),
+        ("a.json", "[]", ["a.json", "no rows"]),
+        ("a.csv", "text,label\n", ["a.csv", "no rows"]),
+        ("a.conll", "# only = comments\n", ["a.conll", "no rows"]),
+        ("a.xlsx", "x", ["a.xlsx", "'.xlsx'", ".jsonl", ".gz", "a.jsonl"]),
+        ("noending", "x", ["noending", "'no suffix'", ".csv"]),
+        ("a.jsonl", '{"text": "a"}\n{"text": \n', ["a.jsonl", "line 2", "not valid json", "one object per line"]),
+        ("a.json", '[{"text": "a"}, 3]', ["a.json", "element 2", "'3'", "object"]),
+        ("a.json", '[{"text": "a"}', ["a.json", "not valid json"]),
+        ("a.jsonl", '"just a text"\n', ["a.jsonl", "line 1", "object"]),
+        ("a.csv", "text,label\na,1\nb,1,2\n", ["a.csv", "line 3", "3 cells", "2", "quotation marks"]),
+        ("a.csv", "text,label\na\n", ["a.csv", "line 2", "1 cells"]),
+        ("a.csv", 'text,label\n"a,1\n', ["a.csv", "could not be read as csv"]),
+        ("a.csv", "text,text\na,1\n", ["a.csv", "'text' twice"]),
+        ("a.conll", "Anna B-PER\nlives\n", ["a.conll", "line 2", "1 columns", "line 1 has 2", "'lives'"]),
+        ("a.txt", "A text.\nAnother text of six words.\n", ["a.txt", "line 2", ".jsonl or .csv", "'text'"]),
+        ("a.conll", "Anna\tB-PER\n\tO\n", ["a.conll", "line 2"]),
+        ("a.parquet", "not parquet", ["a.parquet", "parquet"]),
+    ],
+)
+def test_a_bad_file_is_named_with_the_line(load, name, content, words):
+    with pytest.raises(DataError) as caught:
+        load(train=(name, content))
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.gz", "a.conll.gz"])
+def test_a_broken_gzip_file_is_named(tmp_path, name):
+    whole = gzip.compress(random.Random(0).randbytes(50_000).hex().encode())
+    for content in (b"\x1f\x8bgarbage", whole[: len(whole) // 2]):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match="broken or incomplete gzip"):
+            load_splits(files={"train": tmp_path / name}, cache_dir=str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.conll"])
+def test_a_file_that_is_not_utf8_is_named(tmp_path, name):
+    (tmp_path / name).write_bytes("text,label\ncaf\u00e9,1\n".encode("latin-1"))
+    with pytest.raises(DataError, match="not UTF-8"):
+        load_splits(files={"train": tmp_path / name}, cache_dir=str(tmp_path / "cache"))
+
+
+def test_an_absent_file_or_a_folder_is_a_file_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"There is no file .*gone\.jsonl.*--train_file"):
+        load_splits(files={"train": tmp_path / "gone.jsonl"})
+    with pytest.raises(DataFileError, match="is a folder"):
+        load_splits(files={"train": tmp_path})
+
+
+def test_naming_nothing_or_both_says_what_to_write(tmp_path):
+    with pytest.raises(DataFileError, match="--dataset_name NAME, or --train_file"):
+        load_splits(files={"train": None})
+    with pytest.raises(DataError, match=r"Both the data set 'glue'.*either --dataset_name or --train_file"):
+        load_splits("glue", files={"train": tmp_path / "x.jsonl"})
+
+
+def test_an_unreachable_data_set_says_how_to_use_files(monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    with pytest.raises(DataFileError, match=r"nyu-mll/glue \(cola\).*--train_file"):
+        load_splits("nyu-mll/glue", "cola")
+
+
+def test_mixed_types_in_json_name_both_rows(load):
+    rows = [{"text": "x" * 20000, "label": 7}] * 600 + [{"text": "y", "label": "good"}]
+    with pytest.raises(DataError, match=r"mixes types in column 'label': row 1 has 7 .*row 601 has 'good'"):
+        load(train=("a.jsonl", jsonl(rows)))
