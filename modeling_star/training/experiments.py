@@ -36,6 +36,8 @@ SCORES = {"accuracy": "accuracy", "entity_f1": "f1", "pearson": "pearson", "answ
 SCORES |= {"bleu": "bleu", "bleu_zh": "bleu"}
 # Scores that the scripts tell from 0 to 100; results keep all from 0 to 1.
 PERCENT = ("bleu", "bleu_zh")
+# What a number depends on; results/ and the page change with every run.
+CODE = ("modeling_star", "configuration", "run_scripts", "constraints.txt")
 
 
 @dataclass(frozen=True)
@@ -341,7 +343,21 @@ def environment() -> dict[str, Any]:
         "transformers": transformers.__version__,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "threads": int(os.environ.get("OMP_NUM_THREADS") or torch.get_num_threads()),
+        "commit": commit(Path.cwd()),
     }
+
+
+def commit(folder: Path) -> str | None:
+    """The commit of the project in a folder, with `-dirty` where its code differs from it; `None` outside git."""
+    git = shutil.which("git")
+    if git is None:
+        return None
+    asked = [["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "--", *CODE]]
+    answers = [subprocess.run([git, "-C", str(folder), *words], capture_output=True, text=True) for words in asked]
+    if any(answer.returncode for answer in answers):
+        return None
+    found, changed = (answer.stdout.strip() for answer in answers)
+    return f"{found}-dirty" if changed else found
 
 
 def accelerate_launch(config: str | None) -> list[str]:
@@ -350,4 +366,4 @@ def accelerate_launch(config: str | None) -> list[str]:
     return [sys.executable, "-m", "accelerate.commands.launch", *own]
 
 
-__all__ = ["SCORES", "Configuration", "FinishedRuns", "Runner", "Table", "accelerate_launch", "merged"]
+__all__ = ["SCORES", "Configuration", "FinishedRuns", "Runner", "Table", "accelerate_launch", "commit", "merged"]

@@ -1,6 +1,7 @@
 """Tables of experiments: what runs, what is kept, and the page made of it."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import yaml
 from filelock import FileLock
 
 from modeling_star.training.data_files import DataError
-from modeling_star.training.experiments import Configuration, FinishedRuns, Runner, Table, merged
+from modeling_star.training.experiments import Configuration, FinishedRuns, Runner, Table, commit, merged
 from modeling_star.training.results_page import Cell, write_page
 
 
@@ -313,6 +314,30 @@ def test_answers_are_told_by_f1_and_by_exact_match(table: Table, tmp_path: Path)
     assert "| Star | 83.3 (1) | 50.0 (1) |" in text
     assert "| linear | 50.0 (1) | 50.0 (1) |" in text
     assert "| linear | +33.3 [+0.0, +66.7] | +0.0 [+0.0, +0.0] |" in text
+
+
+def test_a_run_tells_its_commit_and_whether_the_code_was_changed(tmp_path: Path) -> None:
+    assert commit(tmp_path) is None
+
+    def git(*words: str) -> str:
+        own = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        done = subprocess.run(["git", "-C", str(tmp_path), *own, *words], check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    for name in ("modeling_star", "results"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a").write_text("1")
+    git("init")
+    assert commit(tmp_path) is None
+    git("add", ".")
+    git("commit", "-m", "first")
+    found = commit(tmp_path)
+    assert found is not None
+    assert git("rev-parse", "HEAD").startswith(found)
+    (tmp_path / "results" / "a").write_text("2")
+    assert commit(tmp_path) == found
+    (tmp_path / "modeling_star" / "b").write_text("new")
+    assert commit(tmp_path) == f"{found}-dirty"
 
 
 def test_an_unknown_table_names_those_that_there_are() -> None:
