@@ -30,6 +30,8 @@ class BigTransformerConfig(EncoderConfig):
             the global node of the last states.
         position_embedding_type (`str`, defaults to `"sinusoidal"`), position_base (`float`, defaults to 100000): as
             Eqs 8 and 9 print them.
+        scale_embedding (`bool`, *optional*): as in `EncoderConfig`. Defaults to `True` where sinusoidal positions are
+            added to an embedding table, which they would drown, and to `False` elsewhere.
 
     Example:
 
@@ -54,11 +56,14 @@ class BigTransformerConfig(EncoderConfig):
     pooling: Literal["mean", "max", "global"] = "mean"
     position_embedding_type: Literal["learned", "sinusoidal", "none", "ring"] = "sinusoidal"
     position_base: float | int = 100000.0
+    scale_embedding: bool | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.heads_must_divide()
         if self.intermediate_size is None:
             self.intermediate_size = 4 * self.hidden_size
+        if self.scale_embedding is None:
+            self.scale_embedding = self.position_embedding_type == "sinusoidal" and self.backbone_config is None
         super().__post_init__(**kwargs)
 
     def validate_intermediate_size(self) -> None:

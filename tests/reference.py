@@ -153,7 +153,8 @@ def embed(
     parameters: Parameters, config: Any, tokens: Sequence[int] | Sequence[Vector], types: Sequence[int] | None = None
 ) -> list[Vector]:
     """
-    E: the token embedding, projected where its width w is not d, plus that of its position and of its type.
+    E: the token embedding, times the square root of its width w where the configuration says so and projected where
+    w is not d, plus that of its position and of its type.
 
     Args:
         parameters: those of the embeddings.
@@ -163,6 +164,8 @@ def embed(
     embedded = []
     for position, token in enumerate(tokens):
         x = token if isinstance(token, Tensor) else parameters["word_embeddings.weight"][token]
+        if config.scale_embedding:
+            x = x * math.sqrt(config.embedding_size)
         if config.embedding_size != config.hidden_size:
             x = linear(parameters, "projection", x)
         if config.position_embedding_type == "learned":

@@ -35,7 +35,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 import modeling_star
-from modeling_star import Lexicon, tokens
+from modeling_star import BigTransformerConfig, Lexicon, tokens
 
 
 WORDS = some_words()
@@ -91,6 +91,7 @@ class TestBigTransformer(EncoderContract):
             "embedding_size": st.sampled_from([None, 3]),
             "type_vocab_size": st.sampled_from([0, 2]),
             "position_embedding_type": st.sampled_from(["learned", "sinusoidal", "none"]),
+            "scale_embedding": st.sampled_from([None, False, True]),
             "pair_mode": st.sampled_from(["cross", "siamese"]),
             "hidden_act": st.sampled_from(["relu", "gelu", "silu"]),
             "max_word_length": st.integers(2, 5),
@@ -409,6 +410,26 @@ def test_padding_takes_no_part_in_the_computation() -> None:
 
 def test_the_default_feed_forward_layer_is_four_times_as_wide() -> None:
     assert tiny_model("BigTransformer").layers[0].intermediate.out_features == 32
+
+
+@pytest.mark.parametrize(
+    ("fields", "scaled"),
+    [
+        ({}, True),
+        ({"position_embedding_type": "learned"}, False),
+        ({"position_embedding_type": "none"}, False),
+        ({"scale_embedding": False}, False),
+        ({"position_embedding_type": "none", "scale_embedding": True}, True),
+        ({"backbone_config": {"model_type": "bert"}}, False),
+    ],
+)
+def test_a_table_is_scaled_where_sinusoids_would_drown_it(
+    fields: dict[str, Any], scaled: bool, tmp_path: Path
+) -> None:
+    config = BigTransformerConfig(**fields)
+    assert config.scale_embedding is scaled
+    config.save_pretrained(tmp_path)
+    assert BigTransformerConfig.from_pretrained(tmp_path).scale_embedding is scaled
 
 
 def test_only_a_model_that_reads_it_has_the_last_global_node() -> None:
