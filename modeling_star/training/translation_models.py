@@ -57,7 +57,7 @@ def fresh_translator(
         return TextEncoderDecoderModel(TextEncoderDecoderConfig(**fields))
     encoder = dict(fields.pop("encoder", {}))
     encoder_class = ENCODERS[encoder.pop("model_type", "star_transformer")]
-    # An embedding that is given has its scale.
+    # A given embedding is scaled as the encoder's own default says, not as a table shared with the output.
     encoder.pop("scale_embedding", None)
     vectors = embeddings_mode == "vectors"
     source = encoder_class.from_embeddings(
