@@ -25,7 +25,7 @@ its own.
 To run one number again: `OMP_NUM_THREADS=1 python run_scripts/reproduce.py TABLE --data DATA --only
 TASK/SETTING/SYSTEM --seeds N --results again --work outputs/again`. Another number of threads rounds otherwise, which
 training makes large, and so does another version of the code: `results/` tells with each run how many threads it had
-and, since they are kept, which commit to check out.
+and, but for early runs, which commit made it.
 """
 
 
