@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 
-# Looked at when Triton is imported, which transformers does: test_kernels.py runs kernels on the CPU.
+# Looked at when Triton is imported, which transformers does: tests of kernels run them on the CPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from loopback_hub import LoopbackHub

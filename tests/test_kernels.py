@@ -1,5 +1,5 @@
 """
-The Triton kernels against the operations that they stand for, in values and in gradients, and when they are used.
+The Triton kernels against the operations that they stand for, in values and in gradients.
 
 On a CPU they run in Triton's interpreter, which conftest.py switches on; it takes milliseconds for every line of a
 kernel. On a CUDA GPU, `TRITON_INTERPRET=0 pytest tests/test_kernels.py` runs the same tests on it.
@@ -8,10 +8,8 @@ kernel. On a CUDA GPU, `TRITON_INTERPRET=0 pytest tests/test_kernels.py` runs th
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,50 +21,27 @@ from common import (
     difference,
     examples,
     gradients,
-    lexicon_of,
     masks,
     named_outputs,
     padded,
     random_batch,
-    some_words,
     tiny_model,
     weighted_sum,
 )
-from encoder_contract import HALF_TOLERANCES, RECORD, compiled
+from encoder_contract import HALF_TOLERANCES
 from hypothesis import given
 from hypothesis import strategies as st
+from kernel_samples import DEVICE, VARIANTS, on_device, setting
 from torch import Tensor
 
-from modeling_star import attention, tokens
+from modeling_star import attention, candidate_kernels, kernels, relay_kernels, tokens
 from modeling_star.attention import BandCandidates, relay_attention
 from modeling_star.tokens import TokenLayout
 
 
-pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
-
-from modeling_star import candidate_kernels, kernels, relay_kernels
-
-
-DEVICE = "cpu" if kernels.INTERPRETED else "cuda"
-if DEVICE == "cuda" and not torch.cuda.is_available():
-    pytest.skip("needs a CUDA GPU, or TRITON_INTERPRET=1 before Triton is imported", allow_module_level=True)
-
 # Relative to the largest number: what rounding costs where sums are float32, gradients rounded on their way in.
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 0.004, torch.bfloat16: 0.03}
 EXACT = torch.float64 if kernels.INTERPRETED else torch.float32
-LEXICON = lexicon_of(some_words())
-KERNEL_FILES = {module.__name__ for module in (candidate_kernels, kernels, relay_kernels)}
-
-
-@contextmanager
-def setting(value: str | None) -> Iterator[None]:
-    """MODELING_STAR_KERNELS set so, or not at all."""
-    with pytest.MonkeyPatch.context() as patch:
-        if value is None:
-            patch.delenv("MODELING_STAR_KERNELS", raising=False)
-        else:
-            patch.setenv("MODELING_STAR_KERNELS", value)
-        yield
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -435,27 +410,6 @@ def outputs_and_gradients(
         return outputs, {name: x.cpu() for name, x in gradients(outputs, leaves).items()}
 
 
-def on_device(batch: Batch) -> dict[str, Tensor]:
-    return {name: x.to(DEVICE) for name, x in batch.inputs().items()}
-
-
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "Star": ("StarTransformer", {}),
-    "Star, ring positions, shared layers": (
-        "StarTransformer",
-        {"position_embedding_type": "ring", "norm_position": "pre", "residual": True, "share_layers": True},
-    ),
-    "Star without ring": ("StarTransformer", {"use_ring": False, "head_dim": 3}),
-    "Star without relay": ("StarTransformer", {"use_radial": False}),
-    "BiG": ("BigTransformer", {"lexicon": LEXICON}),
-    "BiG, nothing but words": (
-        "BigTransformer",
-        {"lexicon": LEXICON, "self_word": False, "global_connection": False},
-    ),
-    "BiG, adjacent": ("BigTransformer", {"local_connection": "adjacent"}),
-}
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_model_is_the_same_with_kernels(variant: str) -> None:
     stem, options = VARIANTS[variant]
@@ -509,126 +463,6 @@ def test_gradient_checkpointing_drops_the_same_again() -> None:
     torch.manual_seed(0)
     _, actual = outputs_and_gradients(model, batch, "1", leaves)
     assert_gradients_close(actual, expected, 1e-5)
-
-
-# ------ when they are used
-
-
-@pytest.fixture
-def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every kernel fails."""
-
-    def fail(*arguments: Any, **options: Any) -> None:
-        raise AssertionError("a kernel was called")
-
-    for module, name in (
-        (candidate_kernels, "ring_attention"),
-        (candidate_kernels, "band_attention"),
-        (relay_kernels, "relay_mix"),
-    ):
-        monkeypatch.setattr(module, name, fail)
-
-
-@pytest.fixture
-def layout() -> TokenLayout:
-    return TokenLayout.from_mask(torch.ones(1, 3).bool(), keep_padding=False)
-
-
-def gpu(dtype: torch.dtype = torch.float32) -> Any:
-    """What the choice looks at of a tensor on a GPU."""
-    return SimpleNamespace(device=torch.device("cuda", 0), dtype=dtype)
-
-
-@pytest.mark.parametrize("failure", [None, RuntimeError("no compiler")], ids=["works", "fails"])
-def test_kernels_are_chosen_on_a_gpu_where_they_work(
-    failure: Exception | None, layout: TokenLayout, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attention, "_kernel_failure", lambda device: failure)
-    for value in (None, "auto"):
-        with setting(value):
-            assert attention.use_kernels(gpu(), layout) == (failure is None)
-            assert not attention.use_kernels(gpu(torch.float64), layout)
-            assert not attention.use_kernels(torch.zeros(3), layout)
-            assert not attention.use_kernels(gpu(), layout, reach=10)
-            assert not attention.use_kernels(gpu(), TokenLayout.from_mask(layout.mask, keep_padding=True))
-    with setting("0"):
-        assert not attention.use_kernels(gpu(), layout)
-
-
-def test_where_kernels_fail_a_warning_says_why(
-    layout: TokenLayout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(attention, "_kernel_failure", lambda device: RuntimeError("no compiler at all."))
-    monkeypatch.setattr(attention.logger, "propagate", True)
-    attention.logger.warning_once.cache_clear()
-    with setting(None):
-        attention.use_kernels(gpu(), layout)
-    assert "no compiler at all." in caplog.text
-    assert "MODELING_STAR_KERNELS=0" in caplog.text
-
-
-def test_kernels_that_are_demanded_and_fail_are_an_error(layout: TokenLayout, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "_kernel_failure", lambda device: RuntimeError("no compiler"))
-    with setting("1"), pytest.raises(RuntimeError, match=r"no compiler.*export MODELING_STAR_KERNELS=0"):
-        attention.use_kernels(torch.zeros(3), layout)
-
-
-def test_an_unknown_setting_is_refused(layout: TokenLayout) -> None:
-    with setting("yes"), pytest.raises(ValueError, match=r'MODELING_STAR_KERNELS=yes is set; "auto", "0"'):
-        attention.use_kernels(torch.zeros(3), layout)
-
-
-def test_without_triton_a_model_runs_and_demanding_kernels_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "triton", None)
-    for name in KERNEL_FILES:
-        monkeypatch.delitem(sys.modules, name)
-    attention._kernel_failure.cache_clear()
-    model, batch = tiny_model("StarTransformer"), random_batch(padded([3, 2], 3, "right"))
-    try:
-        with setting(None):
-            assert model(**batch.inputs()).last_hidden_state.isfinite().all()
-        with setting("1"), pytest.raises(RuntimeError, match="pip install triton"):
-            model(**batch.inputs())
-    finally:
-        attention._kernel_failure.cache_clear()
-
-
-def test_on_a_cpu_nothing_of_the_kernels_is_imported_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in KERNEL_FILES:
-        monkeypatch.delitem(sys.modules, name)
-    with setting(None):
-        output = tiny_model("StarTransformer")(**random_batch(padded([3, 2], 3, "right")).inputs())
-        output.pooler_output.sum().backward()
-    assert not KERNEL_FILES & sys.modules.keys()
-
-
-@pytest.mark.usefixtures("forbidden")
-@pytest.mark.parametrize("variant", ["Star", "BiG"])
-def test_a_model_whose_attentions_are_recorded_uses_no_kernels(variant: str) -> None:
-    stem, options = VARIANTS[variant]
-    model = tiny_model(stem, **options).to(DEVICE)
-    inputs = on_device(random_batch(padded([3, 0, 5], 6, "holes")))
-    with setting("0"):
-        expected = named_outputs(model(**inputs))
-    with setting("1"):
-        recorded = named_outputs(model(**inputs, **RECORD))
-        with pytest.raises(AssertionError, match="a kernel was called"):
-            model(**inputs)
-    assert_close({name: recorded[name] for name in expected}, expected, 1e-5)
-
-
-@pytest.mark.usefixtures("forbidden")
-def test_compiled_and_exported_models_use_no_kernels() -> None:
-    model = tiny_model("StarTransformer").eval().to(DEVICE)
-    inputs = on_device(random_batch(padded([3, 0, 5], 6, "holes")))
-    with setting("0"):
-        expected = named_outputs(model(**inputs))
-    with setting("1"):
-        exported = torch.export.export(model, (), inputs, strict=False).module()
-        for traced in (compiled(model), exported):
-            assert_close(named_outputs(traced(**inputs)), expected, 1e-5)
 
 
 # ------ Triton's compiler, which the interpreter does not ask
