@@ -222,6 +222,11 @@ class RepeatArguments:
 
     seeds: list[int] | None = flag("Several seeds in one call, with mean and deviation: --seeds 1 2 3")
     early_stopping_patience: int | None = flag("Stop after so many evaluations without a better score.")
+    shuffle_length_groups: bool = flag(
+        "With --train_sampling_strategy group_by_length: batches in random order. False: as in Trainer, from long to "
+        "short within each 50 batches.",
+        True,
+    )
 
 
 @dataclass

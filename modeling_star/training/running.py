@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from datasets import Dataset, DatasetDict
 from huggingface_hub.errors import StrictDataclassError
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 from transformers import (
     AutoConfig,
     DataCollator,
@@ -30,6 +30,7 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from ..modeling_encoder import EncoderPreTrainedModel
 from .building import (
@@ -50,6 +51,7 @@ from .losses import ChainLoss, TaskLoss, WithLoss, class_weights
 from .output_folder import check_output_dir
 from .reports import plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
 from .run_card import run_card
+from .sampling import ShuffledLengthGroups
 from .tfidf import run_tfidf
 
 
@@ -233,6 +235,19 @@ class FineTuner(Trainer):
     """Trainer whose model card is ours, at the end and whenever it uploads, and that predicts in the data's order."""
 
     card: Callable[[], CardContent] | None = None
+    shuffle_length_groups = True
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler | None:
+        """
+        As in Trainer, batches of like length in random order unless `shuffle_length_groups` is off.
+
+        Trainer offers no public way to another order (seen in 5.23).
+        """
+        sampler = super()._get_train_sampler(train_dataset)
+        if self.shuffle_length_groups and isinstance(sampler, LengthGroupedSampler):
+            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+            return ShuffledLengthGroups(sampler, seed)
+        return sampler
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         """As in Trainer, rows in their order."""
@@ -378,6 +393,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
     trainer = task.make_trainer(training, model, tokenizer, features)
+    trainer.shuffle_length_groups = task.run.shuffle_length_groups
     results: dict[str, Any] = {}
     sections: dict[str, str] = {}
     trainer.card = lambda: run_card(task, trainer, results, sections)

@@ -1,0 +1,47 @@
+"""The order in which training reads its examples."""
+
+from collections.abc import Iterator
+
+import torch
+from torch.utils.data import Sampler
+from transformers.trainer_pt_utils import LengthGroupedSampler
+
+
+class ShuffledLengthGroups(Sampler[int]):
+    """
+    Batches of examples of like length, in random order.
+
+    transformers' own order runs from long to short within each 50 batches (seen in 5.23). Where length tells something
+    of the label, training then sees one label for many steps: on ChnSentiCorp, whose second longest tenth is positive
+    in 89 of 100 texts, the loss stays above that of chance for most of the first epoch.
+
+    The order follows from the seed and the epoch alone, so that all processes have the same, and a run that goes on.
+
+    Args:
+        groups: transformers' sampler.
+        seed: of the order.
+    """
+
+    def __init__(self, groups: LengthGroupedSampler, seed: int):
+        self.groups = groups
+        self.seed = seed
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """What Trainer calls before each epoch."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        self.groups.generator = generator
+        *full, last = torch.tensor(list(self.groups)).split(self.groups.batch_size)
+        # The last one may be short: anywhere else it would shift the borders of the batches behind it.
+        for group in torch.randperm(len(full), generator=generator).tolist():
+            yield from full[group].tolist()
+        yield from last.tolist()
+
+
+__all__ = ["ShuffledLengthGroups"]

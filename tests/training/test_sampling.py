@@ -1,0 +1,84 @@
+"""Training batches of examples of like length."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from common import tiny_model
+from datasets import Dataset
+from samples import word_tokenizer
+from torch.utils.data import DataLoader
+from transformers import DataCollatorWithPadding, TrainingArguments
+from transformers.trainer_pt_utils import LengthGroupedSampler
+
+from modeling_star.training.running import FineTuner
+from modeling_star.training.sampling import ShuffledLengthGroups
+
+
+# 12 full batches and a short one; what an example is shows in its first token.
+LENGTHS = [3 + row * 7 % 50 for row in range(50)]
+BATCH = 4
+
+
+def sampler(seed: int, epoch: int = 0) -> ShuffledLengthGroups:
+    groups = ShuffledLengthGroups(LengthGroupedSampler(BATCH, lengths=LENGTHS), seed)
+    groups.set_epoch(epoch)
+    return groups
+
+
+def batches(rows: list[int]) -> list[list[int]]:
+    return [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
+
+
+def test_batches_hold_like_lengths_in_random_order() -> None:
+    rows = list(sampler(seed=1))
+    assert sorted(rows) == list(range(len(LENGTHS)))
+    lengths = [[LENGTHS[row] for row in batch] for batch in batches(rows)]
+    spread = sum(max(batch) - min(batch) for batch in lengths) / len(lengths)
+    mixed = torch.randperm(50, generator=torch.Generator().manual_seed(0))
+    random = [[LENGTHS[row] for row in batch] for batch in batches(mixed.tolist())]
+    assert spread < 0.6 * sum(max(batch) - min(batch) for batch in random) / len(random)
+    means = [sum(batch) / len(batch) for batch in lengths]
+    rises = sum(after > before for before, after in pairwise(means))
+    assert 3 <= rises <= 9, "batches run from long to short, or back"
+
+
+def test_the_order_follows_from_seed_and_epoch_alone() -> None:
+    first = list(sampler(seed=1))
+    torch.rand(7)
+    assert list(sampler(seed=1)) == first
+    assert list(sampler(seed=2)) != first
+    assert list(sampler(seed=1, epoch=1)) != first
+
+
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_trainer_reads_them_so_unless_told_otherwise(shuffled: bool, tmp_path: Path) -> None:
+    rows = [{"input_ids": [row] + [1] * (length - 1), "label": 0} for row, length in enumerate(LENGTHS)]
+    arguments = TrainingArguments(
+        output_dir=str(tmp_path),
+        train_sampling_strategy="group_by_length",
+        per_device_train_batch_size=BATCH,
+        use_cpu=True,
+        seed=1,
+    )
+    tokenizer = word_tokenizer("a b")
+    trainer = FineTuner(
+        model=tiny_model("StarTransformer", "ForSequenceClassification", vocab_size=50),
+        args=arguments,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        data_collator=DataCollatorWithPadding(tokenizer),
+    )
+    trainer.shuffle_length_groups = shuffled
+
+    def read(loader: DataLoader) -> list[int]:
+        return [int(row) for batch in loader for row in batch["input_ids"][:, 0]]
+
+    loader = trainer.get_train_dataloader()
+    first = read(loader)
+    assert sorted(first) == list(range(len(LENGTHS)))
+    assert (first == list(sampler(seed=1))) == shuffled
+    if shuffled:
+        loader.set_epoch(1)
+        assert read(loader) == list(sampler(seed=1, epoch=1))
