@@ -1,10 +1,11 @@
 """Training batches of examples of like length."""
 
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 
 import pytest
 import torch
+from accelerate.data_loader import prepare_data_loader, skip_first_batches
 from common import tiny_model
 from datasets import Dataset
 from samples import word_tokenizer
@@ -82,3 +83,19 @@ def test_trainer_reads_them_so_unless_told_otherwise(shuffled: bool, tmp_path: P
     if shuffled:
         loader.set_epoch(1)
         assert read(loader) == list(sampler(seed=1, epoch=1))
+        rest = skip_first_batches(loader, 3)  # what a run that goes on within an epoch reads
+        rest.set_epoch(2)
+        assert read(rest) == list(sampler(seed=1, epoch=2))[3 * BATCH :]
+
+
+def test_two_processes_share_the_batches() -> None:
+    def read(process: int) -> list[int]:
+        batches = DataLoader(range(len(LENGTHS)), batch_size=BATCH, sampler=sampler(seed=1))
+        torch.manual_seed(process)
+        loader = prepare_data_loader(batches, num_processes=2, process_index=process, even_batches=False)
+        loader.set_epoch(1)
+        return [int(row) for batch in loader for row in batch]
+
+    parts = [batches(read(process)) for process in range(2)]
+    together = [row for pair in zip_longest(*parts, fillvalue=[]) for batch in pair for row in batch]
+    assert together == list(sampler(seed=1, epoch=1))
