@@ -21,7 +21,7 @@ from .benchmark_workloads import UNMASKED, Options, Workload
 from .reports import BLUE, GREEN, ORANGE, markdown_table, plot_over_length, write_text
 
 
-COLORS = {"star": BLUE, "big": ORANGE, "vanilla": GREEN, "products": "#888888"}
+COLORS = {"star": BLUE, "big": ORANGE, "vanilla": GREEN, "products": "#888888", "matching": "#bbbbbb"}
 
 
 def environment(options: Options) -> dict[str, str]:
@@ -144,7 +144,7 @@ def plot_by_length(results: Sequence[Result], path: Path, value: Literal["millis
         {"milliseconds": "ms a sequence", "megabytes": "peak MB a sequence"}[value],
         colors=COLORS,
         labels={system: f"{system}  n^{fitted_slope(*zip(*own, strict=True)):.2f}" for system, own in points.items()},
-        dashed=("products",),
+        dashed=("products", "matching"),
     )
 
 

@@ -1,4 +1,4 @@
-"""The systems that the benchmark runs: ours, those of transformers by name, and bare matrix products.
+"""The systems that the benchmark runs: ours, those of transformers by name, and parts of ours by themselves.
 
 Axes: b batch  n columns  d width  T layers
 """
@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModel
 
+from ..lexicon import WordMatcher
+from ..tokens import TokenLayout
 from .benchmark_workloads import BLOCK, OWN, UNMASKED, WINDOW, Batch, Options, model_type_of, random_lexicon
 
 
@@ -53,6 +55,28 @@ class Products(nn.Module):
             yield block[: tokens - start]
 
 
+class Matching(nn.Module):
+    """The BiG-Transformer's search for words alone: once a pass, which a training step does not make longer."""
+
+    def __init__(self, options: Options):
+        super().__init__()
+        lexicon = random_lexicon(options.lexicon_words, options.vocab_size, options.seed)
+        self.matcher = WordMatcher(lexicon.kind, WordMatcher.table_size(lexicon), lexicon.max_word_length)
+        self.matcher.load(lexicon)
+
+    @torch.no_grad()
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Which words start at each token of `ids` `[b, n]` that is no padding: `[N, L]`."""
+        layout = TokenLayout.from_mask(torch.ones_like(ids) if mask is None else mask, keep_padding=False)
+        return self.matcher(layout.pack(ids), layout)
+
+    step = forward
+
+
+# What is no model: no states, nothing to learn.
+PARTS: dict[str, type[Products | Matching]] = {"products": Products, "matching": Matching}
+
+
 def build(name: str, options: Options, longest: int) -> nn.Module:
     """
     A system with fresh weights that takes up to `longest` tokens.
@@ -61,8 +85,8 @@ def build(name: str, options: Options, longest: int) -> nn.Module:
         ValueError: the configuration of that kind of model does not allow the sizes.
     """
     torch.manual_seed(options.seed)
-    if name == "products":
-        return Products(options)
+    if name in PARTS:
+        return PARTS[name](options)
     if name in OWN:
         model_type, special = OWN[name]
         config = AutoConfig.for_model(model_type, **_sizes(options), **special)
@@ -148,9 +172,9 @@ class Subject:
         self.name, self.options, self.longest = name, options, longest
         model = build(name, options, longest).to(options.device, getattr(torch, options.dtype))
         self.model = model.train(options.mode == "train")
-        self.call = torch.compile(self.model) if options.compile and name != "products" else self.model
+        self.call = torch.compile(self.model) if options.compile and name not in PARTS else self.model
         self.optimizer: torch.optim.Optimizer | None = None
-        if options.mode == "train" and name != "products":
+        if options.mode == "train" and name not in PARTS:
             try:
                 self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
             except RuntimeError:
@@ -180,7 +204,7 @@ class Subject:
                 if self.options.mode == "forward":
                     with torch.no_grad():
                         self._states(ids, mask)
-                elif isinstance(self.model, Products):
+                elif isinstance(self.model, Products | Matching):
                     self.model.step(ids, mask)
                 else:
                     # the sum of squares over a constant, so that bfloat16 can hold it
@@ -192,7 +216,7 @@ class Subject:
             torch.cuda.synchronize()
 
     def _states(self, ids: Tensor, mask: Tensor | None) -> Any:
-        if isinstance(self.model, Products):
+        if self.name in PARTS:
             return self.call(ids, mask)
         masked = {} if mask is None or self.name in UNMASKED else {"attention_mask": mask}
         return self.call(input_ids=ids, **masked).last_hidden_state

@@ -34,8 +34,8 @@ OWN: dict[str, tuple[str, dict[str, Any]]] = {
     "disan": ("disan", {}),
     "bilstm": ("bilstm", {}),
 }
-SYSTEMS = (*OWN, "products", "bert-sdpa", "bert-eager", "fnet", "longformer", "nystromformer", "modernbert")
-SYSTEMS = (*SYSTEMS, "reformer", "big_bird")
+SYSTEMS = (*OWN, "products", "matching", "bert-sdpa", "bert-eager", "fnet", "longformer", "nystromformer")
+SYSTEMS = (*SYSTEMS, "modernbert", "reformer", "big_bird")
 """Systems by name; others are named as transformers names them, with -sdpa or -eager for the kind of attention."""
 
 
@@ -49,7 +49,7 @@ class Options:
         reference: the first of these that is among `systems` is what the others are compared with.
         mode: "forward" in eval mode without gradients, or "train": forward, backward and an AdamW step.
         hidden_size, num_layers, num_heads, vocab_size: of every system.
-        lexicon_words: words of BiG's lexicon.
+        lexicon_words: words of BiG's lexicon, and of the matching alone.
         repeats: rounds over all systems after the warm-up, whose median is told.
         max_seconds: a system that takes longer for one pass is not asked for another.
         threads: of PyTorch; `None` leaves what is set.

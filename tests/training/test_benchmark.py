@@ -19,7 +19,7 @@ from modeling_star.lexicon import WordMatcher
 from modeling_star.tokens import TokenLayout
 from modeling_star.training import benchmark, benchmark_report, benchmark_systems, benchmark_workloads, reports
 from modeling_star.training.benchmark import Result, Timing
-from modeling_star.training.benchmark_systems import Subject
+from modeling_star.training.benchmark_systems import PARTS, Subject
 from modeling_star.training.benchmark_workloads import Options, Workload
 from modeling_star.training.data_files import DataError
 
@@ -175,7 +175,7 @@ def test_a_sub_batch_is_padded_to_its_own_longest_row() -> None:
 # ------ the systems
 
 
-@pytest.mark.parametrize("system", [name for name in benchmark_workloads.SYSTEMS if name != "products"])
+@pytest.mark.parametrize("system", [name for name in benchmark_workloads.SYSTEMS if name not in PARTS])
 def test_a_system_has_the_asked_width_and_depth(system: str) -> None:
     options = Options(systems=(system,), num_layers=3, **TINY)
     model = benchmark_systems.build(system, options, 16)
@@ -201,6 +201,19 @@ def test_bigs_model_finds_the_words() -> None:
     model = benchmark_systems.build("big", Options(**TINY), 16)
     assert model.config.lexicon_kind == "words"
     assert int((model.matcher.table >= 0).any(1).sum()) == len(benchmark_workloads.random_lexicon(300, 100, 0))
+
+
+def test_matching_alone_finds_what_bigs_model_finds() -> None:
+    options = Options(**TINY)
+    model = benchmark_systems.build("big", options, 16)
+    found = []
+    model.matcher.register_forward_hook(lambda matcher, inputs, output: found.append(output))
+    subject = Subject("matching", options, PADDED.longest)
+    for batch in subject.prepare(benchmark_workloads.draw_ids(PADDED, options), 2):
+        for ids, mask in batch:
+            model(ids, attention_mask=mask)
+            assert torch.equal(subject.model(ids, mask), found[-1])
+    assert any(words.any() for words in found)
 
 
 @pytest.mark.parametrize("layers", [1, 2, 5])
