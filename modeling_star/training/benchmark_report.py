@@ -17,6 +17,7 @@ import transformers
 
 from .. import __version__
 from .benchmark import Result
+from .benchmark_systems import PARTS
 from .benchmark_workloads import UNMASKED, Options, Workload
 from .reports import BLUE, GREEN, ORANGE, markdown_table, plot_over_length, write_text
 
@@ -144,7 +145,7 @@ def plot_by_length(results: Sequence[Result], path: Path, value: Literal["millis
         {"milliseconds": "ms a sequence", "megabytes": "peak MB a sequence"}[value],
         colors=COLORS,
         labels={system: f"{system}  n^{fitted_slope(*zip(*own, strict=True)):.2f}" for system, own in points.items()},
-        dashed=("products", "matching"),
+        dashed=tuple(PARTS),
     )
 
 

@@ -4,7 +4,8 @@ Axes: b batch  n columns  d width  T layers
 """
 
 import math
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -17,7 +18,19 @@ from ..tokens import TokenLayout
 from .benchmark_workloads import BLOCK, OWN, UNMASKED, WINDOW, Batch, Options, model_type_of, random_lexicon
 
 
-class Products(nn.Module):
+class Part(nn.Module, ABC):
+    """A part of a model by itself: no states come out, nothing is learned."""
+
+    @abstractmethod
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Any:
+        """Its work in a forward pass over `ids` `[b, n]`; `mask` `[b, n]` is 0 at padding."""
+
+    def step(self, ids: Tensor, mask: Tensor | None) -> None:
+        """Its work in a training step: that of the forward pass, unless there is more."""
+        self(ids, mask)
+
+
+class Products(Part):
     """
     The Star-Transformer's matrix products alone, as many as it has for each token: (6 T - 2) d^2.
 
@@ -55,7 +68,7 @@ class Products(nn.Module):
             yield block[: tokens - start]
 
 
-class Matching(nn.Module):
+class Matching(Part):
     """The BiG-Transformer's search for words alone: once a pass, which a training step does not make longer."""
 
     def __init__(self, options: Options):
@@ -70,11 +83,8 @@ class Matching(nn.Module):
         layout = TokenLayout.from_mask(torch.ones_like(ids) if mask is None else mask, keep_padding=False)
         return self.matcher(layout.pack(ids), layout)
 
-    step = forward
 
-
-# What is no model: no states, nothing to learn.
-PARTS: dict[str, type[Products | Matching]] = {"products": Products, "matching": Matching}
+PARTS: dict[str, Callable[[Options], Part]] = {"products": Products, "matching": Matching}
 
 
 def build(name: str, options: Options, longest: int) -> nn.Module:
@@ -172,9 +182,9 @@ class Subject:
         self.name, self.options, self.longest = name, options, longest
         model = build(name, options, longest).to(options.device, getattr(torch, options.dtype))
         self.model = model.train(options.mode == "train")
-        self.call = torch.compile(self.model) if options.compile and name not in PARTS else self.model
+        self.call = torch.compile(self.model) if options.compile and not isinstance(model, Part) else self.model
         self.optimizer: torch.optim.Optimizer | None = None
-        if options.mode == "train" and name not in PARTS:
+        if options.mode == "train" and not isinstance(model, Part):
             try:
                 self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
             except RuntimeError:
@@ -204,7 +214,7 @@ class Subject:
                 if self.options.mode == "forward":
                     with torch.no_grad():
                         self._states(ids, mask)
-                elif isinstance(self.model, Products | Matching):
+                elif isinstance(self.model, Part):
                     self.model.step(ids, mask)
                 else:
                     # the sum of squares over a constant, so that bfloat16 can hold it
@@ -216,7 +226,7 @@ class Subject:
             torch.cuda.synchronize()
 
     def _states(self, ids: Tensor, mask: Tensor | None) -> Any:
-        if self.name in PARTS:
+        if isinstance(self.model, Part):
             return self.call(ids, mask)
         masked = {} if mask is None or self.name in UNMASKED else {"attention_mask": mask}
         return self.call(input_ids=ids, **masked).last_hidden_state

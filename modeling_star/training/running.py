@@ -232,7 +232,10 @@ class Task(ABC):
 
 
 class FineTuner(Trainer):
-    """Trainer whose model card is ours, at the end and whenever it uploads, and that predicts in the data's order."""
+    """
+    Trainer whose model card is ours, at the end and whenever it uploads, that reads groups of like length in random
+    order when it trains, and that predicts in the data's order.
+    """
 
     card: Callable[[], CardContent] | None = None
     shuffle_length_groups = True
@@ -246,7 +249,7 @@ class FineTuner(Trainer):
         sampler = super()._get_train_sampler(train_dataset)
         if self.shuffle_length_groups and isinstance(sampler, LengthGroupedSampler):
             seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-            return ShuffledLengthGroups(sampler, seed)
+            return ShuffledLengthGroups(sampler, seed, lambda: int(self.state.epoch or 0))
         return sampler
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:

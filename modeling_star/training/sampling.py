@@ -1,6 +1,6 @@
 """The order in which training reads its examples."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch.utils.data import Sampler
@@ -20,22 +20,20 @@ class ShuffledLengthGroups(Sampler[int]):
     Args:
         groups: transformers' sampler.
         seed: of the order.
+        epoch: tells the epoch that begins. It is asked, since `set_epoch` does not reach a sampler in an epoch that
+            several processes go on with midway (seen in accelerate 1.15).
     """
 
-    def __init__(self, groups: LengthGroupedSampler, seed: int):
+    def __init__(self, groups: LengthGroupedSampler, seed: int, epoch: Callable[[], int]):
         self.groups = groups
         self.seed = seed
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """What Trainer calls before each epoch."""
         self.epoch = epoch
 
     def __len__(self) -> int:
         return len(self.groups)
 
     def __iter__(self) -> Iterator[int]:
-        generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        generator = torch.Generator().manual_seed(self.seed + self.epoch())
         self.groups.generator = generator
         *full, last = torch.tensor(list(self.groups)).split(self.groups.batch_size)
         # The last one may be short: anywhere else it would shift the borders of the batches behind it.

@@ -127,3 +127,20 @@ def test_the_committed_page_and_cards_are_what_results_give(tmp_path: Path, monk
     for line in Path("docs/results.md").read_text(encoding="utf-8").splitlines():
         if line.startswith("!["):
             assert (Path("docs") / line.split("](")[1].rstrip(")")).is_file()
+
+
+def test_every_committed_run_was_made_with_what_its_table_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Else the command that the page prints would run something else.
+    monkeypatch.chdir(ROOT)
+    results = Path("results")
+    for table in Table.begun(Path("configuration/tables"), results):
+        finished = FinishedRuns(table, results)
+        configurations = [configuration for cell in table.cells() for configuration in cell]
+        told = {
+            finished.path(configuration, seed): {**configuration.arguments, "seed": seed}
+            for configuration in configurations
+            for seed in table.seeds
+        }
+        kept = {path: json.loads(path.read_text(encoding="utf-8")) for path in (results / table.name).rglob("*.json")}
+        assert kept
+        assert {path: run["arguments"] for path, run in kept.items()} == {path: told.get(path) for path in kept}
