@@ -67,7 +67,7 @@ def run_table(arguments: argparse.Namespace) -> bool:
     from tqdm import tqdm
 
     from modeling_star.training.data_files import DataError
-    from modeling_star.training.experiments import Runner, Table, accelerate_launch
+    from modeling_star.training.experiments import Runner, Table, accelerate_launch, round_as_avx2
 
     table = Table.read(Path("configuration/tables") / f"{arguments.table}.yaml")
     seeds = arguments.seeds or table.seeds
@@ -89,6 +89,7 @@ def run_table(arguments: argparse.Namespace) -> bool:
             due += [f"the best configuration, chosen on {', '.join(waits)}"] if waits else []
             print(f"{cell[0].cell}: {', '.join(due) or 'finished'}")
         return False
+    round_as_avx2()
     data = Path(arguments.data)
     folders = {task: data / told["data"] for task, told in table.content["tasks"].items()}
     absent = sorted({str(folders[cell[0].task]) for cell in cells if not folders[cell[0].task].is_dir()})

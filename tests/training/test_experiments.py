@@ -1,16 +1,28 @@
 """Tables of experiments: what runs, what is kept, and the page made of it."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from filelock import FileLock
 
 from modeling_star.training.data_files import DataError
-from modeling_star.training.experiments import Configuration, FinishedRuns, Runner, Table, commit, merged
+from modeling_star.training.experiments import (
+    AVX2,
+    Configuration,
+    FinishedRuns,
+    Runner,
+    Table,
+    commit,
+    environment,
+    merged,
+    round_as_avx2,
+)
 from modeling_star.training.results_page import Cell, write_page
 
 
@@ -382,3 +394,26 @@ def test_the_projects_tables_name_flags_that_the_scripts_have(path: Path, monkey
             assert set(configuration.arguments) <= known
             config = configuration.arguments.get("config_name")
             assert config is None or (ROOT / config).is_file()
+
+
+@pytest.mark.parametrize("capability", ["AVX512", "AVX2", "DEFAULT"])
+def test_runs_on_a_processor_with_more_than_avx2_keep_to_it(capability: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name in AVX2:
+        monkeypatch.setenv(name, "")  # so that what is set below is taken back
+        monkeypatch.delenv(name)
+    round_as_avx2()
+    found = {name: os.environ.get(name) for name in AVX2}
+    assert found == (AVX2 if capability == "AVX512" else dict.fromkeys(AVX2))
+    assert environment()["instructions"] == ("AVX2" if capability == "AVX512" else capability)
+
+
+def test_instructions_that_are_asked_for_are_kept_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("DNNL_MAX_CPU_ISA", "")
+    monkeypatch.setenv("MKL_ENABLE_INSTRUCTIONS", "")
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    round_as_avx2()
+    assert environment()["instructions"] == "DEFAULT"
