@@ -24,8 +24,8 @@ its own.
 
 To run one number again: `OMP_NUM_THREADS=1 python run_scripts/reproduce.py TABLE --data DATA --only
 TASK/SETTING/SYSTEM --seeds N --results again --work outputs/again`. Another number of threads rounds otherwise, which
-training makes large, and so do other instructions and another version of the code: processors with AVX-512 keep to AVX2
-here, and `results/` tells with each run how many threads it had and, but for early runs, which commit made it.
+training makes large, and so do other instructions and another version of the code: processors with AVX-512 keep to
+AVX2 here, and `results/` tells with each run how many threads it had and, but for early runs, which commit made it.
 """
 
 
