@@ -95,6 +95,12 @@ class Table:
         """All seeds; the first one chooses among configurations."""
         return self.content["seeds"]
 
+    @property
+    def compared(self) -> list[str]:
+        """The systems that the others' differences are told from; pictures show those from the first."""
+        against = self.content["against"]
+        return [against] if isinstance(against, str) else against
+
     def tuning_tasks(self, task: str) -> list[str]:
         """The tasks whose validation scores choose a system's configuration for a task."""
         return self.content.get("tuned_on") or [task]

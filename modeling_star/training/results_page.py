@@ -129,19 +129,16 @@ def table_sections(table: Table, results: Path) -> Iterator[str]:
             continue
         yield f"### {told['title']}\n"
         tasks = list(dict.fromkeys(place[0] for place in cells))
-        titles = [column_title(table, task) for task in tasks]
         systems = [system for system in content["systems"] if any(place[1] == system for place in cells)]
         rows = [_row(table, system, tasks, cells) for system in systems] + list(_paper(content, tasks))
-        found = intervals(table, setting, results)
-        differences = list(_differences(table, tasks, systems, found))
-        if "average" in content:
-            titles = [*titles, content["average"]]
-        yield _laid_out("", titles, rows)
-        if differences:
-            yield _laid_out(f"{content['systems'][content['against']]['title']} minus", titles, differences)
-        costs = [_cost(table, system, tasks, cells) for system in systems]
-        yield _laid_out("parameters, training minutes", titles[: len(tasks)], costs)
-        if found:
+        columns = [*tasks, AVERAGE] if "average" in content else tasks
+        yield _laid_out("", [column_title(table, task) for task in columns], rows)
+        yield from _differences(table, setting, columns, results)
+        # Other scores of the same runs cost nothing.
+        own = [task for task in tasks if _own(task) == task]
+        costs = [_cost(table, system, own, cells) for system in systems]
+        yield _laid_out("parameters, training minutes", [column_title(table, task) for task in own], costs)
+        if intervals(table, setting, results, table.compared[0]):
             yield f"![Differences, {told['title']}](pictures/{picture_name(table, setting)})\n"
 
 
@@ -227,10 +224,9 @@ def _paper(content: dict[str, Any], tasks: list[str]) -> Iterator[list[str]]:
         yield [f"{title}, the paper's", *("--" if number is None else f"{number:.1f}" for number in numbers)]
 
 
-def intervals(table: Table, setting: str, results: Path) -> dict[tuple[str, str], Interval]:
-    """By task and system, how far the first system is ahead; of the mean over tasks under AVERAGE."""
+def intervals(table: Table, setting: str, results: Path, against: str) -> dict[tuple[str, str], Interval]:
+    """By task and system, how far the system `against` is ahead; of the mean over tasks under AVERAGE."""
     cells = read_cells(table, setting, results)
-    against = table.content["against"]
     found: dict[tuple[str, str], Interval] = {}
     for (task, system), other in cells.items():
         one = cells.get((task, against))
@@ -245,14 +241,19 @@ def intervals(table: Table, setting: str, results: Path) -> dict[tuple[str, str]
     return found
 
 
-def _differences(
-    table: Table, tasks: list[str], systems: list[str], found: dict[tuple[str, str], Interval]
-) -> Iterator[list[str]]:
-    """A row for each system that the first one is compared with."""
-    columns = [*tasks, AVERAGE] if "average" in table.content else tasks
-    for system in systems:
-        if system != table.content["against"]:
-            yield [_title(table, system), *(_told(found.get((task, system))) for task in columns)]
+def _differences(table: Table, setting: str, columns: list[str], results: Path) -> Iterator[str]:
+    """For each system that others are compared with, a row for each other; a pair of two such stands there once."""
+    for number, against in enumerate(table.compared):
+        found = intervals(table, setting, results, against)
+        others = {system for _, system in found}.difference(table.compared[:number])
+        rows = [
+            [_title(table, system), *(_told(found.get((task, system))) for task in columns)]
+            for system in table.content["systems"]
+            if system in others
+        ]
+        if rows:
+            titles = [column_title(table, task) for task in columns]
+            yield _laid_out(f"{_title(table, against)} minus", titles, rows)
 
 
 def _told(interval: Interval | None) -> str:

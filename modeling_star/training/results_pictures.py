@@ -28,7 +28,7 @@ def write_pictures(tables: Path, results: Path, folder: Path) -> list[Path]:
 
 
 def _draw(table: Table, setting: str, results: Path, folder: Path) -> Path | None:
-    found = intervals(table, setting, results)
+    found = intervals(table, setting, results, table.compared[0])
     if not found:
         return None
     tasks = list(dict.fromkeys(task for task, _ in found))
@@ -56,7 +56,7 @@ def _draw(table: Table, setting: str, results: Path, folder: Path) -> Path | Non
         [row * room + (len(systems) - 1) / 2 for row in range(len(tasks))], [column_title(table, t) for t in tasks]
     )
     axis.set_ylim(len(tasks) * room - 1, -1)
-    axis.set_xlabel(f"{table.content['systems'][table.content['against']]['title']} minus the other, in points")
+    axis.set_xlabel(f"{table.content['systems'][table.compared[0]]['title']} minus the other, in points")
     axis.grid(axis="x", alpha=0.3)
     axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small", frameon=False)
     title = f"{table.content['title']}, {table.content['settings'][setting]['title']}"

@@ -86,6 +86,25 @@ def test_a_picture_for_every_setting_with_a_difference(folder: Path) -> None:
     assert "pictures/" not in page.read_text(encoding="utf-8")
 
 
+def test_several_systems_can_be_what_the_others_are_compared_with(folder: Path) -> None:
+    path = folder / "tables" / "films.yaml"
+    path.write_text(yaml.safe_dump({**CONTENT, "against": ["star", "linear"]}, sort_keys=False), encoding="utf-8")
+    lines = "\n".join(table_sections(Table.read(path), folder / "results")).splitlines()
+    first, second = lines.index("| Star minus | Films |"), lines.index("| linear minus | Films |")
+    names = [line.split(" | ")[0].strip("| ") for line in lines]
+    assert names[first + 2 : second - 1] == ["vanilla", "linear"]
+    assert names[second + 2 : second + 4] == ["vanilla", ""], "Star and linear stand there once"
+
+
+def test_a_further_score_of_the_same_runs_has_no_costs_of_its_own(folder: Path) -> None:
+    for path in (folder / "results").rglob("*.json"):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps({**kept, "repeated": "0100"}), encoding="utf-8")
+    text = "\n".join(table_sections(Table.read(folder / "tables" / "films.yaml"), folder / "results"))
+    assert "|  | Films | Films, rows not in train |" in text
+    assert "| parameters, training minutes | Films |\n" in text
+
+
 def test_a_translation_has_a_column_for_chrf_from_the_same_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
