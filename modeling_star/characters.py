@@ -2,9 +2,11 @@
 Character features of tokens: what a token is spelled like, and how it is written.
 
 The text of each vocabulary entry lies in a buffer, so that input_ids are enough, and is saved with the model. An entry
-is read the same wherever it stands: in training those of a batch once each, in inference all of them once for all.
+is read the same wherever it stands: in training those of a batch once each, in inference all of them once for all. A
+word of several entries has the maximum of theirs.
 
-Axes: N flat tokens  V vocabulary entries  M distinct entries  L max_char_length  c width of a character  f features
+Axes: N flat tokens  V vocabulary entries  M distinct entries  L max_char_length  c width of a character  f features of
+an entry
 """
 
 import unicodedata
@@ -15,7 +17,7 @@ from transformers import initialization as init
 from transformers.utils import logging
 
 from .configuration_encoder import EncoderConfig
-from .tokens import is_traced
+from .tokens import TokenLayout, is_traced
 from .vocabulary import Vocabulary, VocabularyTables
 
 
@@ -81,6 +83,7 @@ class CharacterFeatures(VocabularyTables):
         self.embeddings = nn.Embedding(_END + 1 + self.buckets, config.char_embedding_size)
         self.dropout = nn.Dropout(config.embedding_dropout_prob)
         self.kernel = config.char_kernel_size
+        self.joins_words = config.char_scope == "word"
         self.convolution = nn.Linear(self.kernel * config.char_embedding_size, config.char_hidden_size)
         self.width = feature_width(config)
         characters = torch.zeros((config.vocab_size, config.max_char_length), dtype=torch.int32)
@@ -114,14 +117,31 @@ class CharacterFeatures(VocabularyTables):
         self._cached = None
         return super().train(mode)
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, layout: TokenLayout) -> Tensor:
         """
         Args:
             ids: `[N]`, token ids.
+            layout: where the tokens lie.
 
         Returns:
-            `[N, f]`.
+            `[N, f]`, or `[N, 2 f]`: each token's own features and those of its word.
         """
+        own = self.of_tokens(ids)
+        return torch.cat([own, self.of_words(own, ids, layout)], dim=-1) if self.joins_words else own
+
+    def of_words(self, own: Tensor, ids: Tensor, layout: TokenLayout) -> Tensor:
+        """For each token the maximum over the tokens of its word, `[N, f]` to `[N, f]`."""
+        starts = ~self.traits[ids, 0] | ~layout.has_shifted(-1)
+        real = layout.pack(layout.mask)
+        word = ((starts & real).cumsum(0) - 1).clamp(min=0)[:, None].expand_as(own)
+        lowest = torch.finfo(own.dtype).min
+        # There are at most as many words as tokens: to know how many would be to wait for the GPU.
+        words = torch.full_like(own, lowest)
+        words = words.scatter_reduce(0, word, own.masked_fill(~real[:, None], lowest), "amax")
+        return words.gather(0, word).masked_fill(~real[:, None], 0)
+
+    def of_tokens(self, ids: Tensor) -> Tensor:
+        """Features of each token by itself, `[N]` to `[N, f]`."""
         if is_traced():
             return self.features(self.characters[ids], self.traits[ids])
         if not self.training and not torch.is_grad_enabled():
@@ -181,7 +201,8 @@ class CharacterFeatures(VocabularyTables):
 
 def feature_width(config: EncoderConfig) -> int:
     """f, what character features add to the width of the token embeddings; 0 without them."""
-    return config.char_hidden_size + len(TRAITS) if config.char_features else 0
+    own = config.char_hidden_size + len(TRAITS) if config.char_features else 0
+    return 2 * own if config.char_scope == "word" else own
 
 
 def _state_of(tensor: Tensor) -> tuple:

@@ -25,6 +25,8 @@ class StarTransformerConfig(EncoderConfig):
             before the attention.
         residual (`bool`, defaults to `False`): adds the state before the update; the paper does not.
         share_layers (`bool`, defaults to `False`): one set of weights for all T layers.
+        pooling (`str`, defaults to `"max"`): what is added to the relay in the vector of a text: the "max" over the
+            last satellites (section 3.3), or their "mean".
 
     Example:
 
@@ -47,6 +49,7 @@ class StarTransformerConfig(EncoderConfig):
     norm_position: Literal["post", "pre"] = "post"
     residual: bool = False
     share_layers: bool = False
+    pooling: Literal["max", "mean"] = "max"
 
     def __post_init__(self, **kwargs: Any) -> None:
         if self.head_dim is None:

@@ -136,7 +136,7 @@ class TokenEmbeddings(nn.Module):
         if self.characters is not None and input_ids is not None:
             # What stands at padding must not even decide in which order numbers are summed.
             ids = tokens.masked_fill(~layout.pack(layout.mask), 0)
-            embedded = torch.cat([embedded, self.characters(ids)], dim=-1)
+            embedded = torch.cat([embedded, self.characters(ids, layout)], dim=-1)
         elif self.characters is not None:
             embedded = nn.functional.pad(embedded, (0, self.characters.width))
         if self.projection is not None:

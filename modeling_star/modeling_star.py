@@ -308,9 +308,10 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
     The bare Star-Transformer (Algorithm 1): satellites on a ring, one relay that every satellite reads and feeds.
 
     Returns an `EncoderOutput` with `last_hidden_state [b, n, d]` (zeros at padding), `relay_state [b, d]` (`None`
-    without radial connections) and `pooler_output [b, d]`, the relay plus the maximum over real tokens (section 3.3).
-    `attentions` are the ring weights `[b, h, n, r]` in the order left, self, right, embedding, relay, of which a
-    variant keeps what it has; `relay_attentions` are `[b, h, n + 1]`, the relay first.
+    without radial connections) and `pooler_output [b, d]`, the relay plus the maximum over real tokens (section 3.3)
+    or, with `pooling="mean"`, plus their mean. `attentions` are the ring weights `[b, h, n, r]` in the order left,
+    self, right, embedding, relay, of which a variant keeps what it has; `relay_attentions` are `[b, h, n + 1]`, the
+    relay first.
 
     Example:
 
@@ -370,7 +371,7 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
 
     def _pool(self, tokens: Tensor, relay: Tensor | None, layout: TokenLayout) -> dict[str, Any]:
         """The relay and the pooled vector, `[b, d]` each; zeros for an empty sequence."""
-        pooled = layout.max(tokens)
+        pooled = (layout.mean if self.config.pooling == "mean" else layout.max)(tokens)
         if relay is None:
             return {"pooler_output": pooled, "relay_state": None}
         relay = layout.zero_empty(relay if self.relay_norm is None else self.relay_norm(relay))

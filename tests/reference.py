@@ -250,7 +250,8 @@ def star_transformer(parameters: Parameters, config: Any, e: list[Vector], with_
         if pre and s is not None:
             s = norm(parameters, "relay_norm", s)
         encoded.relay = s
-        encoded.pooled = max_of(h) if s is None else s + max_of(h)
+        pooled = mean_of(h) if config.pooling == "mean" else max_of(h)
+        encoded.pooled = pooled if s is None else s + pooled
     return encoded
 
 

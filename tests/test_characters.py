@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from modeling_star.characters import TRAITS, CharacterFeatures, spelled, traits_of
 from modeling_star.configuration_star import StarTransformerConfig
+from modeling_star.tokens import TokenLayout
 from modeling_star.vocabulary import Vocabulary
 
 
@@ -52,10 +53,49 @@ def test_features_are_those_of_the_loops_in_values_and_gradients(kernel: int) ->
         symbols = [2 if continues else 1, *(4 + code % 50 for code in codes), 3]
         traits = torch.tensor(traits_of(text.removeprefix("##"), continues), dtype=torch.float64)
         rows.append(torch.cat([spelling(parameters, symbols, kernel), traits]))
-    expected, actual = {"x": torch.stack(rows)}, {"x": module(ids)}
+    expected, actual = {"x": torch.stack(rows)}, {"x": module.of_tokens(ids)}
     assert_close(actual, expected, 1e-10)
     found, wanted = gradients(actual, dict(module.named_parameters())), gradients(expected, parameters)
     assert_close(found, wanted, 1e-10)
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+@pytest.mark.parametrize("kind", ["right", "left", "holes"])
+def test_a_word_has_the_maximum_of_its_tokens_in_values_and_gradients(kind: str, packed: bool) -> None:
+    model = model_with_characters(dtype=torch.float64)
+    module = features_of(model)
+    continues = {index for index, text in enumerate(SPELLED.split(), start=5) if text.startswith("##")}
+    mask = padded([7, 1, 0, 5], 8, kind)
+    real = [5, 6, 6, 9, 2, 6, 6, 6, 6, 5, 6, 10, 6]  # a sequence and what follows [CLS] may begin with "##"
+    ids = mask.long()
+    ids[mask] = torch.tensor(real)
+    layout = TokenLayout.from_mask(mask, keep_padding=not packed)
+    flat = layout.pack(ids)
+    own = module.of_tokens(flat)
+    places = {place: row for row, place in enumerate(layout.pack(torch.arange(ids.numel()).view_as(ids)).tolist())}
+    expected = torch.zeros_like(own)
+    for row in range(len(ids)):
+        words: list[list[int]] = []
+        for column in mask[row].nonzero().flatten().tolist():
+            if not words or int(ids[row, column]) not in continues:
+                words.append([])
+            words[-1].append(places[row * ids.shape[1] + column])
+        for word in words:
+            expected = expected.index_copy(
+                0, torch.tensor(word), own[word].max(0).values.expand(len(word), -1).contiguous()
+            )
+    leaves = dict(module.named_parameters())
+    actual = {"x": module(flat, layout)[:, own.shape[1] :]}
+    assert_close(actual, {"x": expected}, 1e-12)
+    assert_close(gradients(actual, leaves), gradients({"x": expected}, leaves), 1e-10)
+
+
+def test_a_token_may_have_its_own_characters_alone() -> None:
+    model = model_with_characters(char_scope="token")
+    module, ids = features_of(model), torch.tensor([[5, 6, 10]])
+    layout = TokenLayout.from_mask(torch.ones_like(ids).bool(), keep_padding=False)
+    assert torch.equal(module(ids[0], layout), module.of_tokens(ids[0]))
+    assert model.embeddings.projection.in_features == TINY["hidden_size"] + module.width
 
 
 def test_a_token_is_embedded_by_its_vector_and_its_features_together() -> None:
@@ -63,7 +103,8 @@ def test_a_token_is_embedded_by_its_vector_and_its_features_together() -> None:
     ids = torch.tensor([[5, 6, 10]])
     embedded = model(ids, output_hidden_states=True).hidden_states[0][0]
     embeddings = model.embeddings
-    joined = torch.cat([embeddings.word_embeddings(ids[0]), embeddings.characters(ids[0])], dim=-1)
+    layout = TokenLayout.from_mask(torch.ones_like(ids).bool(), keep_padding=False)
+    joined = torch.cat([embeddings.word_embeddings(ids[0]), embeddings.characters(ids[0], layout)], dim=-1)
     projection = under(dict(embeddings.named_parameters()), "projection")
     assert difference(embedded, joined @ projection["weight"].T + projection["bias"]) < 1e-12
     # Vectors given in place of ids have no characters.
@@ -142,7 +183,7 @@ def test_an_added_word_has_characters_and_an_unknown_one_has_none() -> None:
     model = tiny_model("StarTransformer", **{**CHARACTERS, "max_char_length": 8}, vocab_size=10, tokenizer=tokenizer)
     table = features_of(model).characters
     assert [text_of(row) for row in table] == ["", "", "", "", "", "we", "ll", "Kyoto", "", ""]
-    none, kyoto = features_of(model)(torch.tensor([tokenizer.unk_token_id, 7]))
+    none, kyoto = features_of(model).of_tokens(torch.tensor([tokenizer.unk_token_id, 7]))
     assert not none.any()
     assert kyoto.any()
 
@@ -264,9 +305,9 @@ def test_dropout_acts_on_characters_in_training_alone() -> None:
     model = model_with_characters(embedding_dropout_prob=0.5)
     module, ids = features_of(model), torch.tensor([5, 9, 10, 12])
     torch.manual_seed(0)
-    assert not torch.equal(module(ids), module(ids))
+    assert not torch.equal(module.of_tokens(ids), module.of_tokens(ids))
     module.eval()
-    assert torch.equal(module(ids), module(ids))
+    assert torch.equal(module.of_tokens(ids), module.of_tokens(ids))
 
 
 def test_a_compiled_model_equals_the_eager_one() -> None:

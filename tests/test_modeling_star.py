@@ -38,6 +38,7 @@ class TestStarTransformer(EncoderContract):
         "residual": {"residual": True},
         "pre-norm and residual": {"norm_position": "pre", "residual": True},
         "shared layers": {"share_layers": True},
+        "mean": {"pooling": "mean"},
         "shared, pre-norm, without radial": {"share_layers": True, "norm_position": "pre", "use_radial": False},
         "other head width": {"num_attention_heads": 3, "head_dim": 5},
     }
@@ -55,6 +56,7 @@ class TestStarTransformer(EncoderContract):
             "norm_position": st.sampled_from(["post", "pre"]),
             "residual": st.booleans(),
             "share_layers": st.booleans(),
+            "pooling": st.sampled_from(["max", "mean"]),
             "pair_mode": st.sampled_from(["cross", "siamese"]),
             "hidden_act": st.sampled_from(["relu", "gelu", "silu"]),
         }
