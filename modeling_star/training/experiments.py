@@ -101,6 +101,11 @@ class Table:
         against = self.content["against"]
         return [against] if isinstance(against, str) else against
 
+    @property
+    def split(self) -> str:
+        """The split whose scores are told: "test", or "validation" where the table is there to choose by."""
+        return self.content.get("split", "test")
+
     def tuning_tasks(self, task: str) -> list[str]:
         """The tasks whose validation scores choose a system's configuration for a task."""
         return self.content.get("tuned_on") or [task]

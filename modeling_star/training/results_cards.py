@@ -82,7 +82,8 @@ def write_cards(tables: Path, results: Path, folder: Path) -> list[Path]:
         The files written.
     """
     families: dict[str, list[_Line]] = {}
-    for line in (line for table in Table.begun(tables, results) for line in _lines(table, results)):
+    told = (table for table in Table.begun(tables, results) if table.split == "test")
+    for line in (line for table in told for line in _lines(table, results)):
         config = line.cell.chosen.arguments.get("config_name")
         if config is not None:
             model_type = json.loads(Path(config).read_text(encoding="utf-8"))["model_type"]

@@ -16,11 +16,11 @@ from .reports import markdown_table, write_text
 INTRODUCTION = """# Results
 
 Made by `python run_scripts/reproduce.py --page` from `results/`, where every run keeps its arguments, its scores and
-what each test example added to them. Scores are those of the test split in percent: the mean over seeds, ± the
-deviation, and in brackets how many seeds have run. A system's configuration is chosen on the validation split with
-the first seed. A difference comes with its 95 % interval: a paired bootstrap over test examples, the seeds taken as
-they are. `--` stands where no run is finished. What a paper reports, on its own data and vectors, stands in rows of
-its own.
+what each test example added to them. Scores are those of the test split in percent, unless a table says otherwise: the
+mean over seeds, ± the deviation, and in brackets how many seeds have run. A system's configuration is chosen on the
+validation split with the first seed. A difference comes with its 95 % interval: a paired bootstrap over test examples,
+the seeds taken as they are. `--` stands where no run is finished. What a paper reports, on its own data and vectors,
+stands in rows of its own.
 
 To run one number again: `OMP_NUM_THREADS=1 python run_scripts/reproduce.py TABLE --data DATA --only
 TASK/SETTING/SYSTEM --seeds N --results again --work outputs/again`. Another number of threads rounds otherwise, which
@@ -52,6 +52,7 @@ class Cell:
 
     def __init__(self, finished: FinishedRuns, configurations: list[Configuration]):
         self.chosen = finished.best(configurations)
+        self.split = finished.table.split
         self.runs: list[dict[str, Any]] = []
         if self.chosen is not None:
             found = (finished.read(self.chosen, seed) for seed in finished.table.seeds)
@@ -59,7 +60,7 @@ class Cell:
 
     @property
     def scores(self) -> list[float]:
-        return [run["test"] for run in self.runs]
+        return [run[self.split] for run in self.runs]
 
     @property
     def counts(self) -> list[np.ndarray]:
@@ -170,6 +171,8 @@ def read_cells(table: Table, setting: str, results: Path) -> dict[tuple[str, str
             configurations = table.configurations(task, setting, system)
             if configurations:
                 cells[task, system] = Cell(FinishedRuns(table, results), configurations)
+        if table.split != "test":
+            continue  # what else is kept of a run is of its test rows
         own = [(system, cell) for (name, system), cell in cells.items() if name == task]
         if any(cell.has_repeated for _, cell in own):
             for system, cell in own:
@@ -228,6 +231,8 @@ def intervals(table: Table, setting: str, results: Path, against: str) -> dict[t
     """By task and system, how far the system `against` is ahead; of the mean over tasks under AVERAGE."""
     cells = read_cells(table, setting, results)
     found: dict[tuple[str, str], Interval] = {}
+    if table.split != "test":
+        return found
     for (task, system), other in cells.items():
         one = cells.get((task, against))
         if system != against and one is not None and one.runs and other.runs:

@@ -96,6 +96,20 @@ def test_several_systems_can_be_what_the_others_are_compared_with(folder: Path) 
     assert names[second + 2 : second + 4] == ["vanilla", ""], "Star and linear stand there once"
 
 
+def test_a_table_to_choose_by_tells_validation_scores_alone(folder: Path) -> None:
+    path = folder / "tables" / "films.yaml"
+    path.write_text(yaml.safe_dump({**CONTENT, "split": "validation"}, sort_keys=False), encoding="utf-8")
+    for file in (folder / "results").rglob("*.json"):
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        file.write_text(json.dumps({**kept, "repeated": "0100"}), encoding="utf-8")
+    text = "\n".join(table_sections(Table.read(path), folder / "results"))
+    assert "|  | Films |\n" in text
+    assert "| Star | 50.0 ± 0.0 (2) |" in text
+    assert "minus" not in text
+    assert write_cards(folder / "tables", folder / "results", folder / "cards") == []
+    assert write_pictures(folder / "tables", folder / "results", folder / "pictures") == []
+
+
 def test_a_further_score_of_the_same_runs_has_no_costs_of_its_own(folder: Path) -> None:
     for path in (folder / "results").rglob("*.json"):
         kept = json.loads(path.read_text(encoding="utf-8"))
