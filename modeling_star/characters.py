@@ -73,9 +73,10 @@ class CharacterFeatures(VocabularyTables):
         config: any encoder's configuration, for the sizes.
     """
 
-    vocabulary_tables = ("characters", "traits")
+    vocabulary_tables = ("characters", "traits", "alone")
     characters: Tensor
     traits: Tensor
+    alone: Tensor
 
     def __init__(self, config: EncoderConfig):
         super().__init__()
@@ -89,6 +90,7 @@ class CharacterFeatures(VocabularyTables):
         characters = torch.zeros((config.vocab_size, config.max_char_length), dtype=torch.int32)
         self.register_buffer("characters", characters)
         self.register_buffer("traits", torch.zeros((config.vocab_size, len(TRAITS)), dtype=torch.bool))
+        self.register_buffer("alone", torch.zeros(config.vocab_size, dtype=torch.bool))
         self._cached: Tensor | None = None
         self._cached_from: list[tuple] = []
 
@@ -105,11 +107,13 @@ class CharacterFeatures(VocabularyTables):
                 traits[index] = torch.tensor(traits_of(text, continues))
         self.characters.copy_(characters)
         self.traits.copy_(traits)
+        self.alone.zero_()
+        self.alone[: len(vocabulary)] = vocabulary.alone.to(self.alone.device)
 
     def reset(self) -> None:
         """For `_init_weights`: characters of about unit length, as in Ma and Hovy; no vocabulary."""
         init.normal_(self.embeddings.weight, std=self.embeddings.embedding_dim**-0.5)
-        for table in (self.characters, self.traits):
+        for table in (self.characters, self.traits, self.alone):
             init.zeros_(table)
 
     def train(self, mode: bool = True) -> "CharacterFeatures":
@@ -131,7 +135,7 @@ class CharacterFeatures(VocabularyTables):
 
     def of_words(self, own: Tensor, ids: Tensor, layout: TokenLayout) -> Tensor:
         """For each token the maximum over the tokens of its word, `[N, f]` to `[N, f]`."""
-        starts = ~self.traits[ids, 0] | ~layout.has_shifted(-1)
+        starts = ~layout.goes_on(self.traits[ids, 0], self.alone[ids])
         real = layout.pack(layout.mask)
         word = ((starts & real).cumsum(0) - 1).clamp(min=0)[:, None].expand_as(own)
         lowest = torch.finfo(own.dtype).min

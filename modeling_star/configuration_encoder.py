@@ -77,8 +77,9 @@ class EncoderConfig(PreTrainedConfig):
         char_features (`bool`, defaults to `False`): what a token is spelled like and how it is written (capitals,
             digits) joins its embedding, once `model.set_vocabulary(tokenizer)` has told the text of the vocabulary.
             Special tokens have none, nor has a word that became [UNK].
-        char_scope (`str`, defaults to `"word"`): what a token's characters are: its own and, beside them, those of the
-            word that it is a piece of ("word"), or its own alone ("token").
+        char_scope (`str`, defaults to `"word"`): what a token's characters are: its own and, beside them, the maximum
+            over all tokens of its word ("word"), or its own alone ("token"), which is as good where every word is one
+            token.
         char_vocab_size (`int`, defaults to 1024): characters that are told apart, by code point modulo this.
         char_embedding_size (`int`, defaults to 30), char_hidden_size (`int`, defaults to 100): width of a character,
             and of what the convolution makes of them.

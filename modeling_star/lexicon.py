@@ -309,8 +309,7 @@ class WordMatcher(nn.Module):
         known = (ids >= 0) & (ids < len(self.continues))
         entry = ids.clamp(0, len(self.continues) - 1)
         alone = self.alone[entry] | ~known
-        before = layout.has_shifted(-1) & ~layout.shifted(alone, -1)
-        continues = self.continues[entry] & known & before
+        continues = layout.goes_on(self.continues[entry] & known, alone)
         run, following, found = ~continues, continues, []
         for length in range(2, self.max_word_length + 1):
             following = layout.shifted(following, 1)

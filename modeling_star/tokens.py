@@ -184,6 +184,16 @@ class TokenLayout:
         inside = (place >= 0) & (place < self.lengths[self.sequence_index])
         return inside if self.column_index is not None else inside & self.mask.flatten()
 
+    def goes_on(self, continues: Tensor, alone: Tensor) -> Tensor:
+        """
+        Whether each token goes on with the word of the token before it (`[N]`, bool).
+
+        Args:
+            continues: tokens whose entry continues a word (`[N]`, bool).
+            alone: tokens that no word reaches across (`[N]`, bool): special and added ones.
+        """
+        return continues & self.has_shifted(-1) & ~self.shifted(alone, -1)
+
     def parts(self, at_least: int = 1) -> "list[Part]":
         """
         All tokens in parts that follow one another. On a CPU a part is TOKENS_AT_ONCE tokens or some more for each

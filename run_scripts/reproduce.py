@@ -111,7 +111,8 @@ def run_table(arguments: argparse.Namespace) -> bool:
                 if result is None:
                     tqdm.write(f"{told}: another process is at it")
                 else:
-                    tqdm.write(f"{told}: validation {result['validation']:.4f}, test {result['test']:.4f}")
+                    splits = dict.fromkeys(("validation", table.split))
+                    tqdm.write(f"{told}: " + ", ".join(f"{split} {result[split]:.4f}" for split in splits))
             waits = runner.waits_for(cell)
             if waits:
                 tqdm.write(f"{cell[0].cell} waits for its configuration, which is chosen on {', '.join(waits)}")

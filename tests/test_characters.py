@@ -59,35 +59,50 @@ def test_features_are_those_of_the_loops_in_values_and_gradients(kernel: int) ->
     assert_close(found, wanted, 1e-10)
 
 
+# 5 to 9 after the special tokens; what is "alone" beside those is an added token, 10.
+PIECES = "we ##ll ##ing 42 USA"
+
+
+def model_of_words(**options: Any) -> PreTrainedModel:
+    tokenizer = word_tokenizer(PIECES)
+    tokenizer.add_tokens(["@USER"])
+    return model_with_characters(tokenizer=tokenizer, **options)
+
+
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
 @pytest.mark.parametrize("kind", ["right", "left", "holes"])
 def test_a_word_has_the_maximum_of_its_tokens_in_values_and_gradients(kind: str, packed: bool) -> None:
-    model = model_with_characters(dtype=torch.float64)
-    module = features_of(model)
-    continues = {index for index, text in enumerate(SPELLED.split(), start=5) if text.startswith("##")}
-    mask = padded([7, 1, 0, 5], 8, kind)
-    real = [5, 6, 6, 9, 2, 6, 6, 6, 6, 5, 6, 10, 6]  # a sequence and what follows [CLS] may begin with "##"
+    module = features_of(model_of_words(dtype=torch.float64))
+    mask = padded([9, 1, 0, 6, 3], 10, kind)
+    # Of 2 ([CLS]) and 10 no word is made, nor of the end of one text and what the next one begins with.
+    rows = [[2, 5, 6, 7, 8, 10, 7, 6, 6], [7], [], [6, 7, 9, 2, 7, 6], [7, 5, 7]]
+    words = [[[0], [1, 2, 3], [4], [5], [6, 7, 8]], [[0]], [], [[0, 1], [2], [3], [4, 5]], [[0], [1, 2]]]
     ids = mask.long()
-    ids[mask] = torch.tensor(real)
+    ids[mask] = torch.tensor([index for row in rows for index in row])
     layout = TokenLayout.from_mask(mask, keep_padding=not packed)
     flat = layout.pack(ids)
     own = module.of_tokens(flat)
     places = {place: row for row, place in enumerate(layout.pack(torch.arange(ids.numel()).view_as(ids)).tolist())}
     expected = torch.zeros_like(own)
-    for row in range(len(ids)):
-        words: list[list[int]] = []
-        for column in mask[row].nonzero().flatten().tolist():
-            if not words or int(ids[row, column]) not in continues:
-                words.append([])
-            words[-1].append(places[row * ids.shape[1] + column])
-        for word in words:
-            expected = expected.index_copy(
-                0, torch.tensor(word), own[word].max(0).values.expand(len(word), -1).contiguous()
-            )
+    for row, of_row in enumerate(words):
+        columns = mask[row].nonzero().flatten().tolist()
+        for word in of_row:
+            index = [places[row * ids.shape[1] + columns[token]] for token in word]
+            largest = own[index].max(0).values.expand(len(index), -1)
+            expected = expected.index_copy(0, torch.tensor(index), largest.contiguous())
     leaves = dict(module.named_parameters())
     actual = {"x": module(flat, layout)[:, own.shape[1] :]}
     assert_close(actual, {"x": expected}, 1e-12)
     assert_close(gradients(actual, leaves), gradients({"x": expected}, leaves), 1e-10)
+
+
+def test_a_text_with_words_in_pieces_is_read_the_same_alone_and_in_a_batch() -> None:
+    model = model_of_words(dtype=torch.float64).eval()
+    ids = torch.tensor([[5, 6, 7, 6], [7, 6, 0, 0], [6, 7, 7, 0]])
+    states = model(ids, attention_mask=ids != 0).last_hidden_state
+    for row, length in enumerate((4, 2, 3)):
+        alone = model(ids[row : row + 1, :length]).last_hidden_state[0]
+        assert difference(states[row, :length], alone) < 1e-12
 
 
 def test_a_token_may_have_its_own_characters_alone() -> None:

@@ -485,6 +485,7 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
         "--config_overrides=hidden_size=16,num_attention_heads=2,hidden_dropout_prob=0.3,embedding_dropout_prob=0.3"
     ]
     quick = [*QUICK, "--per_device_train_batch_size=4", "--num_train_epochs=6", "--warmup_steps=0.1"]
+    quick += ["--train_sampling_strategy=group_by_length"]
     command = [script, *files(corpora / shape), *steps, *quick, *dropout]
     scripts.check(*command, f"--output_dir={tmp_path}/straight")
     killed = tmp_path / "killed"

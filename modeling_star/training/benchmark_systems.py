@@ -18,7 +18,7 @@ from ..tokens import TokenLayout
 from .benchmark_workloads import BLOCK, OWN, UNMASKED, WINDOW, Batch, Options, model_type_of, random_lexicon
 
 
-class Part(nn.Module, ABC):
+class PartOfModel(nn.Module, ABC):
     """A part of a model by itself: no states come out, nothing is learned."""
 
     @abstractmethod
@@ -30,7 +30,7 @@ class Part(nn.Module, ABC):
         self(ids, mask)
 
 
-class Products(Part):
+class Products(PartOfModel):
     """
     The Star-Transformer's matrix products alone, as many as it has for each token: (6 T - 2) d^2.
 
@@ -68,7 +68,7 @@ class Products(Part):
             yield block[: tokens - start]
 
 
-class Matching(Part):
+class Matching(PartOfModel):
     """The BiG-Transformer's search for words alone: once a pass, which a training step does not make longer."""
 
     def __init__(self, options: Options):
@@ -84,7 +84,7 @@ class Matching(Part):
         return self.matcher(layout.pack(ids), layout)
 
 
-PARTS: dict[str, Callable[[Options], Part]] = {"products": Products, "matching": Matching}
+PARTS: dict[str, Callable[[Options], PartOfModel]] = {"products": Products, "matching": Matching}
 
 
 def build(name: str, options: Options, longest: int) -> nn.Module:
@@ -182,9 +182,9 @@ class Subject:
         self.name, self.options, self.longest = name, options, longest
         model = build(name, options, longest).to(options.device, getattr(torch, options.dtype))
         self.model = model.train(options.mode == "train")
-        self.call = torch.compile(self.model) if options.compile and not isinstance(model, Part) else self.model
+        self.call = torch.compile(self.model) if options.compile and not isinstance(model, PartOfModel) else self.model
         self.optimizer: torch.optim.Optimizer | None = None
-        if options.mode == "train" and not isinstance(model, Part):
+        if options.mode == "train" and not isinstance(model, PartOfModel):
             try:
                 self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
             except RuntimeError:
@@ -214,7 +214,7 @@ class Subject:
                 if self.options.mode == "forward":
                     with torch.no_grad():
                         self._states(ids, mask)
-                elif isinstance(self.model, Part):
+                elif isinstance(self.model, PartOfModel):
                     self.model.step(ids, mask)
                 else:
                     # the sum of squares over a constant, so that bfloat16 can hold it
@@ -226,7 +226,7 @@ class Subject:
             torch.cuda.synchronize()
 
     def _states(self, ids: Tensor, mask: Tensor | None) -> Any:
-        if isinstance(self.model, Part):
+        if isinstance(self.model, PartOfModel):
             return self.call(ids, mask)
         masked = {} if mask is None or self.name in UNMASKED else {"attention_mask": mask}
         return self.call(input_ids=ids, **masked).last_hidden_state

@@ -3,8 +3,9 @@ Tables of experiments: many runs of the scripts under one protocol, each finishe
 
 A table (configuration/tables/*.yaml) names tasks, settings (which embeddings), systems and configurations. For each
 cell, a system on a task in a setting, every configuration runs with the first seed, the one with the best validation
-score goes on with the other seeds, and the test split is read only for that one. Where a table is tuned on some of its
-tasks (`tuned_on`), their mean validation score chooses one configuration of a system for all tasks.
+score goes on with the other seeds, and its test score is the one that is told; a table to choose by (`split:
+validation`) tells none. Where a table is tuned on some of its tasks (`tuned_on`), their mean validation score chooses
+one configuration of a system for all tasks.
 """
 
 import json
@@ -78,12 +79,20 @@ class Table:
         Read `configuration/tables/NAME.yaml`.
 
         Raises:
-            DataError: there is no such file; those that there are get named.
+            DataError: there is no such file, or it compares with a system or tells a split that there is not; what
+                there is gets named.
         """
         if not path.is_file():
             known = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml"))) or "none"
             raise DataError(f"There is no table {path.stem}; {path.parent} has {known}.")
-        return cls(path.stem, yaml.safe_load(path.read_text(encoding="utf-8")))
+        table = cls(path.stem, yaml.safe_load(path.read_text(encoding="utf-8")))
+        unknown = [system for system in table.compared if system not in table.content["systems"]]
+        if unknown:
+            systems = ", ".join(table.content["systems"])
+            raise DataError(f"{path}: against names {', '.join(unknown)}; the systems are {systems}.")
+        if table.split not in ("test", "validation"):
+            raise DataError(f"{path}: split: {table.split} is given; write test or validation.")
+        return table
 
     @classmethod
     def begun(cls, tables: Path, results: Path) -> "Iterator[Table]":
@@ -270,6 +279,9 @@ class Runner:
         arguments = {**configuration.arguments, "seed": seed}
         known = self.finished.elsewhere(arguments)
         if known is not None:
+            column = self.table.content["tasks"][configuration.task].get("repeated")
+            if column is not None and "repeated" not in known:
+                known["repeated"] = self._repeated(arguments, column)
             write_json(self.finished.path(configuration, seed), known)
             return known
         folder = self.work / self.table.name / configuration.cell / f"{configuration.number}-seed{seed}"
@@ -355,7 +367,8 @@ def round_as_avx2() -> None:
     The two add up in other orders, which training makes large: SST-2, BiG on static MiniLM, seed 1 is 79.5 on the one
     and 83.5 on the other. What is set already, stays.
     """
-    if torch.backends.cpu.get_cpu_capability() == "AVX512":
+    asked = os.environ.get("ATEN_CPU_CAPABILITY") == AVX2["ATEN_CPU_CAPABILITY"]
+    if asked or torch.backends.cpu.get_cpu_capability() == "AVX512":
         for name, value in AVX2.items():
             os.environ.setdefault(name, value)
 
@@ -363,13 +376,15 @@ def round_as_avx2() -> None:
 def environment() -> dict[str, Any]:
     """What the figures depend on beside the arguments."""
     on_gpu = torch.cuda.is_available()
-    instructions = os.environ.get("ATEN_CPU_CAPABILITY") or torch.backends.cpu.get_cpu_capability()
+    asked = {name: os.environ[name] for name in AVX2 if name in os.environ}
+    told = [f"{name}={value}" for name, value in asked.items()]
+    instructions = "AVX2" if asked == AVX2 else " ".join([torch.backends.cpu.get_cpu_capability(), *told])
     return {
         "python": platform.python_version(),
         "torch": torch.__version__.split("+")[0],
         "transformers": transformers.__version__,
         "device": torch.cuda.get_device_name() if on_gpu else "cpu",
-        **({} if on_gpu else {"instructions": instructions.upper()}),
+        **({} if on_gpu else {"instructions": instructions}),
         "threads": int(os.environ.get("OMP_NUM_THREADS") or torch.get_num_threads()),
         "commit": commit(Path.cwd()),
     }

@@ -409,11 +409,58 @@ def test_runs_on_a_processor_with_more_than_avx2_keep_to_it(capability: str, mon
     assert environment()["instructions"] == ("AVX2" if capability == "AVX512" else capability)
 
 
-def test_instructions_that_are_asked_for_are_kept_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"ATEN_CPU_CAPABILITY": "default"}, "AVX512 ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=AVX2"),
+        ({"DNNL_MAX_CPU_ISA": "AVX512_CORE"}, "AVX512 ATEN_CPU_CAPABILITY=avx2 DNNL_MAX_CPU_ISA=AVX512_CORE"),
+        ({"ATEN_CPU_CAPABILITY": "avx2"}, "AVX2"),
+    ],
+    ids=str,
+)
+def test_instructions_that_are_asked_for_are_kept_and_told(
+    asked: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As torch, which heeds the variable.
+    capability = "AVX2" if asked.get("ATEN_CPU_CAPABILITY") == "avx2" else "AVX512"
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setenv("DNNL_MAX_CPU_ISA", "")
-    monkeypatch.setenv("MKL_ENABLE_INSTRUCTIONS", "")
-    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    for name in AVX2:
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    for name, value in asked.items():
+        monkeypatch.setenv(name, value)
     round_as_avx2()
-    assert environment()["instructions"] == "DEFAULT"
+    assert environment()["instructions"].startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ({"against": ["star", "starr"]}, "against names starr; the systems are star"),
+        ({"split": "dev"}, "split: dev is given; write test or validation"),
+    ],
+    ids=str,
+)
+def test_a_table_that_names_what_there_is_not_is_refused(field: dict, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "two.yaml"
+    path.write_text(yaml.safe_dump({**CONTENT, **field}, sort_keys=False), encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        Table.read(path)
+
+
+def test_a_run_that_is_taken_over_is_told_which_test_rows_are_in_train(table: Table, tmp_path: Path) -> None:
+    rows = {"train": ["good", "bad"], "test": ["bad", "new"]}
+    for split, texts in rows.items():
+        lines = (json.dumps({"text": text, "label": 0}) + "\n" for text in texts)
+        (tmp_path / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+    table.content["tasks"]["films"]["repeated"] = "text"
+    (own,) = table.configurations("films", "bert", "star")
+    files = {f"{split}_file": str(tmp_path / f"{split}.jsonl") for split in rows}
+    configuration = Configuration("films", "bert", "star", 0, {**own.arguments, **files})
+    path = FinishedRuns(Table("other", table.content), tmp_path / "results").path(configuration, 1)
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"test": 0.5, "arguments": {**configuration.arguments, "seed": 1}}), encoding="utf-8")
+    runner = Runner(table, tmp_path / "results", tmp_path / "work", {}, ["false"])
+    assert runner.run(configuration, 1)["repeated"] == "10"
+    assert runner.finished.read(configuration, 1)["repeated"] == "10"

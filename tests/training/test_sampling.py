@@ -1,6 +1,6 @@
 """Training batches of examples of like length."""
 
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from pathlib import Path
 
 import pytest
@@ -44,6 +44,10 @@ def test_batches_hold_like_lengths_in_random_order() -> None:
     assert own[-1] == trainers[-1], "the short batch comes last"
     assert sorted(own) == sorted(trainers)
     assert own != trainers
+    # Neither from long to short, as Trainer's, nor from short to long.
+    means = [sum(lengths) / len(lengths) for lengths in ([LENGTHS[row] for row in batch] for batch in own[:-1])]
+    rises = sum(after > before for before, after in pairwise(means))
+    assert 2 < rises < len(means) - 3
 
 
 def test_the_order_follows_from_seed_and_epoch_alone() -> None:
@@ -85,7 +89,7 @@ def test_trainer_reads_them_so_unless_told_otherwise(shuffled: bool, tmp_path: P
         trainer.state.epoch = 1.0
         assert read(loader) == list(sampler(seed=1, epoch=1))
         rest = skip_first_batches(loader, 3)  # what a run that goes on within an epoch reads
-        trainer.state.epoch = 2.06  # as Trainer has it there
+        trainer.state.epoch = 2.6  # as Trainer has it there
         assert read(rest) == list(sampler(seed=1, epoch=2))[3 * BATCH :]
 
 
