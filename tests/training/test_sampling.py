@@ -44,10 +44,19 @@ def test_batches_hold_like_lengths_in_random_order() -> None:
     assert own[-1] == trainers[-1], "the short batch comes last"
     assert sorted(own) == sorted(trainers)
     assert own != trainers
-    # Neither from long to short, as Trainer's, nor from short to long.
-    means = [sum(lengths) / len(lengths) for lengths in ([LENGTHS[row] for row in batch] for batch in own[:-1])]
-    rises = sum(after > before for before, after in pairwise(means))
-    assert 2 < rises < len(means) - 3
+
+
+def test_batches_neither_grow_nor_shrink_one_after_another() -> None:
+    lengths = [3 + row * 7 % 397 for row in range(397)]  # Trainer's order is that of 24 batches at a time
+
+    def rises(rows: list[int]) -> int:
+        means = [sum(lengths[row] for row in batch) / len(batch) for batch in batches(rows)]
+        return sum(after > before for before, after in pairwise(means))
+
+    generator = torch.Generator().manual_seed(1)
+    assert rises(list(LengthGroupedSampler(BATCH, lengths=lengths, generator=generator))) < 10
+    own = ShuffledLengthGroups(LengthGroupedSampler(BATCH, lengths=lengths), 1, lambda: 0)
+    assert 35 < rises(list(own)) < 65
 
 
 def test_the_order_follows_from_seed_and_epoch_alone() -> None:
