@@ -134,7 +134,7 @@ class CharacterFeatures(VocabularyTables):
         return torch.cat([own, self.of_words(own, ids, layout)], dim=-1) if self.joins_words else own
 
     def of_words(self, own: Tensor, ids: Tensor, layout: TokenLayout) -> Tensor:
-        """For each token the maximum over the tokens of its word, `[N, f]` to `[N, f]`."""
+        """For each token the maximum over the tokens of its word: features `[N, f]` and ids `[N]` to `[N, f]`."""
         starts = ~layout.goes_on(self.traits[ids, 0], self.alone[ids])
         real = layout.pack(layout.mask)
         word = ((starts & real).cumsum(0) - 1).clamp(min=0)[:, None].expand_as(own)
@@ -204,7 +204,7 @@ class CharacterFeatures(VocabularyTables):
 
 
 def feature_width(config: EncoderConfig) -> int:
-    """f, what character features add to the width of the token embeddings; 0 without them."""
+    """What character features add to the width of the token embeddings: f, 2 f with those of words, 0 without any."""
     own = config.char_hidden_size + len(TRAITS) if config.char_features else 0
     return 2 * own if config.char_scope == "word" else own
 
