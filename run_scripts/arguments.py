@@ -211,9 +211,9 @@ class TranslationArguments(FileArguments):
     bleu_tokenize: Literal["13a", "intl", "zh", "char", "none"] | None = flag(
         "How sacrebleu cuts up words. None: zh where the targets are Chinese, else 13a."
     )
-    average_checkpoints: int = flag(
-        "Average the weights of the last so many checkpoints; 0: take the best by validation score.", 5
-    )
+
+
+AVERAGE_HELP = "Average the weights of the last so many checkpoints; 0: take the best by validation score."
 
 
 @dataclass
@@ -222,6 +222,7 @@ class RepeatArguments:
 
     seeds: list[int] | None = flag("Several seeds in one call, with mean and deviation: --seeds 1 2 3")
     early_stopping_patience: int | None = flag("Stop after so many evaluations without a better score.")
+    average_checkpoints: int = flag(AVERAGE_HELP, 0)
     shuffle_length_groups: bool = flag(
         "With --train_sampling_strategy group_by_length: batches in random order. False: as in Trainer, from long to "
         "short within each 50 batches.",
@@ -236,6 +237,13 @@ class RunArguments(RepeatArguments):
     class_weights: str = flag(
         "Weights of the classes in the loss: none, balanced, or one number for each: 1,2.5,1", "none"
     )
+
+
+@dataclass
+class TranslationRunArguments(RepeatArguments):
+    """the run"""
+
+    average_checkpoints: int = flag(AVERAGE_HELP, 5)
 
 
 @dataclass

@@ -22,16 +22,16 @@ Several processes:
 from arguments import (
     TRANSLATION_DEFAULTS,
     TRANSLATION_HELP,
-    RepeatArguments,
     TranslationArguments,
     TranslationModelArguments,
+    TranslationRunArguments,
     parse,
 )
 
 
 def main() -> None:
     """Read the arguments, run, report."""
-    groups = (TranslationModelArguments, TranslationArguments, RepeatArguments)
+    groups = (TranslationModelArguments, TranslationArguments, TranslationRunArguments)
     model, data, run_arguments, training = parse(
         groups, __doc__, TRANSLATION_DEFAULTS, TRANSLATION_HELP, "Seq2SeqTrainingArguments"
     )

@@ -166,6 +166,12 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
         "--config_overrides=position_embedding_type=ring,hidden_size=16,num_attention_heads=2",
         ["--pad_to_max_length", "--max_seq_length"],
     ),
+    "best and mean": (
+        GLUE,
+        "--train_file={sentiment} --early_stopping_patience=2 --average_checkpoints=3",
+        ["--average_checkpoints 0"],
+    ),
+    "a mean of less than nothing": (GLUE, "--train_file={sentiment} --average_checkpoints=-1", ["-1", "0 or more"]),
     "seeds and push": (NER, "--train_file={entities} --seeds 1 2 --push_to_hub", ["--push_to_hub"]),
 }
 

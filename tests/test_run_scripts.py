@@ -91,6 +91,26 @@ def test_the_best_model_by_the_chosen_score_is_kept(
     assert results_of(tmp_path / "run")[f"eval_{metric}"] == pytest.approx(best(scores))
 
 
+def test_the_mean_of_the_last_checkpoints_takes_the_place_of_the_best(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file
+
+    folder = tmp_path / "run"
+    flags = ("--average_checkpoints=3", "--num_train_epochs=4", f"--output_dir={folder}")
+    scripts.check("run_glue.py", *files(corpora / "sentiment"), *TINY, *QUICK, *flags)
+    saved = load_file(folder / "model.safetensors")
+    kept = [load_file(path / "model.safetensors") for path in folder.glob("checkpoint-*")]
+    assert len(kept) == 3  # the first of four is gone
+    for name, tensor in saved.items():
+        mean = sum(checkpoint[name].double() for checkpoint in kept) / 3
+        assert tensor.equal(mean.to(tensor.dtype)), name
+    assert not any(saved["classifier.dense.weight"].equal(checkpoint["classifier.dense.weight"]) for checkpoint in kept)
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "| checkpoints averaged | `3` |" in card
+    assert_card_tells_the_results(card, results_of(folder))
+
+
 @pytest.mark.parametrize("script", ["run_ner.py", "run_glue.py"])
 def test_predictions_belong_to_their_rows_where_batches_are_grouped_by_length(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path, script: str

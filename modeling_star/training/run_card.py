@@ -53,6 +53,7 @@ def run_card(task: "Task", trainer: "FineTuner", results: dict[str, Any], sectio
             "warm-up": training.warmup_steps,
             "weight decay": training.weight_decay,
             "schedule": getattr(training.lr_scheduler_type, "value", training.lr_scheduler_type),
+            **({"checkpoints averaged": trainer.averaged} if trainer.averaged else {}),
             "training time (s)": results.get("train_runtime"),
             **task.card_settings(trainer),
         },

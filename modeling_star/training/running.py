@@ -31,8 +31,10 @@ from transformers import (
     set_seed,
 )
 from transformers.trainer_pt_utils import LengthGroupedSampler
+from transformers.trainer_utils import TrainOutput
 
 from ..modeling_encoder import EncoderPreTrainedModel
+from .averaging import average_checkpoints, load_weights
 from .building import (
     check_vocabulary,
     fresh_model,
@@ -48,7 +50,7 @@ from .cards import CardContent, write_model_card
 from .data import cap, hold_out, load_splits
 from .data_files import DataError
 from .losses import ChainLoss, TaskLoss, WithLoss, class_weights
-from .output_folder import check_output_dir
+from .output_folder import check_output_dir, whole_checkpoints
 from .reports import plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
 from .run_card import run_card
 from .sampling import ShuffledLengthGroups
@@ -235,10 +237,27 @@ class FineTuner(Trainer):
     """
     Trainer whose model card is ours, at the end and whenever it uploads, that reads groups of like length in random
     order when it trains, and that predicts in the data's order.
+
+    Attributes:
+        averaged: how many of the last checkpoints are averaged when training ends; 0: none.
     """
 
     card: Callable[[], CardContent] | None = None
     shuffle_length_groups = True
+    averaged: int = 0
+
+    def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
+        """As in Trainer; then the mean of the last checkpoints takes the model's place, where it is asked for."""
+        output = super().train(*args, **kwargs)
+        if self.averaged:
+            self.accelerator.wait_for_everyone()  # the main process may still be writing the last one
+            folders = list(whole_checkpoints(Path(self.args.output_dir)))[: self.averaged]
+            self.averaged = len(folders)
+            load_weights(self.accelerator.unwrap_model(self.model), average_checkpoints(folders))
+            logger.info(
+                f"The weights are the mean of {len(folders)} checkpoints: {', '.join(f.name for f in folders)}"
+            )
+        return output
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler | None:
         """
@@ -397,6 +416,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     tokenizer.backend_tokenizer.no_padding()
     trainer = task.make_trainer(training, model, tokenizer, features)
     trainer.shuffle_length_groups = task.run.shuffle_length_groups
+    trainer.averaged = task.run.average_checkpoints if training.do_train else 0
     results: dict[str, Any] = {}
     sections: dict[str, str] = {}
     trainer.card = lambda: run_card(task, trainer, results, sections)
@@ -547,11 +567,34 @@ def prepare_training(
         training.greater_is_better = best not in ("loss", "mse", "perplexity")
     if training.ddp_find_unused_parameters is None and isinstance(model, EncoderPreTrainedModel):
         training.ddp_find_unused_parameters = False  # these models have none: no search at every step
+    if task.run.average_checkpoints:
+        keep_for_average(task.run, training)
     if task.run.early_stopping_patience is None:
         return []
     if not training.load_best_model_at_end:
         raise DataError("--early_stopping_patience needs a validation split, and eval and save at the same steps.")
     return [EarlyStoppingCallback(task.run.early_stopping_patience)]
+
+
+def keep_for_average(run_arguments: Any, training: TrainingArguments) -> None:
+    """
+    Keep as many checkpoints as are to be averaged, and take the average in the place of the best one.
+
+    Raises:
+        DataError: a best one is asked for too, or there are no checkpoints.
+    """
+    if run_arguments.average_checkpoints < 0:
+        raise DataError(f"--average_checkpoints {run_arguments.average_checkpoints} is given: 0 or more is allowed.")
+    if run_arguments.early_stopping_patience is not None:
+        raise DataError(
+            "--early_stopping_patience keeps the best model, and --average_checkpoints takes the last ones: write "
+            "--average_checkpoints 0"
+        )
+    if training.do_train and training.save_strategy == "no":
+        raise DataError("--average_checkpoints needs checkpoints: write --save_strategy epoch, or 0 to average none.")
+    training.load_best_model_at_end = False
+    if training.save_total_limit is not None:
+        training.save_total_limit = max(training.save_total_limit, run_arguments.average_checkpoints)
 
 
 def check_metric(metrics: Any, name: str) -> None:

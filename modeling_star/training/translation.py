@@ -18,16 +18,14 @@ from transformers import (
     Seq2SeqTrainer,
     TrainingArguments,
 )
-from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, TrainOutput
+from transformers.trainer_utils import EvalLoopOutput, PredictionOutput
 
 from ..modeling_encoder import longest_input
 from ..translation import generate_translations
-from .averaging import average_checkpoints, load_weights
 from .bleu import TranslationMetrics, bleu_signature
 from .building import check_vocabulary, give_lexicon, give_vocabulary, load_tokenizer, parse_overrides, saved_model
 from .data_files import DataError
 from .losses import TaskLoss, WithLoss
-from .output_folder import whole_checkpoints
 from .reports import markdown_table, write_text
 from .running import FineTuner, Task, hub_options, prepare_training
 from .subwords import train_subword_tokenizer
@@ -42,35 +40,20 @@ _SHOWN = 8  # translations on the model card
 
 class TranslationTrainer(FineTuner, Seq2SeqTrainer):
     """
-    Seq2SeqTrainer with our card and order of rows, exact losses, limits by the source, and averaged checkpoints.
+    Seq2SeqTrainer with what `FineTuner` adds, exact losses, and limits by the source.
 
     Attributes:
         num_beams: of what is predicted; `generation_num_beams` is that of the evaluations on the way.
         max_extra_tokens: a translation has at most so many tokens more than its source.
-        averaged: how many of the last checkpoints are averaged when training ends; 0: none.
         smoothing: label smoothing of the training loss.
     """
 
     num_beams: int = 1
     max_extra_tokens: int = 50
-    averaged: int = 0
     smoothing: float = 0.0
     # Without the smoothing that training adds: of this loss the perplexity can be told.
     exact_loss = TaskLoss("translation")
     _generates: bool = True
-
-    def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
-        """As in Trainer; then the mean of the last checkpoints takes the model's place."""
-        output = super().train(*args, **kwargs)
-        if self.averaged:
-            self.accelerator.wait_for_everyone()  # the main process may still be writing the last one
-            folders = list(whole_checkpoints(Path(self.args.output_dir)))[: self.averaged]
-            self.averaged = len(folders)
-            load_weights(self.accelerator.unwrap_model(self.model), average_checkpoints(folders))
-            logger.info(
-                f"The weights are the mean of {len(folders)} checkpoints: {', '.join(f.name for f in folders)}"
-            )
-        return output
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """As in Seq2SeqTrainer; without `predict_with_generate`, the loss alone."""
@@ -238,26 +221,12 @@ class TranslationTask(Task):
         tokenizer: PreTrainedTokenizerBase,
         features: dict[str, Any],
     ) -> TranslationTrainer:
-        averaged = self.options.average_checkpoints
-        if averaged and self.run.early_stopping_patience is not None:
-            raise DataError(
-                "--early_stopping_patience keeps the best model, and --average_checkpoints takes the last ones: write "
-                "--average_checkpoints 0"
-            )
-        if averaged and training.do_train and training.save_strategy == "no":
-            raise DataError(
-                "--average_checkpoints needs checkpoints: write --save_strategy epoch, or 0 to average none."
-            )
         if not training.predict_with_generate:
             training.metric_for_best_model = training.metric_for_best_model or "loss"
         smoothing = float(training.label_smoothing_factor)
         training.label_smoothing_factor = 0.0  # Trainer's own smoothing would stand aside for a loss that is given
         has_validation = "validation" in features and "labels" in features["validation"].column_names
         callbacks = prepare_training(self, training, model, has_validation)
-        if averaged:
-            training.load_best_model_at_end = False
-            if training.save_total_limit is not None:
-                training.save_total_limit = max(training.save_total_limit, averaged)
         if training.ddp_find_unused_parameters is None:
             training.ddp_find_unused_parameters = False
         metrics: Any = self.metrics_of("validation", features["validation"]) if has_validation else self.metrics
@@ -274,7 +243,6 @@ class TranslationTask(Task):
         )
         trainer.num_beams = self.options.num_beams
         trainer.max_extra_tokens = self.options.max_extra_tokens
-        trainer.averaged = averaged if training.do_train else 0
         trainer.smoothing = smoothing
         return trainer
 
@@ -318,7 +286,6 @@ class TranslationTask(Task):
         return settings | {
             "vocabulary": len(self.tokenizer),
             "label smoothing": trainer.smoothing,
-            "checkpoints averaged": trainer.averaged,
             "beams, length penalty": f"{options.num_beams}, {options.length_penalty}",
             "BLEU": bleu_signature(self.metrics.tokenize),
         }
