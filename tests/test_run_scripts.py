@@ -105,7 +105,9 @@ def test_the_mean_of_the_last_checkpoints_takes_the_place_of_the_best(
     for name, tensor in saved.items():
         mean = sum(checkpoint[name].double() for checkpoint in kept) / 3
         assert tensor.equal(mean.to(tensor.dtype)), name
-    assert not any(saved["classifier.dense.weight"].equal(checkpoint["classifier.dense.weight"]) for checkpoint in kept)
+    assert not any(
+        saved["classifier.dense.weight"].equal(checkpoint["classifier.dense.weight"]) for checkpoint in kept
+    )
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "| checkpoints averaged | `3` |" in card
     assert_card_tells_the_results(card, results_of(folder))

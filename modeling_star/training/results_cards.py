@@ -15,7 +15,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from .cards import FAMILIES, HUB_METRICS
 from .experiments import SCORES, Table
 from .reports import markdown_table, write_text
-from .results_page import Cell, read_cells
+from .results_page import EARLY_NOTE, Cell, read_cells
 
 
 # Script -> the task's name on the Hub.
@@ -129,7 +129,7 @@ def _card(model_type: str, lines: list[_Line]) -> str:
         name=name,
         family=family,
         results=markdown_table(heads, rows),
-        where=f"All ran on {where}.",
+        where=f"All ran on {where}." + (f"\n\n{EARLY_NOTE}" if any(line.cell.is_early for line in lines) else ""),
         limits=limits,
     )
 

@@ -25,10 +25,13 @@ stands in rows of its own.
 To run one number again: `OMP_NUM_THREADS=1 python run_scripts/reproduce.py TABLE --data DATA --only
 TASK/SETTING/SYSTEM --seeds N --results again --work outputs/again`. Another number of threads rounds otherwise, which
 training makes large, and so do other instructions and another version of the code: processors with AVX-512 keep to
-AVX2 here, and `results/` tells with each run how many threads it had and, but for early runs, which commit made it.
+AVX2 here, and `results/` tells with each run how many threads it had and which commit made it.
 """
 
 
+# Marks what no commit is known of.
+EARLY = "†"
+EARLY_NOTE = f"{EARLY} Has a run that keeps no commit, as early ones: today's code may give other digits."
 # End the names of further columns: test rows that do not occur in train, another score of the same counts.
 REPEATED = ", rows not in train"
 EXACT = ", exact match"
@@ -93,8 +96,13 @@ class Cell:
         """Whether a test row occurs in train."""
         return any("1" in run.get("repeated", "") for run in self.runs)
 
+    @property
+    def is_early(self) -> bool:
+        """Whether no commit is known of a run: early ones keep none, nor those made outside git."""
+        return any(run.get("environment", {}).get("commit") is None for run in self.runs)
+
     def __str__(self) -> str:
-        return summary(self.scores)
+        return summary(self.scores) + (f" {EARLY}" if self.is_early else "")
 
 
 def summary(scores: list[float]) -> str:
@@ -117,6 +125,8 @@ def write_page(tables: Path, results: Path, page: Path) -> None:
     parts = [INTRODUCTION]
     for table in Table.begun(tables, results):
         parts += table_sections(table, results)
+    if any(EARLY in part for part in parts):
+        parts.insert(1, f"{EARLY_NOTE}\n")
     write_text(page, "\n".join(parts))
 
 

@@ -70,6 +70,7 @@ def keep(runner: Runner, configuration: Configuration, seed: int, validation: fl
         "test": sum(right) / len(right),
         "parameters": 1_000_000,
         "training_seconds": 60.0,
+        "environment": {"commit": "0123456789ab"},
         "counts": "; ".join([" ".join(map(str, right)), " ".join("1" for _ in right)]),
     }
     path = runner.finished.path(configuration, seed)

@@ -50,7 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 "test": right.count("1") / 4,
                 "parameters": 2_000_000,
                 "training_seconds": 60.0,
-                "environment": {"device": "cpu", "torch": "2.13.0", "threads": 1},
+                "environment": {"device": "cpu", "torch": "2.13.0", "threads": 1, "commit": "0123456789ab"},
                 "counts": f"{right}; 1 1 1 1",
             }
             place = finished.path(configuration, seed)
@@ -70,6 +70,22 @@ def test_each_encoder_has_a_card_with_its_scores_and_commands(folder: Path) -> N
     assert "All ran on a CPU with torch 2.13.0 and OMP_NUM_THREADS=1." in text
     (result,) = ModelCard(text).data.eval_results
     assert (result.dataset_type, result.metric_type, result.metric_value) == ("films", "accuracy", 0.75)
+
+
+def test_numbers_that_no_commit_is_known_of_are_marked(folder: Path) -> None:
+    def made() -> list[str]:
+        write_page(folder / "tables", folder / "results", folder / "results.md")
+        write_cards(folder / "tables", folder / "results", folder / "cards")
+        return [(folder / name).read_text(encoding="utf-8") for name in ("results.md", "cards/vanilla-transformer.md")]
+
+    assert not any("†" in text for text in made())
+    (path,) = (folder / "results").rglob("vanilla-0-seed2.json")
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**kept, "environment": {**kept["environment"], "commit": None}}), encoding="utf-8")
+    page, card = made()
+    assert "| vanilla | 50.0 ± 0.0 (2) † |" in page
+    assert "| 50.0 ± 0.0 (2) † |" in card
+    assert all(text.count("†") == 2 and "\n† Has a run that keeps no commit" in text for text in (page, card))
 
 
 def test_a_picture_for_every_setting_with_a_difference(folder: Path) -> None:
@@ -136,6 +152,7 @@ def test_a_translation_has_a_column_for_chrf_from_the_same_counts(
             "test": score_counts("bleu", counts),
             "parameters": 2_000_000,
             "training_seconds": 60.0,
+            "environment": {"commit": "0123456789ab"},
             "counts": "; ".join(" ".join(f"{number:g}" for number in column) for column in counts.T),
         }
         place = finished.path(configuration, 1)
