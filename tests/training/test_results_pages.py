@@ -1,6 +1,8 @@
 """What is made of results/: the encoders' cards and the pictures, and that the committed ones are what is made."""
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +196,24 @@ def test_every_committed_run_was_made_with_what_its_table_says(monkeypatch: pyte
         kept = {path: json.loads(path.read_text(encoding="utf-8")) for path in (results / table.name).rglob("*.json")}
         assert kept
         assert {path: run["arguments"] for path, run in kept.items()} == {path: told.get(path) for path in kept}
+
+
+def test_the_files_of_models_are_still_those_that_committed_runs_were_made_with() -> None:
+    # A run's arguments name the file of its model, not what is in it.
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        pytest.skip("not a checkout of git")
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "results").rglob("*.json")]
+    named = {
+        (run["environment"]["commit"].removesuffix("-dirty"), run["arguments"]["config_name"])
+        for run in runs
+        if run["environment"].get("commit") and "config_name" in run["arguments"]
+    }
+    compared = 0
+    for commit, file in sorted(named):
+        then = subprocess.run([git, "-C", str(ROOT), "show", f"{commit}:{file}"], capture_output=True, text=True)
+        if then.returncode == 0:  # a shallow clone has not all commits
+            compared += 1
+            assert json.loads(then.stdout) == json.loads((ROOT / file).read_text(encoding="utf-8")), (commit, file)
+    if not compared:
+        pytest.skip("a clone without the commits of the runs")
