@@ -4,6 +4,7 @@ Run a table of experiments (configuration/tables), and write its page and the en
 
     python run_scripts/reproduce.py english --data DATA            every run that results/ has not
     python run_scripts/reproduce.py english --data DATA --only sst2/contextual
+    python run_scripts/reproduce.py table3 --data DATA --systems star tfidf
     python run_scripts/reproduce.py --page               docs/results.md and model_cards/ from results/, nothing is run
 
 A run that was stopped goes on where it stood; one that is finished is kept in results/ and not run again. The command
@@ -25,6 +26,7 @@ def main() -> None:
     parser.add_argument("table", nargs="?", help="a table of configuration/tables")
     parser.add_argument("--data", help="folder with one folder for each data set: train, validation, test .jsonl.gz")
     parser.add_argument("--only", nargs="+", default=[""], metavar="CELL", help="TASK/SETTING/SYSTEM or part of it")
+    parser.add_argument("--systems", nargs="+", metavar="SYSTEM", help="systems of the table (default: all)")
     parser.add_argument("--seeds", type=int, nargs="+", help="seeds (default: the table's)")
     parser.add_argument("--minilm", help="folder or Hub name of all-MiniLM-L6-v2 (default: an installed copy)")
     parser.add_argument("--launch", help="run through `accelerate launch` with this file of configuration/accelerate")
@@ -48,6 +50,8 @@ def main() -> None:
 
     try:
         failed = False if arguments.page else run_table(arguments)
+        if arguments.list:
+            return
         from modeling_star.training.results_cards import write_cards
         from modeling_star.training.results_page import write_page
         from modeling_star.training.results_pictures import write_pictures
@@ -79,9 +83,15 @@ def run_table(arguments: argparse.Namespace) -> bool:
         accelerate_launch(arguments.launch) if arguments.launch else [sys.executable],
         arguments.keep_models,
     )
+    systems = list(table.content["systems"])
+    unknown = [system for system in arguments.systems or [] if system not in systems]
+    if unknown:
+        raise DataError(f"--systems names {', '.join(unknown)}; {table.name} has {', '.join(systems)}.")
     cells = [c for c in table.cells() if any(within(c[0].cell, only) for only in arguments.only)]
+    cells = [c for c in cells if c[0].system in (arguments.systems or systems)]
     if not cells:
-        raise DataError(f"--only {' '.join(arguments.only)} names no cell of {table.name}: --list shows them.")
+        asked = " ".join([*filter(None, arguments.only), *(arguments.systems or [])])
+        raise DataError(f"--only and --systems ({asked}) name no cell of {table.name}: --list shows them.")
     if arguments.list:
         for cell in cells:
             due = [f"configuration {own.number} seed {seed}" for own, seed in runner.missing(cell, seeds)]

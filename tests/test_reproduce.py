@@ -122,3 +122,15 @@ def test_data_that_is_not_there_is_told_and_left_out(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert f"no such folder: {tmp_path}/mtl16/MR, {tmp_path}/mtl16/apparel" in done.stderr
     assert not list((tmp_path / "results").rglob("*.json"))
+
+
+def test_systems_and_cells_are_chosen_by_name(tmp_path: Path) -> None:
+    places = ["--results", tmp_path / "none"]
+    both = reproduce("table5", "--list", "--only", "ewt_pos", "--systems", "vanilla", "star", *places)
+    assert both.returncode == 0, both.stderr
+    assert not (tmp_path / "none").exists()
+    named = [line.split(":")[0] for line in both.stdout.splitlines()]
+    assert named == ["ewt_pos/none/vanilla", "ewt_pos/none/star"]
+    unknown = reproduce("table5", "--list", "--systems", "stra")
+    assert unknown.returncode == 1
+    assert unknown.stderr.startswith("reproduce.py: --systems names stra; table5 has vanilla, ")
