@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from script_samples import paired, read_rows, write_bert
@@ -52,11 +53,19 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         zipped(folder / "drcd" / f"{split}_from_dev.jsonl.gz", questions)
         pairs = read_rows(made / "parallel" / f"{split}.jsonl")
         zipped(folder / "tatoeba_zh_en" / f"{split}.jsonl.gz", pairs)
+    texts = read_rows(made / "reviews-en" / "train.jsonl")
+    for named in (file for path in TABLES for told in Table.read(path).before.values() for file in _files(told)):
+        zipped(Path(named.replace("$DATA", str(folder))), texts)
     characters = {character for path in made.rglob("*.jsonl") for character in path.read_text(encoding="utf-8")}
     with gzip.open(_made(folder / "embeddings" / "tencent_char.200d.subset.txt.gz"), "wt", encoding="utf-8") as file:
         for number, character in enumerate(sorted(filter(str.isalpha, characters))):
             file.write(character + f" {number % 7 / 7:.2f} {number % 5 / 5:.2f}" * 100 + "\n")
     return folder
+
+
+def _files(told: dict[str, Any]) -> list[str]:
+    """The training files of what a table has run before its own runs."""
+    return told["arguments"]["train_file"]
 
 
 def _made(path: Path) -> Path:
@@ -92,15 +101,18 @@ def test_every_table_runs_and_has_its_page(path: Path, data: Path, bert: Path, t
     done = reproduce(path.stem, "--data", data, "--minilm", bert, "--only", task, "--seeds", 1, *places)
     assert done.returncode == 0, done.stderr
     due = [configuration for cell in table.cells() if cell[0].task == task for configuration in cell]
-    kept = sorted((tmp_path / "results").rglob("*.json"))
+    kept = sorted((tmp_path / "results").rglob("*-seed1.json"))
     assert len(kept) == len(due)
+    before = {path.stem for path in (tmp_path / "results").glob("*/before/*.json")}
+    assert before == set(table.before)
     for one in kept:
         run = json.loads(one.read_text(encoding="utf-8"))
         assert 0 <= run["test"] <= 1
         assert len(run["counts"].split(";")[0].split()) == SIZES["test"]
     page = (tmp_path / "results" / "results.md").read_text(encoding="utf-8")
     assert table.content["title"] in page
-    assert not list((tmp_path / "work").rglob("*.safetensors"))
+    left = [path for path in (tmp_path / "work").rglob("*.safetensors") if "before" not in path.parts]
+    assert not left
 
 
 @pytest.mark.slow

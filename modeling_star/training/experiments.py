@@ -29,7 +29,7 @@ from .bootstrap import count_examples
 from .data import load_splits
 from .data_files import DataError
 from .output_folder import last_checkpoint
-from .reports import write_json, write_text
+from .reports import metrics_only, write_json, write_text
 
 
 # Metric of a table -> name of the score in all_results.json.
@@ -115,6 +115,11 @@ class Table:
         """The split whose scores are told: "test", or "validation" where the table is there to choose by."""
         return self.content.get("split", "test")
 
+    @property
+    def before(self) -> dict[str, dict[str, Any]]:
+        """What runs first: by the name that arguments call its model, as `$NAME`, its script, recipe and arguments."""
+        return self.content.get("before", {})
+
     def tuning_tasks(self, task: str) -> list[str]:
         """The tasks whose validation scores choose a system's configuration for a task."""
         return self.content.get("tuned_on") or [task]
@@ -127,8 +132,7 @@ class Table:
             return []
         if task not in settings[setting].get("tasks", tasks):
             return []
-        recipe = Path("configuration/recipes") / f"{tasks[task]['recipe']}.yaml"
-        arguments = yaml.safe_load(recipe.read_text(encoding="utf-8"))
+        arguments = read_recipe(tasks[task]["recipe"])
         splits = ("train", "validation", "test")
         arguments |= {f"{split}_file": f"$DATA/{tasks[task]['data']}/{split}.jsonl.gz" for split in splits}
         layers = [self.content, tasks[task], settings[setting], own]
@@ -151,6 +155,12 @@ class Table:
                     configurations = self.configurations(task, setting, system)
                     if configurations:
                         yield configurations
+
+
+def read_recipe(name: str) -> dict[str, Any]:
+    """The arguments of `configuration/recipes/NAME.yaml`."""
+    path = Path("configuration/recipes") / f"{name}.yaml"
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -187,6 +197,15 @@ class FinishedRuns:
     def read(self, configuration: Configuration, seed: int) -> dict[str, Any] | None:
         """What is kept of a run, or `None`."""
         path = self.path(configuration, seed)
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+    def path_before(self, name: str) -> Path:
+        """Where what ran before all runs is kept."""
+        return self.folder / self.table.name / "before" / f"{name}.json"
+
+    def read_before(self, name: str) -> dict[str, Any] | None:
+        """What is kept of it, or `None`."""
+        path = self.path_before(name)
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
     def elsewhere(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
@@ -277,7 +296,9 @@ class Runner:
             DataError: the script failed; its log is named.
         """
         arguments = {**configuration.arguments, "seed": seed}
-        known = self.finished.elsewhere(arguments)
+        first = [name for name in self.table.before if f"${name}" in json.dumps(arguments)]
+        # Another table may call another model by the same name.
+        known = None if first else self.finished.elsewhere(arguments)
         if known is not None:
             column = self.table.content["tasks"][configuration.task].get("repeated")
             if column is not None and "repeated" not in known:
@@ -288,24 +309,54 @@ class Runner:
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(folder / "running.lock", timeout=0):
+                for name in first:
+                    self._run_before(name)
                 # Another process may have ended it since it was found missing.
                 return self.finished.read(configuration, seed) or self._run(configuration, seed, arguments, folder)
         except Timeout:
             return None
 
+    def _run_before(self, name: str) -> None:
+        """
+        The run that leaves the model `$NAME`, or the rest of it; keeps what it measured.
+
+        Raises:
+            Timeout: another process is at it.
+        """
+        told = self.table.before[name]
+        arguments = merged(read_recipe(told["recipe"]), told.get("arguments", {}))
+        model = Path(self._model_before(name))
+        model.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(model.parent / "running.lock", timeout=0):
+            if (model / "all_results.json").is_file() and self.finished.read_before(name) is not None:
+                return
+            resumed = self._run_script(name, told["script"], arguments, model.parent)
+            scores = json.loads((model / "all_results.json").read_text(encoding="utf-8"))
+            state = json.loads((model / "trainer_state.json").read_text(encoding="utf-8"))
+            seconds = round(scores["train_runtime"], 1)
+            kept = {
+                "scores": metrics_only({key: value for key, value in scores.items() if key.startswith("eval_")}),
+                "parameters": scores["parameters"],
+                "training_seconds": None if resumed else seconds,
+                "tokens_per_second": None if resumed else scores.get("train_tokens_per_second"),
+                "arguments": arguments,
+                "environment": environment(),
+                "log_history": [
+                    {key: entry[key] for key in ("step", "loss", "eval_loss") if key in entry}
+                    for entry in state["log_history"]
+                    if "loss" in entry or "eval_loss" in entry
+                ],
+            }
+            write_json(self.finished.path_before(name), kept)
+
+    def _model_before(self, name: str) -> str:
+        return str(self.work / self.table.name / "before" / name / "model")
+
     def _run(self, configuration: Configuration, seed: int, arguments: dict[str, Any], folder: Path) -> dict[str, Any]:
         """A run that nobody else is at, in its folder."""
         model = folder / "model"
-        here = {name: self._filled(value) for name, value in arguments.items()}
-        here |= {"output_dir": str(model), "resume_from_checkpoint": "last"}
-        recipe = write_text(folder / "recipe.yaml", yaml.safe_dump(here, allow_unicode=True))
         script = self.table.content["tasks"][configuration.task]["script"]
-        resumed = False
-        if not (model / "all_results.json").is_file():  # what a run writes last
-            resumed = last_checkpoint(model) is not None
-            if not resumed:  # stopped before there was anything to go on from
-                shutil.rmtree(model, ignore_errors=True)
-            self._run_script(configuration, seed, [*self.launcher, f"run_scripts/{script}", str(recipe)], folder)
+        resumed = self._run_script(f"{configuration.cell}, seed {seed}", script, arguments, folder)
         result = self._measured(configuration, arguments, model)
         if resumed:
             result["training_seconds"] = None  # those of the last part alone would mislead
@@ -315,17 +366,36 @@ class Runner:
                 path.unlink()
         return result
 
-    def _run_script(self, configuration: Configuration, seed: int, command: list[str], folder: Path) -> None:
+    def _run_script(self, title: str, script: str, arguments: dict[str, Any], folder: Path) -> bool:
+        """
+        Run a script, or the rest of it, into `folder/model`, unless it is finished there; whether it was gone on with.
+
+        Raises:
+            DataError: the script failed; its log is named.
+        """
+        model = folder / "model"
+        if (model / "all_results.json").is_file():  # what a run writes last
+            return False
+        resumed = last_checkpoint(model) is not None
+        if not resumed:  # stopped before there was anything to go on from
+            shutil.rmtree(model, ignore_errors=True)
+        here = {name: self._filled(value) for name, value in arguments.items()}
+        here |= {"output_dir": str(model), "resume_from_checkpoint": "last"}
+        recipe = write_text(folder / "recipe.yaml", yaml.safe_dump(here, allow_unicode=True))
+        command = [*self.launcher, f"run_scripts/{script}", str(recipe)]
         with (folder / "log.txt").open("a") as log:
             code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
         if code:
             tail = (folder / "log.txt").read_text(encoding="utf-8").strip().splitlines()[-3:]
-            raise DataError(f"{configuration.cell}, seed {seed} stopped with {code}; {folder / 'log.txt'}: {tail}")
+            raise DataError(f"{title} stopped with {code}; {folder / 'log.txt'}: {tail}")
+        return resumed
 
     def _filled(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._filled(each) for each in value]
         if not isinstance(value, str):
             return value
-        for name, meant in self.names.items():
+        for name, meant in {**self.names, **{name: self._model_before(name) for name in self.table.before}}.items():
             value = value.replace(f"${name}", meant)
         return value
 
@@ -420,5 +490,6 @@ __all__ = [
     "commit",
     "environment",
     "merged",
+    "read_recipe",
     "round_as_avx2",
 ]

@@ -134,6 +134,7 @@ def table_sections(table: Table, results: Path) -> Iterator[str]:
     """The Markdown of one table."""
     content = table.content
     yield f"## {content['title']}\n\n{content['about'].strip()}\n"
+    yield from _before(table, results)
     for setting, told in content["settings"].items():
         cells = read_cells(table, setting, results)
         if not any(cell.runs for cell in cells.values()):
@@ -153,9 +154,28 @@ def table_sections(table: Table, results: Path) -> Iterator[str]:
             yield f"![Differences, {told['title']}](pictures/{picture_name(table, setting)})\n"
 
 
-def picture_name(table: Table, setting: str) -> str:
-    """File of the picture of a setting that has differences to show."""
-    return f"results_{table.name}_{setting}.png"
+def _before(table: Table, results: Path) -> Iterator[str]:
+    """What ran before the table's runs: what it reached, and its losses."""
+    for name, told in table.before.items():
+        kept = FinishedRuns(table, results).read_before(name)
+        if kept is None:
+            continue
+        facts = [f"{score.replace('_', ' ')} {value:.4g}" for score, value in kept["scores"].items()]
+        facts.append(f"{kept['parameters'] / 1e6:.2f} M parameters")
+        if kept["training_seconds"] is not None:
+            facts.append(f"{kept['training_seconds'] / 60:.0f} minutes")
+        if kept["tokens_per_second"] is not None:
+            facts.append(f"{kept['tokens_per_second']:,.0f} tokens a second")
+        yield (
+            f"{told['title']} (`{told['script']}`, `{told['recipe']}.yaml`; its arguments and losses are in "
+            f"`results/{table.name}/before/{name}.json`), on validation: {', '.join(facts)}.\n"
+        )
+        yield f"![Losses of {name}](pictures/{picture_name(table, name)})\n"
+
+
+def picture_name(table: Table, part: str) -> str:
+    """File of the picture of a setting that has differences to show, or of what ran before."""
+    return f"results_{table.name}_{part}.png"
 
 
 def column_title(table: Table, task: str) -> str:

@@ -1,15 +1,17 @@
 """docs/pictures/results_*.png: how far a table's first system is ahead of the others, made from results/ alone."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from .experiments import Table
-from .reports import new_figure, save_figure
+from .experiments import FinishedRuns, Table
+from .reports import new_figure, plot_training_curves, save_figure
 from .results_page import column_title, intervals, picture_name
 
 
 def write_pictures(tables: Path, results: Path, folder: Path) -> list[Path]:
     """
-    Draw the differences of every setting that has any: a mark for the difference, a line for its 95 % interval.
+    Draw the differences of every setting that has any, a mark for the difference, a line for its 95 % interval; and
+    the losses of what ran before a table's runs.
 
     Args:
         tables: folder of the tables' files.
@@ -24,7 +26,16 @@ def write_pictures(tables: Path, results: Path, folder: Path) -> list[Path]:
         for table in Table.begun(tables, results)
         for one in table.content["settings"]
     )
-    return [picture for picture in made if picture is not None]
+    return [picture for picture in [*made, *_losses(tables, results, folder)] if picture is not None]
+
+
+def _losses(tables: Path, results: Path, folder: Path) -> Iterator[Path | None]:
+    for table in Table.begun(tables, results):
+        for name, told in table.before.items():
+            kept = FinishedRuns(table, results).read_before(name)
+            if kept is not None:
+                path = folder / picture_name(table, name)
+                yield plot_training_curves(kept["log_history"], path, title=told["title"])
 
 
 def _draw(table: Table, setting: str, results: Path, folder: Path) -> Path | None:

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ from modeling_star.training.experiments import (
     commit,
     environment,
     merged,
+    read_recipe,
     round_as_avx2,
 )
 from modeling_star.training.results_page import Cell, write_page
+from modeling_star.training.results_pictures import write_pictures
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -236,6 +239,59 @@ def test_a_failed_run_names_its_log_and_keeps_nothing(table: Table, tmp_path: Pa
     assert runner.finished.read(configuration, 1) is None
 
 
+def test_what_a_table_names_before_runs_once_and_first(table: Table, tmp_path: Path) -> None:
+    table.content["before"] = {
+        "FIRST": {
+            "title": "A pretraining",
+            "script": "run_mlm.py",
+            "recipe": "mlm_english",
+            "arguments": {"train_file": ["$DATA/a", "$DATA/b"]},
+        }
+    }
+    table.content["systems"]["star"]["arguments"] = {"model_name_or_path": "$FIRST"}
+    (tmp_path / "tables" / "two.yaml").write_text(yaml.safe_dump(table.content, sort_keys=False), encoding="utf-8")
+    # In the place of the scripts: what they were given, one line each, and files such as they leave.
+    program = """import json, pathlib, sys, yaml
+recipe = yaml.safe_load(open(sys.argv[2]))
+with open(sys.argv[0] + ".log", "a") as log:
+    print(json.dumps([sys.argv[1], recipe.get("model_name_or_path"), recipe["train_file"]]), file=log)
+folder = pathlib.Path(recipe["output_dir"])
+folder.mkdir()
+scores = {"eval_accuracy": 0.7, "test_accuracy": 0.5, "eval_loss": 2.0, "eval_perplexity": 7.389, "eval_runtime": 9}
+scores |= {"parameters": 3_000_000, "train_runtime": 120.0, "train_tokens_per_second": 1234.5}
+(folder / "all_results.json").write_text(json.dumps(scores))
+losses = [{"step": 5, "epoch": 1, "loss": 3.0}, {"step": 5, "epoch": 1, "eval_loss": 2.0}, {"step": 5}]
+(folder / "trainer_state.json").write_text(json.dumps({"log_history": losses}))
+(folder / "predictions_test.jsonl").write_text(json.dumps({"predicted": "a", "label": "a"}))
+"""
+    script = tmp_path / "scripts.py"
+    script.write_text(program, encoding="utf-8")
+    runner = Runner(
+        table, tmp_path / "results", tmp_path / "work", {"DATA": "/my/data"}, [sys.executable, str(script)]
+    )
+    (configuration,) = table.configurations("films", "bert", "star")
+    for seed in (1, 2):
+        assert runner.run(configuration, seed)["validation"] == 0.7
+    first = str(tmp_path / "work" / "two" / "before" / "FIRST" / "model")
+    calls = [json.loads(line) for line in Path(f"{script}.log").read_text(encoding="utf-8").splitlines()]
+    assert calls[0] == ["run_scripts/run_mlm.py", None, ["/my/data/a", "/my/data/b"]]
+    assert [call[:2] for call in calls[1:]] == [["run_scripts/run_glue.py", first]] * 2
+    kept = runner.finished.read_before("FIRST")
+    assert kept["arguments"]["train_file"] == ["$DATA/a", "$DATA/b"]
+    assert kept["log_history"] == [{"step": 5, "loss": 3.0}, {"step": 5, "eval_loss": 2.0}]
+    with FileLock(tmp_path / "work" / "two" / "before" / "FIRST" / "running.lock"):
+        assert runner.run(configuration, 3) is None, "another process is at what comes first"
+    page, pictures = tmp_path / "results.md", tmp_path / "pictures"
+    write_page(tmp_path / "tables", tmp_path / "results", page)
+    text = page.read_text(encoding="utf-8")
+    assert "A pretraining (`run_mlm.py`, `mlm_english.yaml`; " in text
+    assert (
+        "on validation: accuracy 0.7, perplexity 7.389, 3.00 M parameters, 2 minutes, 1,234 tokens a second." in text
+    )
+    assert "(pictures/results_two_FIRST.png)" in text
+    assert pictures / "results_two_FIRST.png" in write_pictures(tmp_path / "tables", tmp_path / "results", pictures)
+
+
 def test_a_run_that_another_process_is_at_is_left_to_it(table: Table, tmp_path: Path) -> None:
     runner = Runner(table, tmp_path / "results", tmp_path / "work", {}, ["false"])
     (configuration,) = table.configurations("films", "bert", "star")
@@ -363,7 +419,6 @@ def test_an_unknown_table_names_those_that_there_are() -> None:
 )
 def test_the_projects_tables_name_flags_that_the_scripts_have(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import dataclasses
-    import sys
 
     from transformers import Seq2SeqTrainingArguments, TrainingArguments
 
@@ -380,9 +435,18 @@ def test_the_projects_tables_name_flags_that_the_scripts_have(path: Path, monkey
         "run_translation.py": (
             arguments.TranslationModelArguments,
             arguments.TranslationArguments,
-            arguments.RepeatArguments,
+            arguments.TranslationRunArguments,
             Seq2SeqTrainingArguments,
         ),
+        "run_mlm.py": (
+            arguments.ModelArguments,
+            arguments.TextArguments,
+            arguments.RepeatArguments,
+            TrainingArguments,
+        ),
+    }
+    flags = {
+        script: {field.name for group in own for field in dataclasses.fields(group)} for script, own in groups.items()
     }
     table = Table.read(path)
     cells = list(table.cells())
@@ -390,11 +454,12 @@ def test_the_projects_tables_name_flags_that_the_scripts_have(path: Path, monkey
     for cell in cells:
         assert len(cell) <= 4, "the fair protocol has at most 4 configurations"
         task = table.content["tasks"][cell[0].task]
-        known = {field.name for group in groups[task["script"]] for field in dataclasses.fields(group)}
         for configuration in cell:
-            assert set(configuration.arguments) <= known
+            assert set(configuration.arguments) <= flags[task["script"]]
             config = configuration.arguments.get("config_name")
             assert config is None or (ROOT / config).is_file()
+    for told in table.before.values():
+        assert set(merged(read_recipe(told["recipe"]), told["arguments"])) <= flags[told["script"]]
 
 
 @pytest.mark.parametrize("capability", ["AVX512", "AVX2", "DEFAULT"])
