@@ -27,7 +27,10 @@ def main() -> None:
     parser.add_argument("--data", help="folder with one folder for each data set: train, validation, test .jsonl.gz")
     parser.add_argument("--only", nargs="+", default=[""], metavar="CELL", help="TASK/SETTING/SYSTEM or part of it")
     parser.add_argument("--systems", nargs="+", metavar="SYSTEM", help="systems of the table (default: all)")
-    parser.add_argument("--seeds", type=int, nargs="+", help="seeds (default: the table's)")
+    parser.add_argument("--seeds", type=int, nargs="+", help="which seeds, 1 2 3 for three (default: the table's)")
+    parser.add_argument(
+        "--configuration", type=int, metavar="N", help="run this one of a system's configurations, without a choice"
+    )
     parser.add_argument("--minilm", help="folder or Hub name of all-MiniLM-L6-v2 (default: an installed copy)")
     parser.add_argument("--launch", help="run through `accelerate launch` with this file of configuration/accelerate")
     parser.add_argument(
@@ -92,6 +95,11 @@ def run_table(arguments: argparse.Namespace) -> bool:
     if not cells:
         asked = " ".join([*filter(None, arguments.only), *(arguments.systems or [])])
         raise DataError(f"--only and --systems ({asked}) name no cell of {table.name}: --list shows them.")
+    number = arguments.configuration
+    if number is not None:
+        cells = [c[number : number + 1] for c in cells if 0 <= number < len(c)]
+        if not cells:
+            raise DataError(f"--configuration {number} is given; no cell asked for has one of that number, from 0.")
     if arguments.list:
         for cell in cells:
             due = [f"configuration {own.number} seed {seed}" for own, seed in runner.missing(cell, seeds)]
@@ -106,10 +114,12 @@ def run_table(arguments: argparse.Namespace) -> bool:
     if absent:
         print(f"Left out, as there is no such folder: {', '.join(absent)}", file=sys.stderr)
     cells = [cell for cell in cells if folders[cell[0].task].is_dir()]
-    failed = False
+    failed, finished = False, 0
     with tqdm(total=len(cells), unit="cell", disable=None) as bar:
         for cell in cells:
+            ran = 0
             for configuration, seed in runner.missing(cell, seeds):
+                ran += 1
                 bar.set_description(f"{configuration.cell} {configuration.number} seed {seed}")
                 try:
                     result = runner.run(configuration, seed)
@@ -126,7 +136,12 @@ def run_table(arguments: argparse.Namespace) -> bool:
             waits = runner.waits_for(cell)
             if waits:
                 tqdm.write(f"{cell[0].cell} waits for its configuration, which is chosen on {', '.join(waits)}")
+            finished += not (ran or waits)
             bar.update()
+    if finished:
+        kept = arguments.results / table.name
+        print(f"{finished} of {len(cells)} cells were finished before, kept in {kept}: nothing of them has run.")
+        print("To measure them again: --results again --work outputs/again")
     return failed
 
 

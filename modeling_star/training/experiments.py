@@ -141,11 +141,14 @@ class Table:
             settings[setting].get("tasks", {}).get(task) or {},
         ]:
             arguments = merged(arguments, layer)
-        grid = own.get("grid") or settings[setting].get("grid") or [{}]
         return [
             Configuration(task, setting, system, number, merged(merged(arguments, chosen), own.get("last", {})))
-            for number, chosen in enumerate(grid)
+            for number, chosen in enumerate(self.grid(setting, system))
         ]
+
+    def grid(self, setting: str, system: str) -> list[dict[str, Any]]:
+        """What the configurations of a system in a setting differ in."""
+        return self.content["systems"][system].get("grid") or self.content["settings"][setting].get("grid") or [{}]
 
     def cells(self) -> Iterator[list[Configuration]]:
         """The configurations of every cell that there is, in the table's order."""
@@ -176,6 +179,23 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
+def check_arguments(path: Path, made_with: dict[str, Any] | None, asked: dict[str, Any]) -> None:
+    """
+    Args:
+        path: of what was made.
+        made_with: the arguments that made it; `None` where none are known.
+        asked: what they should be.
+
+    Raises:
+        DataError: they differ; it names the file and what differs.
+    """
+    if made_with is None or made_with == asked:
+        return
+    names = sorted(name for name in {*made_with, *asked} if made_with.get(name) != asked.get(name))
+    told = "; ".join(f"{name} {made_with.get(name)}, now {asked.get(name)}" for name in names)
+    raise DataError(f"{path} was made with other arguments ({told}): delete it to make it anew.")
+
+
 @dataclass(frozen=True)
 class FinishedRuns:
     """
@@ -195,9 +215,18 @@ class FinishedRuns:
         return self.folder / self.table.name / configuration.task / configuration.setting / name
 
     def read(self, configuration: Configuration, seed: int) -> dict[str, Any] | None:
-        """What is kept of a run, or `None`."""
+        """
+        What is kept of a run, or `None`.
+
+        Raises:
+            DataError: it was made with other arguments than the table gives now.
+        """
         path = self.path(configuration, seed)
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        if not path.is_file():
+            return None
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        check_arguments(path, kept.get("arguments"), {**configuration.arguments, "seed": seed})
+        return kept
 
     def path_before(self, name: str) -> Path:
         """Where what ran before all runs is kept."""
@@ -340,7 +369,7 @@ class Runner:
                 "training_seconds": None if resumed else seconds,
                 "tokens_per_second": None if resumed else scores.get("train_tokens_per_second"),
                 "arguments": arguments,
-                "environment": environment(),
+                "environment": read_environment(model.parent),
                 "log_history": [
                     {key: entry[key] for key in ("step", "loss", "eval_loss") if key in entry}
                     for entry in state["log_history"]
@@ -357,7 +386,7 @@ class Runner:
         model = folder / "model"
         script = self.table.content["tasks"][configuration.task]["script"]
         resumed = self._run_script(f"{configuration.cell}, seed {seed}", script, arguments, folder)
-        result = self._measured(configuration, arguments, model)
+        result = {**self._measured(configuration, arguments, model), "environment": read_environment(folder)}
         if resumed:
             result["training_seconds"] = None  # those of the last part alone would mislead
         write_json(self.finished.path(configuration, seed), result)
@@ -373,15 +402,22 @@ class Runner:
         Raises:
             DataError: the script failed; its log is named.
         """
-        model = folder / "model"
-        if (model / "all_results.json").is_file():  # what a run writes last
-            return False
-        resumed = last_checkpoint(model) is not None
-        if not resumed:  # stopped before there was anything to go on from
-            shutil.rmtree(model, ignore_errors=True)
+        model, recipe, begun = folder / "model", folder / "recipe.yaml", folder / "environment.json"
         here = {name: self._filled(value) for name, value in arguments.items()}
         here |= {"output_dir": str(model), "resume_from_checkpoint": "last"}
-        recipe = write_text(folder / "recipe.yaml", yaml.safe_dump(here, allow_unicode=True))
+        finished = (model / "all_results.json").is_file()  # what a run writes last
+        resumed = not finished and last_checkpoint(model) is not None
+        if recipe.is_file() and (finished or resumed):
+            check_arguments(folder, yaml.safe_load(recipe.read_text(encoding="utf-8")), here)
+        if finished:
+            return False
+        if not resumed:  # stopped before there was anything to go on from
+            shutil.rmtree(model, ignore_errors=True)
+        now = environment()
+        if resumed and read_environment(folder) != now:
+            now["commit"] = None  # no single one made it
+        write_json(begun, now)
+        write_text(recipe, yaml.safe_dump(here, allow_unicode=True))
         command = [*self.launcher, f"run_scripts/{script}", str(recipe)]
         with (folder / "log.txt").open("a") as log:
             code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
@@ -415,7 +451,6 @@ class Runner:
             "parameters": scores["parameters"],
             "training_seconds": round(scores["train_runtime"], 1),
             "arguments": arguments,
-            "environment": environment(),
             "counts": "; ".join(" ".join(f"{number:g}" for number in column) for column in counts.T),
         }
         if "repeated" in task:
@@ -458,6 +493,12 @@ def environment() -> dict[str, Any]:
         "threads": int(os.environ.get("OMP_NUM_THREADS") or torch.get_num_threads()),
         "commit": commit(Path.cwd()),
     }
+
+
+def read_environment(folder: Path) -> dict[str, Any]:
+    """What a run in a folder was begun in; without a commit where nothing tells."""
+    path = folder / "environment.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {**environment(), "commit": None}
 
 
 def commit(folder: Path) -> str | None:

@@ -34,8 +34,9 @@ _TEXT = """---
 
 A {family}.
 
-> **No weights are published with this card.** Each line's command trains the models and measures them again; DATA is
-> a folder with one folder for each data set: train, validation and test .jsonl.gz.
+> **No weights are published with this card.** Each line's command, with `--results again --work outputs/again` after
+> it, trains the models and measures them again; DATA is a folder with one folder for each data set: train, validation
+> and test .jsonl.gz.
 
 ## Results
 

@@ -31,7 +31,7 @@ AVX2 here, and `results/` tells with each run how many threads it had and which 
 
 # Marks what no commit is known of.
 EARLY = "†"
-EARLY_NOTE = f"{EARLY} Has a run that keeps no commit, as early ones: today's code may give other digits."
+EARLY_NOTE = f"{EARLY} Has a run that no commit is known of, such as early ones: today's code may give other digits."
 # End the names of further columns: test rows that do not occur in train, another score of the same counts.
 REPEATED = ", rows not in train"
 EXACT = ", exact match"
@@ -56,10 +56,13 @@ class Cell:
     def __init__(self, finished: FinishedRuns, configurations: list[Configuration]):
         self.chosen = finished.best(configurations)
         self.split = finished.table.split
+        self.seeds: list[int] = []
         self.runs: list[dict[str, Any]] = []
-        if self.chosen is not None:
-            found = (finished.read(self.chosen, seed) for seed in finished.table.seeds)
-            self.runs = [run for run in found if run]
+        for seed in finished.table.seeds if self.chosen is not None else []:
+            run = finished.read(self.chosen, seed)
+            if run is not None:
+                self.seeds.append(seed)
+                self.runs.append(run)
 
     @property
     def scores(self) -> list[float]:
@@ -98,8 +101,9 @@ class Cell:
 
     @property
     def is_early(self) -> bool:
-        """Whether no commit is known of a run: early ones keep none, nor those made outside git."""
-        return any(run.get("environment", {}).get("commit") is None for run in self.runs)
+        """Whether no commit has all code of a run: early ones keep none, nor those of changed code or outside git."""
+        commits = [run.get("environment", {}).get("commit") for run in self.runs]
+        return any(commit is None or commit.endswith("-dirty") for commit in commits)
 
     def __str__(self) -> str:
         return summary(self.scores) + (f" {EARLY}" if self.is_early else "")
@@ -150,6 +154,7 @@ def table_sections(table: Table, results: Path) -> Iterator[str]:
         own = [task for task in tasks if _own(task) == task]
         costs = [_cost(table, system, own, cells) for system in systems]
         yield _laid_out("parameters, training minutes", [column_title(table, task) for task in own], costs)
+        yield from _configurations(table, setting, own, cells, results)
         if intervals(table, setting, results, table.compared[0]):
             yield f"![Differences, {told['title']}](pictures/{picture_name(table, setting)})\n"
 
@@ -234,8 +239,9 @@ def _row(table: Table, system: str, tasks: list[str], cells: dict[tuple[str, str
     row = [_title(table, system), *(str(cells.get((task, system), "--")) for task in tasks)]
     if "average" in table.content:
         averaged = _averaged(tasks, [system], cells)
-        # One score for each seed that all of them have.
-        row.append(summary([fmean(scores) for scores in zip(*(cell.scores for (cell,) in averaged), strict=False)]))
+        scores = [dict(zip(cell.seeds, cell.scores, strict=True)) for (cell,) in averaged]
+        common = [seed for seed in table.seeds if scores and all(seed in own for own in scores)]
+        row.append(summary([fmean(own[seed] for own in scores) for seed in common]))
     return row
 
 
@@ -305,6 +311,34 @@ def _cost(table: Table, system: str, tasks: list[str], cells: dict[tuple[str, st
         size = f"{runs[0]['parameters'] / 1e6:.2f} M" if runs else "--"
         row.append(f"{size}, {fmean(times):.1f}" if times else size)
     return row
+
+
+def _configurations(
+    table: Table, setting: str, tasks: list[str], cells: dict[tuple[str, str], Cell], results: Path
+) -> Iterator[str]:
+    """Where systems have several configurations: which one validation chose, and what all of them cost together."""
+    finished = FinishedRuns(table, results)
+    told, runs = [], []
+    for system in table.content["systems"]:
+        chosen: dict[str, list[str]] = {}
+        for task in tasks:
+            configurations = table.configurations(task, setting, system)
+            found = (finished.read(each, seed) for each in configurations for seed in table.seeds)
+            runs += [run for run in found if run]
+            cell = cells.get((task, system))
+            if len(configurations) > 1 and cell is not None and cell.runs:
+                grid = table.grid(setting, system)[cell.chosen.number]
+                values = ", ".join(f"{name} {value}" for name, value in grid.items())
+                chosen.setdefault(f"{cell.chosen.number} ({values})", []).append(column_title(table, task))
+        for name, titles in chosen.items():
+            where = "" if len(chosen) == 1 else f" on {', '.join(titles)}"
+            told.append(f"{_title(table, system)} {name}{where}")
+    if told:
+        minutes = sum(run["training_seconds"] or 0 for run in runs) / 60
+        yield (
+            f"Configurations that validation chose (`--configuration N` runs one alone): {'; '.join(told)}. All "
+            f"{len(runs)} runs, those of the others included, trained for {minutes:,.0f} minutes.\n"
+        )
 
 
 __all__ = ["Cell", "read_cells", "table_sections", "write_page"]

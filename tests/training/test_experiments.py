@@ -316,9 +316,80 @@ def test_a_run_that_finished_unnoticed_is_measured_and_not_run_again(table: Tabl
     (model / "all_results.json").write_text(json.dumps(scores), encoding="utf-8")
     rows = [{"predicted": "a", "label": "a"}, {"predicted": "a", "label": "b"}]
     (model / "predictions_test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (model.parent / "recipe.yaml").write_text("learning_rate: 9.0", encoding="utf-8")
+    with pytest.raises(DataError, match=r"learning_rate 9.0, now 5e-05.*delete it"):
+        runner.run(configuration, 1)
+    (model.parent / "recipe.yaml").unlink()
+    (model.parent / "environment.json").write_text('{"commit": "0123456789ab"}', encoding="utf-8")
     assert runner.run(configuration, 1)["counts"] == "1 0; 1 1"
     kept = runner.finished.read(configuration, 1)
     assert (kept["test"], kept["training_seconds"]) == (0.5, 2.0)
+    assert kept["environment"] == {"commit": "0123456789ab"}, "that of the run, not that of its measuring"
+
+
+def test_a_kept_run_of_other_arguments_stops_the_table(table: Table, tmp_path: Path) -> None:
+    runner = runner_of(table, tmp_path)
+    (configuration,) = table.configurations("films", "bert", "star")
+    keep(runner, configuration, 1, validation=0.5, correct="10")
+    path = runner.finished.path(configuration, 1)
+    kept = {**json.loads(path.read_text(encoding="utf-8")), "arguments": {**configuration.arguments, "seed": 1}}
+    path.write_text(json.dumps(kept), encoding="utf-8")
+    assert list(runner.missing([configuration], [1])) == []
+    kept["arguments"]["num_train_epochs"] = 77
+    path.write_text(json.dumps(kept), encoding="utf-8")
+    with pytest.raises(DataError, match=r"star-0-seed1.json was made with .*num_train_epochs 77, now 1\)"):
+        list(runner.missing([configuration], [1]))
+
+
+def test_a_run_that_another_commit_goes_on_with_has_none(table: Table, tmp_path: Path) -> None:
+    program = """import json, pathlib, sys, yaml
+folder = pathlib.Path(yaml.safe_load(open(sys.argv[2]))["output_dir"])
+if not folder.is_dir():  # killed after a checkpoint
+    (folder / "checkpoint-1").mkdir(parents=True)
+    (folder / "checkpoint-1" / "trainer_state.json").write_text("{}")
+    sys.exit(1)
+scores = {"eval_accuracy": 0.7, "test_accuracy": 0.5, "parameters": 3, "train_runtime": 1.0}
+(folder / "all_results.json").write_text(json.dumps(scores))
+(folder / "predictions_test.jsonl").write_text(json.dumps({"predicted": "a", "label": "a"}))
+"""
+    (tmp_path / "script.py").write_text(program, encoding="utf-8")
+    (configuration,) = table.configurations("films", "bert", "star")
+    for name, changed in (("same", False), ("other", True)):
+        work = tmp_path / name
+        runner = Runner(table, work / "results", work, {}, [sys.executable, str(tmp_path / "script.py")])
+        with pytest.raises(DataError, match="stopped with 1"):
+            runner.run(configuration, 1)
+        path = work / "two" / configuration.cell / "0-seed1" / "environment.json"
+        begun = json.loads(path.read_text(encoding="utf-8"))
+        if changed:
+            path.write_text(json.dumps({**begun, "commit": "0123456789ab"}), encoding="utf-8")
+        result = runner.run(configuration, 1)
+        assert result["environment"] == {**begun, "commit": None if changed else begun["commit"]}
+        assert result["training_seconds"] is None
+
+
+def test_what_a_cell_has_several_of_is_told_by_number_and_cost(table: Table, tmp_path: Path) -> None:
+    runner = runner_of(table, tmp_path)
+    for number, configuration in enumerate(table.configurations("films", "none", "star")):
+        keep(runner, configuration, 1, validation=0.5 + number / 10, correct="1110")
+    write_page(tmp_path / "tables", tmp_path / "results", tmp_path / "results.md")
+    text = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "runs one alone): Star 1 (learning_rate 0.0001). All 2 runs, those of the others included, trained" in text
+    assert "for 2 minutes." in text
+
+
+def test_the_mean_over_tasks_takes_seeds_that_all_of_them_have(table: Table, tmp_path: Path) -> None:
+    content = {**CONTENT, "settings": {"bert": {"title": "BERT"}}, "average": "mean"}
+    (tmp_path / "tables" / "two.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    own = Table.read(tmp_path / "tables" / "two.yaml")
+    runner = runner_of(own, tmp_path)
+    for task, runs in {"films": {1: "1111", 3: "1100"}, "books": {1: "1100", 2: "0000", 3: "0000"}}.items():
+        (configuration,) = own.configurations(task, "bert", "star")
+        for seed, correct in runs.items():
+            keep(runner, configuration, seed, validation=0.5, correct=correct)
+    write_page(tmp_path / "tables", tmp_path / "results", tmp_path / "results.md")
+    text = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "| 50.0 ± 35.4 (2) |\n" in text, "the mean of 75 and 25, of seeds 1 and 3"
 
 
 def test_the_page_tells_scores_differences_and_costs_and_is_the_same_again(table: Table, tmp_path: Path) -> None:
@@ -376,6 +447,7 @@ def test_answers_are_told_by_f1_and_by_exact_match(table: Table, tmp_path: Path)
         ]
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         (model / "predictions_test.jsonl").write_text(lines, encoding="utf-8")
+        (model.parent / "environment.json").write_text('{"commit": "0123456789ab"}', encoding="utf-8")
         runner.run(configuration, 1)
     write_page(tmp_path / "tables", tmp_path / "results", tmp_path / "results.md")
     text = (tmp_path / "results.md").read_text(encoding="utf-8")

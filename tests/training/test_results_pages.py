@@ -87,7 +87,7 @@ def test_numbers_that_no_commit_is_known_of_are_marked(folder: Path) -> None:
     page, card = made()
     assert "| vanilla | 50.0 ± 0.0 (2) † |" in page
     assert "| 50.0 ± 0.0 (2) † |" in card
-    assert all(text.count("†") == 2 and "\n† Has a run that keeps no commit" in text for text in (page, card))
+    assert all(text.count("†") == 2 and "\n† Has a run that no commit is known of" in text for text in (page, card))
 
 
 def test_a_picture_for_every_setting_with_a_difference(folder: Path) -> None:
