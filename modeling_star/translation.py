@@ -5,8 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from .modeling_encoder import longest_input
+
+
+logger = logging.get_logger(__name__)
 
 
 class SourceLengthLimit(LogitsProcessor):
@@ -42,7 +46,7 @@ def generate_translations(
         model: any model for sequence to sequence; its generation configuration tells beams and length penalty.
         inputs: `input_ids` and `attention_mask`, `[b, n]`, and what else the encoder reads.
         max_extra_tokens: see above.
-        options: of `generate`, such as `num_beams`.
+        options: of `generate`, such as `num_beams`; `max_length` lowers the limit.
 
     Returns:
         `[b, m]`, the start token first, padded on the right.
@@ -52,9 +56,9 @@ def generate_translations(
     if positions is not None:
         limits = limits.clamp(max=positions - 2)
     limit = SourceLengthLimit(limits, model.generation_config.eos_token_id)
-    return model.generate(
-        **inputs, logits_processor=LogitsProcessorList([limit]), max_length=int(limits.max()) + 2, **options
-    )
+    asked, longest = options.pop("max_length", None), int(limits.max()) + 2
+    longest = longest if asked is None else min(longest, asked)
+    return model.generate(**inputs, logits_processor=LogitsProcessorList([limit]), max_length=longest, **options)
 
 
 def translate(
@@ -91,6 +95,14 @@ def translate(
     """
     texts = [texts] if isinstance(texts, str) else list(texts)
     limit = longest_input(getattr(model.config, "encoder", None) or model.config)
+    if limit is not None:
+        lengths = [len(ids) for ids in tokenizer(texts, verbose=False)["input_ids"]] if texts else []
+        cut = [length - limit for length in lengths if length > limit]
+        if cut:
+            logger.warning(
+                f"{len(cut)} of {len(texts)} texts are longer than the {limit} tokens that the model reads: the last "
+                f"{sum(cut):,} tokens of them are not translated. Split these texts."
+            )
     model.eval()
     found: list[str] = []
     for start in range(0, len(texts), batch_size):

@@ -453,7 +453,7 @@ def parse(
         # Before the command line, which so has the last word; what is written there is checked in the same way.
         arguments = read_recipe(Path(arguments[0]), known) + arguments[1:]
     named = {flag_name(argument) for argument in arguments if argument.startswith("--")}
-    parser.set_defaults(**_defaults(script, named, defaults or {}))
+    parser.set_defaults(**_defaults(script, named, _parts(arguments), defaults or {}))
     try:
         *parsed, unknown = parser.parse_args_into_dataclasses(
             args=arguments, return_remaining_strings=True, look_for_args_file=False
@@ -491,16 +491,26 @@ def _did_you_mean(given: str, known: set[str], prefix: str = "") -> str:
     return f" Did you mean {prefix}{close[0]}?" if close else ""
 
 
-def _defaults(script: str, named: set[str], own: Mapping[str, Any]) -> dict[str, Any]:
+def _parts(arguments: list[str]) -> dict[str, bool]:
+    """Which of --do_train, --do_eval and --do_predict are named, and whether they are asked for or declined."""
+    parts = {}
+    for index, argument in enumerate(arguments):
+        name = flag_name(argument)
+        if argument.startswith("--") and name in ("do_train", "do_eval", "do_predict"):
+            value = "".join([*argument.split("=")[1:], *arguments[index + 1 : index + 2]][:1])
+            parts[name] = not argument.startswith("--no") and value.lower() not in ("false", "no", "f", "n", "0")
+    return parts
+
+
+def _defaults(script: str, named: set[str], parts: dict[str, bool], own: Mapping[str, Any]) -> dict[str, Any]:
     """What holds where neither the recipe nor the command line names a flag."""
     defaults = {**DEFAULTS, "output_dir": f"outputs/{Path(script).stem}", **_device_defaults()}
     if "model_name_or_path" not in named:
         defaults["learning_rate"] = FRESH_LEARNING_RATE
-    parts = {"do_train", "do_eval", "do_predict"}
-    if not parts & named:
-        defaults |= dict.fromkeys(parts, True)
+    everything = not any(parts.values())  # nothing is asked for alone
+    defaults |= {name: parts.get(name, everything) for name in ("do_train", "do_eval", "do_predict")}
     defaults |= own
-    if parts & named and "do_train" not in named:
+    if not defaults["do_train"] or not parts.get("do_eval", True):
         defaults["eval_strategy"] = "no"
     return defaults
 

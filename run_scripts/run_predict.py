@@ -42,14 +42,25 @@ def main() -> None:
         texts += [line for line in arguments.file.read_text(encoding="utf-8").splitlines() if line.strip()]
     if not texts:
         parser.error('no text is given: write run_predict.py MODEL "A text." or --file texts.txt')
-    for text, found in predict(texts, arguments):
+    from modeling_star.training.building import loading
+    from modeling_star.training.data_files import DataError
+
+    try:
+        with loading("MODEL", arguments.model):
+            found_in_each = predict(texts, arguments)
+    except DataError as error:
+        sys.exit(f"run_predict.py: {' '.join(str(error).split())}")
+    for text, found in found_in_each:
         print(
             json.dumps({"text": text, "found": found}, ensure_ascii=False) if arguments.json else readable(text, found)
         )
 
 
 def predict(texts: list[str], arguments: argparse.Namespace) -> Iterator[tuple[str, Any]]:
-    """Each text with its entities or answer (`start`, `end`, `text`, `score`), its labels (`score`), or translated."""
+    """
+    Load the model; then each text with its entities or answer (`start`, `end`, `text`, `score`), its labels (`score`),
+    or translated.
+    """
     from transformers import AutoConfig
 
     import modeling_star  # noqa: F401  registers the models of this package
@@ -57,14 +68,12 @@ def predict(texts: list[str], arguments: argparse.Namespace) -> Iterator[tuple[s
     model = arguments.model
     config = AutoConfig.from_pretrained(model, trust_remote_code=arguments.trust_remote_code)
     if config.is_encoder_decoder:
-        yield from translated(model, texts, arguments.batch_size, arguments.trust_remote_code)
-        return
+        return translated(model, texts, arguments.batch_size, arguments.trust_remote_code)
     architecture = (config.architectures or [""])[0]
     if architecture.endswith("ForQuestionAnswering"):
         if arguments.question is None:
             sys.exit(f'{model} answers questions: write --question "Who moved to Oslo?"')
-        yield from answered(texts, arguments)
-        return
+        return answered(texts, arguments)
     if arguments.question is not None:
         sys.exit(f"{model} is a {architecture}, which answers no questions: leave --question away.")
     kinds = {"ForTokenClassification": "token-classification", "ForSequenceClassification": "text-classification"}
@@ -73,7 +82,7 @@ def predict(texts: list[str], arguments: argparse.Namespace) -> Iterator[tuple[s
         sys.exit(
             f"{model} is a {architecture}: a model for token or text classification, answers or translation is needed."
         )
-    yield from labelled(texts, task, arguments)
+    return labelled(texts, task, config, arguments)
 
 
 def answered(texts: list[str], arguments: argparse.Namespace) -> Iterator[tuple[str, Any]]:
@@ -85,45 +94,68 @@ def answered(texts: list[str], arguments: argparse.Namespace) -> Iterator[tuple[
     remote = {"trust_remote_code": arguments.trust_remote_code}
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, **remote)
     model = AutoModelForQuestionAnswering.from_pretrained(arguments.model, **remote)
-    for text in texts:
+
+    def answers(text: str) -> list[dict[str, Any]]:
         found = answer_question(arguments.question, text, model, tokenizer, null_threshold=arguments.null_threshold)
-        yield (
-            text,
-            [
-                {"start": answer.start, "end": answer.end, "text": answer.text, "score": round(answer.score, 4)}
-                for answer in found
-                if answer.text
-            ],
-        )
+        return [
+            {"start": answer.start, "end": answer.end, "text": answer.text, "score": round(answer.score, 4)}
+            for answer in found
+            if answer.text
+        ]
+
+    return ((text, answers(text)) for text in texts)
 
 
-def labelled(texts: list[str], task: str, arguments: argparse.Namespace) -> Iterator[tuple[str, Any]]:
-    """Each text with its entities or labels."""
-    from transformers import pipeline
+def labelled(
+    texts: list[str], task: str, config: Any, arguments: argparse.Namespace
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Each text with its entities or labels; of a text longer than the model reads, its beginning is classified."""
+    from transformers import AutoTokenizer, pipeline
 
+    from modeling_star.modeling_encoder import longest_input
     from modeling_star.pipelines import BestPathPipeline
 
+    remote = {"trust_remote_code": arguments.trust_remote_code}
+    tokenizer = AutoTokenizer.from_pretrained(arguments.model, **remote)
+    limit = longest_input(config)
+    if limit is not None:
+        tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
     options: dict[str, Any] = {"top_k": None}
     if task == "token-classification":
         options = {"aggregation_strategy": "first", "pipeline_class": BestPathPipeline}
-    run = pipeline(task, arguments.model, trust_remote_code=arguments.trust_remote_code, **options)
-    for text, found in zip(texts, run(texts, batch_size=arguments.batch_size), strict=True):
-        if task == "token-classification":
-            yield (
-                text,
-                [
-                    {
-                        "label": entity["entity_group"],
-                        "start": int(entity["start"]),
-                        "end": int(entity["end"]),
-                        "text": text[entity["start"] : entity["end"]],
-                        "score": round(float(entity["score"]), 4),
-                    }
-                    for entity in found
-                ],
-            )
-        else:
-            yield text, [{"label": label["label"], "score": round(float(label["score"]), 4)} for label in found]
+        if limit is not None:
+            options["stride"] = limit // 8  # a long text is read in windows
+    elif limit is not None:
+        options["truncation"] = True
+        lengths = [len(ids) for ids in tokenizer(texts, verbose=False)["input_ids"]]
+        long = sum(length > tokenizer.model_max_length for length in lengths)
+        if long:
+            told = f"{long} of {len(texts)} texts are longer than the {tokenizer.model_max_length} tokens that"
+            print(f"run_predict.py: {told} {arguments.model} reads: they are cut there.", file=sys.stderr)
+    run = pipeline(task, arguments.model, tokenizer=tokenizer, **remote, **options)
+
+    def entities(text: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [
+            {
+                "label": entity["entity_group"],
+                "start": int(entity["start"]),
+                "end": int(entity["end"]),
+                "text": text[entity["start"] : entity["end"]],
+                "score": round(float(entity["score"]), 4),
+            }
+            for entity in found
+        ]
+
+    def labels(_: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{"label": label["label"], "score": round(float(label["score"]), 4)} for label in found]
+
+    told_of = entities if task == "token-classification" else labels
+
+    def read() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+        for text, found in zip(texts, run(texts, batch_size=arguments.batch_size), strict=True):
+            yield text, told_of(text, found)
+
+    return read()
 
 
 def translated(
@@ -136,8 +168,12 @@ def translated(
 
     tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code)
     loaded = AutoModelForSeq2SeqLM.from_pretrained(model, trust_remote_code=trust_remote_code)
-    for text, found in zip(texts, translate(texts, loaded, tokenizer, batch_size=batch_size), strict=True):
-        yield text, [{"text": found}]
+
+    def read() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+        for text, found in zip(texts, translate(texts, loaded, tokenizer, batch_size=batch_size), strict=True):
+            yield text, [{"text": found}]
+
+    return read()
 
 
 def readable(text: str, found: list[dict[str, Any]]) -> str:

@@ -103,6 +103,25 @@ def test_the_command_line_overrides_the_recipe(monkeypatch: pytest.MonkeyPatch, 
     assert training.output_dir == "outputs/run_ner"
 
 
+@pytest.mark.parametrize(
+    ("flags", "parts"),
+    [
+        ([], (True, True, True)),
+        (["--do_predict"], (False, False, True)),
+        (["--do_eval", "true", "--do_predict=yes"], (False, True, True)),
+        (["--do_train", "false"], (False, True, True)),
+        (["--do_train=false", "--do_eval=no"], (False, False, True)),
+        (["--do_train", "--do_eval", "false"], (True, False, False)),
+    ],
+)
+def test_what_is_declined_leaves_the_rest(
+    monkeypatch: pytest.MonkeyPatch, flags: list[str], parts: tuple[bool, bool, bool]
+) -> None:
+    training = parsed(monkeypatch, *flags)[-1]
+    assert (training.do_train, training.do_eval, training.do_predict) == parts
+    assert training.eval_strategy == ("epoch" if parts[:2] == (True, True) else "no")
+
+
 def test_a_recipe_may_be_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "recipe.json"
     path.write_text(json.dumps({"lr_scheduler_kwargs": {"min_lr": 0.1}, "bf16": False, "seed": 5}), encoding="utf-8")

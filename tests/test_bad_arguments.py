@@ -171,6 +171,16 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
         "--train_file={sentiment} --early_stopping_patience=2 --average_checkpoints=3",
         ["--average_checkpoints 0"],
     ),
+    "the best may not be saved": (
+        GLUE,
+        "--train_file={sentiment} --eval_strategy=steps --save_strategy=steps --eval_steps=3 --save_steps=6",
+        ["--eval_steps 3 --save_steps 3"],
+    ),
+    "nothing to do": (
+        GLUE,
+        "--do_predict --train_file={sentiment} --validation_file={sentiment}",
+        ["nothing to do", "--test_file with --do_predict"],
+    ),
     "a mean of less than nothing": (GLUE, "--train_file={sentiment} --average_checkpoints=-1", ["-1", "0 or more"]),
     "seeds and push": (NER, "--train_file={entities} --seeds 1 2 --push_to_hub", ["--push_to_hub"]),
 }

@@ -218,6 +218,39 @@ def test_a_tagger_with_a_crf_and_characters_predicts_its_best_paths(
     assert all(text[entity["start"] : entity["end"]] == entity["text"] for entity in found)
 
 
+@pytest.mark.parametrize("script", ["run_ner.py", "run_glue.py"])
+def test_run_predict_reads_texts_longer_than_the_model(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path, script: str
+) -> None:
+    folder = tmp_path / "run"
+    short = ["--config_overrides=hidden_size=16,num_attention_heads=2,max_position_embeddings=32"]
+    data = corpora / ("entities" if script == "run_ner.py" else "sentiment")
+    longer = ["--num_train_epochs=20", "--learning_rate=2e-2", "--max_seq_length=32"]
+    scripts.check(script, *files(data), *short, *QUICK, *longer, f"--output_dir={folder}")
+    assert json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))["model_max_length"] == 32
+    rows = read_rows(folder / "predictions_test.jsonl")
+    # A tiny model finds entities in few texts: one of these.
+    row = next((row for row in rows if set(row["predicted"]) != {"O"}), rows[0])
+    text = " ".join(row["tokens"]) if script == "run_ner.py" else read_rows(data / "test.jsonl")[0]["text"]
+    (tmp_path / "texts.txt").write_text("\n".join([text, " ".join([text] * 20), text]) + "\n", encoding="utf-8")
+    done = scripts.check("run_predict.py", folder, "--file", tmp_path / "texts.txt", "--json")
+    told = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
+    assert len(told) == 3
+    assert told[0] == told[2]
+    if script == "run_ner.py":
+        assert told[0]["found"]
+        assert max(entity["end"] for entity in told[1]["found"]) > len(text) * 15, "the end is read too"
+    else:
+        assert "1 of 3 texts are longer than the 32 tokens" in done.error
+
+
+def test_run_predict_says_which_model_is_not_there(scripts: ScriptRunner, tmp_path: Path) -> None:
+    done = scripts.run("run_predict.py", tmp_path, "a text")
+    assert done.code == 1
+    assert "Traceback" not in done.error
+    assert f"run_predict.py: MODEL {tmp_path} could not be loaded" in done.error
+
+
 def test_tfidf_is_chosen_on_validation_and_scored_like_a_model(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path
 ) -> None:
@@ -226,6 +259,11 @@ def test_tfidf_is_chosen_on_validation_and_scored_like_a_model(
     told = read_rows(tmp_path / "run" / "predictions_test.jsonl")
     assert results["test_accuracy"] == pytest.approx(sum(row["predicted"] == row["label"] for row in told) / len(told))
     assert results["eval_accuracy"] > 0.6
+    unlabelled = [*files(corpora / "sentiment")[:2], f"--test_file={corpora / 'sentiment' / 'plain.jsonl'}"]
+    scripts.check("run_glue.py", *unlabelled, "--model_type=tfidf", f"--output_dir={tmp_path}/plain")
+    plain = read_rows(tmp_path / "plain" / "predictions_test.jsonl")
+    assert [row["predicted"] for row in plain] == [row["predicted"] for row in told]
+    assert not [name for name in results_of(tmp_path / "plain") if name.startswith("test_")]
     refused = scripts.run(
         "run_glue.py", *files(corpora / "pairs"), "--model_type=tfidf", f"--output_dir={tmp_path}/no"
     )

@@ -128,6 +128,30 @@ def test_a_saved_translator_translates_without_references_and_is_trained_further
     assert hashes(translators["star"]) == before
 
 
+def test_what_a_translator_does_not_read_is_told_and_max_length_lowers_its_limit(
+    translators: dict[str, Path], corpus: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import logging
+
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    from modeling_star import translate
+
+    monkeypatch.setattr(logging.getLogger("modeling_star"), "propagate", True)
+    folder = translators["marian"]
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    text = read_rows(corpus / "test.jsonl")[0]["translation"]["zh"]
+    whole = translate(text, model, tokenizer, num_beams=1)
+    assert "not translated" not in caplog.text
+    (short,) = translate(text, model, tokenizer, num_beams=1, max_length=4)
+    assert len(tokenizer(short)["input_ids"]) <= 4 < len(tokenizer(whole[0])["input_ids"])
+    long = text * (1 + model.config.max_position_embeddings // len(tokenizer(text)["input_ids"]))
+    lost = len(tokenizer(long * 2)["input_ids"]) - model.config.max_position_embeddings
+    translate([text, long * 2], model, tokenizer, num_beams=1, max_length=3)
+    assert f"1 of 2 texts are longer than the {model.config.max_position_embeddings} tokens" in caplog.text
+    assert f"the last {lost:,} tokens of them" in caplog.text
+
+
 def test_run_predict_translates(scripts: ScriptRunner, translators: dict[str, Path], corpus: Path) -> None:
     text = read_rows(corpus / "test.jsonl")[0]["translation"]["zh"]
     done = scripts.check("run_predict.py", translators["big"], text, "--json")

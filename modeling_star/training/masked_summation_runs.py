@@ -47,9 +47,13 @@ TRAINED_BY = (
     "lr_scheduler_kwargs",
     "warmup_steps",
     "optim",
+    "optim_args",
     "weight_decay",
     "adam_beta1",
     "adam_beta2",
+    "adam_epsilon",
+    "label_smoothing_factor",
+    "data_seed",
     "max_grad_norm",
     "per_device_train_batch_size",
     "gradient_accumulation_steps",
@@ -249,13 +253,16 @@ class Experiment:
             kept = read_kept(path)
             names = list(dict.fromkeys([*(kept["config"] if kept else []), *self.options.systems]))
             systems = [System(name, self.shape, self.overrides) for name in names]
-            made_by = {"rows": self.training.per_device_eval_batch_size, "environment": environment()}
+            machine = environment()
+            commit = machine.pop("commit")  # times of another one still compare
+            made_by = {"rows": self.training.per_device_eval_batch_size, "environment": machine}
             config = {system.name: system.fields for system in systems}
             if kept is not None:
                 check_same(path, kept, {**made_by, "config": {name: config[name] for name in kept["config"]}})
                 if set(config) == set(kept["config"]):
                     continue
-            write_json(path, {"length": task.length, **self._times(task, systems), **made_by, "config": config})
+            times = {"length": task.length, **self._times(task, systems), **made_by}
+            write_json(path, {**times, "commit": commit, "config": config})
 
     def _times(self, task: MaskedSummation, systems: Sequence[System]) -> dict[str, Any]:
         """Seconds of each pass over one batch, and the errors of those that cannot run."""

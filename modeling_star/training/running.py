@@ -33,7 +33,7 @@ from transformers import (
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import TrainOutput
 
-from ..modeling_encoder import EncoderPreTrainedModel
+from ..modeling_encoder import EncoderPreTrainedModel, longest_input
 from .averaging import average_checkpoints, load_weights
 from .building import (
     check_vocabulary,
@@ -402,6 +402,11 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     """
     set_seed(training.seed)
     folder = Path(training.output_dir)
+    if not training.do_train and not any(is_scored(split, training) for split in task.split_names):
+        raise DataError(
+            "There is nothing to do: no training is asked for, and there is no data of a split that is to be scored. "
+            "Add --validation_file with --do_eval, or --test_file with --do_predict."
+        )
     with told_plainly():
         tokenizer, model = task.build()
         limit = length_limit(model.config, task.options.max_seq_length)
@@ -423,8 +428,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     if training.do_train:
         train(task, trainer, training, results)
     for split in sorted(features, key=lambda split: not split.startswith("validation")):
-        wanted = {"validation": training.do_eval, "test": training.do_predict}.get(split.split("_")[0], False)
-        if wanted:
+        if is_scored(split, training):
             sections |= task.score(trainer, split, features[split], score_prefix(split), results)
     if trainer.is_world_process_zero():
         write_json(folder / "all_results.json", results)
@@ -433,6 +437,11 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
         if training.push_to_hub:
             trainer.push_to_hub(commit_message="End of training")
     return results
+
+
+def is_scored(split: str, training: TrainingArguments) -> bool:
+    """Whether a split's scores are asked for."""
+    return {"validation": training.do_eval, "test": training.do_predict}.get(split.split("_")[0], False)
 
 
 def score_prefix(split: str) -> str:
@@ -508,6 +517,9 @@ def build(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     if arguments.lexicon is not None:
         give_lexicon(model, arguments.lexicon, tokenizer)
     check_vocabulary(tokenizer, model, arguments.tokenizer_name)
+    longest = longest_input(model.config)
+    if longest is not None:  # what stock pipelines cut, or read in windows, where they are asked to
+        tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
     give_vocabulary(model, tokenizer, label_all_tokens=getattr(task.options, "label_all_tokens", False))
     return tokenizer, model
 
@@ -554,12 +566,19 @@ def prepare_training(
         The callbacks that the arguments ask for.
 
     Raises:
-        DataError: the metric is unknown, or a model cannot be chosen for lack of evaluations.
+        DataError: the metric is unknown, or a model cannot be chosen for lack of evaluations or checkpoints.
     """
     if not has_validation:
         training.eval_strategy = "no"
     elif training.eval_strategy != "no" and training.eval_strategy == training.save_strategy:
         training.load_best_model_at_end = True
+        apart = training.eval_strategy == "steps" and training.eval_steps != training.save_steps
+        if apart and training.do_train and not task.run.average_checkpoints:
+            raise DataError(
+                f"--eval_steps {training.eval_steps:g} and --save_steps {training.save_steps:g} differ, and the best "
+                f"model may be one that is not saved: write --eval_steps {training.eval_steps:g} --save_steps "
+                f"{training.eval_steps:g}"
+            )
         training.metric_for_best_model = training.metric_for_best_model or task.metrics.metric_for_best_model
         best = training.metric_for_best_model.removeprefix("eval_")
         check_metric(task.metrics, best)
@@ -581,7 +600,7 @@ def keep_for_average(run_arguments: Any, training: TrainingArguments) -> None:
     Keep as many checkpoints as are to be averaged, and take the average in the place of the best one.
 
     Raises:
-        DataError: a best one is asked for too, or there are no checkpoints.
+        DataError: less than no checkpoint, early stopping, which keeps the best one, or a run without checkpoints.
     """
     if run_arguments.average_checkpoints < 0:
         raise DataError(f"--average_checkpoints {run_arguments.average_checkpoints} is given: 0 or more is allowed.")
@@ -687,4 +706,7 @@ def run_script(task_class: type[Task], model: Any, data: Any, run_arguments: Any
     with script_messages(training):
         run(task_class, model, data, run_arguments, training)
     if training.should_log:
-        print(f"\nEverything is in {training.output_dir}: model, scores, predictions, plots, and its card README.md.")
+        made = (
+            "model, scores, predictions, plots, and its card README.md" if training.do_train else "scores, predictions"
+        )
+        print(f"\nEverything is in {training.output_dir}: {made}.")

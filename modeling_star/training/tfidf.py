@@ -35,10 +35,11 @@ def run_tfidf(task: "Task", training: TrainingArguments) -> dict[str, Any]:
     columns: list[str] = list(getattr(data, "text_columns", ()))
     if len(columns) != 1 or task.metrics.task != "single_label_classification":
         raise DataError("--model_type tfidf classifies single texts with one label each: name a neural model.")
-    if not {"train", "validation"} <= set(data.splits):
-        raise DataError("--model_type tfidf needs --train_file and --validation_file, or --dataset_name.")
+    if not all(split in data.splits and data.is_labelled(split) for split in ("train", "validation")):
+        raise DataError("--model_type tfidf needs --train_file and --validation_file with labels, or --dataset_name.")
     texts = {split: data.splits[split][columns[0]][:] for split in data.splits}
-    labels = {split: np.array(data.splits[split][data.label_column]) for split in data.splits}
+    labelled = [split for split in data.splits if data.is_labelled(split)]
+    labels = {split: np.array(data.splits[split][data.label_column]) for split in labelled}
     started = time.perf_counter()
     vectorizer = _vectorizer(texts["train"])
     features = {"train": vectorizer.fit_transform(texts["train"])}
@@ -58,8 +59,9 @@ def run_tfidf(task: "Task", training: TrainingArguments) -> dict[str, Any]:
     for split, prefix in (("validation", "eval"), ("test", "test")):
         if split in texts:
             logits = _logits(best, features[split], len(data.label_list))
-            scores = task.metrics(EvalPrediction(predictions=logits, label_ids=labels[split]))
-            results |= {f"{prefix}_{name}": value for name, value in scores.items()}
+            if split in labels:
+                scores = task.metrics(EvalPrediction(predictions=logits, label_ids=labels[split]))
+                results |= {f"{prefix}_{name}": value for name, value in scores.items()}
             task.report(folder, split, data.splits[split], logits)
     write_json(folder / "all_results.json", results)
     return results

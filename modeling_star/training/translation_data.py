@@ -179,19 +179,23 @@ class _PairEncoder:
     target_limit: int | None
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
-        start, end = start_and_end(self.tokenizer)
-        sources = self._ids(batch[SOURCE], start, end)
+        # As `translate` reads a source: whatever the tokenizer puts around it.
+        sources = self.tokenizer(batch[SOURCE], verbose=False)["input_ids"]
         cut = [max(0, len(ids) - (self.source_limit or len(ids))) for ids in sources]
         output = {"input_ids": [_cut(ids, self.source_limit) for ids in sources]}
         if TARGET in batch:
-            targets = self._ids(batch[TARGET], start, end)
+            targets = self._target_ids(batch[TARGET])
             output["labels"] = [_cut(ids, self.target_limit) for ids in targets]
             beyond = (max(0, len(ids) - (self.target_limit or len(ids))) for ids in targets)
             cut = [one + other for one, other in zip(cut, beyond, strict=True)]
         return output | {"attention_mask": [[1] * len(ids) for ids in output["input_ids"]], "cut_tokens": cut}
 
-    def _ids(self, texts: list[str], start: int, end: int) -> list[list[int]]:
-        """The tokens of each text and an end; a tokenizer of BERT's kind has a start before them, which goes."""
+    def _target_ids(self, texts: list[str]) -> list[list[int]]:
+        """
+        The tokens of each text and an end; a tokenizer of BERT's kind has a start before them, which goes, since the
+        decoder gets its own.
+        """
+        start, end = start_and_end(self.tokenizer)
         rows = self.tokenizer(texts, verbose=False)["input_ids"]
         rows = [ids[1:] if len(ids) > 1 and ids[0] == start else ids for ids in rows]
         return [ids if ids and ids[-1] == end else [*ids, end] for ids in rows]
@@ -213,7 +217,8 @@ def encode_translations(
     load_from_cache_file: bool | None = None,
 ) -> Dataset:
     """
-    Both sides as token ids, each with its end: `input_ids` and `attention_mask`, and `labels` where there is a target.
+    Both sides as token ids: `input_ids` and `attention_mask` as the tokenizer gives them, and, where there is a
+    target, `labels`, its tokens and an end.
 
     Args:
         dataset: rows with "source" and maybe "target".

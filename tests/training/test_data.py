@@ -1,5 +1,7 @@
 """Splits -> columns and labels as numbers; every error names the row and the way out. Files: test_data_files.py."""
 
+import gzip
+import json
 import logging
 from typing import Any
 
@@ -8,6 +10,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from real_data import data_folder
 from script_samples import jsonl
 
+from modeling_star.embeddings import read_vectors
 from modeling_star.training.data import (
     DataError,
     cap,
@@ -19,6 +22,7 @@ from modeling_star.training.data import (
     prepare_tagging,
     task_to_keys,
 )
+from modeling_star.training.tokenizers import train_tokenizer
 
 
 def table(**columns: list[Any]) -> Dataset:
@@ -533,3 +537,16 @@ def test_real_classification_sets(real, folder, texts, labels, kind, test_labels
     assert (data.text_columns, data.label_column) == (texts, "label")
     assert (len(data.label_list), data.problem_type) == (labels, kind)
     assert data.is_labelled("test") == test_labels
+
+
+def test_published_glove_vectors_cover_the_words_of_sst5() -> None:
+    path = data_folder("embeddings") / "glove.6B.50d.subset.txt.gz"
+    with gzip.open(data_folder("sst5") / "train.jsonl.gz", "rt", encoding="utf-8") as file:
+        texts = [json.loads(line)["text"] for line in file]
+    tokenizer = train_tokenizer(texts, "word", min_frequency=1)
+    table, found = read_vectors(path, tokenizer.get_vocab())
+    ids = [index for row in tokenizer(texts, add_special_tokens=False)["input_ids"] for index in row]
+    assert found[ids].float().mean().item() == pytest.approx(0.77, abs=0.02)
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        numbers = next(line.split()[1:] for line in file if line.startswith("the "))
+    assert table[tokenizer.get_vocab()["the"]].tolist() == pytest.approx([float(number) for number in numbers])

@@ -277,6 +277,19 @@ def test_results_of_other_arguments_are_neither_used_nor_replaced(
     assert {path.name: path.read_bytes() for path in (finished / "results").iterdir()} == before
 
 
+def test_times_of_another_commit_still_count(finished: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shutil.copytree(finished / "results", tmp_path / "results")
+    path = tmp_path / "results" / "times-n4.json"
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    assert "commit" in kept
+    path.write_text(json.dumps({**kept, "commit": "0123456789ab"}), encoding="utf-8")
+    before = path.read_bytes()
+    flags = ("--systems", "star", "vanilla", "--lengths", 4, "--stages", "time", "report")
+    asked(monkeypatch, tmp_path, *flags).run()
+    assert path.read_bytes() == before
+    assert (tmp_path / "results.md").is_file()
+
+
 class KilledError(Exception):
     """Stands for a process that is killed."""
 

@@ -153,15 +153,17 @@ def test_chinese_targets_are_known_by_their_characters(target: str, chinese: boo
     assert prepare_translation(splits_of([{"source": "x", "target": target}])).is_chinese() is chinese
 
 
-def test_both_sides_end_and_none_begins_with_a_start(tokenizer: Any) -> None:
+def test_a_source_is_what_translate_reads_and_a_target_ends_without_a_start(tokenizer: Any) -> None:
     rows = Dataset.from_list([{"source": TEXTS[0], "target": TEXTS[-1]}])
     (row,) = encode_translations(rows, tokenizer)
     assert row["input_ids"] == tokenizer(TEXTS[0])["input_ids"]
     assert row["labels"] == tokenizer(TEXTS[-1])["input_ids"]
-    # One of BERT's kind has [CLS] before a text and [SEP] behind it.
-    (row,) = encode_translations(rows, train_tokenizer(TEXTS, "wordpiece", vocab_size=300))
-    for ids in (row["input_ids"], row["labels"]):
-        assert (ids[-1], ids.count(2), ids.count(3)) == (3, 0, 1)
+    # One of BERT's kind has [CLS] before a text and [SEP] behind it: a source keeps both, as `translate` reads it.
+    wordpiece = train_tokenizer(TEXTS, "wordpiece", vocab_size=300)
+    (row,) = encode_translations(rows, wordpiece)
+    assert row["input_ids"] == wordpiece(TEXTS[0])["input_ids"]
+    assert row["labels"] == wordpiece(TEXTS[-1])["input_ids"][1:]
+    assert (row["labels"][-1], row["labels"].count(2), row["labels"].count(3)) == (3, 0, 1)
 
 
 def test_what_is_too_long_is_cut_before_its_end_and_counted(tokenizer: Any, caplog: pytest.LogCaptureFixture) -> None:
