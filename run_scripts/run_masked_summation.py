@@ -6,6 +6,9 @@ the Star-Transformer's paper.
 Everything, many hours of a CPU:
     python run_scripts/run_masked_summation.py
 
+The same for docs/results.md, which `reproduce.py --page` makes:
+    python run_scripts/run_masked_summation.py --results results/masked_summation
+
 One number of it (Star at n = 200, Table 6):
     python run_scripts/run_masked_summation.py --systems star --lengths 200
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from .bootstrap import Interval, bootstrap_counts, bootstrap_mean, score_counts
 from .experiments import Configuration, FinishedRuns, Table
+from .masked_summation_page import write_report
 from .reports import markdown_table, write_text
 
 
@@ -29,6 +30,8 @@ AVX2 here, and `results/` tells with each run how many threads it had and which 
 """
 
 
+# Folder of what run_masked_summation.py keeps, and of its page.
+SUMMATION = "masked_summation"
 # Marks what no commit is known of.
 EARLY = "†"
 EARLY_NOTE = f"{EARLY} Has a run that no commit is known of, such as early ones: today's code may give other digits."
@@ -119,11 +122,11 @@ def summary(scores: list[float]) -> str:
 
 def write_page(tables: Path, results: Path, page: Path) -> None:
     """
-    Write the page of all tables that have a finished run.
+    Write the page of all tables that have a finished run, and beside it that of masked summation, if it has one.
 
     Args:
         tables: folder of the tables' files.
-        results: folder of the finished runs.
+        results: folder of the finished runs; those of run_masked_summation.py in `masked_summation` (`--results`).
         page: the file to write.
     """
     parts = [INTRODUCTION]
@@ -131,6 +134,11 @@ def write_page(tables: Path, results: Path, page: Path) -> None:
         parts += table_sections(table, results)
     if any(EARLY in part for part in parts):
         parts.insert(1, f"{EARLY_NOTE}\n")
+    if (results / SUMMATION).is_dir():
+        write_report(results / SUMMATION, page.parent / SUMMATION)
+        parts.append(
+            f"## Masked summation\n\nTable 6 and Figure 3: [{SUMMATION}/results.md]({SUMMATION}/results.md).\n"
+        )
     write_text(page, "\n".join(parts))
 
 

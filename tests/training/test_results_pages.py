@@ -104,6 +104,27 @@ def test_a_picture_for_every_setting_with_a_difference(folder: Path) -> None:
     assert "pictures/" not in page.read_text(encoding="utf-8")
 
 
+def test_masked_summation_has_its_page_beside_the_others(folder: Path) -> None:
+    kept = folder / "results" / "masked_summation"
+    kept.mkdir()
+    run = {"system": "star", "length": 20, "seed": 1, "validation": 0.1, "test": 0.25, "parameters": 1234}
+    run |= {"guesses": {"half": 0.8, "scaled": 0.7}, "training_seconds": 60.0, "config": {}, "command": "python"}
+    task = {"flagged": 3, "width": 4, "train_samples": 9, "test_samples": 9, "num_train_epochs": 2.0, "processes": 1}
+    run["arguments"] = {
+        **task,
+        "per_device_train_batch_size": 3,
+        "gradient_accumulation_steps": 1,
+        "learning_rate": 1e-3,
+    }
+    run["environment"] = {"python": "3.11", "torch": "2.13", "transformers": "5.23", "device": "cpu", "threads": 1}
+    (kept / "star-n20-seed1.json").write_text(json.dumps(run), encoding="utf-8")
+    write_page(folder / "tables", folder / "results", folder / "docs" / "results.md")
+    assert "(masked_summation/results.md)" in (folder / "docs" / "results.md").read_text(encoding="utf-8")
+    page = (folder / "docs" / "masked_summation" / "results.md").read_text(encoding="utf-8")
+    assert "| star | 0.2500 (1) |" in page
+    assert (folder / "docs" / "masked_summation" / "figure_3a.png").is_file()
+
+
 def test_several_systems_can_be_what_the_others_are_compared_with(folder: Path) -> None:
     path = folder / "tables" / "films.yaml"
     path.write_text(yaml.safe_dump({**CONTENT, "against": ["star", "linear"]}, sort_keys=False), encoding="utf-8")
