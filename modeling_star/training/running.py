@@ -612,6 +612,7 @@ def keep_for_average(run_arguments: Any, training: TrainingArguments) -> None:
     if training.do_train and training.save_strategy == "no":
         raise DataError("--average_checkpoints needs checkpoints: write --save_strategy epoch, or 0 to average none.")
     training.load_best_model_at_end = False
+    training.metric_for_best_model = None  # Trainer would keep the best one in the place of one of the last
     if training.save_total_limit is not None:
         training.save_total_limit = max(training.save_total_limit, run_arguments.average_checkpoints)
 
