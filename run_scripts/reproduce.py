@@ -74,7 +74,7 @@ def run_table(arguments: argparse.Namespace) -> bool:
     from tqdm import tqdm
 
     from modeling_star.training.data_files import DataError
-    from modeling_star.training.experiments import Runner, Table, accelerate_launch, round_as_avx2
+    from modeling_star.training.experiments import BeforeError, Runner, Table, accelerate_launch, round_as_avx2
 
     table = Table.read(Path("configuration/tables") / f"{arguments.table}.yaml")
     seeds = arguments.seeds or table.seeds
@@ -123,6 +123,8 @@ def run_table(arguments: argparse.Namespace) -> bool:
                 bar.set_description(f"{configuration.cell} {configuration.number} seed {seed}")
                 try:
                     result = runner.run(configuration, seed)
+                except BeforeError:
+                    raise
                 except DataError as error:
                     failed = True
                     tqdm.write(str(error))

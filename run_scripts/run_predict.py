@@ -117,9 +117,8 @@ def labelled(
 
     remote = {"trust_remote_code": arguments.trust_remote_code}
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, **remote)
-    limit = longest_input(config)
-    if limit is not None:
-        tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
+    tokenizer.model_max_length = min(tokenizer.model_max_length, longest_input(config) or sys.maxsize)
+    limit = tokenizer.model_max_length if tokenizer.model_max_length < 1e6 else None  # what it says without one
     options: dict[str, Any] = {"top_k": None}
     if task == "token-classification":
         options = {"aggregation_strategy": "first", "pipeline_class": BestPathPipeline}
@@ -128,9 +127,9 @@ def labelled(
     elif limit is not None:
         options["truncation"] = True
         lengths = [len(ids) for ids in tokenizer(texts, verbose=False)["input_ids"]]
-        long = sum(length > tokenizer.model_max_length for length in lengths)
+        long = sum(length > limit for length in lengths)
         if long:
-            told = f"{long} of {len(texts)} texts are longer than the {tokenizer.model_max_length} tokens that"
+            told = f"{long} of {len(texts)} texts are longer than the {limit} tokens that"
             print(f"run_predict.py: {told} {arguments.model} reads: they are cut there.", file=sys.stderr)
     run = pipeline(task, arguments.model, tokenizer=tokenizer, **remote, **options)
 

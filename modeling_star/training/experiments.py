@@ -43,6 +43,10 @@ CODE = ("modeling_star", "configuration", "run_scripts", "constraints.txt")
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "DNNL_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 
 
+class BeforeError(DataError):
+    """What has to run before a table's runs has failed: so would each of them."""
+
+
 @dataclass(frozen=True)
 class Configuration:
     """
@@ -119,6 +123,11 @@ class Table:
     def before(self) -> dict[str, dict[str, Any]]:
         """What runs first: by the name that arguments call its model, as `$NAME`, its script, recipe and arguments."""
         return self.content.get("before", {})
+
+    def arguments_before(self, name: str) -> dict[str, Any]:
+        """What the script of one of these is given."""
+        told = self.before[name]
+        return merged(read_recipe(told["recipe"]), told.get("arguments", {}))
 
     def tuning_tasks(self, task: str) -> list[str]:
         """The tasks whose validation scores choose a system's configuration for a task."""
@@ -233,9 +242,21 @@ class FinishedRuns:
         return self.folder / self.table.name / "before" / f"{name}.json"
 
     def read_before(self, name: str) -> dict[str, Any] | None:
-        """What is kept of it, or `None`."""
+        """
+        What is kept of it, or `None`.
+
+        Raises:
+            BeforeError: it was made with other arguments than the table gives now.
+        """
         path = self.path_before(name)
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        if not path.is_file():
+            return None
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            check_arguments(path, kept["arguments"], self.table.arguments_before(name))
+        except DataError as error:
+            raise BeforeError(str(error)) from None
+        return kept
 
     def elsewhere(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
         """What another table keeps of a run with the same arguments, the seed among them; or `None`."""
@@ -347,19 +368,23 @@ class Runner:
 
     def _run_before(self, name: str) -> None:
         """
-        The run that leaves the model `$NAME`, or the rest of it; keeps what it measured.
+        The run that leaves the model `$NAME`, or the rest of it; keeps what it measured. Another process that needs it
+        waits.
 
         Raises:
-            Timeout: another process is at it.
+            BeforeError: it failed, or was made with other arguments.
         """
         told = self.table.before[name]
-        arguments = merged(read_recipe(told["recipe"]), told.get("arguments", {}))
         model = Path(self._model_before(name))
         model.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(model.parent / "running.lock", timeout=0):
+        with FileLock(model.parent / "running.lock"):
             if (model / "all_results.json").is_file() and self.finished.read_before(name) is not None:
                 return
-            resumed = self._run_script(name, told["script"], arguments, model.parent)
+            arguments = self.table.arguments_before(name)
+            try:
+                resumed = self._run_script(name, told["script"], arguments, model.parent)
+            except DataError as error:
+                raise BeforeError(str(error)) from None
             scores = json.loads((model / "all_results.json").read_text(encoding="utf-8"))
             state = json.loads((model / "trainer_state.json").read_text(encoding="utf-8"))
             seconds = round(scores["train_runtime"], 1)
@@ -402,13 +427,13 @@ class Runner:
         Raises:
             DataError: the script failed; its log is named.
         """
-        model, recipe, begun = folder / "model", folder / "recipe.yaml", folder / "environment.json"
+        model, recipe, asked = folder / "model", folder / "recipe.yaml", folder / "arguments.json"
         here = {name: self._filled(value) for name, value in arguments.items()}
         here |= {"output_dir": str(model), "resume_from_checkpoint": "last"}
         finished = (model / "all_results.json").is_file()  # what a run writes last
         resumed = not finished and last_checkpoint(model) is not None
-        if recipe.is_file() and (finished or resumed):
-            check_arguments(folder, yaml.safe_load(recipe.read_text(encoding="utf-8")), here)
+        if asked.is_file() and (finished or resumed):  # without the names of this machine's folders
+            check_arguments(folder, json.loads(asked.read_text(encoding="utf-8")), arguments)
         if finished:
             return False
         if not resumed:  # stopped before there was anything to go on from
@@ -416,7 +441,8 @@ class Runner:
         now = environment()
         if resumed and read_environment(folder) != now:
             now["commit"] = None  # no single one made it
-        write_json(begun, now)
+        write_json(folder / "environment.json", now)
+        write_json(asked, arguments)
         write_text(recipe, yaml.safe_dump(here, allow_unicode=True))
         command = [*self.launcher, f"run_scripts/{script}", str(recipe)]
         with (folder / "log.txt").open("a") as log:
@@ -523,6 +549,7 @@ def accelerate_launch(config: str | None) -> list[str]:
 __all__ = [
     "AVX2",
     "SCORES",
+    "BeforeError",
     "Configuration",
     "FinishedRuns",
     "Runner",

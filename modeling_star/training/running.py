@@ -419,6 +419,9 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     # The cut of the last call would be saved with the tokenizer; and would not, where the features came from a cache.
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
+    longest = longest_input(model.config)
+    if longest is not None:  # where stock pipelines cut, or read in windows, if they are asked to
+        tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
     trainer = task.make_trainer(training, model, tokenizer, features)
     trainer.shuffle_length_groups = task.run.shuffle_length_groups
     trainer.averaged = task.run.average_checkpoints if training.do_train else 0
@@ -517,9 +520,6 @@ def build(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     if arguments.lexicon is not None:
         give_lexicon(model, arguments.lexicon, tokenizer)
     check_vocabulary(tokenizer, model, arguments.tokenizer_name)
-    longest = longest_input(model.config)
-    if longest is not None:  # what stock pipelines cut, or read in windows, where they are asked to
-        tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
     give_vocabulary(model, tokenizer, label_all_tokens=getattr(task.options, "label_all_tokens", False))
     return tokenizer, model
 

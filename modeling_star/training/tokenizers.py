@@ -533,7 +533,7 @@ def _length_limit(tokenizer: PreTrainedTokenizerBase, max_seq_length: int | None
     if max_seq_length <= tokenizer.num_special_tokens_to_add(pair=True):
         raise ValueError(f"max_seq_length={max_seq_length} leaves no room beside the special tokens.")
     if own is not None and max_seq_length > own:
-        logger.warning(f"max_seq_length={max_seq_length} exceeds the {own} tokens that the model takes; using {own}.")
+        logger.warning(f"max_seq_length={max_seq_length} exceeds the tokenizer's model_max_length={own}; using {own}.")
         return own
     return max_seq_length
 

@@ -177,6 +177,7 @@ class _PairEncoder:
     tokenizer: PreTrainedTokenizerBase
     source_limit: int | None
     target_limit: int | None
+    version: int = 2  # of what is made: datasets finds its cache by the fields alone
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         # As `translate` reads a source: whatever the tokenizer puts around it.

@@ -15,6 +15,7 @@ from filelock import FileLock
 from modeling_star.training.data_files import DataError
 from modeling_star.training.experiments import (
     AVX2,
+    BeforeError,
     Configuration,
     FinishedRuns,
     Runner,
@@ -22,7 +23,6 @@ from modeling_star.training.experiments import (
     commit,
     environment,
     merged,
-    read_recipe,
     round_as_avx2,
 )
 from modeling_star.training.results_page import Cell, write_page
@@ -279,8 +279,6 @@ losses = [{"step": 5, "epoch": 1, "loss": 3.0}, {"step": 5, "epoch": 1, "eval_lo
     kept = runner.finished.read_before("FIRST")
     assert kept["arguments"]["train_file"] == ["$DATA/a", "$DATA/b"]
     assert kept["log_history"] == [{"step": 5, "loss": 3.0}, {"step": 5, "eval_loss": 2.0}]
-    with FileLock(tmp_path / "work" / "two" / "before" / "FIRST" / "running.lock"):
-        assert runner.run(configuration, 3) is None, "another process is at what comes first"
     page, pictures = tmp_path / "results.md", tmp_path / "pictures"
     write_page(tmp_path / "tables", tmp_path / "results", page)
     text = page.read_text(encoding="utf-8")
@@ -290,6 +288,12 @@ losses = [{"step": 5, "epoch": 1, "loss": 3.0}, {"step": 5, "epoch": 1, "eval_lo
     )
     assert "(pictures/results_two_FIRST.png)" in text
     assert pictures / "results_two_FIRST.png" in write_pictures(tmp_path / "tables", tmp_path / "results", pictures)
+    table.content["before"]["FIRST"]["arguments"]["num_train_epochs"] = 77
+    with pytest.raises(BeforeError, match=r"FIRST.json was made with other arguments \(num_train_epochs 10, now 77\)"):
+        runner.run(configuration, 3)
+    runner.finished.path_before("FIRST").unlink()
+    with pytest.raises(BeforeError, match=r"num_train_epochs 10, now 77"):
+        runner.run(configuration, 3)
 
 
 def test_a_run_that_another_process_is_at_is_left_to_it(table: Table, tmp_path: Path) -> None:
@@ -316,10 +320,10 @@ def test_a_run_that_finished_unnoticed_is_measured_and_not_run_again(table: Tabl
     (model / "all_results.json").write_text(json.dumps(scores), encoding="utf-8")
     rows = [{"predicted": "a", "label": "a"}, {"predicted": "a", "label": "b"}]
     (model / "predictions_test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    (model.parent / "recipe.yaml").write_text("learning_rate: 9.0", encoding="utf-8")
+    (model.parent / "arguments.json").write_text('{"learning_rate": 9.0}', encoding="utf-8")
     with pytest.raises(DataError, match=r"learning_rate 9.0, now 5e-05.*delete it"):
         runner.run(configuration, 1)
-    (model.parent / "recipe.yaml").unlink()
+    (model.parent / "arguments.json").unlink()
     (model.parent / "environment.json").write_text('{"commit": "0123456789ab"}', encoding="utf-8")
     assert runner.run(configuration, 1)["counts"] == "1 0; 1 1"
     kept = runner.finished.read(configuration, 1)
@@ -530,8 +534,8 @@ def test_the_projects_tables_name_flags_that_the_scripts_have(path: Path, monkey
             assert set(configuration.arguments) <= flags[task["script"]]
             config = configuration.arguments.get("config_name")
             assert config is None or (ROOT / config).is_file()
-    for told in table.before.values():
-        assert set(merged(read_recipe(told["recipe"]), told["arguments"])) <= flags[told["script"]]
+    for name, told in table.before.items():
+        assert set(table.arguments_before(name)) <= flags[told["script"]]
 
 
 @pytest.mark.parametrize("capability", ["AVX512", "AVX2", "DEFAULT"])

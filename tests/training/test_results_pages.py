@@ -12,7 +12,7 @@ from huggingface_hub import ModelCard
 from sacrebleu.metrics import BLEU, CHRF
 
 from modeling_star.training.bootstrap import count_examples, score_counts
-from modeling_star.training.experiments import FinishedRuns, Table, merged, read_recipe
+from modeling_star.training.experiments import FinishedRuns, Table
 from modeling_star.training.results_cards import write_cards
 from modeling_star.training.results_page import table_sections, write_page
 from modeling_star.training.results_pictures import write_pictures
@@ -214,9 +214,8 @@ def test_every_committed_run_was_made_with_what_its_table_says(monkeypatch: pyte
             for configuration in configurations
             for seed in table.seeds
         }
-        for name, asked in table.before.items():
-            first = finished.read_before(name)
-            assert first is None or first["arguments"] == merged(read_recipe(asked["recipe"]), asked["arguments"])
+        for name in table.before:
+            finished.read_before(name)  # which compares by itself
         kept = {
             path: json.loads(path.read_text(encoding="utf-8"))
             for path in (results / table.name).rglob("*.json")

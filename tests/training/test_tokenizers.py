@@ -422,7 +422,7 @@ def test_the_tokenizers_own_limit_holds(caplog: pytest.LogCaptureFixture) -> Non
     assert len(tokenize_texts(data, tokenizer)[0]["input_ids"]) == 6
     assert "5 tokens were cut off" in caplog.text
     assert len(tokenize_texts(data, tokenizer, max_seq_length=9)[0]["input_ids"]) == 6
-    assert "max_seq_length=9 exceeds the 6 tokens" in caplog.text
+    assert "max_seq_length=9 exceeds the tokenizer's model_max_length=6" in caplog.text
 
 
 def test_a_missing_text_names_its_row(tokenizer: PreTrainedTokenizerFast) -> None:
