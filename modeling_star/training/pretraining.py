@@ -28,10 +28,11 @@ from .building import read_lexicon
 from .data_files import DataError
 from .data_labels import IGNORED
 from .data_text import SPLITS, TextData, TextSource, load_texts, stream_texts
+from .fine_tuner import FineTuner, prepare_training
 from .losses import TaskLoss
 from .masking import MaskingCollator
 from .packing import Blocks, PieceEncoder, StreamedBlocks, document_rows, fill, to_pieces
-from .running import FineTuner, Task, prepare_training
+from .running import Task
 
 
 logger = logging.getLogger(__name__)

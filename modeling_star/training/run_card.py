@@ -14,7 +14,8 @@ from .reports import metrics_only
 
 
 if TYPE_CHECKING:
-    from .running import FineTuner, Task
+    from .fine_tuner import FineTuner
+    from .running import Task
 
 
 _SIZES = ("hidden_size", "num_hidden_layers")

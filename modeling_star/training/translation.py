@@ -25,9 +25,10 @@ from ..translation import generate_translations
 from .bleu import TranslationMetrics, bleu_signature
 from .building import check_vocabulary, give_lexicon, give_vocabulary, load_tokenizer, parse_overrides, saved_model
 from .data_files import DataError
+from .fine_tuner import FineTuner, prepare_training
 from .losses import TaskLoss, WithLoss
 from .reports import markdown_table, write_text
-from .running import FineTuner, Task, hub_options, prepare_training
+from .running import Task, hub_options
 from .subwords import train_subword_tokenizer
 from .translation_data import SOURCE, TARGET, TranslationData, encode_translations, prepare_translation
 from .translation_models import fresh_translator, set_generation

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from transformers import DataCollatorWithPadding, TrainingArguments
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from modeling_star.training.running import FineTuner
+from modeling_star.training.fine_tuner import FineTuner
 from modeling_star.training.sampling import ShuffledLengthGroups
 
 

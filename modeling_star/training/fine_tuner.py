@@ -1,0 +1,220 @@
+"""The trainer of one run: what it reads, what chooses the best model, its loss, and the average of its checkpoints."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from datasets import Dataset
+from torch.utils.data import DataLoader, Sampler
+from transformers import (
+    EarlyStoppingCallback,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+from transformers.trainer_pt_utils import LengthGroupedSampler
+from transformers.trainer_utils import TrainOutput
+
+from ..modeling_encoder import EncoderPreTrainedModel
+from .averaging import average_checkpoints, load_weights
+from .cards import CardContent, write_model_card
+from .data_files import DataError
+from .losses import ChainLoss, TaskLoss, WithLoss, class_weights
+from .output_folder import whole_checkpoints
+from .sampling import ShuffledLengthGroups
+
+
+if TYPE_CHECKING:
+    from .running import Task
+
+logger = logging.getLogger(__name__)
+
+
+class FineTuner(Trainer):
+    """
+    Trainer whose model card is ours, at the end and whenever it uploads, that reads groups of like length in random
+    order when it trains, and that predicts in the data's order.
+
+    Attributes:
+        averaged: how many of the last checkpoints are averaged when training ends; 0: none.
+    """
+
+    card: Callable[[], CardContent] | None = None
+    shuffle_length_groups = True
+    averaged: int = 0
+
+    def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
+        """As in Trainer; then the mean of the last checkpoints takes the model's place, where it is asked for."""
+        output = super().train(*args, **kwargs)
+        if self.averaged:
+            self.accelerator.wait_for_everyone()  # the main process may still be writing the last one
+            folders = list(whole_checkpoints(Path(self.args.output_dir)))[: self.averaged]
+            self.averaged = len(folders)
+            load_weights(self.accelerator.unwrap_model(self.model), average_checkpoints(folders))
+            logger.info(
+                f"The weights are the mean of {len(folders)} checkpoints: {', '.join(f.name for f in folders)}"
+            )
+        return output
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler | None:
+        """
+        As in Trainer, batches of like length in random order unless `shuffle_length_groups` is off.
+
+        Trainer offers no public way to another order (seen in 5.23).
+        """
+        sampler = super()._get_train_sampler(train_dataset)
+        if self.shuffle_length_groups and isinstance(sampler, LengthGroupedSampler):
+            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+            return ShuffledLengthGroups(sampler, seed, lambda: int(self.state.epoch or 0))
+        return sampler
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
+        """As in Trainer, rows in their order."""
+        with self._in_order():
+            return super().get_eval_dataloader(eval_dataset)
+
+    def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
+        """As in Trainer, rows in their order."""
+        with self._in_order():
+            return super().get_test_dataloader(test_dataset)
+
+    @contextmanager
+    def _in_order(self) -> Iterator[None]:
+        """Trainer would sort by length here too where training does, and predictions belong to rows by their place."""
+        strategy, self.args.train_sampling_strategy = self.args.train_sampling_strategy, "sequential"
+        try:
+            yield
+        finally:
+            self.args.train_sampling_strategy = strategy
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write README.md with the numbers measured so far."""
+        if self.is_world_process_zero() and self.card is not None:
+            write_model_card(Path(self.args.output_dir), self.card())
+
+
+def make_trainer(
+    task: "Task",
+    training: TrainingArguments,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    features: dict[str, Dataset],
+) -> FineTuner:
+    """The trainer, choosing the best model by the task's score where there is a validation split."""
+    has_validation = "validation" in features and "labels" in features["validation"].column_names
+    callbacks = prepare_training(task, training, model, has_validation)
+    metrics = task.metrics_of("validation", features["validation"]) if has_validation else task.metrics
+    loss = loss_of(task, training, model)
+    training.label_names = ["labels"]  # Trainer would look for start_positions at a model that answers questions
+    return FineTuner(
+        model=model,
+        args=training,
+        train_dataset=features.get("train") if training.do_train else None,
+        eval_dataset=features.get("validation") if has_validation else None,
+        processing_class=tokenizer,
+        data_collator=task.collator(tokenizer),
+        compute_metrics=WithLoss(metrics),
+        preprocess_logits_for_metrics=loss.keep,
+        compute_loss_func=None if isinstance(loss, ChainLoss) else loss,
+        callbacks=callbacks,
+    )
+
+
+def prepare_training(
+    task: "Task", training: TrainingArguments, model: PreTrainedModel, has_validation: bool
+) -> list[TrainerCallback]:
+    """
+    Set what chooses the best model, and how processes work together.
+
+    Returns:
+        The callbacks that the arguments ask for.
+
+    Raises:
+        DataError: the metric is unknown, or a model cannot be chosen for lack of evaluations or checkpoints.
+    """
+    if not has_validation:
+        training.eval_strategy = "no"
+    elif training.eval_strategy != "no" and training.eval_strategy == training.save_strategy:
+        training.load_best_model_at_end = True
+        apart = training.eval_strategy == "steps" and training.eval_steps != training.save_steps
+        if apart and training.do_train and not task.run.average_checkpoints:
+            raise DataError(
+                f"--eval_steps {training.eval_steps:g} and --save_steps {training.save_steps:g} differ, and the best "
+                f"model may be one that is not saved: write --eval_steps {training.eval_steps:g} --save_steps "
+                f"{training.eval_steps:g}"
+            )
+        training.metric_for_best_model = training.metric_for_best_model or task.metrics.metric_for_best_model
+        best = training.metric_for_best_model.removeprefix("eval_")
+        check_metric(task.metrics, best)
+        # Trainer takes None for "less is better".
+        training.greater_is_better = best not in ("loss", "mse", "perplexity")
+    if training.ddp_find_unused_parameters is None and isinstance(model, EncoderPreTrainedModel):
+        training.ddp_find_unused_parameters = False  # these models have none: no search at every step
+    if task.run.average_checkpoints:
+        keep_for_average(task.run, training)
+    if task.run.early_stopping_patience is None:
+        return []
+    if not training.load_best_model_at_end:
+        raise DataError("--early_stopping_patience needs a validation split, and eval and save at the same steps.")
+    return [EarlyStoppingCallback(task.run.early_stopping_patience)]
+
+
+def keep_for_average(run_arguments: Any, training: TrainingArguments) -> None:
+    """
+    Keep as many checkpoints as are to be averaged, and take the average in the place of the best one.
+
+    Raises:
+        DataError: less than no checkpoint, early stopping, which keeps the best one, or a run without checkpoints.
+    """
+    if run_arguments.average_checkpoints < 0:
+        raise DataError(f"--average_checkpoints {run_arguments.average_checkpoints} is given: 0 or more is allowed.")
+    if run_arguments.early_stopping_patience is not None:
+        raise DataError(
+            "--early_stopping_patience keeps the best model, and --average_checkpoints takes the last ones: write "
+            "--average_checkpoints 0"
+        )
+    if training.do_train and training.save_strategy == "no":
+        raise DataError("--average_checkpoints needs checkpoints: write --save_strategy epoch, or 0 to average none.")
+    training.load_best_model_at_end = False
+    training.metric_for_best_model = None  # Trainer would keep the best one in the place of one of the last
+    if training.save_total_limit is not None:
+        training.save_total_limit = max(training.save_total_limit, run_arguments.average_checkpoints)
+
+
+def check_metric(metrics: Any, name: str) -> None:
+    """
+    Trainer would say so only after the first evaluation.
+
+    Raises:
+        DataError: there is no such metric.
+    """
+    known = metrics.score_names()
+    if known is not None and name not in ["loss", *known]:
+        raise DataError(f"--metric_for_best_model {name} is unknown: this task has loss, {', '.join(known)}.")
+
+
+def loss_of(task: "Task", training: TrainingArguments, model: PreTrainedModel) -> TaskLoss:
+    """
+    The loss of a task, with class weights and label smoothing where they are asked for.
+
+    Raises:
+        DataError: they are asked for, and the task is not one class for each text or token by itself.
+    """
+    given, problem = task.run.class_weights, task.metrics.task
+    smoothing = float(training.label_smoothing_factor)
+    has_crf = getattr(model, "crf", None) is not None
+    if has_crf or problem not in ("entities", "tokens", "single_label_classification"):
+        for flag, used in (("--class_weights", given != "none"), ("--label_smoothing_factor", smoothing > 0)):
+            if used:
+                what = "use_crf" if has_crf else problem
+                raise DataError(f"{flag} works with one class for each text or token, not with {what}.")
+        return ChainLoss() if has_crf else task.loss_class(problem)
+    # Weights come from the training split: a run that only scores has the plain loss.
+    counts = task.data.counts("train") if given == "balanced" and training.do_train else {}
+    weights = class_weights(given, tuple(task.data.label_list), counts) if training.do_train else None
+    training.label_smoothing_factor = 0.0  # Trainer's own smoothing would stand aside for a loss that is given
+    return TaskLoss(problem, weights, smoothing)
