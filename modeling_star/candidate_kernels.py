@@ -477,13 +477,13 @@ def ring_attention(
     relay: Tensor | None,
     value_bias: Tensor,
     role_bias: Tensor | None,
-    use_ring: bool,
+    neighbours: Tensor | None,
     layout: TokenLayout,
     dropout_p: float,
 ) -> Tensor:
     """
-    `attention.ring_attention` of each token to its left neighbour, itself, its right neighbour, its embedding and its
-    sequence's relay, in this order.
+    `attention.ring_attention` of each token to its ring neighbours from left to right, itself in the middle, its
+    embedding and its sequence's relay, in this order.
 
     Args:
         query: `[N, h, c]`, not yet scaled.
@@ -492,15 +492,14 @@ def ring_attention(
         relay: `[b, 2, h, c]`, those of the relays; or `None`.
         value_bias: `[h, c]`.
         role_bias: `[h, r]`; or `None`.
-        use_ring: whether the neighbours are candidates.
+        neighbours: `[w, N]`, which tokens they are (`TokenLayout.ring`); `None` for the token itself alone.
         layout: where the tokens lie, packed.
         dropout_p: probability with which a weight is dropped; 0 outside training.
 
     Returns:
         The context `[N, h, c]`.
     """
-    reach, embedding = 1 if use_ring else 0, 1 if embedded is None else 2
-    neighbours = layout.neighbours if use_ring else None
+    reach, embedding = 0 if neighbours is None else len(neighbours) // 2, 1 if embedded is None else 2
     case = _Case(layout, neighbours, None, None, reach, embedding, float(dropout_p), new_seed(dropout_p))
     return _CandidateAttention.apply(query, key_value, embedded, relay, value_bias, role_bias, case)
 

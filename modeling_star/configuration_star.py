@@ -20,6 +20,8 @@ class StarTransformerConfig(EncoderConfig):
             "ring": a learned bias per head for each role a candidate has (left, self, right, embedding, relay), which
             tells left from right at any length.
         use_ring (`bool`, defaults to `True`): `False` is variant (b) of Table 6, without the ring neighbours.
+        ring_radius (`int`, defaults to 1): how many neighbours on either side a satellite reads; the paper's is one.
+            On a ring shorter than that, places that are the same token count as candidates of their own.
         use_radial (`bool`, defaults to `True`): `False` is variant (a) of Table 6, without the relay node.
         norm_position (`str`, defaults to `"post"`): "post" normalises after the activation (Eqs 6 and 8), "pre"
             before the attention.
@@ -45,6 +47,7 @@ class StarTransformerConfig(EncoderConfig):
 
     head_dim: int | None = None
     use_ring: bool = True
+    ring_radius: int = 1
     use_radial: bool = True
     norm_position: Literal["post", "pre"] = "post"
     residual: bool = False
@@ -62,11 +65,24 @@ class StarTransformerConfig(EncoderConfig):
         if self.head_dim < 1:
             raise ValueError(f"head_dim={self.head_dim} is given; at least 1 is needed.")
 
+    def validate_ring_radius(self) -> None:
+        """Part of strict validation: a ring has neighbours."""
+        if self.ring_radius < 1:
+            raise ValueError(
+                f"ring_radius={self.ring_radius} is given; at least 1 is needed. Without neighbours: use_ring=False."
+            )
+
+    @property
+    def reach(self) -> int:
+        """How many neighbours on either side are read, 0 without a ring."""
+        return self.ring_radius if self.use_ring else 0
+
     @property
     def candidate_roles(self) -> tuple[str, ...]:
-        """What stands in C_i (Eq 4), in the order of the attention weights."""
-        ring = ("left", "self", "right") if self.use_ring else ("self",)
-        return (*ring, "embedding", *(("relay",) if self.use_radial else ()))
+        """What stands in C_i (Eq 4), in the order of the attention weights; further neighbours are left_2, right_2."""
+        steps = ["" if distance == 1 else f"_{distance}" for distance in range(1, self.reach + 1)]
+        left, right = [f"left{step}" for step in reversed(steps)], [f"right{step}" for step in steps]
+        return (*left, "self", *right, "embedding", *(("relay",) if self.use_radial else ()))
 
 
 __all__ = ["StarTransformerConfig"]

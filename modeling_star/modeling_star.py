@@ -22,7 +22,7 @@ from .tokens import Part, TokenLayout
 
 class RingAttention(nn.Module):
     """
-    MultiAtt of a satellite over its candidates C_i (Eqs 4 and 5): left, self, right, its embedding, the relay.
+    MultiAtt of a satellite over its candidates C_i (Eqs 4 and 5): neighbours and itself, its embedding, the relay.
 
     Args:
         config: which roles there are, the heads, the dropout, and whether roles have a learned bias.
@@ -30,12 +30,11 @@ class RingAttention(nn.Module):
 
     def __init__(self, config: StarTransformerConfig):
         super().__init__()
-        self.roles = config.candidate_roles
         self.dropout_p = config.attention_probs_dropout_prob
         self.projections = AttentionProjections(config.hidden_size, config.num_attention_heads, config.head_dim)
         self.role_bias = None
         if config.position_embedding_type == "ring":
-            self.role_bias = nn.Parameter(torch.zeros(config.num_attention_heads, len(self.roles)))
+            self.role_bias = nn.Parameter(torch.zeros(config.num_attention_heads, len(config.candidate_roles)))
 
     def forward(
         self,
@@ -64,7 +63,7 @@ class RingAttention(nn.Module):
         query = self.projections.project_query(part.own(rows))
         if part.alone and use_kernels(query, layout):
             context = self._with_kernels(
-                query, rows, key_value_weight, embedded, embedded_key_value, relay, layout, dropout_p
+                query, rows, key_value_weight, embedded, embedded_key_value, relay, part, layout, dropout_p
             )
             return self.projections.project_output(context), None
         relays = None if relay is None else relay[part.sequences]
@@ -93,6 +92,7 @@ class RingAttention(nn.Module):
         embedded: Tensor | None,
         embedded_key_value: Tensor | None,
         relay: Tensor | None,
+        part: Part,
         layout: TokenLayout,
         dropout_p: float,
     ) -> Tensor:
@@ -111,7 +111,7 @@ class RingAttention(nn.Module):
             project(relay),
             self.projections.value_bias,
             self.role_bias,
-            "left" in self.roles,
+            part.ring,
             layout,
             dropout_p,
         )
@@ -128,19 +128,19 @@ class RingAttention(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Keys and values of all candidates of a part `[R, 2 h c]`, and which each token has, `[M, r]`."""
         sources = [rows]
-        own, left, right = part.neighbour_index()
-        index = {"left": left, "self": own, "right": right, "embedding": own}
+        ring = part.neighbour_index(len(part.own(rows)))
+        embedding, relay = ring[part.radius], None
         if embedded is not None and embedded_key_value is None:
-            index["embedding"] = torch.arange(len(rows), len(rows) + len(embedded))
+            embedding = torch.arange(len(rows), len(rows) + len(embedded))
             sources.append(embedded)
         if relays is not None:
-            index["relay"] = part.sequence_index(layout) + sum(map(len, sources))
+            relay = part.sequence_index(layout) + sum(map(len, sources))
             sources.append(relays)
         table = nn.functional.linear(torch.cat(sources) if len(sources) > 1 else rows, weight)
         if embedded_key_value is not None:
-            index["embedding"] = torch.arange(len(table), len(table) + len(embedded_key_value))
+            embedding = torch.arange(len(table), len(table) + len(embedded_key_value))
             table = torch.cat([table, embedded_key_value])
-        return table, torch.stack([index[role] for role in self.roles], dim=1)
+        return table, torch.stack([*ring, embedding, *([] if relay is None else [relay])], dim=1)
 
     def _candidates(
         self,
@@ -153,18 +153,15 @@ class RingAttention(nn.Module):
         layout: TokenLayout,
     ) -> list[Tensor]:
         """Keys and values of the candidates of a part, `[M, 2 h c]` for each role or what broadcasts to it."""
-        key_value = nn.functional.linear(rows, weight)
-        candidates = {"self": part.own(key_value)}
+        candidates = part.neighbours(nn.functional.linear(rows, weight))
         if embedded_key_value is not None:
-            candidates["embedding"] = embedded_key_value
+            candidates.append(embedded_key_value)
         else:
-            own = candidates["self"]
-            candidates["embedding"] = own if embedded is None else nn.functional.linear(embedded, weight)
-        if "left" in self.roles:
-            candidates["left"], candidates["right"] = part.neighbours(key_value)
+            own = candidates[part.radius]
+            candidates.append(own if embedded is None else nn.functional.linear(embedded, weight))
         if relays is not None:
-            candidates["relay"] = part.of_sequences(nn.functional.linear(relays, weight), layout)
-        return [candidates[role] for role in self.roles]
+            candidates.append(part.of_sequences(nn.functional.linear(relays, weight), layout))
+        return candidates
 
 
 class RelayAttention(nn.Module):
@@ -262,7 +259,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         shared = Part.split(embedded_key_value, parts) if known else nothing
         ends = None
         if len(parts) > 1:
-            first, last = layout.ends
+            first, last = layout.ends(parts[0].radius)
             ends = (tokens[first], tokens[last])
 
         def updated(index: int, part: Part) -> tuple[Tensor, Tensor | None]:
@@ -310,8 +307,8 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
     Returns an `EncoderOutput` with `last_hidden_state [b, n, d]` (zeros at padding), `relay_state [b, d]` (`None`
     without radial connections) and `pooler_output [b, d]`, the relay plus the maximum over real tokens (section 3.3)
     or, with `pooling="mean"`, plus their mean. `attentions` are the ring weights `[b, h, n, r]` in the order left,
-    self, right, embedding, relay, of which a variant keeps what it has; `relay_attentions` are `[b, h, n + 1]`, the
-    relay first.
+    self, right, embedding, relay, of which a variant keeps what it has (`config.candidate_roles`);
+    `relay_attentions` are `[b, h, n + 1]`, the relay first.
 
     Example:
 
@@ -345,7 +342,7 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
     ) -> tuple[Tensor, dict[str, Any]]:
         tokens = embedded
         relay = layout.mean(embedded) if self.config.use_radial else None
-        parts = layout.parts()
+        parts = layout.parts(radius=self.config.reach)
         first: Any = self.layers[0]
         shared = first.embedded_key_value(embedded) if self.config.share_layers else None
         record.hidden_state(tokens)

@@ -194,38 +194,54 @@ class TokenLayout:
         """
         return continues & self.has_shifted(-1) & ~self.shifted(alone, -1)
 
-    def parts(self, at_least: int = 1) -> "list[Part]":
+    def ring(self, radius: int) -> Tensor:
+        """
+        Flat indices of each token's ring neighbours, from `radius` places before it to as many after it.
+
+        Returns:
+            `[2 radius + 1, N]`, the token itself in the middle.
+        """
+        own = torch.arange(self.left.shape[0], device=self.left.device)  # len() would fix the size of what is exported
+        before, after = [own], [own]
+        for _ in range(radius):
+            before.append(self.left[before[-1]])
+            after.append(self.right[after[-1]])
+        return torch.stack([*before[:0:-1], *after])
+
+    def parts(self, at_least: int = 1, radius: int = 0) -> "list[Part]":
         """
         All tokens in parts that follow one another. On a CPU a part is TOKENS_AT_ONCE tokens or some more for each
         thread. Elsewhere, and padded, there is one.
 
         Args:
             at_least: fewest tokens of a part.
+            radius: how many ring neighbours on either side its tokens read.
         """
-        size = max(TOKENS_AT_ONCE, at_least)
+        size = max(TOKENS_AT_ONCE, at_least, radius)
         whole = not self.is_packed or self.position.device.type != "cpu"
         size *= 1 if whole else torch.get_num_threads()
         if whole or len(self.position) < 2 * size:
-            return [Part(slice(None), slice(None), self.left, self.right, alone=True)]
+            ring = self.ring(radius) if radius else None
+            return [Part(slice(None), slice(None), radius, ring, alone=True)]
         count = len(self.position)
         edges = [i * size for i in range(count // size)] + [count]
-        return [self._part(start, stop) for start, stop in itertools.pairwise(edges)]
+        ring, starts = self.ring(radius), self.starts
+        return [self._part(start, stop, radius, ring, starts) for start, stop in itertools.pairwise(edges)]
 
-    def _part(self, start: int, stop: int) -> "Part":
+    def _part(self, start: int, stop: int, radius: int, ring: Tensor, starts: Tensor) -> "Part":
         first, last = int(self.sequence_index[start]), int(self.sequence_index[stop - 1])
-        size = stop - start
-        # Rows of `Part.with_neighbours`: the token before, its own, the token after, and the two far ends.
-        left, right = self.left[start:stop] - (start - 1), self.right[start:stop] - (start - 1)
-        left = torch.where((left < 0) | (left > size + 1), size + 3, left)
-        right = torch.where((right < 0) | (right > size + 1), size + 2, right)
-        inner = first == last and int(left[0]) == 0 and int(right[-1]) == size + 1
-        neighbours = (None, None) if inner else (left, right)
-        return Part(slice(start, stop), slice(first, last + 1), *neighbours, alone=False)
-
-    @functools.cached_property
-    def neighbours(self) -> Tensor:
-        """Flat indices of each token's left neighbour, itself, and its right neighbour (`[3, N]`)."""
-        return torch.stack([self.left, torch.arange(len(self.left), device=self.left.device), self.right])
+        ring = ring[:, start:stop]
+        inner = int(ring[0, 0]) == start - radius and int(ring[-1, -1]) == stop - 1 + radius
+        rows = None
+        if radius and not (first == last and inner):
+            # Rows of `Part.with_neighbours`: the tokens before, its own, the tokens after, and the two far ends, where
+            # the ring of a sequence closes that began before this part, or goes on after it.
+            rows = ring - (start - radius)
+            ends = stop - start + 2 * radius
+            from_first = ends + ring - int(starts[first])
+            from_last = ends + 2 * radius + ring - int(starts[last] + self.lengths[last])
+            rows = torch.where(rows < 0, from_first, torch.where(rows >= ends, from_last, rows))
+        return Part(slice(start, stop), slice(first, last + 1), radius, rows, alone=False)
 
     @functools.cached_property
     def chunks(self) -> "Chunks":
@@ -239,11 +255,12 @@ class TokenLayout:
         start = self.starts[sequence] + place
         return Chunks(start, start + (self.lengths[sequence] - place).clamp(min=0, max=size), sequence, first)
 
-    @property
-    def ends(self) -> tuple[Tensor, Tensor]:
-        """Flat indices of the first and last token of each sequence (`[b]` each); arbitrary for an empty one."""
+    def ends(self, count: int) -> tuple[Tensor, Tensor]:
+        """Flat indices of each sequence's first and last `count` tokens (`[b, count]` each); any if it has fewer."""
         limit = max(len(self.position) - 1, 0)
-        return self.starts.clamp(max=limit), (self.starts + self.lengths - 1).clamp(min=0)
+        first = self.starts[:, None] + torch.arange(count, device=self.lengths.device)
+        last = first + self.lengths[:, None] - count
+        return first.clamp(max=limit), last.clamp(0, limit)
 
     def zero_empty(self, states: Tensor) -> Tensor:
         """Zeros in the rows of `states` (`[b, ...]`) whose sequence has no real token."""
@@ -276,15 +293,16 @@ class Part:
     Args:
         tokens (`slice`): which tokens, M of the N.
         sequences (`slice`): the sequences that they belong to.
-        left, right (`Tensor` of shape `[M]`, or `None`): rows of `with_neighbours` that hold the ring neighbours;
-            `None` where they are the token before and the token after throughout.
+        radius (`int`): how many ring neighbours on either side are read.
+        ring (`Tensor` of shape `[2 radius + 1, M]`, or `None`): rows of `with_neighbours` that hold the ring
+            neighbours, the token itself in the middle; `None` where they are the rows around it throughout.
         alone (`bool`): the part is all there is, and neighbours lie within it.
     """
 
     tokens: slice
     sequences: slice
-    left: Tensor | None
-    right: Tensor | None
+    radius: int
+    ring: Tensor | None
     alone: bool
 
     @staticmethod
@@ -321,20 +339,20 @@ class Part:
 
     def with_neighbours(self, parts: list[Tensor], index: int, ends: tuple[Tensor, Tensor] | None) -> Tensor:
         """
-        The rows of this part and, unless it is alone, those that its tokens' neighbours may be: `[M + 4, d]`.
+        The rows of this part and, unless it is alone, those that its tokens' neighbours may be: `[M + 4 radius, d]`.
 
         Args:
             parts: the tokens of all parts, `[M, d]` each.
             index: which of them this is.
-            ends: rows of the first and the last token of every sequence, `[b, d]` each; not looked at if alone.
+            ends: rows of the first and the last `radius` tokens of every sequence, `[b, radius, d]` each; not looked
+                at if alone.
         """
         own = parts[index]
-        if self.alone:
+        if self.alone or self.radius == 0:
             return own
-        before = parts[index - 1][-1:]
-        after = parts[(index + 1) % len(parts)][:1]
-        first, last = self.sequences.start, self.sequences.stop - 1
-        return torch.cat([before, own, after, ends[0][first : first + 1], ends[1][last : last + 1]])
+        before = parts[index - 1][-self.radius :]
+        after = parts[(index + 1) % len(parts)][: self.radius]
+        return torch.cat([before, own, after, ends[0][self.sequences.start], ends[1][self.sequences.stop - 1]])
 
     def with_band(self, parts: list[Tensor], index: int, reach: int) -> Tensor:
         """
@@ -403,27 +421,44 @@ class Part:
             return states
         return states.index_select(0, self.sequence_index(layout))
 
-    def neighbour_index(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Which of the rows of `with_neighbours` hold each token, its left and its right ring neighbour (`[M]`)."""
-        if self.left is not None:
-            own = torch.arange(len(self.left), device=self.left.device)
-            return own if self.alone else own + 1, self.left, self.right
-        own = torch.arange(1, self.tokens.stop - self.tokens.start + 1)
-        return own, own - 1, own + 1
+    def neighbour_index(self, count: int) -> Tensor:
+        """
+        Which of the rows of `with_neighbours` hold each token's ring neighbours, itself in the middle.
+
+        Args:
+            count: M.
+
+        Returns:
+            `[2 radius + 1, M]`.
+        """
+        if self.ring is not None:
+            return self.ring
+        return torch.arange(2 * self.radius + 1)[:, None] + torch.arange(count)
 
     def sequence_index(self, layout: TokenLayout) -> Tensor:
         """Which of the part's `sequences` each token is of (`[M]`)."""
         return layout.sequence_index if self.alone else layout.sequence_index[self.tokens] - self.sequences.start
 
     def own(self, rows: Tensor) -> Tensor:
-        """The part's own of the rows of `with_neighbours`, `[M + 4, ...]` to `[M, ...]`."""
-        return rows if self.alone else rows[1:-3]
+        """The part's own of the rows of `with_neighbours`, `[M + 4 radius, ...]` to `[M, ...]`."""
+        return rows if self.alone else rows[self.radius : len(rows) - 3 * self.radius]
 
-    def neighbours(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Left and right ring neighbours among the rows of `with_neighbours`, `[M + 4, ...]` to two of `[M, ...]`."""
-        if self.left is None:
-            return rows[:-4], rows[2:-2]
-        return rows.index_select(0, self.left), rows.index_select(0, self.right)
+    def neighbours(self, rows: Tensor) -> list[Tensor]:
+        """
+        Ring neighbours among the rows of `with_neighbours`, the token itself in the middle.
+
+        Args:
+            rows: `[M + 4 radius, ...]`; `[M, ...]` if alone.
+
+        Returns:
+            2 radius + 1 of `[M, ...]`.
+        """
+        if self.ring is None:
+            count = len(rows) - 4 * self.radius
+            return [rows[place : place + count] for place in range(2 * self.radius + 1)]
+        places = [rows.index_select(0, index) for index in self.ring]
+        places[self.radius] = self.own(rows)
+        return places
 
 
 def _packed_layout(mask: Tensor) -> TokenLayout:

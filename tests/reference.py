@@ -212,9 +212,8 @@ def star_transformer(parameters: Parameters, config: Any, e: list[Vector], with_
         # update the satellite nodes
         new_h, weights = [], []
         for i in range(n):
-            context = [read_h[i]]
-            if config.use_ring:
-                context = [read_h[(i - 1) % n], read_h[i], read_h[(i + 1) % n]]
+            reach = config.ring_radius if config.use_ring else 0
+            context = [read_h[(i + place) % n] for place in range(-reach, reach + 1)]
             context.append(e[i])
             if read_s is not None:
                 context.append(read_s)

@@ -96,6 +96,7 @@ def test_a_bad_field_is_named_with_what_is_allowed(
         (StarTransformerConfig, {"norm_position": "pots"}, ("norm_position", "post", "pre", "pots")),
         (StarTransformerConfig, {"use_ring": "no"}, ("use_ring", "expected bool", "'no'")),
         (StarTransformerConfig, {"head_dim": 0}, ("head_dim=0 is given", "at least 1")),
+        (StarTransformerConfig, {"ring_radius": 0}, ("ring_radius=0 is given", "at least 1", "use_ring=False")),
         (StarTransformerConfig, {"hidden_size": 10, "num_attention_heads": 3}, ("or set head_dim",)),
         *(
             (

@@ -71,7 +71,7 @@ def assert_same(
 
 
 def ring_leaves(
-    mask: Tensor, h: int, c: int, use_ring: bool, radial: bool, embedded: bool, biased: bool
+    mask: Tensor, h: int, c: int, radius: int, radial: bool, embedded: bool, biased: bool
 ) -> dict[str, Tensor]:
     b, n = len(mask), int(mask.sum())
     leaves = {"query": random(n, h, c), "key_value": random(n, 2, h, c, seed=1), "value_bias": random(h, c, seed=2)}
@@ -80,19 +80,20 @@ def ring_leaves(
     if radial:
         leaves["relay"] = random(b, 2, h, c, seed=4)
     if biased:
-        leaves["role_bias"] = random(h, 1 + 2 * use_ring + 1 + radial, seed=5)
+        leaves["role_bias"] = random(h, 1 + 2 * radius + 1 + radial, seed=5)
     return leaves
 
 
-def ring_kernel(leaves: dict[str, Tensor], layout: TokenLayout, use_ring: bool, dropout_p: float = 0.0) -> Tensor:
+def ring_kernel(leaves: dict[str, Tensor], layout: TokenLayout, radius: int, dropout_p: float = 0.0) -> Tensor:
     optional = {name: leaves.get(name) for name in ("embedded", "relay", "role_bias")}
     given = {name: leaves[name] for name in ("query", "key_value", "value_bias")}
-    return candidate_kernels.ring_attention(**given, **optional, use_ring=use_ring, layout=layout, dropout_p=dropout_p)
+    ring = layout.ring(radius) if radius else None
+    return candidate_kernels.ring_attention(**given, **optional, neighbours=ring, layout=layout, dropout_p=dropout_p)
 
 
-def ring_reference(leaves: dict[str, Tensor], layout: TokenLayout, use_ring: bool) -> Tensor:
+def ring_reference(leaves: dict[str, Tensor], layout: TokenLayout, radius: int) -> Tensor:
     own = leaves["key_value"]
-    candidates = [own[layout.left], own, own[layout.right]] if use_ring else [own]
+    candidates = [own[index] for index in layout.ring(radius)]
     candidates.append(leaves.get("embedded", own))
     if "relay" in leaves:
         candidates.append(leaves["relay"][layout.sequence_index])
@@ -104,12 +105,12 @@ def ring_reference(leaves: dict[str, Tensor], layout: TokenLayout, use_ring: boo
 
 
 def assert_ring_is_same(
-    mask: Tensor, use_ring: bool, dtype: torch.dtype = EXACT, h: int = 2, c: int = 3, **which: bool
+    mask: Tensor, radius: int, dtype: torch.dtype = EXACT, h: int = 2, c: int = 3, **which: bool
 ) -> None:
-    leaves = ring_leaves(mask, h, c, use_ring, **which)
+    leaves = ring_leaves(mask, h, c, radius, **which)
     assert_same(
-        lambda given, layout: ring_kernel(given, layout, use_ring),
-        lambda given, layout: ring_reference(given, layout, use_ring),
+        lambda given, layout: ring_kernel(given, layout, radius),
+        lambda given, layout: ring_reference(given, layout, radius),
         leaves,
         mask,
         dtype,
@@ -205,13 +206,16 @@ SHORT = masks(max_rows=2, max_columns=6)
 LONG = masks(max_rows=4, max_columns=300)
 CHUNKS = st.sampled_from([2, 3, 128])
 HEADS, WIDTHS = st.integers(1, 2), st.sampled_from([1, 3, 4, 5])
-RING_CASES = {name: st.booleans() for name in ("use_ring", "radial", "embedded", "biased")}
+RING_CASES: dict[str, st.SearchStrategy] = {
+    "radius": st.integers(0, 3),
+    **{name: st.booleans() for name in ("radial", "embedded", "biased")},
+}
 
 
 @given(mask=SHORT, chunk=CHUNKS, h=HEADS, c=WIDTHS, which=st.fixed_dictionaries(RING_CASES))
 @examples(10)
 def test_ring_attention_is_the_same_with_kernels(
-    mask: Tensor, chunk: int, h: int, c: int, which: dict[str, bool]
+    mask: Tensor, chunk: int, h: int, c: int, which: dict[str, Any]
 ) -> None:
     tokens.TOKENS_OF_CHUNK = chunk
     assert_ring_is_same(mask, h=h, c=c, **which)
@@ -256,19 +260,19 @@ ODD = padded([17, 0, 2], 17, "holes")
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_sums_are_float32_whatever_the_inputs(dtype: torch.dtype) -> None:
-    assert_ring_is_same(ODD, True, dtype, h=1, c=50, radial=True, embedded=True, biased=True)
+    assert_ring_is_same(ODD, 1, dtype, h=1, c=50, radial=True, embedded=True, biased=True)
     assert_relay_is_same(ODD, dtype, h=1, c=50, d=75)
     assert_band_is_same(ODD, 2, self_word=True, with_node=True, dtype=dtype, h=1, c=50)
 
 
 def test_scores_far_apart_and_large_overflow_nowhere() -> None:
     mask = padded([3, 2], 3, "right")
-    leaves = ring_leaves(mask, 1, 2, use_ring=True, radial=True, embedded=True, biased=False)
+    leaves = ring_leaves(mask, 1, 2, radius=1, radial=True, embedded=True, biased=False)
     leaves = {name: 1e3 * x for name, x in leaves.items()}
     layout = TokenLayout.from_mask(mask.to(DEVICE), keep_padding=False)
     given = {name: x.to(DEVICE, torch.float32).requires_grad_() for name, x in leaves.items()}
-    context = ring_kernel(given, layout, use_ring=True)
-    assert_close({"c": context.cpu()}, {"c": ring_reference(leaves, layout_on_cpu(mask), use_ring=True)}, 1e-5)
+    context = ring_kernel(given, layout, radius=1)
+    assert_close({"c": context.cpu()}, {"c": ring_reference(leaves, layout_on_cpu(mask), radius=1)}, 1e-5)
     far = relay_leaves(mask, 1, 2, 4)
     far = {name: (1e3 * x).to(DEVICE, torch.float32).requires_grad_() for name, x in far.items()}
     for output in (context, relay_operation(far, layout, "1")):
@@ -292,12 +296,12 @@ def ring_weights(dropout_p: float, bias: float = 0.0) -> Tensor:
     values in columns of their own, so that a context is made of weights; each column plus `bias` times their sum.
     """
     layout = TokenLayout.from_mask(ROWS_OF_FOUR.bool().to(DEVICE), keep_padding=False)
-    leaves = ring_leaves(ROWS_OF_FOUR, 2, 6, use_ring=True, radial=True, embedded=True, biased=False)
+    leaves = ring_leaves(ROWS_OF_FOUR, 2, 6, radius=1, radial=True, embedded=True, biased=False)
     units = torch.eye(6, dtype=torch.float64)
     leaves["key_value"][:, 1] = units[layout.position.cpu()][:, None]
     leaves["embedded"][:, 1], leaves["relay"][:, 1] = units[4], units[5]
     leaves["value_bias"] = torch.full((2, 6), bias, dtype=torch.float64)
-    context = ring_kernel({name: x.to(DEVICE, EXACT) for name, x in leaves.items()}, layout, True, dropout_p).cpu()
+    context = ring_kernel({name: x.to(DEVICE, EXACT) for name, x in leaves.items()}, layout, 1, dropout_p).cpu()
     place = layout.position.cpu()[:, None] + torch.tensor([-1, 0, 1])
     columns = torch.cat([place % 4, torch.tensor([4, 5]).expand(len(place), 2)], dim=1)
     return context.gather(2, columns[:, None].expand(-1, 2, -1))
@@ -376,7 +380,7 @@ def test_backward_drops_what_forward_dropped(operation: str) -> None:
     mask = padded([3, 1], 3, "right")
     layout = TokenLayout.from_mask(mask, keep_padding=False)
     if operation == "ring":
-        leaves = ring_leaves(mask, 1, 2, use_ring=True, radial=True, embedded=True, biased=True)
+        leaves = ring_leaves(mask, 1, 2, radius=1, radial=True, embedded=True, biased=True)
     else:
         leaves = relay_leaves(mask, 2, 2, 3) if operation == "relay" else band_leaves(mask, 1, 2, with_node=True)
     candidates = candidates_of(layout, 2, self_word=True)
@@ -384,7 +388,7 @@ def test_backward_drops_what_forward_dropped(operation: str) -> None:
     def dropped(given: dict[str, Tensor], dropout_p: float = 0.5) -> Tensor:
         torch.manual_seed(2)
         if operation == "ring":
-            return ring_kernel(given, layout, use_ring=True, dropout_p=dropout_p)
+            return ring_kernel(given, layout, radius=1, dropout_p=dropout_p)
         if operation == "relay":
             return relay_operation(given, layout, "1", dropout_p)
         return band_kernel(given, layout, candidates, dropout_p)
@@ -509,7 +513,7 @@ def random(*shape):
 
 
 leaves = random(80, h, c), random(80, 2, h, c), random(80, 2, h, c), random(2, 2, h, c), random(h, c), random(h, 5)
-candidate_kernels.ring_attention(*leaves, True, layout, 0.1).sum().backward()
+candidate_kernels.ring_attention(*leaves, layout.ring(1), layout, 0.1).sum().backward()
 sum(x.sum() for x in relay_kernels.relay_mix(random(2, h, d), random(2, d), random(80, d), layout, 0.1)).backward()
 words = BandCandidates.words(torch.rand(80, 4) < 0.5, layout, True)
 leaves = random(80, h, c), random(80, 2, h, c), random(2, 2, h, c), random(h, c)

@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 import modeling_star
-from modeling_star import tokens
+from modeling_star import StarTransformerConfig, tokens
 
 
 class TestStarTransformer(EncoderContract):
@@ -32,6 +32,7 @@ class TestStarTransformer(EncoderContract):
     own_variants = {
         "ring positions": {"position_embedding_type": "ring"},
         "without ring": {"use_ring": False},
+        "two neighbours on either side": {"ring_radius": 2, "position_embedding_type": "ring"},
         "without radial": {"use_radial": False},
         "without either": {"use_ring": False, "use_radial": False},
         "pre-norm": {"norm_position": "pre"},
@@ -52,6 +53,7 @@ class TestStarTransformer(EncoderContract):
             "type_vocab_size": st.sampled_from([0, 2]),
             "position_embedding_type": st.sampled_from(["learned", "sinusoidal", "none", "ring"]),
             "use_ring": st.booleans(),
+            "ring_radius": st.integers(1, 3),
             "use_radial": st.booleans(),
             "norm_position": st.sampled_from(["post", "pre"]),
             "residual": st.booleans(),
@@ -67,7 +69,7 @@ class TestStarTransformer(EncoderContract):
         tokens.TOKENS_AT_ONCE = data.draw(st.sampled_from([1, 2, 3, 1024]))
 
     def attention_shape(self, config: Any, b: int, n: int) -> tuple[int, ...]:
-        roles = (3 if config.use_ring else 1) + 1 + (1 if config.use_radial else 0)
+        roles = (1 + 2 * config.ring_radius if config.use_ring else 1) + 1 + (1 if config.use_radial else 0)
         return (b, config.num_attention_heads, n, roles)
 
     def has_gradient(self, config: Any, name: str) -> bool:
@@ -91,6 +93,7 @@ VARIANTS_IN_PARTS: tuple[dict[str, Any], ...] = (
     {"norm_position": "pre", "residual": True},
     {"share_layers": True},
     {"use_ring": False},
+    {"ring_radius": 3, "position_embedding_type": "ring"},
     {"use_radial": False},
 )
 
@@ -253,15 +256,24 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize(("layers", "radius"), [(1, 1), (2, 1), (3, 1), (1, 3), (2, 2)])
 @pytest.mark.parametrize("options", VARIANTS, ids=["post", "pre", "pre residual shared"])
-def test_without_radial_connections_a_satellite_sees_one_step_of_the_ring_a_layer(
-    layers: int, options: dict[str, Any]
+def test_without_radial_connections_a_satellite_sees_as_far_as_the_radius_a_layer(
+    layers: int, radius: int, options: dict[str, Any]
 ) -> None:
     n = 9
-    satellites, _ = seen(n, use_radial=False, num_hidden_layers=layers, **options)
+    satellites, _ = seen(n, use_radial=False, num_hidden_layers=layers, ring_radius=radius, **options)
     apart = (torch.arange(n)[:, None] - torch.arange(n)).abs()
-    assert torch.equal(satellites, torch.minimum(apart, n - apart) <= layers)
+    assert torch.equal(satellites, torch.minimum(apart, n - apart) <= layers * radius)
+
+
+def test_roles_are_named_from_left_to_right() -> None:
+    assert StarTransformerConfig().candidate_roles == ("left", "self", "right", "embedding", "relay")
+    assert StarTransformerConfig(ring_radius=2, use_radial=False).candidate_roles == (
+        *("left_2", "left", "self", "right", "right_2"),
+        "embedding",
+    )
+    assert StarTransformerConfig(ring_radius=2, use_ring=False).candidate_roles == ("self", "embedding", "relay")
 
 
 @pytest.mark.parametrize("layers", [1, 3])

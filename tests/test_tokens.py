@@ -68,6 +68,9 @@ def test_neighbours_follow_the_real_tokens_and_close_the_ring(keep_padding: bool
         n = len(tokens)
         assert layout.right[tokens].tolist() == [tokens[(i + 1) % n] for i in range(n)]
         assert layout.left[tokens].tolist() == [tokens[(i - 1) % n] for i in range(n)]
+        around = [[tokens[(i + place) % n] for i in range(n)] for place in range(-3, 4)]
+        assert layout.ring(3)[:, tokens].tolist() == around
+    assert layout.ring(0).tolist() == [list(range(len(layout.left)))]
 
 
 @both_layouts
@@ -98,21 +101,21 @@ def test_shifting_counts_real_tokens_and_ends_with_the_sequence(keep_padding: bo
 
 
 @both_layouts
-@given(mask=masks(max_columns=9), reach=st.integers(0, 4), size=st.integers(1, 4))
-@examples(80)
+@given(mask=masks(max_columns=9), reach=st.integers(0, 4), size=st.integers(1, 4), radius=st.integers(0, 4))
+@examples(150)
 def test_parts_are_all_tokens_in_order_with_what_stands_around_them(
-    keep_padding: bool, mask: Tensor, reach: int, size: int
+    keep_padding: bool, mask: Tensor, reach: int, size: int, radius: int
 ) -> None:
     modeling_star.tokens.TOKENS_AT_ONCE = size
     layout = TokenLayout.from_mask(mask, keep_padding)
     x = layout.pack(numbers(mask))
     order = torch.arange(len(x))
-    parts = layout.parts(at_least=max(reach, 1))
+    parts = layout.parts(at_least=max(reach, 1), radius=radius)
     assert torch.equal(torch.cat([order[part.tokens] for part in parts]), order)
-    least = max(reach, size) * torch.get_num_threads()
+    least = max(reach, size, radius) * torch.get_num_threads()
     assert len(parts) == 1 or all(least <= len(order[part.tokens]) < 2 * least for part in parts)
     pieces = Part.split(x, parts)
-    ends = tuple(x[end] for end in layout.ends) if len(x) else (x, x)
+    ends = tuple(x[end] for end in layout.ends(radius)) if len(x) else (x, x)
     for index, part in enumerate(parts):
         assert torch.equal(pieces[index], x[part.tokens])
         sequences = layout.sequence_index[part.tokens]
@@ -133,10 +136,10 @@ def test_parts_are_all_tokens_in_order_with_what_stands_around_them(
                 assert torch.equal(wide[place][exists], there[exists])
         rows = part.with_neighbours(pieces, index, ends)
         assert torch.equal(part.own(rows), x[part.tokens])
-        left, right = part.neighbours(rows)
-        assert torch.equal(left, x[layout.left][part.tokens])
-        assert torch.equal(right, x[layout.right][part.tokens])
-        for place, there in zip(part.neighbour_index(), (part.own(rows), left, right), strict=True):
+        neighbours = part.neighbours(rows)
+        places = part.neighbour_index(len(sequences))
+        for index_of_all, place, there in zip(layout.ring(radius), places, neighbours, strict=True):
+            assert torch.equal(there, x[index_of_all][part.tokens])
             assert torch.equal(rows[place], there)
 
 

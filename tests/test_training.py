@@ -222,6 +222,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"share_layers": True, "num_hidden_layers": 1},
         {"use_radial": False},
         {"use_ring": False},
+        {"ring_radius": 2},
         {"use_ring": False, "use_radial": False},
         {"norm_position": "pre"},
         {"norm_position": "pre", "use_radial": False, "residual": True},
