@@ -77,6 +77,11 @@ class TextEncoderDecoderConfig(PreTrainedConfig):
             self.encoder = _encoder_config({**(self.encoder or {}), **own_size})
         if self.vocab_size is None:
             self.vocab_size = self.encoder.vocab_size
+        if self.vocab_size != self.encoder.vocab_size and self.encoder.backbone_config is None:
+            raise ValueError(
+                f"vocab_size={self.vocab_size} is given, and the encoder's is {self.encoder.vocab_size}: leave "
+                "vocab_size out, or give the encoder the same."
+            )
         if self.decoder_start_token_id is None:
             self.decoder_start_token_id = self.bos_token_id
         if self.decoder is None or isinstance(self.decoder, dict):

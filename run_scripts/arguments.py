@@ -453,7 +453,10 @@ def parse(
         # Before the command line, which so has the last word; what is written there is checked in the same way.
         arguments = read_recipe(Path(arguments[0]), known) + arguments[1:]
     named = {flag_name(argument) for argument in arguments if argument.startswith("--")}
-    parser.set_defaults(**_defaults(script, named, _parts(arguments), defaults or {}))
+    own = defaults or {}
+    if "train_file" in known and not {"train_file", "dataset_name"} & named:
+        own = {"do_train": _parts(arguments).get("do_train", False), **own}
+    parser.set_defaults(**_defaults(script, named, _parts(arguments), own))
     try:
         *parsed, unknown = parser.parse_args_into_dataclasses(
             args=arguments, return_remaining_strings=True, look_for_args_file=False

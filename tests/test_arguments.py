@@ -117,7 +117,7 @@ def test_the_command_line_overrides_the_recipe(monkeypatch: pytest.MonkeyPatch, 
 def test_what_is_declined_leaves_the_rest(
     monkeypatch: pytest.MonkeyPatch, flags: list[str], parts: tuple[bool, bool, bool]
 ) -> None:
-    training = parsed(monkeypatch, *flags)[-1]
+    training = parsed(monkeypatch, "--train_file=a.jsonl", *flags)[-1]
     assert (training.do_train, training.do_eval, training.do_predict) == parts
     assert training.eval_strategy == ("epoch" if parts[:2] == (True, True) else "no")
 
@@ -145,8 +145,8 @@ def test_what_a_script_sets_itself_gives_way_to_a_flag(monkeypatch: pytest.Monke
         training = parse((ModelArguments, TextArguments), "A script.", PRETRAINING_DEFAULTS)[-1]
         return str(training.eval_strategy.value), training.eval_steps
 
-    assert steps() == ("steps", 500)
-    assert steps("--eval_strategy=epoch", "--eval_steps=3") == ("epoch", 3)
+    assert steps("--train_file=a.txt") == ("steps", 500)
+    assert steps("--train_file=a.txt", "--eval_strategy=epoch", "--eval_steps=3") == ("epoch", 3)
     assert steps("--do_eval")[0] == "no"
 
 
@@ -155,9 +155,12 @@ def test_everything_is_done_unless_a_part_is_asked_for(monkeypatch: pytest.Monke
         training = parsed(monkeypatch, *flags)[-1]
         return training.do_train, training.do_eval, training.do_predict, str(training.eval_strategy.value)
 
-    assert parts() == (True, True, True, "epoch")
-    assert parts("--do_predict") == (False, False, True, "no")
-    assert parts("--do_train", "--do_eval") == (True, True, False, "epoch")
+    assert parts("--train_file=a.jsonl") == (True, True, True, "epoch")
+    assert parts("--dataset_name=x") == (True, True, True, "epoch")
+    assert parts("--test_file=a.jsonl") == (False, True, True, "no")  # there is nothing to train on
+    assert parts("--train_file=a.jsonl", "--do_predict") == (False, False, True, "no")
+    assert parts("--train_file=a.jsonl", "--do_train", "--do_eval") == (True, True, False, "epoch")
+    assert parts("--test_file=a.jsonl", "--do_train")[0]  # which the run then refuses
 
 
 def test_what_is_mistyped_is_named_with_what_was_meant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

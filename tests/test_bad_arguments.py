@@ -134,6 +134,9 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
         "--train_file={bad}/pos.jsonl --config_overrides=use_crf=true,crf_constraints=auto",
         ["entity labels", "'PUNCT'", "leave crf_constraints out"],
     ),
+    "nothing to train on": (NER, "--test_file={entities} --do_train", ["no train split", "--train_file"]),
+    "nothing to train a tokenizer on": (NER, "--test_file={entities}", ["--model_name_or_path FOLDER"]),
+    "nothing to ask with": (QA, "--test_file={reading} --do_predict", ["--model_name_or_path FOLDER"]),
     "stride too large": (NER, "--train_file={entities} --max_seq_length=8 --stride=8", ["stride=8"]),
     "a seed twice": (NER, "--train_file={entities} --seeds 1 1", ["--seeds 1 1"]),
     "flags that do not fit": (

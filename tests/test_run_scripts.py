@@ -509,6 +509,8 @@ def test_several_seeds_in_one_call_give_mean_and_deviation(
     before = hashes(folder / "seed-1")
     for path in (folder / "seed-2").glob("*.json"):
         path.unlink()
+    other = scripts.run(*command, "--resume_from_checkpoint=last", "--learning_rate=0.5")
+    assert "run with learning_rate=" in other.error
     scripts.check(*command, "--resume_from_checkpoint=last")
     assert hashes(folder / "seed-1") == before
     again = results_of(folder)
@@ -530,6 +532,39 @@ def test_only_a_whole_checkpoint_is_gone_on_from(tmp_path: Path) -> None:
             (folder / "trainer_state.json").write_text(state)
     assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
     assert check_output_dir(tmp_path, "last") == str(tmp_path / "checkpoint-10")
+
+
+def test_going_on_from_a_checkpoint_overwrites_no_other_run(tmp_path: Path) -> None:
+    from modeling_star.training.data_files import DataError
+    from modeling_star.training.output_folder import check_output_dir
+
+    for step in (3, 6):
+        folder = tmp_path / "run" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        (folder / "trainer_state.json").write_text("{}")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "model.safetensors").touch()
+    first, last = (str(tmp_path / "run" / f"checkpoint-{step}") for step in (3, 6))
+    assert check_output_dir(tmp_path / "run", last) == last
+    assert check_output_dir(tmp_path / "new", first) == first
+    with pytest.raises(DataError, match=r"would overwrite checkpoint-6.*write last"):
+        check_output_dir(tmp_path / "run", first)
+    with pytest.raises(DataError, match=r"holds model\.safetensors.*name a new folder"):
+        check_output_dir(tmp_path / "other", last)
+
+
+def test_seeds_of_other_arguments_are_not_taken_into_one_mean(tmp_path: Path) -> None:
+    from modeling_star.training.data_files import DataError
+    from modeling_star.training.output_folder import check_several_runs
+
+    check_several_runs(tmp_path / "seeds", {"learning_rate": 1e-3, "max_steps": -1})
+    check_several_runs(tmp_path / "seeds", {"learning_rate": 1e-3, "max_steps": -1})
+    with pytest.raises(DataError, match=r"run with learning_rate=0\.001, not 0\.01.*another --output_dir"):
+        check_several_runs(tmp_path / "seeds", {"learning_rate": 1e-2, "max_steps": -1})
+    (tmp_path / "single").mkdir()
+    (tmp_path / "single" / "all_results.json").touch()
+    with pytest.raises(DataError, match=r"holds all_results\.json"):
+        check_several_runs(tmp_path / "single", {})
 
 
 def test_a_folder_without_permission_to_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -573,6 +608,9 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     for name in ("model.safetensors", "tokenizer.json", "predictions_test.jsonl"):
         assert (killed / name).read_bytes() == (tmp_path / "straight" / name).read_bytes(), name
     assert {"step": last, "mark": 1} in log_of(killed)
+    # Of a run in two parts nobody knows how long it took.
+    assert "train_runtime" in results_of(tmp_path / "straight")
+    assert not {"train_runtime", "train_loss"} & set(results_of(killed))
     resumed, straight = ([e for e in log_of(f) if "eval_f1" in e] for f in (killed, tmp_path / "straight"))
     assert [entry["eval_loss"] for entry in resumed] == [entry["eval_loss"] for entry in straight]
 

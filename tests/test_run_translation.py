@@ -273,6 +273,11 @@ BAD_INPUTS: dict[str, tuple[str, list[str]]] = {
     "best and mean": (f"--config_overrides={MARIAN} --early_stopping_patience=2", ["--average_checkpoints 0"]),
     "no checkpoints": (f"--config_overrides={MARIAN} --save_strategy=no", ["--save_strategy epoch"]),
     "no such metric": (f"--config_overrides={MARIAN} --metric_for_best_model=f1", ["f1", "bleu, chrf"]),
+    "a score that is not made": (
+        f"--config_overrides={MARIAN} --metric_for_best_model=bleu --predict_with_generate=false "
+        "--average_checkpoints=0",
+        ["--metric_for_best_model loss"],
+    ),
     "two kinds of start": (
         "--model_name_or_path={folder} --config_name=configuration/models/marian-small.json",
         ["--config_name", "--model_name_or_path"],

@@ -208,7 +208,7 @@ def _translation_code(folder: str | Path, content: CardContent) -> str:
             f"tokenizer = AutoTokenizer.from_pretrained({name})",
             f"model = AutoModelForSeq2SeqLM.from_pretrained({name}{remote})",
             f"texts = [{_python(content.examples[0] if content.examples else _NO_TEXT)}]",
-            'inputs = tokenizer(texts, padding=True, return_tensors="pt")',
+            'inputs = tokenizer(texts, padding=True, return_tensors="pt", return_token_type_ids=False)',
             "print(tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True))",
         ]
     )

@@ -254,7 +254,10 @@ def hold_out(splits: DatasetDict, fraction: float, seed: int = 42, together: str
     if "validation" in splits:
         raise DataError("There is a validation split already: leave --validation_fraction away.")
     if "train" not in splits or len(splits["train"]) < 2:
-        raise DataError("A validation split is held out of a train split of 2 rows or more, and there is none.")
+        raise DataError(
+            "A validation split is held out of a train split of 2 rows or more, and there is none: add rows, "
+            "--validation_file, or go without by --validation_fraction 0"
+        )
     if not 0 < fraction < 1:
         raise DataError(
             f"The fraction to hold out is {fraction}; write one between 0 and 1: --validation_fraction 0.1"

@@ -176,6 +176,8 @@ def stream_texts(source: TextSource) -> TextData:
     if "train" in streams and "validation" not in held and size is not None:
         held["validation"] = _held(streams["train"], column, size)
         held_out = frozenset(map(fingerprint, held["validation"][column][:]))
+        if next(documents(streams["train"], column, held_out), None) is None:
+            raise DataError(f"--max_eval_samples {size} leaves no document to train on: write a smaller number.")
         logger.warning(f"No validation split: the first {size} documents are left to it (--max_eval_samples).")
     return TextData(DatasetDict(held), column, streams.get("train"), held_out)
 

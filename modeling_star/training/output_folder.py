@@ -4,8 +4,10 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from .data_files import DataError
+from .reports import write_json
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -15,13 +17,17 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 def whole_checkpoints(folder: Path) -> Iterator[Path]:
     """The checkpoints in a folder, the newest first, without one that was being written when a run was killed."""
-    steps = {path: path.name.removeprefix("checkpoint-") for path in folder.glob("checkpoint-*")}
-    for path in sorted((p for p, step in steps.items() if step.isdigit()), key=lambda p: -int(steps[p])):
+    named = [path for path in folder.glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdigit()]
+    for path in sorted(named, key=_step, reverse=True):
         try:
             json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))  # what Trainer writes last
         except (OSError, ValueError):
             continue
         yield path
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("checkpoint-"))
 
 
 def check_output_dir(folder: Path, resume: str | None) -> str | None:
@@ -36,17 +42,10 @@ def check_output_dir(folder: Path, resume: str | None) -> str | None:
         The checkpoint to resume from, or `None`.
 
     Raises:
-        DataError: the folder is a file, cannot be written, holds something already, or has no such checkpoint.
+        DataError: the folder is a file, cannot be written, holds another run or newer checkpoints, or has no such
+            checkpoint.
     """
-    if folder.exists() and not folder.is_dir():
-        raise DataError(f"--output_dir {folder} is a file: name a folder.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"--output_dir {folder} cannot be made ({error.strerror}): name another folder.") from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise DataError(f"--output_dir {folder} cannot be written: name another folder, or change its permissions.")
-    held = sorted(path.name for path in folder.iterdir())
+    held = _held_by(folder)
     if resume and resume.lower() in ("last", "true"):
         checkpoint = last_checkpoint(folder)
         if checkpoint is None and held:
@@ -60,13 +59,75 @@ def check_output_dir(folder: Path, resume: str | None) -> str | None:
             raise DataError(
                 f"--resume_from_checkpoint {resume} is no checkpoint's folder: write last, or such a folder."
             )
+        newest = last_checkpoint(folder)
+        if Path(resume).resolve().parent != folder.resolve():
+            _check_empty(folder, held, "name a new folder")
+        elif newest is not None and newest.resolve() != Path(resume).resolve():
+            raise DataError(
+                f"--resume_from_checkpoint {resume} would overwrite {newest.name}, which lies beside it: write last, "
+                "or go on from there in a new folder, --output_dir NAME"
+            )
         return resume
-    if held:
-        raise DataError(
-            f"--output_dir {folder} holds {', '.join(held[:4])}{', ...' if len(held) > 4 else ''}, and nothing is "
-            "overwritten: name another folder, or go on with the run in it by --resume_from_checkpoint last"
-        )
+    _check_empty(folder, held, "name another folder, or go on with the run in it by --resume_from_checkpoint last")
     return None
 
 
-__all__ = ["check_output_dir", "last_checkpoint", "whole_checkpoints"]
+def check_several_runs(folder: Path, told: dict[str, Any]) -> None:
+    """
+    Make sure that several runs may go on in a folder, since what it holds is of the same arguments; write these there.
+
+    Args:
+        folder: what the runs' folders lie in; made if absent.
+        told: the arguments that all runs share.
+
+    Raises:
+        DataError: the folder cannot be written, holds a single run, or runs of other arguments.
+    """
+    held = _held_by(folder)
+    kept = folder / "arguments.json"
+    if kept.is_file():
+        before = json.loads(kept.read_text(encoding="utf-8"))
+        other = sorted(name for name in {**before, **told} if before.get(name) != told.get(name))
+        if other:
+            raise DataError(
+                f"The seeds in {folder} were run with {other[0]}={before.get(other[0])}, not {told.get(other[0])}"
+                f"{f' (and {len(other) - 1} more differ)' if len(other) > 1 else ''}, and a mean over both says "
+                "nothing: name another --output_dir, or write it as it was."
+            )
+        return
+    if not any(name.startswith("seed-") for name in held):
+        _check_empty(folder, held, "name a new folder for several seeds")
+    write_json(kept, told)
+
+
+def _held_by(folder: Path) -> list[str]:
+    """
+    What is in a folder; it is made if absent.
+
+    Raises:
+        DataError: it is a file, or cannot be written.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"--output_dir {folder} is a file: name a folder.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"--output_dir {folder} cannot be made ({error.strerror}): name another folder.") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise DataError(f"--output_dir {folder} cannot be written: name another folder, or change its permissions.")
+    return sorted(path.name for path in folder.iterdir())
+
+
+def _check_empty(folder: Path, held: list[str], instead: str) -> None:
+    """
+    Raises:
+        DataError: there is something in the folder.
+    """
+    if held:
+        raise DataError(
+            f"--output_dir {folder} holds {', '.join(held[:4])}{', ...' if len(held) > 4 else ''}, and nothing is "
+            f"overwritten: {instead}"
+        )
+
+
+__all__ = ["check_output_dir", "check_several_runs", "last_checkpoint", "whole_checkpoints"]

@@ -150,6 +150,9 @@ class Pretrainer(FineTuner):
     drop the padding again.
     """
 
+    # Without the smoothing that training adds: of this loss the perplexity can be told, and runs compare.
+    exact_loss = MaskedLoss()
+
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """As in Trainer; the results also tell how many tokens a second were read, special ones included."""
         before = TokensBefore()
@@ -187,7 +190,7 @@ class Pretrainer(FineTuner):
             logits = at_places(model(**rows)["logits"], places)
         labels = labels[places]
         right = (logits.argmax(-1) == labels).float()
-        tokens = torch.cat([self.compute_loss_func.rows(logits, labels), right[:, None]], dim=1)
+        tokens = torch.cat([self.exact_loss.rows(logits, labels), right[:, None]], dim=1)
         sums = tokens.new_zeros(len(inputs["labels"]), 3).index_add(
             0, blocks[:, None].expand_as(places)[places], tokens
         )
@@ -285,7 +288,9 @@ class PretrainingTask(Task):
         lexicon = None
         if options.mask_unit != "token":
             lexicon = read_lexicon(options.mask_unit, tokenizer, _LONGEST_HIDDEN_WORD)
-        return MaskingCollator.of(tokenizer, lexicon, options.mlm_probability, self.size if options.packing else None)
+        # Of a stream the main process reads for all, and shares out what is equally long.
+        alike = options.packing or self.data.stream is not None
+        return MaskingCollator.of(tokenizer, lexicon, options.mlm_probability, self.size if alike else None)
 
     def make_trainer(
         self,

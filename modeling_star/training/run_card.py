@@ -48,7 +48,7 @@ def run_card(task: "Task", trainer: "FineTuner", results: dict[str, Any], sectio
             "hidden size, layers": ", ".join(str(getattr(config, n, "?")) for n in _SIZES),
             **_extras_of(config),
             "learning rate": training.learning_rate,
-            "epochs": training.num_train_epochs,
+            "epochs": round(trainer.state.epoch or 0, 2),
             "examples an update": batch,
             "processes": training.world_size,
             "warm-up": training.warmup_steps,

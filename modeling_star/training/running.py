@@ -43,7 +43,7 @@ from .data import cap, hold_out, load_splits
 from .data_files import DataError
 from .fine_tuner import FineTuner, make_trainer
 from .losses import TaskLoss, WithLoss
-from .output_folder import check_output_dir
+from .output_folder import check_output_dir, check_several_runs
 from .reports import plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
 from .run_card import run_card
 from .tfidf import run_tfidf
@@ -51,6 +51,23 @@ from .tfidf import run_tfidf
 
 logger = logging.getLogger(__name__)
 Found = TypeVar("Found")
+# Of TrainingArguments, what decides which weights a run ends with; of the script's own, what does not.
+_DECISIVE = (
+    *("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "weight_decay", "max_grad_norm"),
+    *("num_train_epochs", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps"),
+    *("optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon", "label_smoothing_factor"),
+    *("train_sampling_strategy", "data_seed", "bf16", "fp16", "metric_for_best_model", "do_train"),
+    *("eval_strategy", "eval_steps", "save_strategy", "save_steps"),
+)
+_INDECISIVE = ("seeds", "token", "cache_dir", "preprocessing_num_workers", "overwrite_cache")
+# What Trainer and `Pretrainer` tell of the part of a run since it was resumed.
+_OF_ONE_PART = (
+    "train_runtime",
+    "train_loss",
+    "train_samples_per_second",
+    "train_steps_per_second",
+    "train_tokens_per_second",
+)
 
 
 class Task(ABC):
@@ -156,6 +173,20 @@ class Task(ABC):
     def training_texts(self) -> Any:
         """Texts or lists of words of the training split, for a tokenizer to be trained on."""
 
+    def tokenizer_texts(self) -> Any:
+        """
+        `training_texts`, where no tokenizer is named.
+
+        Raises:
+            DataError: there is no training split.
+        """
+        if "train" not in self.split_names:
+            raise DataError(
+                "There is no train split to train a tokenizer on: name a saved model, --model_name_or_path FOLDER, or "
+                "add --train_file"
+            )
+        return self.training_texts()
+
     @abstractmethod
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
         """Model inputs of a split."""
@@ -244,7 +275,8 @@ def run(
     if len(seeds) > 1:
         folders = [Path(training.output_dir) / f"seed-{seed}" for seed in seeds]
         check_several_seeds(seeds, training)
-    plan = as_main_process(partial(plan_seeds, folders, training), training)
+    told = asked_for(model, data, run_arguments, training)
+    plan = as_main_process(partial(plan_seeds, folders, training, told), training)
     task = task_class(model, data, run_arguments)
     results: dict[int, dict[str, Any]] = {}
     for seed, folder, (done, checkpoint) in zip(seeds, folders, plan, strict=True):
@@ -284,12 +316,36 @@ def check_several_seeds(seeds: list[int], training: TrainingArguments) -> None:
         raise DataError("With several --seeds write --resume_from_checkpoint last: each goes on from its own.")
 
 
-def plan_seeds(folders: list[Path], training: TrainingArguments) -> list[tuple[bool, str | None]]:
-    """For the folder of each seed, whether the run in it is finished, and the checkpoint that it goes on from."""
+def asked_for(model: Any, data: Any, run_arguments: Any, training: TrainingArguments) -> dict[str, Any]:
+    """The arguments that decide what a seed's run comes to."""
+    given = {**vars(model), **vars(data), **vars(run_arguments)}
+    given |= {name: value for name, value in training.to_dict().items() if name in _DECISIVE}
+    # As they are read back.
+    return json.loads(
+        json.dumps({name: value for name, value in given.items() if name not in _INDECISIVE}, default=str)
+    )
+
+
+def plan_seeds(
+    folders: list[Path], training: TrainingArguments, told: dict[str, Any]
+) -> list[tuple[bool, str | None]]:
+    """
+    For the folder of each seed, whether the run in it is finished, and the checkpoint that it goes on from.
+
+    Args:
+        folders: one for each seed.
+        training: with the folder that they lie in.
+        told: what `asked_for` tells, the same for all seeds.
+
+    Raises:
+        DataError: see `check_output_dir`, `check_several_runs`.
+    """
     resume = training.resume_from_checkpoint
     if len(folders) > 1:
+        together = Path(training.output_dir)
         if not resume:
-            check_output_dir(Path(training.output_dir), None)
+            check_output_dir(together, resume)
+        check_several_runs(together, told)
         finished = [(folder / "all_results.json").is_file() for folder in folders]
     else:
         finished = [False]
@@ -331,6 +387,10 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     """
     set_seed(training.seed)
     folder = Path(training.output_dir)
+    if training.do_train and "train" not in task.split_names:
+        raise DataError(
+            "There is no train split to train on: add --train_file, or say what else is to be done, --do_predict say."
+        )
     if not training.do_train and not any(is_scored(split, training) for split in task.split_names):
         raise DataError(
             "There is nothing to do: no training is asked for, and there is no data of a split that is to be scored. "
@@ -407,7 +467,7 @@ def build(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     name = arguments.tokenizer_name or arguments.model_name_or_path or embeddings
     tokenizer = load_tokenizer(
         name,
-        task.training_texts() if name is None else (),
+        task.tokenizer_texts() if name is None else (),
         kind=arguments.tokenizer_kind,
         lower_case=arguments.lower_case,
         vocab_size=arguments.vocab_size,
@@ -464,9 +524,12 @@ def train(task: Task, trainer: FineTuner, training: TrainingArguments, results: 
     output = trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
     trainer.save_model(_internal_call=True)  # not to be uploaded before it is measured
     trainer.save_state()
-    results |= output.metrics | task.training_results(trainer)
+    measured = output.metrics
+    if training.resume_from_checkpoint:  # time and mean loss of the last part alone would mislead
+        measured = {name: value for name, value in measured.items() if name not in _OF_ONE_PART}
+    results |= measured | task.training_results(trainer)
     results["parameters"] = trainer.model.num_parameters()
-    trainer.log_metrics("train", output.metrics)
+    trainer.log_metrics("train", measured)
     if trainer.is_world_process_zero():
         plot_training_curves(trainer.state.log_history, folder / "training_curves.png")
 

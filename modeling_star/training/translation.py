@@ -113,6 +113,7 @@ class TranslationTask(Task):
         super().__init__(model_arguments, data_arguments, run_arguments)
         self.tokenizer: PreTrainedTokenizerBase | None = None
         self.limits: dict[str, int | None] = {}
+        self.decoder_start: int | None = None
 
     def load_data(self) -> TranslationData:
         options = self.options
@@ -127,8 +128,6 @@ class TranslationTask(Task):
         return TranslationMetrics(self.options.bleu_tokenize or ("zh" if self.data.is_chinese() else "13a"))
 
     def training_texts(self) -> Iterator[str]:
-        if "train" not in self.data.splits:
-            raise DataError("There is no train split to train a tokenizer on: write --model_name_or_path FOLDER")
         train = self.data.splits["train"]
         return (text for side in (SOURCE, TARGET) for text in train[side])
 
@@ -143,7 +142,7 @@ class TranslationTask(Task):
         name = arguments.tokenizer_name or arguments.model_name_or_path or embeddings
         if name is None:
             tokenizer: Any = train_subword_tokenizer(
-                self.training_texts(), lower_case=arguments.lower_case, vocab_size=arguments.vocab_size
+                self.tokenizer_texts(), lower_case=arguments.lower_case, vocab_size=arguments.vocab_size
             )
             logger.info(f"Trained a tokenizer of {len(tokenizer)} entries on both sides of the training split.")
         else:
@@ -159,6 +158,7 @@ class TranslationTask(Task):
         give_vocabulary(model.get_encoder(), tokenizer, label_all_tokens=False)
         set_generation(model, tokenizer, options.num_beams, options.length_penalty)
         self.tokenizer = tokenizer
+        self.decoder_start = model.generation_config.decoder_start_token_id
         sides = {SOURCE: getattr(model.config, "encoder", None), TARGET: getattr(model.config, "decoder", None)}
         self.limits = {side: longest_input(config or model.config) for side, config in sides.items()}
         return tokenizer, model
@@ -207,6 +207,7 @@ class TranslationTask(Task):
             tokenizer,
             source_limit=sides[SOURCE],
             target_limit=sides[TARGET],
+            decoder_start=self.decoder_start,
             split=split,
             num_proc=self.options.preprocessing_num_workers,
             load_from_cache_file=not self.options.overwrite_cache,
@@ -223,7 +224,12 @@ class TranslationTask(Task):
         features: dict[str, Any],
     ) -> TranslationTrainer:
         if not training.predict_with_generate:
-            training.metric_for_best_model = training.metric_for_best_model or "loss"
+            if training.metric_for_best_model not in (None, "loss", "eval_loss"):
+                raise DataError(
+                    f"--metric_for_best_model {training.metric_for_best_model} is not measured while training with "
+                    "--predict_with_generate false: write --metric_for_best_model loss"
+                )
+            training.metric_for_best_model = "loss"
         smoothing = float(training.label_smoothing_factor)
         training.label_smoothing_factor = 0.0  # Trainer's own smoothing would stand aside for a loss that is given
         has_validation = "validation" in features and "labels" in features["validation"].column_names
@@ -277,6 +283,7 @@ class TranslationTask(Task):
 
     def card_settings(self, trainer: FineTuner) -> dict[str, Any]:
         options, config = self.options, trainer.model.config
+        beams = f"{options.num_beams}, {options.length_penalty}" if options.num_beams > 1 else "greedy"
         encoder, decoder = getattr(config, "encoder", None), getattr(config, "decoder", None)
         settings: dict[str, Any] = {"translation": " to ".join(self.data.names)}
         if encoder is not None:
@@ -287,7 +294,7 @@ class TranslationTask(Task):
         return settings | {
             "vocabulary": len(self.tokenizer),
             "label smoothing": trainer.smoothing,
-            "beams, length penalty": f"{options.num_beams}, {options.length_penalty}",
+            "beams, length penalty": beams,
             "BLEU": bleu_signature(self.metrics.tokenize),
         }
 

@@ -1,10 +1,11 @@
 """Parallel texts: which columns hold source and target, every row checked, and both sides as token ids."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, Translation
 from transformers import PreTrainedTokenizerBase
 
 from .data import drop_or_raise
@@ -17,7 +18,8 @@ from .tokenizers import map_rows, warn_about_cuts
 
 SOURCE, TARGET = "source", "target"
 _PAIRS = (("source", "target"), ("src", "tgt"), ("src", "trg"), ("source_text", "target_text"), ("input", "output"))
-_FIRST_CJK = 0x2E80
+_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_KANA = re.compile(r"[\u3040-\u30ff]")
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class TranslationData:
             return False
         rows = self.splits[split]
         text = "".join("".join(rows.select(range(min(100, len(rows))))[TARGET]).split())
-        return 2 * sum(ord(character) >= _FIRST_CJK for character in text) > len(text)
+        return not _KANA.search(text) and 2 * len(_HAN.findall(text)) > len(text)
 
 
 def find_translation_columns(
@@ -67,7 +69,7 @@ def find_translation_columns(
         DataError: a name is absent, or none or several could be meant; what there is gets listed.
     """
     example = splits["train"] if "train" in splits else next(iter(splits.values()))
-    keys = {name: list(feature) for name, feature in example.features.items() if isinstance(feature, dict)}
+    keys = {name: held for name, feature in example.features.items() if (held := _keys_of(feature)) is not None}
     texts = [name for name in example.column_names if is_text(example, name)]
     column = _dictionaries(keys, texts, {source_column, target_column} - {None})
     present = texts if column is None else keys[column]
@@ -84,6 +86,13 @@ def find_translation_columns(
     if column is None:  # what was found in one split may lack in another
         check_columns(splits, [source], "--source_column", everywhere=True)
     return column, source, target
+
+
+def _keys_of(feature: Any) -> list[str] | None:
+    """The keys of a column of dictionaries, of plain ones or of the kind that the Hub has for translations."""
+    if isinstance(feature, Translation):
+        return list(feature.languages)
+    return list(feature) if isinstance(feature, dict) else None
 
 
 def _dictionaries(keys: Mapping[str, Sequence[str]], texts: Sequence[str], asked: set[str]) -> str | None:
@@ -177,7 +186,8 @@ class _PairEncoder:
     tokenizer: PreTrainedTokenizerBase
     source_limit: int | None
     target_limit: int | None
-    version: int = 2  # of what is made: datasets finds its cache by the fields alone
+    decoder_start: int
+    version: int = 3  # of what is made: datasets finds its cache by the fields alone
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         # As `translate` reads a source: whatever the tokenizer puts around it.
@@ -193,12 +203,12 @@ class _PairEncoder:
 
     def _target_ids(self, texts: list[str]) -> list[list[int]]:
         """
-        The tokens of each text and an end; a tokenizer of BERT's kind has a start before them, which goes, since the
-        decoder gets its own.
+        The tokens of each text and an end. A token before them goes if it is what the decoder starts from, as with
+        tokenizers of BERT's kind; another, such as the one that BART learns to write first, stays.
         """
-        start, end = start_and_end(self.tokenizer)
+        _, end = start_and_end(self.tokenizer)
         rows = self.tokenizer(texts, verbose=False)["input_ids"]
-        rows = [ids[1:] if len(ids) > 1 and ids[0] == start else ids for ids in rows]
+        rows = [ids[1:] if len(ids) > 1 and ids[0] == self.decoder_start else ids for ids in rows]
         return [ids if ids and ids[-1] == end else [*ids, end] for ids in rows]
 
 
@@ -213,6 +223,7 @@ def encode_translations(
     *,
     source_limit: int | None = None,
     target_limit: int | None = None,
+    decoder_start: int | None = None,
     split: str = "data",
     num_proc: int | None = None,
     load_from_cache_file: bool | None = None,
@@ -226,10 +237,12 @@ def encode_translations(
         tokenizer: of both sides.
         source_limit, target_limit: the most tokens of each, ends included; longer ones are cut, and one warning says
             how much that costs.
+        decoder_start: the id that the decoder starts from; `None`: as for a fresh model, that of `start_and_end`.
         split: its name in the warning.
         num_proc, load_from_cache_file: as in `datasets.Dataset.map`.
     """
-    encode = _PairEncoder(tokenizer, source_limit, target_limit)
+    decoder_start = start_and_end(tokenizer)[0] if decoder_start is None else decoder_start
+    encode = _PairEncoder(tokenizer, source_limit, target_limit, decoder_start)
     features = map_rows(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
     limit = min((limit for limit in (source_limit, target_limit) if limit is not None), default=None)
     return warn_about_cuts(features, split, limit, "Raise max_seq_length to keep them.")

@@ -127,7 +127,8 @@ def set_generation(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, n
     limit = getattr(getattr(model.config, "decoder", None) or model.config, "max_position_embeddings", None)
     model.generation_config = GenerationConfig(
         num_beams=num_beams,
-        length_penalty=penalty,
+        # Without beams there is nothing to weigh, and a model that says otherwise cannot be saved.
+        **({"length_penalty": penalty} if num_beams > 1 else {}),
         max_length=limit or 512,
         pad_token_id=own.pad_token_id if own.pad_token_id is not None else tokenizer.pad_token_id,
         bos_token_id=own.bos_token_id,

@@ -138,3 +138,5 @@ def test_what_is_not_streamed_is_told_with_what_is(paths: dict[str, str]) -> Non
         stream_files([paths["d.csv"]], "line")
     with pytest.raises(DataError, match="--max_steps"):
         stream_texts(TextSource({"train": [paths["a.txt"]]}, limits={"train": 3}))
+    with pytest.raises(DataError, match="--max_eval_samples 1000 leaves no document to train on"):
+        stream_texts(TextSource({"train": [paths["a.txt"]]}, limits={"validation": 1000}))

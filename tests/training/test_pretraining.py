@@ -154,6 +154,9 @@ def test_evaluation_is_over_all_hidden_tokens_whatever_the_batches(batch_size: i
     assert measured["eval_loss"] == pytest.approx(total / count, abs=1e-5)
     assert measured["eval_perplexity"] == pytest.approx(np.exp(total / count), rel=1e-5)
     assert measured["eval_masked_accuracy"] == right / count
+    # Label smoothing is of training alone.
+    trainer.compute_loss_func = MaskedLoss(0.3)
+    assert trainer.evaluate()["eval_loss"] == measured["eval_loss"]
 
 
 def test_perplexity_may_be_too_large_for_a_number() -> None:

@@ -136,6 +136,20 @@ def test_a_split_without_answers_is_unlabelled(hidden: str) -> None:
         prepare_reading(DatasetDict({"train": splits["test"]}))
 
 
+@pytest.mark.parametrize("hidden", ["absent", "null"])
+def test_a_nested_file_that_tells_no_answers_does_not_say_that_there_are_none(tmp_path: Path, hidden: str) -> None:
+    content = nested(ROWS)
+    for article in content["data"]:
+        for paragraph in article["paragraphs"]:
+            for question in paragraph["qas"]:
+                del question["answers"]
+                question |= {} if hidden == "absent" else {"answers": None}
+    path = write(tmp_path / "squad.json", content)
+    test = unfold(load_splits(files={"test": path}, cache_dir=str(tmp_path / "cache"))["test"])
+    data = prepare_reading(DatasetDict({"train": Dataset.from_list(ROWS), "test": test}), version_2=True)
+    assert not data.is_labelled("test")
+
+
 def test_questions_about_one_context_are_held_out_together() -> None:
     rows = [{**ROWS[0], "id": str(i), "context": f"{OSLO} {i // 4}"} for i in range(40)]
     splits = hold_out(DatasetDict({"train": Dataset.from_list(rows)}), 0.2, together="context")
@@ -196,6 +210,8 @@ def test_what_is_wrong_is_named_with_the_line_to_write(what: str) -> None:
 def test_rows_without_a_text_are_left_out_where_that_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
     assert [row["id"] for row in prepared(changed(1, question=None), drop_empty=True)] == ["a", "c"]
     assert "1 rows of the train split are left out" in caplog.text
+    with pytest.raises(DataError, match="train split has no row with a text"):
+        prepared([{**row, "context": " "} for row in ROWS], drop_empty=True)
 
 
 # Features

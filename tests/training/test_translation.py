@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, Features, Translation, Value
 from sacrebleu.metrics import BLEU, CHRF
 from safetensors.torch import save_file
-from transformers import AutoTokenizer, EvalPrediction, MarianConfig, MarianMTModel
+from transformers import AutoTokenizer, EvalPrediction, GenerationConfig, MarianConfig, MarianMTModel
 
 from modeling_star import translate
 from modeling_star.training.averaging import average_checkpoints, load_weights
@@ -33,7 +33,7 @@ from modeling_star.training.subwords import start_and_end, train_subword_tokeniz
 from modeling_star.training.synthetic_parallel import SLOTS, sentence_pair, write_parallel_corpus
 from modeling_star.training.tokenizers import train_tokenizer
 from modeling_star.training.translation_data import encode_translations, prepare_translation
-from modeling_star.training.translation_models import fresh_translator
+from modeling_star.training.translation_models import fresh_translator, set_generation
 from modeling_star.translation import SourceLengthLimit, generate_translations
 
 
@@ -122,6 +122,16 @@ def test_columns_are_found_or_named(row: dict[str, Any], asked: dict[str, str], 
     assert data.splits["train"][:] == {"source": ["a"], "target": ["b"]}
 
 
+def test_the_hubs_own_type_of_translations_is_read_as_dictionaries_are() -> None:
+    feature = Features({"id": Value("string"), "translation": Translation(languages=["de", "en"])})
+    rows = {"id": ["1"], "translation": [{"de": "a", "en": "b"}]}
+    splits = DatasetDict({"train": Dataset.from_dict(rows, features=feature)})
+    data = prepare_translation(splits)
+    assert data.names == ("de", "en")
+    assert data.splits["train"][:] == {"source": ["a"], "target": ["b"]}
+    assert prepare_translation(splits, source_column="en", target_column="de").splits["train"]["source"][:] == ["b"]
+
+
 @pytest.mark.parametrize(
     ("row", "asked", "told"),
     [
@@ -148,7 +158,10 @@ def test_empty_rows_are_left_out_where_that_is_asked_for(caplog: pytest.LogCaptu
     assert "row 2" in caplog.text
 
 
-@pytest.mark.parametrize(("target", "chinese"), [("我们都哭了。", True), ("We all cried, 我 too.", False)])
+@pytest.mark.parametrize(
+    ("target", "chinese"),
+    [("我们都哭了。", True), ("We all cried, 我 too.", False), ("우리는 모두 울었다", False), ("漢字とかな", False)],
+)
 def test_chinese_targets_are_known_by_their_characters(target: str, chinese: bool) -> None:
     assert prepare_translation(splits_of([{"source": "x", "target": target}])).is_chinese() is chinese
 
@@ -164,6 +177,24 @@ def test_a_source_is_what_translate_reads_and_a_target_ends_without_a_start(toke
     assert row["input_ids"] == wordpiece(TEXTS[0])["input_ids"]
     assert row["labels"] == wordpiece(TEXTS[-1])["input_ids"][1:]
     assert (row["labels"][-1], row["labels"].count(2), row["labels"].count(3)) == (3, 0, 1)
+    # A decoder that starts from another token, as BART's, learns to write the one that stands first.
+    (row,) = encode_translations(rows, wordpiece, decoder_start=3)
+    assert row["labels"] == wordpiece(TEXTS[-1])["input_ids"]
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+def test_a_translator_is_saved_with_or_without_beams(tokenizer: Any, num_beams: int, tmp_path: Path) -> None:
+    model = fresh_translator(
+        tokenizer,
+        model_type="star_transformer",
+        config_name=None,
+        overrides={"encoder.hidden_size": 8, "encoder.num_attention_heads": 2},
+    )
+    set_generation(model, tokenizer, num_beams, 0.5)
+    model.save_pretrained(tmp_path)
+    saved = GenerationConfig.from_pretrained(tmp_path)
+    assert saved.num_beams == num_beams
+    assert (saved.length_penalty == 0.5) is (num_beams > 1)
 
 
 def test_what_is_too_long_is_cut_before_its_end_and_counted(tokenizer: Any, caplog: pytest.LogCaptureFixture) -> None:
