@@ -37,6 +37,24 @@ def head_dropout(config: EncoderConfig) -> nn.Dropout:
     return nn.Dropout(config.hidden_dropout_prob if own is None else own)
 
 
+def check_labels(labels: Tensor, count: int) -> None:
+    """
+    Args:
+        labels: those that are known, of any shape.
+        count: how many there are to choose among.
+
+    Raises:
+        IndexError: one is none of them. Under a trace nothing is looked at.
+    """
+    if is_traced() or labels.numel() == 0:
+        return
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= count:
+        raise IndexError(
+            f"A label is {low if low < 0 else high}; the model has {count}, from 0 to {count - 1}, and -100 for none."
+        )
+
+
 def pair_features(pooled: Tensor) -> Tensor:
     """Features of two separately read texts, `[b, 2, d]` to `[b, 4 d]`: (r1, r2, |r1 - r2|, r1 - r2)."""
     first, second = pooled.unbind(1)
@@ -269,6 +287,7 @@ class ForTokenClassification(Head):
         if labels is not None:
             # What carries a label is tagged, whatever the vocabulary says.
             told = real & (labels != UNKNOWN)
+            check_labels(labels[told] if not is_traced() else labels, self.config.num_labels)
             losses = -self.crf.log_likelihood(emissions, labels, chain | told)
             count: Any = told.sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
             loss = losses.sum() / (count.to(emissions.device) if torch.is_tensor(count) else count)

@@ -1,17 +1,21 @@
-"""The stock pipeline for taggers, with the labels of a CRF's best path."""
+"""The stock pipeline for taggers, with the labels of a CRF's best path and entities of every scheme."""
 
 from typing import Any
 
 from torch import Tensor
 from transformers import TokenClassificationPipeline
 
+from .crf import entity_tag
+
 
 class BestPathPipeline(TokenClassificationPipeline):
     """
-    As transformers' pipeline, but a tagger with a CRF answers with its best path (Viterbi).
+    As transformers' pipeline, but a tagger with a CRF answers with its best path (Viterbi), and what
+    `aggregation_strategy` puts together are the entities of any scheme (IOB1, IOB2, IOBES, BILOU, BMES).
 
     The stock pipeline takes the likeliest label of each token by itself, which now and then are labels that do not go
-    together. A score is the probability of the label, given the text, in both. Other taggers answer as ever.
+    together; a score is the probability of the label, given the text, in both. And it knows B- and I- alone: an entity
+    of BMES falls into its words there, and neighbouring words of one part of speech become one.
 
     Example:
 
@@ -30,6 +34,30 @@ class BestPathPipeline(TokenClassificationPipeline):
             hook.remove()
         [paths] = kept
         return outputs if paths is None else {**outputs, "logits": logits_along(paths, outputs["logits"])}
+
+    def group_entities(self, entities: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """
+        The words or tokens of each entity as one.
+
+        Args:
+            entities: of words or tokens, in the text's order, their label under `entity`.
+
+        Returns:
+            As transformers' own. Where no label is O, as in parts of speech, every word is by itself.
+        """
+        has_outside = "O" in self.model.config.id2label.values()
+        groups: list[list[dict[str, Any]]] = []
+        open_kind: str | None = None
+        for entity in entities:
+            label = entity["entity"]
+            # A type without a prefix goes on as long as it stands there, as in transformers.
+            prefix, kind = entity_tag(label) or ("I" if has_outside else "S", label)
+            if prefix in ("I", "E") and kind == open_kind:
+                groups[-1].append(entity)
+            else:
+                groups.append([entity])
+            open_kind = kind if prefix in ("B", "I") else None
+        return [self.group_sub_entities(group) for group in groups]
 
 
 def logits_along(paths: Tensor, logits: Tensor) -> Tensor:

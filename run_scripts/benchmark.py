@@ -28,7 +28,10 @@ SHAPES = ["128x109", "8x512", "4x2048", "1x8192"]
 
 def main() -> None:
     """Read the arguments, measure, write and print the tables."""
-    arguments = make_parser().parse_args()
+    parser = make_parser()
+    arguments = parser.parse_args()
+    if (arguments.output_dir / "results.csv").exists():
+        parser.error(f"--output_dir {arguments.output_dir} holds results, and nothing is overwritten: name another")
 
     import transformers
 

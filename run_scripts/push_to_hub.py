@@ -76,7 +76,19 @@ def upload(folder: Path, files: list[str], repo: str, private: bool, message: st
         sys.exit(f"{repo} is no name of a repository ({error}): write yourname/star-wnut17")
     except HfHubHTTPError as error:
         sys.exit(f"The Hub refused {repo} ({error}): log in with `hf auth login`, and name a repository of yours.")
+    except unreachable_errors() as error:
+        sys.exit(f"The Hub cannot be reached ({error}): nothing of {repo} was changed. Try again when it can.")
     return str(commit.commit_url)
+
+
+def unreachable_errors() -> tuple[type[Exception], ...]:
+    """
+    What the Hub's client raises where it does not get through, HF_HUB_OFFLINE included. It exports no name for the
+    errors of its HTTP library, which was httpx and is httpx2 (seen in huggingface_hub 2.4): its own has their base.
+    """
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return ConnectionError, HfHubHTTPError.__mro__[1]
 
 
 if __name__ == "__main__":

@@ -14,10 +14,16 @@ may be started several times at once (with OMP_NUM_THREADS=1 once for each core)
 import argparse
 import importlib.util
 import sys
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+
+if TYPE_CHECKING:
+    from modeling_star.training.experiments import Configuration, Runner
 
 RESULTS = Path("results")
+_LOOK_AGAIN = 10.0  # seconds between looks at what another process runs
 
 
 def main() -> None:
@@ -61,20 +67,19 @@ def main() -> None:
 
         tables, own = Path("configuration/tables"), arguments.results == RESULTS
         docs = Path("docs") if own else arguments.results
-        write_page(tables, arguments.results, docs / "results.md")
+        page = docs / "results.md"
+        write_page(tables, arguments.results, page)
         write_pictures(tables, arguments.results, docs / "pictures")
-        write_cards(tables, arguments.results, Path("model_cards") if own else arguments.results / "model_cards")
+        write_cards(tables, arguments.results, Path("model_cards") if own else docs / "model_cards", page)
     except DataError as error:
         sys.exit(f"reproduce.py: {error}")
     sys.exit(1 if failed else 0)
 
 
 def run_table(arguments: argparse.Namespace) -> bool:
-    """Run what is missing of a table; whether a run failed."""
-    from tqdm import tqdm
-
+    """Run what is missing of a table; whether a run failed, or could not be chosen."""
     from modeling_star.training.data_files import DataError
-    from modeling_star.training.experiments import BeforeError, Runner, Table, accelerate_launch, round_as_avx2
+    from modeling_star.training.experiments import Runner, Table, accelerate_launch, round_as_avx2
 
     table = Table.read(Path("configuration/tables") / f"{arguments.table}.yaml")
     seeds = arguments.seeds or table.seeds
@@ -114,37 +119,66 @@ def run_table(arguments: argparse.Namespace) -> bool:
     if absent:
         print(f"Left out, as there is no such folder: {', '.join(absent)}", file=sys.stderr)
     cells = [cell for cell in cells if folders[cell[0].task].is_dir()]
-    failed, finished = False, 0
-    with tqdm(total=len(cells), unit="cell", disable=None) as bar:
-        for cell in cells:
-            ran = 0
-            for configuration, seed in runner.missing(cell, seeds):
-                ran += 1
-                bar.set_description(f"{configuration.cell} {configuration.number} seed {seed}")
-                try:
-                    result = runner.run(configuration, seed)
-                except BeforeError:
-                    raise
-                except DataError as error:
-                    failed = True
-                    tqdm.write(str(error))
-                    continue
-                told = f"{configuration.cell} configuration {configuration.number} seed {seed}"
-                if result is None:
-                    tqdm.write(f"{told}: another process is at it")
-                else:
-                    splits = dict.fromkeys(("validation", table.split))
-                    tqdm.write(f"{told}: " + ", ".join(f"{split} {result[split]:.4f}" for split in splits))
-            waits = runner.waits_for(cell)
-            if waits:
-                tqdm.write(f"{cell[0].cell} waits for its configuration, which is chosen on {', '.join(waits)}")
-            finished += not (ran or waits)
-            bar.update()
+    finished = sum(not (runner.waits_for(cell) or any(runner.missing(cell, seeds))) for cell in cells)
+    failed = run_cells(runner, cells, seeds)
     if finished:
         kept = arguments.results / table.name
         print(f"{finished} of {len(cells)} cells were finished before, kept in {kept}: nothing of them has run.")
         print("To measure them again: --results again --work outputs/again")
-    return failed
+    waiting = [cell[0].cell for cell in cells if runner.waits_for(cell)]
+    if waiting:
+        chosen_on = ", ".join(dict.fromkeys(task for cell in cells for task in runner.waits_for(cell)))
+        print(
+            f"Not run, since validation on {chosen_on} chooses among their configurations: {', '.join(waiting)}. Run "
+            "these too, or name one: --configuration 0",
+            file=sys.stderr,
+        )
+    return failed or bool(waiting)
+
+
+def run_cells(runner: "Runner", cells: list[list["Configuration"]], seeds: list[int]) -> bool:
+    """
+    Run what is missing of some cells, again and again while a configuration that is chosen by one run makes others
+    due; whether a run failed.
+    """
+    from tqdm import tqdm
+
+    from modeling_star.training.data_files import DataError
+    from modeling_star.training.experiments import BeforeError
+
+    failed: set[tuple[Configuration, int]] = set()
+    splits = dict.fromkeys(("validation", runner.table.split))
+    with tqdm(total=0, unit="run", disable=None) as bar:
+        while True:
+            ran = busy = False
+            bar.total = bar.n + sum(1 for cell in cells for run in runner.missing(cell, seeds) if run not in failed)
+            bar.refresh()
+            for cell in cells:
+                for configuration, seed in runner.missing(cell, seeds):
+                    if (configuration, seed) in failed:
+                        continue
+                    told = f"{configuration.cell} configuration {configuration.number} seed {seed}"
+                    bar.set_description(told)
+                    try:
+                        result = runner.run(configuration, seed)
+                    except BeforeError:
+                        raise
+                    except DataError as error:
+                        failed.add((configuration, seed))
+                        tqdm.write(str(error))
+                        continue
+                    if result is None:
+                        busy = True
+                        continue
+                    ran = True
+                    bar.update()
+                    tqdm.write(f"{told}: " + ", ".join(f"{split} {result[split]:.4f}" for split in splits))
+            waiting = any(map(runner.waits_for, cells))
+            if not ran and not (busy and waiting):
+                return bool(failed)
+            if not ran:
+                bar.set_description("waiting for what another process runs")
+                time.sleep(_LOOK_AGAIN)
 
 
 def within(cell: str, only: str) -> bool:

@@ -5,6 +5,7 @@ Tag, classify or translate texts with a saved model, or find the answer to a que
     python run_scripts/run_predict.py outputs/quickstart/model "Maria Keller moved to Oslo."
     python run_scripts/run_predict.py outputs/sst2 --file texts.txt --json > predictions.jsonl
     python run_scripts/run_predict.py outputs/drcd --question "Who moved to Oslo?" "Maria Keller moved to Oslo."
+    python run_scripts/run_predict.py outputs/snli --pairs "A man plays a guitar." "Somebody makes music."
     python run_scripts/run_predict.py outputs/tatoeba_zh_en "我们都哭了。"
 
 Entities and answers come with character offsets: text[start:end] is the entity.
@@ -18,12 +19,18 @@ from pathlib import Path
 from typing import Any
 
 
+Text = str | tuple[str, str]
+
+
 def main() -> None:
     """Read the arguments, predict, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="folder or Hub name of a model for tagging, classes, answers or translation")
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="texts to read")
     parser.add_argument("--file", type=Path, help="a text file, one text a line")
+    parser.add_argument(
+        "--pairs", action="store_true", help="pairs are classified: every two TEXTs, a line's two parted by a tab"
+    )
     parser.add_argument("--question", help="what a question-answering model looks for in every text")
     parser.add_argument(
         "--null_threshold",
@@ -35,11 +42,15 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object a text instead of lines to read")
     parser.add_argument("--trust_remote_code", action="store_true", help="run the code that the model brings along")
     arguments = parser.parse_intermixed_args()  # a question may stand before the texts
-    texts = list(arguments.texts)
-    if arguments.file is not None:
-        if not arguments.file.is_file():
-            parser.error(f"--file {arguments.file} does not exist: name a text file, one text a line")
-        texts += [line for line in arguments.file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if arguments.batch_size < 1:
+        parser.error(f"--batch_size {arguments.batch_size} is given: at least 1 is needed")
+    texts: list[Text] = []
+    try:
+        texts = in_pairs(arguments.texts) if arguments.pairs else list(arguments.texts)
+        if arguments.file is not None:
+            texts += read_lines(arguments.file, arguments.pairs)
+    except ValueError as error:
+        parser.error(str(error))
     if not texts:
         parser.error('no text is given: write run_predict.py MODEL "A text." or --file texts.txt')
     from modeling_star.training.building import loading
@@ -51,12 +62,51 @@ def main() -> None:
     except DataError as error:
         sys.exit(f"run_predict.py: {' '.join(str(error).split())}")
     for text, found in found_in_each:
-        print(
-            json.dumps({"text": text, "found": found}, ensure_ascii=False) if arguments.json else readable(text, found)
-        )
+        if arguments.json:
+            told = {"text": text} if isinstance(text, str) else {"text": text[0], "text_pair": text[1]}
+            print(json.dumps({**told, "found": found}, ensure_ascii=False))
+        else:
+            print(readable(text if isinstance(text, str) else "\n".join(text), found))
 
 
-def predict(texts: list[str], arguments: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+def in_pairs(texts: list[str]) -> list[Text]:
+    """
+    Every two of some texts as one.
+
+    Raises:
+        ValueError: one is left over.
+    """
+    if len(texts) % 2:
+        raise ValueError(f"--pairs takes two TEXTs each, and {len(texts)} are given")
+    return list(zip(texts[::2], texts[1::2], strict=True))
+
+
+def read_lines(path: Path, pairs: bool) -> list[Text]:
+    """
+    The lines of a text file that are not blank, or the two texts of each.
+
+    Raises:
+        ValueError: there is no such file, it is not UTF-8, or a line is no pair.
+    """
+    if not path.is_file():
+        raise ValueError(f"--file {path} does not exist: name a text file, one text a line")
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"--file {path} is not UTF-8 ({error.reason}): convert it") from None
+    if not pairs:
+        return [line for line in lines if line.strip()]
+    found: list[Text] = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            parts = line.split("\t")
+            if len(parts) != 2:
+                raise ValueError(f"--file {path}, line {number}: --pairs wants two texts parted by one tab")
+            found.append((parts[0], parts[1]))
+    return found
+
+
+def predict(texts: list[Text], arguments: argparse.Namespace) -> Iterator[tuple[Text, Any]]:
     """
     Load the model; then each text with its entities or answer (`start`, `end`, `text`, `score`), its labels (`score`),
     or translated.
@@ -67,9 +117,13 @@ def predict(texts: list[str], arguments: argparse.Namespace) -> Iterator[tuple[s
 
     model = arguments.model
     config = AutoConfig.from_pretrained(model, trust_remote_code=arguments.trust_remote_code)
+    architecture = (config.architectures or [""])[0]
+    if arguments.pairs and not architecture.endswith("ForSequenceClassification"):
+        sys.exit(f"{model} is a {architecture}, which classifies no pairs: leave --pairs away.")
+    if not arguments.pairs and getattr(config, "pair_mode", "cross") == "siamese":
+        sys.exit(f'{model} reads two texts at once: write --pairs "A text." "Another text."')
     if config.is_encoder_decoder:
         return translated(model, texts, arguments.batch_size, arguments.trust_remote_code)
-    architecture = (config.architectures or [""])[0]
     if architecture.endswith("ForQuestionAnswering"):
         if arguments.question is None:
             sys.exit(f'{model} answers questions: write --question "Who moved to Oslo?"')
@@ -85,7 +139,7 @@ def predict(texts: list[str], arguments: argparse.Namespace) -> Iterator[tuple[s
     return labelled(texts, task, config, arguments)
 
 
-def answered(texts: list[str], arguments: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+def answered(texts: list[Any], arguments: argparse.Namespace) -> Iterator[tuple[Text, Any]]:
     """Each text with the best answer that it gives to the question."""
     from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
@@ -107,9 +161,9 @@ def answered(texts: list[str], arguments: argparse.Namespace) -> Iterator[tuple[
 
 
 def labelled(
-    texts: list[str], task: str, config: Any, arguments: argparse.Namespace
-) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Each text with its entities or labels; of a text longer than the model reads, its beginning is classified."""
+    texts: list[Text], task: str, config: Any, arguments: argparse.Namespace
+) -> Iterator[tuple[Text, list[dict[str, Any]]]]:
+    """Each text or pair with its entities or labels; of what is longer than the model reads, the beginning counts."""
     from transformers import AutoTokenizer, pipeline
 
     from modeling_star.modeling_encoder import longest_input
@@ -126,14 +180,15 @@ def labelled(
             options["stride"] = limit // 8  # a long text is read in windows
     elif limit is not None:
         options["truncation"] = True
-        lengths = [len(ids) for ids in tokenizer(texts, verbose=False)["input_ids"]]
+        sides = [[text] if isinstance(text, str) else text for text in texts]
+        lengths = [len(tokenizer(*side, verbose=False)["input_ids"]) for side in sides]
         long = sum(length > limit for length in lengths)
         if long:
             told = f"{long} of {len(texts)} texts are longer than the {limit} tokens that"
             print(f"run_predict.py: {told} {arguments.model} reads: they are cut there.", file=sys.stderr)
     run = pipeline(task, arguments.model, tokenizer=tokenizer, **remote, **options)
 
-    def entities(text: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def entities(text: Any, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [
             {
                 "label": entity["entity_group"],
@@ -145,21 +200,22 @@ def labelled(
             for entity in found
         ]
 
-    def labels(_: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def labels(_: Any, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [{"label": label["label"], "score": round(float(label["score"]), 4)} for label in found]
 
     told_of = entities if task == "token-classification" else labels
 
-    def read() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-        for text, found in zip(texts, run(texts, batch_size=arguments.batch_size), strict=True):
+    def read() -> Iterator[tuple[Text, list[dict[str, Any]]]]:
+        inputs = [text if isinstance(text, str) else {"text": text[0], "text_pair": text[1]} for text in texts]
+        for text, found in zip(texts, run(inputs, batch_size=arguments.batch_size), strict=True):
             yield text, told_of(text, found)
 
     return read()
 
 
 def translated(
-    model: str, texts: list[str], batch_size: int, trust_remote_code: bool
-) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    model: str, texts: list[Any], batch_size: int, trust_remote_code: bool
+) -> Iterator[tuple[Text, list[dict[str, Any]]]]:
     """Each text with its translation (`text`)."""
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -168,7 +224,7 @@ def translated(
     tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code)
     loaded = AutoModelForSeq2SeqLM.from_pretrained(model, trust_remote_code=trust_remote_code)
 
-    def read() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    def read() -> Iterator[tuple[Text, list[dict[str, Any]]]]:
         for text, found in zip(texts, translate(texts, loaded, tokenizer, batch_size=batch_size), strict=True):
             yield text, [{"text": found}]
 

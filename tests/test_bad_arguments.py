@@ -37,11 +37,14 @@ def bad(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
         for row in read_rows(entities)
     ]
     write_rows(folder / "pos.jsonl", parts_of_speech)
+    (folder / "one.csv").write_text("text,label\n" + "a fine film,good\n" * 9)
+    (folder / "wordless.csv").write_text("text,label\n" + "!?,good\n...,bad\n" * 9)
     write_rows(folder / "strange.jsonl", bad_rows(entities, {"tokens": ["Oslo"], "ner_tags": ["B-XYZ"]}))
     return folder
 
 
 NER, GLUE, QA = "run_ner.py", "run_glue.py", "run_qa.py"
+TFIDF = "--model_type=tfidf --validation_file={sentiment}"
 VECTORS = "--embeddings_mode=vectors --embeddings_from="
 # What is wrong -> script, flags (with {bad}, {corpora}, {tagger}, {bert}), and what the message names.
 BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
@@ -161,6 +164,8 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
     "no such score of answers": (QA, "--train_file={reading} --metric_for_best_model=accuracy", ["exact_match, f1"]),
     "classes of answers": (QA, "--train_file={reading} --class_weights=balanced", ["--class_weights", "reading"]),
     "TF-IDF of answers": (QA, "--train_file={reading} --model_type=tfidf", ["tfidf", "single texts"]),
+    "TF-IDF without a choice": (GLUE, "--train_file={bad}/one.csv " + TFIDF, ["one label in 'label'"]),
+    "TF-IDF without words": (GLUE, "--train_file={bad}/wordless.csv " + TFIDF, ["no words in 'text'"]),
     "no best answers": (QA, "--train_file={reading} --n_best_size=0", ["--n_best_size 0", "at least 1"]),
     "a task of answers": (QA, "--train_file={reading} --task_name=squad", ["--task_name"]),
     "padded to no length": (

@@ -135,6 +135,9 @@ def test_a_folder_is_uploaded_without_its_checkpoints_and_the_card_names_the_rep
     listed = push(hub, run, "someone/star", "--dry_run")
     assert listed.returncode == 0, listed.stderr
     assert "model.safetensors" in listed.stdout
+    offline = push(hub, run, "someone/star", HF_HUB_OFFLINE="1")
+    assert offline.returncode == 1
+    assert offline.stderr.startswith("The Hub cannot be reached")
     done = push(hub, run, "someone/star")
     assert done.returncode == 0, done.stderr
     uploaded = hub.files("someone/star")
@@ -144,8 +147,8 @@ def test_a_folder_is_uploaded_without_its_checkpoints_and_the_card_names_the_rep
     assert uploaded["model.safetensors"] == (run / "model.safetensors").read_bytes()
 
 
-def push(hub: LoopbackHub, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def push(hub: LoopbackHub, *arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """run_scripts/push_to_hub.py against the Hub of the tests."""
     script = Path(__file__).parents[1] / "run_scripts" / "push_to_hub.py"
     command = [sys.executable, str(script), *map(str, arguments)]
-    return subprocess.run(command, env=hub.environment("author"), capture_output=True, text=True)
+    return subprocess.run(command, env={**hub.environment("author"), **variables}, capture_output=True, text=True)

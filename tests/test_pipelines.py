@@ -23,6 +23,7 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 import modeling_star
 from modeling_star import answer_question
+from modeling_star.pipelines import BestPathPipeline
 
 
 # Words and their tags; a tag is the word's own, so that a tiny model learns it in a moment.
@@ -102,6 +103,28 @@ def test_batch_mates_do_not_change_the_scores_of_a_pipeline(tagger: str) -> None
     alone = [entity["score"] for text in TEXTS for entity in pipe(text)]
     together = [entity["score"] for entities in pipe(TEXTS, batch_size=len(TEXTS)) for entity in entities]
     assert alone == pytest.approx(together, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("labels", "tags", "expected"),
+    [
+        ("O B-x I-x B-y I-y", "B-x I-x B-x O I-x I-y I-y", ["x 0 1", "x 2 2", "x 4 4", "y 5 6"]),
+        ("O B-x M-x E-x S-x S-y", "B-x M-x E-x S-y S-x E-x O B-x", ["x 0 2", "y 3 3", "x 4 4", "x 5 5", "x 7 7"]),
+        ("O B-x I-x L-x U-x", "B-x L-x U-x U-x B-x I-x L-x", ["x 0 1", "x 2 2", "x 3 3", "x 4 6"]),
+        ("O x y", "x x O y x", ["x 0 1", "y 3 3", "x 4 4"]),
+        ("NOUN VERB", "NOUN NOUN VERB", ["NOUN 0 0", "NOUN 1 1", "VERB 2 2"]),
+    ],
+    ids=["IOB", "BMES", "BILOU", "no prefixes", "parts of speech"],
+)
+def test_entities_of_every_scheme_are_put_together(tagger: str, labels: str, tags: str, expected: list[str]) -> None:
+    pipe = pipeline("token-classification", model=tagger, pipeline_class=BestPathPipeline)
+    pipe.model.config.id2label = dict(enumerate(labels.split()))
+    words = [
+        {"entity": tag, "score": 1.0, "word": f"w{i}", "start": 3 * i, "end": 3 * i + 2}
+        for i, tag in enumerate(tags.split())
+    ]
+    found = [entity for entity in pipe.group_entities(words) if entity["entity_group"] != "O"]
+    assert [f"{e['entity_group']} {e['start'] // 3} {e['end'] // 3}" for e in found] == expected
 
 
 @pytest.mark.parametrize("stem", STEMS)

@@ -1,6 +1,7 @@
 """run_scripts/reproduce.py: every table of configuration/tables, on a few synthetic rows in the form of its data."""
 
 import gzip
+import importlib.util
 import json
 import os
 import subprocess
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 from script_samples import paired, read_rows, write_bert
 
-from modeling_star.training.experiments import Table
+from modeling_star.training.data_files import DataError
+from modeling_star.training.experiments import Configuration, Runner, Table
+from modeling_star.training.reports import write_json
 from modeling_star.training.synthetic import write_ner_corpus, write_reading_corpus, write_sentiment_corpus
 from modeling_star.training.synthetic_parallel import write_parallel_corpus
 
@@ -99,7 +102,11 @@ def test_every_table_runs_and_has_its_page(path: Path, data: Path, bert: Path, t
     task = next(iter(table.content["tasks"]))
     places = ["--results", tmp_path / "results", "--work", tmp_path / "work"]
     done = reproduce(path.stem, "--data", data, "--minilm", bert, "--only", task, "--seeds", 1, *places)
-    assert done.returncode == 0, done.stderr
+    if "tuned_on" in table.content:  # and the other sets that choose are not there
+        assert "Not run, since validation on" in done.stderr
+        assert done.returncode == 1
+    else:
+        assert done.returncode == 0, done.stderr
     due = [configuration for cell in table.cells() if cell[0].task == task for configuration in cell]
     kept = sorted((tmp_path / "results").rglob("*-seed1.json"))
     assert len(kept) == len(due)
@@ -131,9 +138,48 @@ def test_a_second_call_runs_nothing_and_writes_the_same_page(data: Path, bert: P
 @pytest.mark.slow
 def test_data_that_is_not_there_is_told_and_left_out(tmp_path: Path) -> None:
     done = reproduce("table3", "--data", tmp_path, "--results", tmp_path / "results")
-    assert done.returncode == 0
+    assert done.returncode == 1
+    assert "holds no finished run" in done.stderr
     assert f"no such folder: {tmp_path}/mtl16/MR, {tmp_path}/mtl16/apparel" in done.stderr
     assert not list((tmp_path / "results").rglob("*.json"))
+
+
+def test_one_call_runs_also_what_others_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    spec = importlib.util.spec_from_file_location("reproduce", ROOT / "run_scripts" / "reproduce.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    table = Table.read(ROOT / "configuration" / "tables" / "table3.yaml")
+    ran: list[str] = []
+
+    class Stub(Runner):
+        def run(self, configuration: Configuration, seed: int) -> dict[str, Any] | None:
+            name = f"{configuration.task}-{configuration.number}-{seed}"
+            ran.append(name)
+            if name == "music-0-1" and ran.count(name) == 1:
+                return None  # another process is at it, and is done at the next look
+            if configuration.task == "video":
+                raise DataError("it failed")
+            result = {"validation": configuration.number / 2, "test": 0.5}
+            write_json(self.finished.path(configuration, seed), result)
+            return result
+
+    runner = Stub(table, tmp_path / "results", tmp_path / "work", {}, [])
+    monkeypatch.setattr(script, "_LOOK_AGAIN", 0.0)
+    tasks = ("baby", "MR", "books", "music", "video")
+    cells = [table.configurations(task, "static", "star") for task in tasks]
+    assert script.run_cells(runner, cells, [1, 2]) is True
+    chosen = {f"{task}-1-{seed}" for task in tasks for seed in (1, 2)}
+    assert set(ran) == chosen | {f"{task}-0-1" for task in ("MR", "books", "music")}
+    assert ran.count("video-1-1") == 1, "what failed is not tried again"
+    # Alone it waits for those that choose, and says so.
+    ran.clear()
+    other = Stub(table, tmp_path / "none", tmp_path / "work", {}, [])
+    assert script.run_cells(other, cells[:1], [1]) is False
+    assert ran == []
+    assert other.waits_for(cells[0])
 
 
 def test_systems_and_cells_are_chosen_by_name(tmp_path: Path) -> None:

@@ -249,6 +249,34 @@ def test_run_predict_reads_texts_longer_than_the_model(
         assert "1 of 3 texts are longer than the 32 tokens" in done.error
 
 
+def test_run_predict_takes_lines_as_they_are_and_tells_what_is_wrong(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path
+) -> None:
+    folder, siamese = tmp_path / "run", "--config_overrides=hidden_size=16,num_attention_heads=2,pair_mode=siamese"
+    scripts.check("run_glue.py", *files(corpora / "pairs"), siamese, *QUICK, f"--output_dir={folder}")
+    given = tmp_path / "pairs.txt"
+    given.write_bytes("\ufeffa\u2028b\tc\r\n\r\nd\te\n".encode())
+    done = scripts.check("run_predict.py", folder, "--pairs", "--file", given, "x", "y", "--json")
+    told = [json.loads(line) for line in done.out.split("\n") if line.startswith("{")]
+    assert [(row["text"], row["text_pair"]) for row in told] == [("x", "y"), ("a\u2028b", "c"), ("d", "e")]
+    assert all(row["found"] for row in told)
+    (tmp_path / "latin.txt").write_bytes("naïve\tb".encode("latin-1"))
+    for flags, message in (
+        (["a text"], '--pairs "A text." "Another text."'),
+        (["--pairs", "a", "b", "c"], "--pairs takes two TEXTs each, and 3 are given"),
+        (
+            ["--pairs", "--file", corpora / "pairs" / "train.jsonl"],
+            "line 1: --pairs wants two texts parted by one tab",
+        ),
+        (["--pairs", "--file", tmp_path / "latin.txt"], "latin.txt is not UTF-8"),
+        (["--pairs", "a", "b", "--batch_size=0"], "--batch_size 0 is given: at least 1"),
+    ):
+        refused = scripts.run("run_predict.py", folder, *flags)
+        assert refused.code != 0
+        assert message in refused.error, refused.error
+        assert "Traceback" not in refused.error
+
+
 def test_run_predict_says_which_model_is_not_there(scripts: ScriptRunner, tmp_path: Path) -> None:
     done = scripts.run("run_predict.py", tmp_path, "a text")
     assert done.code == 1

@@ -410,7 +410,10 @@ def _tagging_rows(
 
 def _as_list(cell: Any) -> Any:
     """A text cell (csv has no lists) as a list: one written out, else split at blanks."""
-    return literal_list(cell) or cell.split() if isinstance(cell, str) else cell
+    if not isinstance(cell, str):
+        return cell
+    written = literal_list(cell)
+    return cell.split() if written is None else written
 
 
 def _check_words(split: str, row: int, words: Any, column: str) -> None:

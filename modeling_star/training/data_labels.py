@@ -89,7 +89,10 @@ def label_cells(dataset: Dataset, column: str) -> list[Any] | None:
     def cell(value: Any) -> Any:
         if value == "" or (isinstance(value, float) and math.isnan(value)) or (column == GOLD_LABEL and value == "-"):
             return None
-        return (literal_list(value) or value) if isinstance(value, str) and not names else name(value)
+        if isinstance(value, str) and not names:
+            written = literal_list(value)
+            return value if written is None else written
+        return name(value)
 
     return [cell(value) for value in dataset[column][:]]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedModel, Trainer, TrainingArguments, default_data_collator, set_seed
@@ -166,6 +167,9 @@ class Experiment:
                 failed = True
                 logger.error(str(error))
                 continue
+            if result is None:
+                logger.info(f"{name}: another process is at it, or was.")
+                continue
             guesses = result["guesses"]
             logger.info(
                 f"{name}: MSE {result['validation']:.4f} on validation, {result['test']:.4f} on test; always guessing "
@@ -173,15 +177,40 @@ class Experiment:
             )
         return failed
 
-    def train_one(self, system: System, task: MaskedSummation, seed: int) -> dict[str, Any]:
+    def train_one(self, system: System, task: MaskedSummation, seed: int) -> dict[str, Any] | None:
         """
         One run, or the rest of one that was stopped; keeps its result.
+
+        Returns:
+            What is kept, or `None` where another process is at this run or has finished it.
 
         Raises:
             DataError: it was begun with other arguments, or its error is no number.
         """
+        folder = self.folder / "runs" / run_name(system, task, seed)
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / "running.lock")
+        if not as_main_process(partial(self._is_free, lock, system, task, seed), self.training):
+            return None
+        try:
+            return self._train_alone(system, task, seed, folder)
+        finally:
+            lock.release()
+
+    def _is_free(self, lock: FileLock, system: System, task: MaskedSummation, seed: int) -> bool:
+        """Whether a run is not finished, and no other process at it: then it is held."""
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return False
+        if (self.results / f"{run_name(system, task, seed)}.json").is_file():
+            lock.release()
+            return False
+        return True
+
+    def _train_alone(self, system: System, task: MaskedSummation, seed: int, folder: Path) -> dict[str, Any]:
+        """`train_one`, in a folder that no other process writes to."""
         name = run_name(system, task, seed)
-        folder = self.folder / "runs" / name
         made_by = {"arguments": self.arguments, "config": system.fields}
         checkpoint = as_main_process(partial(begin, folder, made_by), self.training)
         set_seed(seed)

@@ -4,6 +4,7 @@ configuration/ alone, as docs/results.md is.
 """
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ A {family}.
 ## Results
 
 Scores of the test split in percent: the mean over seeds, ± the deviation, and in brackets how many seeds have run.
-[docs/results.md](../docs/results.md) has them beside other systems, with the intervals of the differences.
+[{page}]({link}) has them beside other systems, with the intervals of the differences.
 
 {results}
 
@@ -70,7 +71,7 @@ class _Line:
         return f"{self.task}/{self.setting}/{self.system}"
 
 
-def write_cards(tables: Path, results: Path, folder: Path) -> list[Path]:
+def write_cards(tables: Path, results: Path, folder: Path, page: Path) -> list[Path]:
     """
     Write the cards of all encoders that have a finished run.
 
@@ -78,6 +79,7 @@ def write_cards(tables: Path, results: Path, folder: Path) -> list[Path]:
         tables: folder of the tables' files.
         results: folder of the finished runs.
         folder: where the cards go, each named after its encoder's model_type.
+        page: that of all tables, to which they link.
 
     Returns:
         The files written.
@@ -90,7 +92,7 @@ def write_cards(tables: Path, results: Path, folder: Path) -> list[Path]:
             model_type = json.loads(Path(config).read_text(encoding="utf-8"))["model_type"]
             families.setdefault(model_type, []).append(line)
     return [
-        write_text(folder / f"{model_type.replace('_', '-')}.md", _card(model_type, lines))
+        write_text(folder / f"{model_type.replace('_', '-')}.md", _card(model_type, lines, folder, page))
         for model_type, lines in sorted(families.items())
     ]
 
@@ -102,7 +104,7 @@ def _lines(table: Table, results: Path) -> Iterator[_Line]:
                 yield _Line(table, task, setting, system, cell)
 
 
-def _card(model_type: str, lines: list[_Line]) -> str:
+def _card(model_type: str, lines: list[_Line], folder: Path, page: Path) -> str:
     family = FAMILIES[model_type]
     name = re.split(r" \(|, ", family)[0]
     rows = []
@@ -114,8 +116,10 @@ def _card(model_type: str, lines: list[_Line]) -> str:
             content["settings"][line.setting]["title"],
             content["systems"][line.system]["title"],
         )
-        command = f"`python run_scripts/reproduce.py {line.table.name} --data DATA --only {line.place}`"
-        rows.append([*titles, str(line.cell), size, command])
+        chosen = line.cell.chosen.number
+        several = len(line.table.configurations(line.task, line.setting, line.system)) > 1
+        command = f"python run_scripts/reproduce.py {line.table.name} --data DATA --only {line.place}"
+        rows.append([*titles, str(line.cell), size, f"`{command}{f' --configuration {chosen}' if several else ''}`"])
     heads = ["data", "embeddings", "system", "score", "parameters", "command"]
     kept = (run["environment"] for line in lines for run in line.cell.runs)
     machines = {(each["device"], each["torch"], each["threads"]) for each in kept}
@@ -123,12 +127,15 @@ def _card(model_type: str, lines: list[_Line]) -> str:
         f"a {device.upper()} with torch {torch} and OMP_NUM_THREADS={threads}"
         for device, torch, threads in sorted(machines)
     )
+    told = f"{page.parent.name}/{page.name}"
     repeated = any(line.cell.has_repeated for line in lines)
-    limits = "- Some test rows occur in train too; docs/results.md has the scores without them.\n" if repeated else ""
+    limits = f"- Some test rows occur in train too; {told} has the scores without them.\n" if repeated else ""
     return _TEXT.format(
         metadata=_metadata(name, model_type, lines).to_yaml(),
         name=name,
         family=family,
+        page=told,
+        link=Path(os.path.relpath(page, folder)).as_posix(),
         results=markdown_table(heads, rows),
         where=f"All ran on {where}." + (f"\n\n{EARLY_NOTE}" if any(line.cell.is_early for line in lines) else ""),
         limits=limits,

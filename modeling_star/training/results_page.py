@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .bootstrap import Interval, bootstrap_counts, bootstrap_mean, score_counts
+from .data_files import DataError
 from .experiments import Configuration, FinishedRuns, Table
 from .masked_summation_page import write_report
 from .reports import markdown_table, write_text
@@ -24,7 +25,8 @@ the seeds taken as they are. `--` stands where no run is finished. What a paper 
 stands in rows of its own.
 
 To run one number again: `OMP_NUM_THREADS=1 python run_scripts/reproduce.py TABLE --data DATA --only
-TASK/SETTING/SYSTEM --seeds N --results again --work outputs/again`. Another number of threads rounds otherwise, which
+TASK/SETTING/SYSTEM --seeds N --results again --work outputs/again`, with `--configuration N` where validation chose
+one: below each such table it is told. Another number of threads rounds otherwise, which
 training makes large, and so do other instructions and another version of the code: processors with AVX-512 keep to
 AVX2 here, and `results/` tells with each run how many threads it had and which commit made it.
 """
@@ -66,6 +68,13 @@ class Cell:
             if run is not None:
                 self.seeds.append(seed)
                 self.runs.append(run)
+
+    def of_seeds(self, seeds: list[int]) -> "Cell":
+        """The runs with some of the seeds."""
+        cell = copy.copy(self)
+        kept = [(seed, run) for seed, run in zip(self.seeds, self.runs, strict=True) if seed in seeds]
+        cell.seeds, cell.runs = [seed for seed, _ in kept], [run for _, run in kept]
+        return cell
 
     @property
     def scores(self) -> list[float]:
@@ -128,10 +137,15 @@ def write_page(tables: Path, results: Path, page: Path) -> None:
         tables: folder of the tables' files.
         results: folder of the finished runs; those of run_masked_summation.py in `masked_summation` (`--results`).
         page: the file to write.
+
+    Raises:
+        DataError: there is no finished run, and a page that is there would be emptied.
     """
     parts = [INTRODUCTION]
     for table in Table.begun(tables, results):
         parts += table_sections(table, results)
+    if len(parts) == 1 and not (results / SUMMATION).is_dir():
+        raise DataError(f"{results} holds no finished run of a table: nothing is written. Name the folder: --results")
     if any(EARLY in part for part in parts):
         parts.insert(1, f"{EARLY_NOTE}\n")
     if (results / SUMMATION).is_dir():
@@ -154,7 +168,7 @@ def table_sections(table: Table, results: Path) -> Iterator[str]:
         yield f"### {told['title']}\n"
         tasks = list(dict.fromkeys(place[0] for place in cells))
         systems = [system for system in content["systems"] if any(place[1] == system for place in cells)]
-        rows = [_row(table, system, tasks, cells) for system in systems] + list(_paper(content, tasks))
+        rows = [_row(table, system, tasks, cells) for system in systems] + list(_paper(content, tasks, cells))
         columns = [*tasks, AVERAGE] if "average" in content else tasks
         yield _laid_out("", [column_title(table, task) for task in columns], rows)
         yield from _differences(table, setting, columns, results)
@@ -246,27 +260,33 @@ def _title(table: Table, system: str) -> str:
 def _row(table: Table, system: str, tasks: list[str], cells: dict[tuple[str, str], Cell]) -> list[str]:
     row = [_title(table, system), *(str(cells.get((task, system), "--")) for task in tasks)]
     if "average" in table.content:
-        averaged = _averaged(tasks, [system], cells)
-        scores = [dict(zip(cell.seeds, cell.scores, strict=True)) for (cell,) in averaged]
-        common = [seed for seed in table.seeds if scores and all(seed in own for own in scores)]
-        row.append(summary([fmean(own[seed] for own in scores) for seed in common]))
+        averaged = _averaged(tasks, system, cells)
+        row.append(summary([fmean(scores) for scores in zip(*(cell.scores for cell in averaged), strict=True)]))
     return row
 
 
-def _averaged(tasks: list[str], systems: list[str], cells: dict[tuple[str, str], Cell]) -> list[list[Cell]]:
-    """For each task with a run, the cells of some systems; nothing where one of them has not run."""
-    started = [task for task in tasks if _own(task) == task]
-    started = [task for task in started if any(cell.runs for (own, _), cell in cells.items() if own == task)]
-    rows = [[cells[task, system] for system in systems if (task, system) in cells] for task in started]
-    return rows if all(len(row) == len(systems) and all(cell.runs for cell in row) for row in rows) else []
+def _started(tasks: list[str], cells: dict[tuple[str, str], Cell]) -> list[str]:
+    """The tasks that a system has a run of, which are those that are averaged."""
+    own = [task for task in tasks if _own(task) == task]
+    return [task for task in own if any(cell.runs for (name, _), cell in cells.items() if name == task)]
 
 
-def _paper(content: dict[str, Any], tasks: list[str]) -> Iterator[list[str]]:
-    """What the paper reports, a row for each system that it has."""
+def _averaged(tasks: list[str], system: str, cells: dict[tuple[str, str], Cell]) -> list[Cell]:
+    """A system's cell of each task with a run, their runs with the seeds that all have; nothing where none has."""
+    row = [cells[task, system] for task in _started(tasks, cells) if (task, system) in cells]
+    common = [seed for seed in row[0].seeds if all(seed in cell.seeds for cell in row)] if row else []
+    complete = len(row) == len(_started(tasks, cells)) and common
+    return [cell.of_seeds(common) for cell in row] if complete else []
+
+
+def _paper(content: dict[str, Any], tasks: list[str], cells: dict[tuple[str, str], Cell]) -> Iterator[list[str]]:
+    """What the paper reports, a row for each system that it has; its average over the same tasks as ours."""
     for system, scores in content.get("paper", {}).items():
         numbers = [scores.get(task) for task in tasks]
         if "average" in content:
-            numbers.append(scores.get("average"))
+            started = _started(tasks, cells)
+            known = bool(started) and all(task in scores for task in started)
+            numbers.append(fmean(scores[task] for task in started) if known else None)
         title = content["systems"][system]["title"]
         yield [f"{title}, the paper's", *("--" if number is None else f"{number:.1f}" for number in numbers)]
 
@@ -284,7 +304,8 @@ def intervals(table: Table, setting: str, results: Path, against: str) -> dict[t
     if "average" in table.content:
         tasks = list(table.content["tasks"])
         for system in table.content["systems"]:
-            pairs = [(one.counts, other.counts) for one, other in _averaged(tasks, [against, system], cells)]
+            both = [_averaged(tasks, name, cells) for name in (against, system)]
+            pairs = [(one.counts, other.counts) for one, other in zip(*both, strict=True)] if all(both) else []
             if system != against and pairs:
                 found[AVERAGE, system] = bootstrap_mean(_metric(table, tasks[0]), pairs)
     return found

@@ -29,7 +29,8 @@ def run_tfidf(task: "Task", training: TrainingArguments) -> dict[str, Any]:
         What all_results.json holds.
 
     Raises:
-        DataError: the task is not one class for each text, or there is no training or validation split.
+        DataError: the task is not one class for each text, there is no training or validation split, or the former
+            has one class or no words.
     """
     data = task.data
     columns: list[str] = list(getattr(data, "text_columns", ()))
@@ -41,8 +42,13 @@ def run_tfidf(task: "Task", training: TrainingArguments) -> dict[str, Any]:
     labelled = [split for split in data.splits if data.is_labelled(split)]
     labels = {split: np.array(data.splits[split][data.label_column]) for split in labelled}
     started = time.perf_counter()
+    if len(np.unique(labels["train"])) < 2:
+        raise DataError(f"All rows of the train split have one label in {data.label_column!r}: there is no choice.")
     vectorizer = _vectorizer(texts["train"])
-    features = {"train": vectorizer.fit_transform(texts["train"])}
+    try:
+        features = {"train": vectorizer.fit_transform(texts["train"])}
+    except ValueError as error:  # of an empty vocabulary
+        raise DataError(f"--model_type tfidf finds no words in {columns[0]!r} of the train split: {error}") from None
     features |= {split: vectorizer.transform(texts[split]) for split in texts if split != "train"}
     fitted = []
     for strength in STRENGTHS:

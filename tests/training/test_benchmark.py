@@ -479,6 +479,8 @@ def test_the_script_measures_a_file_of_lengths_and_prints_its_table(tmp_path: Pa
     assert "3 texts, 19 tokens, longest 8, in 2 batches" in done.stdout
     with open(tmp_path / "out" / "results.csv", encoding="utf-8", newline="") as file:
         assert all(float(row["megabytes"]) >= 0 and row["error"] == "" for row in csv.DictReader(file))
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert "holds results, and nothing is overwritten" in again.stderr
 
 
 @pytest.mark.slow

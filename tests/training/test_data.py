@@ -57,6 +57,15 @@ def test_hold_out_leaves_a_row_on_both_sides(fraction, rows):
     assert {split: len(dataset) for split, dataset in splits.items()} == {"train": 1, "validation": 1}
 
 
+def test_a_row_of_csv_without_words_is_empty():
+    splits = one(tokens=["['a', 'b']", "[]"], ner_tags=["['O', 'B-x']", "[]"])
+    with pytest.raises(DataError, match=r"train row 2.*--drop_empty"):
+        prepare_tagging(splits)
+    data = prepare_tagging(splits, drop_empty=True)
+    assert data.splits["train"]["tokens"][:] == [["a", "b"]]
+    assert data.label_list == ("O", "B-x")
+
+
 def test_hold_out_refuses_what_it_cannot_do():
     rows = table(n=[1, 2, 3])
     with pytest.raises(DataError, match="already"):
@@ -323,6 +332,7 @@ def test_train_without_tags_is_an_error():
         ([[1.0, 0.0]] * 3, ("0", "1"), [[1, 0]] * 3, "multi_label_classification"),
         ([[True, False]] * 3, ("0", "1"), [[1, 0]] * 3, "multi_label_classification"),
         (["['a', 'b']", "['a']", '["b"]'], ("a", "b"), [[1, 1], [1, 0], [0, 1]], "multi_label_classification"),
+        (["['a', 'b']", "[]", '["b"]'], ("a", "b"), [[1, 1], [0, 0], [0, 1]], "multi_label_classification"),
     ],
 )
 def test_labels_of_every_kind(labels, names, ids, kind):

@@ -183,7 +183,7 @@ def test_a_run_of_another_table_with_the_same_arguments_is_taken_over(table: Tab
 
 def test_averages_and_the_papers_numbers_have_their_place(table: Table, tmp_path: Path) -> None:
     settings = {"bert": {"title": "BERT"}}
-    paper = {"star": {"films": 90.0, "average": 91.3}}
+    paper = {"star": {"films": 90.0, "books": 92.0, "music": 10.0}, "linear": {"films": 80.0}}
     content = {**CONTENT, "settings": settings, "average": "average", "paper": paper}
     path = tmp_path / "tables" / "two.yaml"
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
@@ -204,7 +204,9 @@ def test_averages_and_the_papers_numbers_have_their_place(table: Table, tmp_path
     assert "|  | Films | Books | average |" in text
     # Of each seed the mean over the tasks: (100 + 25) / 2 and (50 + 0) / 2.
     assert "| Star | 75.0 ± 35.4 (2) | 12.5 ± 17.7 (2) | 43.8 ± 26.5 (2) |" in text
-    assert "| Star, the paper's | 90.0 | -- | 91.3 |" in text
+    # The paper's mean is over our tasks, not over others that it has.
+    assert "| Star, the paper's | 90.0 | 92.0 | 91.0 |" in text
+    assert "| linear, the paper's | 80.0 | -- | -- |" in text
     assert "| linear | 25.0 (1) | -- | -- |" in text
     (configuration,) = table.configurations("books", "bert", "linear")
     keep(runner, configuration, 1, validation=0.5, correct="1000")
@@ -394,6 +396,13 @@ def test_the_mean_over_tasks_takes_seeds_that_all_of_them_have(table: Table, tmp
     write_page(tmp_path / "tables", tmp_path / "results", tmp_path / "results.md")
     text = (tmp_path / "results.md").read_text(encoding="utf-8")
     assert "| 50.0 ± 35.4 (2) |\n" in text, "the mean of 75 and 25, of seeds 1 and 3"
+    for task in ("films", "books"):
+        (configuration,) = own.configurations(task, "bert", "linear")
+        keep(runner, configuration, 1, validation=0.5, correct="1000")
+    write_page(tmp_path / "tables", tmp_path / "results", tmp_path / "results.md")
+    (line,) = [row for row in (tmp_path / "results.md").read_text().splitlines() if row.startswith("| linear | +")]
+    # Of the same seeds: (75 + 25) / 2 - 25; with seed 2 of the books alone it would be 20.8.
+    assert line.split("|")[4].startswith(" +25.0 [")
 
 
 def test_the_page_tells_scores_differences_and_costs_and_is_the_same_again(table: Table, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from script_runner import SCRIPTS, script_runner
 from transformers import AutoModelForSequenceClassification, Trainer, TrainerCallback
 
@@ -324,8 +325,21 @@ def test_a_run_that_was_stopped_goes_on_and_ends_as_if_it_had_not(
     assert straight["training_seconds"] > 0
     assert resumed["training_seconds"] is None
     assert sorted(path.name for path in (tmp_path / "runs/star-n6-seed1").iterdir()) == [
-        *("made_by.json", "training_curves.png")
+        *("made_by.json", "running.lock", "training_curves.png")
     ]
+
+
+def test_a_run_that_another_process_is_at_is_left_to_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    flags = ("--systems", "star", "--lengths", 6, "--stages", "train")
+    folder = tmp_path / "runs" / "star-n6-seed1"
+    folder.mkdir(parents=True)
+    with FileLock(folder / "running.lock"), caplog.at_level("INFO"):
+        assert asked(monkeypatch, tmp_path, *flags).run() is False
+    assert "star-n6-seed1: another process is at it" in caplog.text
+    assert kept_in(tmp_path) == {}
+    assert not (folder / "made_by.json").exists()
 
 
 def test_a_run_that_diverges_is_told_and_the_next_one_is_done(

@@ -12,6 +12,7 @@ from huggingface_hub import ModelCard
 from sacrebleu.metrics import BLEU, CHRF
 
 from modeling_star.training.bootstrap import count_examples, score_counts
+from modeling_star.training.data_files import DataError
 from modeling_star.training.experiments import FinishedRuns, Table
 from modeling_star.training.results_cards import write_cards
 from modeling_star.training.results_page import table_sections, write_page
@@ -62,13 +63,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_each_encoder_has_a_card_with_its_scores_and_commands(folder: Path) -> None:
-    written = write_cards(folder / "tables", folder / "results", folder / "cards")
+    written = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "made" / "results.md")
     assert [path.name for path in written] == ["star-transformer.md", "vanilla-transformer.md"]
     text = written[0].read_text(encoding="utf-8")
     (line,) = [line for line in text.splitlines() if line.startswith("| Films")]
     command = "`python run_scripts/reproduce.py films --data DATA --only films/none/star`"
     assert line == f"| Films | random | Star | 75.0 ± 0.0 (2) | 2.00 M | {command} |"
     assert "No weights are published" in text
+    assert "[made/results.md](../made/results.md) has them" in text
     assert "All ran on a CPU with torch 2.13.0 and OMP_NUM_THREADS=1." in text
     (result,) = ModelCard(text).data.eval_results
     assert (result.dataset_type, result.metric_type, result.metric_value) == ("films", "accuracy", 0.75)
@@ -77,7 +79,7 @@ def test_each_encoder_has_a_card_with_its_scores_and_commands(folder: Path) -> N
 def test_numbers_that_no_commit_is_known_of_are_marked(folder: Path) -> None:
     def made() -> list[str]:
         write_page(folder / "tables", folder / "results", folder / "results.md")
-        write_cards(folder / "tables", folder / "results", folder / "cards")
+        write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
         return [(folder / name).read_text(encoding="utf-8") for name in ("results.md", "cards/vanilla-transformer.md")]
 
     assert not any("†" in text for text in made())
@@ -88,6 +90,27 @@ def test_numbers_that_no_commit_is_known_of_are_marked(folder: Path) -> None:
     assert "| vanilla | 50.0 ± 0.0 (2) † |" in page
     assert "| 50.0 ± 0.0 (2) † |" in card
     assert all(text.count("†") == 2 and "\n† Has a run that no commit is known of" in text for text in (page, card))
+
+
+def test_a_cell_with_several_configurations_is_told_by_the_chosen_one(folder: Path) -> None:
+    path = folder / "tables" / "films.yaml"
+    grid = [{"learning_rate": 1e-3}, {"learning_rate": 1e-4}]
+    content = {**CONTENT, "settings": {"none": {"title": "random", "grid": grid}}}
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    for kept in (folder / "results").rglob("*-0-seed1.json"):
+        worse = {**json.loads(kept.read_text(encoding="utf-8")), "validation": 0.4}
+        kept.with_name(kept.name.replace("-0-", "-1-")).write_text(kept.read_text(encoding="utf-8"), encoding="utf-8")
+        kept.write_text(json.dumps(worse), encoding="utf-8")
+    card, *_ = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
+    assert "--only films/none/star --configuration 1`" in card.read_text(encoding="utf-8")
+
+
+def test_a_page_is_not_emptied_for_lack_of_runs(folder: Path) -> None:
+    page = folder / "results.md"
+    page.write_text("a page", encoding="utf-8")
+    with pytest.raises(DataError, match=r"reslts holds no finished run.*nothing is written"):
+        write_page(folder / "tables", folder / "reslts", page)
+    assert page.read_text(encoding="utf-8") == "a page"
 
 
 def test_a_picture_for_every_setting_with_a_difference(folder: Path) -> None:
@@ -145,7 +168,7 @@ def test_a_table_to_choose_by_tells_validation_scores_alone(folder: Path) -> Non
     assert "|  | Films |\n" in text
     assert "| Star | 50.0 ± 0.0 (2) |" in text
     assert "minus" not in text
-    assert write_cards(folder / "tables", folder / "results", folder / "cards") == []
+    assert write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md") == []
     assert write_pictures(folder / "tables", folder / "results", folder / "pictures") == []
 
 
@@ -195,7 +218,9 @@ def test_the_committed_page_and_cards_are_what_results_give(tmp_path: Path, monk
     tables, results = Path("configuration/tables"), Path("results")
     write_page(tables, results, tmp_path / "results.md")
     assert (tmp_path / "results.md").read_bytes() == Path("docs/results.md").read_bytes()
-    made = {path.name: path.read_bytes() for path in write_cards(tables, results, tmp_path / "cards")}
+    (tmp_path / "docs").mkdir()
+    cards = write_cards(tables, results, tmp_path / "model_cards", tmp_path / "docs" / "results.md")
+    made = {path.name: path.read_bytes() for path in cards}
     assert made == {path.name: path.read_bytes() for path in Path("model_cards").glob("[!T]*.md")}
     for line in Path("docs/results.md").read_text(encoding="utf-8").splitlines():
         if line.startswith("!["):
