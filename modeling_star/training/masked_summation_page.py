@@ -118,9 +118,22 @@ def error_sections(kept: Kept) -> list[str]:
     return [
         about,
         markdown_table([*header, *(["paper, n = 200"] if with_paper else [])], rows),
+        command_of(kept.runs),
         f"Parameters, and minutes of training ({places(kept.runs)}):",
         markdown_table(header, costs),
     ]
+
+
+def command_of(runs: Sequence[dict[str, Any]]) -> str:
+    """How one of the numbers is made again; the file of each has what was typed."""
+    run = runs[0]
+    command = f"--systems {run['system']} --lengths {run['length']} --seeds {run['seed']} --stages train report"
+    threads = f"OMP_NUM_THREADS={run['environment']['threads']} "
+    return (
+        "The file of each run has its arguments, its environment and the command that was typed. To make one again, "
+        f"with as many threads and the same instructions: `{threads}python run_scripts/run_masked_summation.py "
+        f"{command} --output_dir outputs/again`"
+    )
 
 
 def time_sections(kept: Kept) -> list[str]:
@@ -146,10 +159,12 @@ def batch_size(arguments: dict[str, Any]) -> int:
 
 def places(entries: Sequence[dict[str, Any]]) -> str:
     """Where runs or times were taken: device, threads, versions."""
-    told = {
-        "{device}, threads {threads}, PyTorch {torch}, transformers {transformers}".format(**entry["environment"])
-        for entry in entries
-    }
+    told = set()
+    for entry in entries:
+        environment = {"instructions": None, **entry["environment"]}
+        instructions = f" ({environment['instructions']})" if environment["instructions"] else ""
+        versions = "PyTorch {torch}, transformers {transformers}".format(**environment)
+        told.add(f"{environment['device']}{instructions}, threads {environment['threads']}, {versions}")
     return "; ".join(sorted(told))
 
 
