@@ -15,8 +15,9 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from .cards import FAMILIES, HUB_METRICS
 from .experiments import SCORES, Table
+from .masked_summation_page import Kept, error_cell
 from .reports import markdown_table, write_text
-from .results_page import EARLY_NOTE, Cell, read_cells
+from .results_page import EARLY_NOTE, SUMMATION, Cell, read_cells
 
 
 # Script -> the task's name on the Hub.
@@ -45,7 +46,7 @@ Scores of the test split in percent: the mean over seeds, ± the deviation, and 
 [{page}]({link}) has them beside other systems, with the intervals of the differences.
 
 {results}
-
+{summation}
 The arguments of each run, its versions and what each test example added to its score are kept in
 `results/TABLE/TASK/SETTING/`. {where}
 
@@ -91,8 +92,9 @@ def write_cards(tables: Path, results: Path, folder: Path, page: Path) -> list[P
         if config is not None:
             model_type = json.loads(Path(config).read_text(encoding="utf-8"))["model_type"]
             families.setdefault(model_type, []).append(line)
+    summation = Kept(results / SUMMATION) if (results / SUMMATION).is_dir() else None
     return [
-        write_text(folder / f"{model_type.replace('_', '-')}.md", _card(model_type, lines, folder, page))
+        write_text(folder / f"{model_type.replace('_', '-')}.md", _card(model_type, lines, summation, folder, page))
         for model_type, lines in sorted(families.items())
     ]
 
@@ -104,7 +106,26 @@ def _lines(table: Table, results: Path) -> Iterator[_Line]:
                 yield _Line(table, task, setting, system, cell)
 
 
-def _card(model_type: str, lines: list[_Line], folder: Path, page: Path) -> str:
+def _summation(model_type: str, kept: Kept | None) -> str:
+    """What the family reached at masked summation, and the commands; nothing where it has no run."""
+    runs = [] if kept is None else [run for run in kept.runs if run["config"].get("model_type") == model_type]
+    places = sorted({(run["length"], run["system"]) for run in runs})
+    if kept is None or not places:
+        return ""
+    rows = [
+        [
+            system,
+            f"n = {length}",
+            error_cell(kept.of(system, length)),
+            f"`python run_scripts/run_masked_summation.py --systems {system} --lengths {length}`",
+        ]
+        for length, system in places
+    ]
+    heads = ["system", "vectors", "test MSE", "command"]
+    return f"\nMasked summation (`results/{SUMMATION}/`):\n\n{markdown_table(heads, rows)}\n"
+
+
+def _card(model_type: str, lines: list[_Line], summation: Kept | None, folder: Path, page: Path) -> str:
     family = FAMILIES[model_type]
     name = re.split(r" \(|, ", family)[0]
     rows = []
@@ -137,6 +158,7 @@ def _card(model_type: str, lines: list[_Line], folder: Path, page: Path) -> str:
         page=told,
         link=Path(os.path.relpath(page, folder)).as_posix(),
         results=markdown_table(heads, rows),
+        summation=_summation(model_type, summation),
         where=f"All ran on {where}." + (f"\n\n{EARLY_NOTE}" if any(line.cell.is_early for line in lines) else ""),
         limits=limits,
     )

@@ -146,6 +146,12 @@ def test_masked_summation_has_its_page_beside_the_others(folder: Path) -> None:
     page = (folder / "docs" / "masked_summation" / "results.md").read_text(encoding="utf-8")
     assert "| star | 0.2500 (1) |" in page
     assert (folder / "docs" / "masked_summation" / "figure_3a.png").is_file()
+    run["config"] = {"model_type": "star_transformer"}
+    (kept / "star-n20-seed1.json").write_text(json.dumps(run), encoding="utf-8")
+    star, vanilla = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
+    command = "`python run_scripts/run_masked_summation.py --systems star --lengths 20`"
+    assert f"| star | n = 20 | 0.2500 (1) | {command} |" in star.read_text(encoding="utf-8")
+    assert "Masked summation" not in vanilla.read_text(encoding="utf-8")
 
 
 def test_several_systems_can_be_what_the_others_are_compared_with(folder: Path) -> None:
