@@ -340,11 +340,27 @@ class AttentionProjections(nn.Module):
 
     def project_key_value(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """`[..., d]` to keys and values `[..., h, c]`, the values without their bias."""
-        return self.split(self.key(states)), self.split(nn.functional.linear(states, self.value.weight))
+        return self.split(self.key(states)), self.split(nn.functional.linear(states, self.weight_of("value")))
+
+    def weight_of(self, name: str) -> Tensor:
+        """
+        The weight of a projection that is computed without calling it.
+
+        Raises:
+            TypeError: an adapter or a quantised layer has taken its place, which would not be seen.
+        """
+        layer = getattr(self, name)
+        if not isinstance(layer, nn.Linear):
+            raise TypeError(
+                f"projections.{name} is a {type(layer).__name__}, and its weight is read without calling it: keep "
+                "key, value and output plain nn.Linear layers. Adapters may stand at query, e.g. "
+                "LoraConfig(target_modules=['query'])."
+            )
+        return layer.weight
 
     def key_value_weight(self) -> Tensor:
         """W_K above W_V, `[2 h c, d]`: one product is faster than two."""
-        return torch.cat([self.key.weight, self.value.weight])
+        return torch.cat([self.weight_of("key"), self.weight_of("value")])
 
     @property
     def value_bias(self) -> Tensor:
@@ -366,5 +382,6 @@ class AttentionProjections(nn.Module):
         if total is not None:
             return self.project_output(context + total[..., None] * self.value_bias)
         # The last bits of torch.addmv depend on where in memory a weight lies, and a loaded one lies elsewhere.
-        bias = self.output.bias + (self.output.weight * self.value.bias).sum(-1)
-        return nn.functional.linear(context.flatten(-2), self.output.weight, bias)
+        weight = self.weight_of("output")
+        bias = self.output.bias + (weight * self.value.bias).sum(-1)
+        return nn.functional.linear(context.flatten(-2), weight, bias)

@@ -108,17 +108,20 @@ def sequence_loss(
     logits = logits.float()
     if problem_type == "single_label_classification":
         losses = nn.functional.cross_entropy(logits, labels.reshape(-1), reduction="none")
-        real = labels.reshape(-1) != -100
-        count: Tensor | int = real.sum()
+        count: Tensor | int = items_of(labels, num_items_in_batch)
     else:
         function = (
             nn.functional.mse_loss if problem_type == "regression" else nn.functional.binary_cross_entropy_with_logits
         )
         losses = function(logits, labels.reshape(logits.shape).float(), reduction="none")
-        count = losses.numel()
-    if num_items_in_batch is not None:
-        count = num_items_in_batch.to(logits.device) if torch.is_tensor(num_items_in_batch) else num_items_in_batch
-    return losses.sum() / count
+        count = losses.numel() if num_items_in_batch is None else items_of(labels, num_items_in_batch)
+    return losses.sum() / (count.to(logits.device) if torch.is_tensor(count) else count)
+
+
+def items_of(labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
+    """How many labels a mean is over: those that Trainer counted, else those here; at least 1, for a loss of 0."""
+    count = (labels != UNKNOWN).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
+    return count.clamp(min=1)
 
 
 class Head(EncoderPreTrainedModel):
@@ -270,7 +273,8 @@ class ForTokenClassification(Head):
             raise ValueError("tag_mask is given to a tagger without a CRF: leave it out, or set use_crf=True.")
         loss = None
         if labels is not None:
-            loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
+            count = items_of(labels, num_items_in_batch)
+            loss = self.loss_function(logits, labels, self.config, num_items_in_batch=count)
         return TokenClassifierOutput(loss=loss, logits=logits, **recorded)
 
     def _with_crf(
@@ -289,8 +293,8 @@ class ForTokenClassification(Head):
             told = real & (labels != UNKNOWN)
             check_labels(labels[told] if not is_traced() else labels, self.config.num_labels)
             losses = -self.crf.log_likelihood(emissions, labels, chain | told)
-            count: Any = told.sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
-            loss = losses.sum() / (count.to(emissions.device) if torch.is_tensor(count) else count)
+            count = told.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
+            loss = losses.sum() / count.to(emissions.device).clamp(min=1)
             self._warn_of_forbidden(losses)
         with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
             logits = self.crf.log_marginals(emissions, chain)
@@ -445,9 +449,8 @@ class ForMaskedLM(Head):
         logits = self.lm_head(output.last_hidden_state)
         loss = None
         if labels is not None:
-            loss = self.loss_function(
-                logits, labels, vocab_size=self.config.vocab_size, num_items_in_batch=num_items_in_batch
-            )
+            count = items_of(labels, num_items_in_batch)
+            loss = self.loss_function(logits, labels, vocab_size=self.config.vocab_size, num_items_in_batch=count)
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
         )

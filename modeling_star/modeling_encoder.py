@@ -459,7 +459,7 @@ def longest_input(config: PreTrainedConfig) -> int | None:
         return inside
     positions = getattr(config, "max_position_embeddings", None)
     # RoBERTa and its kin count positions from pad_token_id + 1.
-    if positions is not None and config.model_type in ("roberta", "xlm-roberta", "camembert"):
+    if positions is not None and config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet"):
         positions -= config.pad_token_id + 1
     return min((limit for limit in (positions, inside) if limit is not None), default=None)
 

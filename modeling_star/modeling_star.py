@@ -193,8 +193,8 @@ class RelayAttention(nn.Module):
             relay,
             tokens,
             layout,
-            self.projections.key.weight.unflatten(0, heads),
-            self.projections.value.weight.unflatten(0, heads),
+            self.projections.weight_of("key").unflatten(0, heads),
+            self.projections.weight_of("value").unflatten(0, heads),
             self.projections.value_bias,
             self.dropout_p if self.training else 0.0,
         )

@@ -138,13 +138,15 @@ class TokenLayout:
 
     def mean(self, tokens: Tensor) -> Tensor:
         """Mean over the real tokens of each sequence (`[N, d]` to `[b, d]`); zeros for an empty one."""
+        # In half precision neither the sum nor the length of a long text is a number.
+        wide = torch.promote_types(tokens.dtype, torch.float32)
         if self.is_ragged:
-            return self._bags(tokens, "mean")
+            return self._bags(tokens.to(wide), "mean").to(tokens.dtype)
         rows = self.to_rows(tokens)
         if self.column_index is None:
             # Packed, they have zeros there.
             rows = rows.masked_fill(~self.row_mask[..., None], 0)
-        return rows.sum(1) / self.lengths.clamp(min=1)[:, None].to(rows.dtype)
+        return (rows.sum(1, dtype=wide) / self.lengths.clamp(min=1)[:, None]).to(tokens.dtype)
 
     def max(self, tokens: Tensor) -> Tensor:
         """Maximum over the real tokens of each sequence (`[N, d]` to `[b, d]`); zeros for an empty one."""

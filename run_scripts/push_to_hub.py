@@ -74,6 +74,8 @@ def upload(folder: Path, files: list[str], repo: str, private: bool, message: st
         )
     except HFValidationError as error:
         sys.exit(f"{repo} is no name of a repository ({error}): write yourname/star-wnut17")
+    except ValueError as error:  # of the card's metadata, which the Hub checks first
+        sys.exit(f"The Hub refuses the metadata in README.md ({error}): mend it, and try again.")
     except HfHubHTTPError as error:
         sys.exit(f"The Hub refused {repo} ({error}): log in with `hf auth login`, and name a repository of yours.")
     except unreachable_errors() as error:

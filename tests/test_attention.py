@@ -128,6 +128,13 @@ def test_relay_attention_equals_projecting_every_candidate(keep_padding: bool, m
     assert_close(gradients(actual, leaves), gradients(expected, leaves), 1e-10)
 
 
+def test_a_layer_in_a_projections_place_is_refused_where_it_would_not_be_called() -> None:
+    projections = AttentionProjections(8, 2, 4)
+    projections.key = torch.nn.Sequential(projections.key)
+    with pytest.raises(TypeError, match=r"projections.key is a Sequential.*target_modules=\['query'\]"):
+        projections.key_value_weight()
+
+
 def test_ring_attention_under_dropout_is_the_sum_of_biased_values_by_the_weights_it_returns() -> None:
     torch.manual_seed(0)
     leaves, context, weights = ring_case(50, 5, dropout_p=0.4)

@@ -138,6 +138,16 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
         ["entity labels", "'PUNCT'", "leave crf_constraints out"],
     ),
     "nothing to train on": (NER, "--test_file={entities} --do_train", ["no train split", "--train_file"]),
+    "nothing trained to score": (
+        NER,
+        "--train_file={entities} --test_file={entities} --do_predict",
+        ["--model_name_or_path FOLDER", "--do_train"],
+    ),
+    "a size that was saved": (
+        NER,
+        "--train_file={entities} --model_name_or_path={tagger} --config_overrides=hidden_size=32",
+        ["--config_overrides hidden_size", "leave out"],
+    ),
     "nothing to train a tokenizer on": (NER, "--test_file={entities}", ["--model_name_or_path FOLDER"]),
     "nothing to ask with": (QA, "--test_file={reading} --do_predict", ["--model_name_or_path FOLDER"]),
     "stride too large": (NER, "--train_file={entities} --max_seq_length=8 --stride=8", ["stride=8"]),

@@ -584,15 +584,24 @@ def test_going_on_from_a_checkpoint_overwrites_no_other_run(tmp_path: Path) -> N
 def test_seeds_of_other_arguments_are_not_taken_into_one_mean(tmp_path: Path) -> None:
     from modeling_star.training.data_files import DataError
     from modeling_star.training.output_folder import check_several_runs
+    from modeling_star.training.reports import write_json
 
-    check_several_runs(tmp_path / "seeds", {"learning_rate": 1e-3, "max_steps": -1})
-    check_several_runs(tmp_path / "seeds", {"learning_rate": 1e-3, "max_steps": -1})
+    folder, told = tmp_path / "seeds", {"learning_rate": 1e-3, "max_steps": -1}
+    check_several_runs(folder, told, None)
+    write_json(folder / "arguments.json", {"learning_rate": 5})
+    (folder / "seed-1").mkdir()
+    check_several_runs(folder, told, None)  # of a call that failed before its first run
+    write_json(folder / "arguments.json", told)
+    (folder / "seed-1" / "all_results.json").touch()
+    check_several_runs(folder, told, "last")
+    with pytest.raises(DataError, match=r"holds arguments.json, seed-1.*--resume_from_checkpoint last"):
+        check_several_runs(folder, told, None)
     with pytest.raises(DataError, match=r"run with learning_rate=0\.001, not 0\.01.*another --output_dir"):
-        check_several_runs(tmp_path / "seeds", {"learning_rate": 1e-2, "max_steps": -1})
+        check_several_runs(folder, {**told, "learning_rate": 1e-2}, "last")
     (tmp_path / "single").mkdir()
     (tmp_path / "single" / "all_results.json").touch()
     with pytest.raises(DataError, match=r"holds all_results\.json"):
-        check_several_runs(tmp_path / "single", {})
+        check_several_runs(tmp_path / "single", {}, "last")
 
 
 def test_a_folder_without_permission_to_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -636,6 +645,16 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     for name in ("model.safetensors", "tokenizer.json", "predictions_test.jsonl"):
         assert (killed / name).read_bytes() == (tmp_path / "straight" / name).read_bytes(), name
     assert {"step": last, "mark": 1} in log_of(killed)
+    # Nothing is scored in the place of what was trained, and no other model goes on from its weights.
+    shown = hashes(killed)
+    for flags, message in (
+        (["--do_predict"], "what is scored is a saved model"),
+        ([f"--train_file={corpora / shape / 'test.jsonl'}"], "go on with the same data"),
+        (["--config_overrides=hidden_size=16,num_attention_heads=2,residual=true"], "begun with residual=False"),
+    ):
+        refused = scripts.run(*command, f"--output_dir={killed}", "--resume_from_checkpoint=last", *flags)
+        assert message in refused.error, refused.error
+    assert hashes(killed) == shown
     # Of a run in two parts nobody knows how long it took.
     assert "train_runtime" in results_of(tmp_path / "straight")
     assert not {"train_runtime", "train_loss"} & set(results_of(killed))

@@ -84,6 +84,15 @@ def test_one_token_is_its_own_neighbour_and_of_two_each_is_both_of_the_others(ke
 
 
 @both_layouts
+def test_the_mean_of_a_long_text_is_a_number_in_half_precision(keep_padding: bool) -> None:
+    mask = torch.ones(2, 70_000, dtype=torch.bool)
+    mask[1, 5:] = False
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    tokens = torch.full((len(layout.position), 1), 3.0, dtype=torch.float16)
+    assert layout.mean(tokens).tolist() == [[3.0], [3.0]]
+
+
+@both_layouts
 @given(mask=masks(), offset=st.integers(-6, 6))
 @examples(50)
 def test_shifting_counts_real_tokens_and_ends_with_the_sequence(keep_padding: bool, mask: Tensor, offset: int) -> None:

@@ -214,6 +214,29 @@ def one_process_group(tmp_path: Path) -> Iterator[None]:
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.parametrize(
+    ("head", "options", "columns"),
+    [
+        ("ForTokenClassification", {}, 5),
+        ("ForTokenClassification", {"use_crf": True}, 5),
+        ("ForMaskedLM", {}, 5),
+        ("ForSequenceClassification", {}, 0),
+    ],
+)
+@pytest.mark.parametrize("items", [None, torch.tensor(0)])
+def test_a_batch_without_labels_has_a_loss_and_gradients_of_0(
+    head: str, options: dict[str, Any], columns: int, items: torch.Tensor | None
+) -> None:
+    model = tiny_model("StarTransformer", head, **options)
+    if options:
+        model.set_vocabulary(word_tokenizer("a b"), label_all_tokens=True)
+    labels = torch.full((2, columns) if columns else (2,), -100)
+    loss = model(torch.ones(2, 5, dtype=torch.long), labels=labels, num_items_in_batch=items).loss
+    loss.backward()
+    assert loss.item() == 0
+    assert all(p.grad is None or not p.grad.any() for p in model.parameters())
+
+
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "StarTransformer": [
         {},

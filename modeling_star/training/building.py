@@ -21,6 +21,12 @@ from .tokenizers import TokenizerKind, train_tokenizer
 
 logger = logging.getLogger(__name__)
 
+# Fields of a configuration that are not of the model's shape.
+_CHANGED_BY_SAVING = (
+    *("transformers_version", "architectures", "auto_map", "dtype", "torch_dtype", "_name_or_path", "name_or_path"),
+    *("use_cache", "problem_type"),
+)
+
 
 @contextmanager
 def loading(flag: str, name: str) -> Iterator[None]:
@@ -156,6 +162,10 @@ def fresh_model(
     if max_seq_length is not None:
         fields.setdefault("max_position_embeddings", max(max_seq_length, 512))
     if embeddings_from is None:
+        if freeze_embeddings:
+            if not hasattr(config_class, "freeze_embeddings"):
+                raise DataError(f"--freeze_embeddings works with this package's models; {model_type} is another.")
+            fields["freeze_embeddings"] = True
         vocabulary_size = {} if tokenizer is None else {"vocab_size": len(tokenizer)}
         return model_class(config_class(**{**vocabulary_size, **fields}))
     if not hasattr(model_class, "from_embeddings"):
@@ -203,12 +213,53 @@ def saved_model(
     try:
         return getattr(transformers, head).from_pretrained(name, dtype=torch.float32, **fields, **options)
     except RuntimeError as error:
-        if "size" not in str(error) or "num_labels" not in labels:
+        if "size" not in str(error):
             raise
+        if config.num_labels == labels.get("num_labels", config.num_labels):
+            raise DataError(
+                f"--config_overrides {', '.join(overrides or {})} make weights of {name} another size than was saved: "
+                "leave out what changes a size."
+            ) from error
         raise DataError(
             f"The head of {name} is of another size than the data's {labels['num_labels']} labels need: replace it by "
             "--ignore_mismatched_sizes"
         ) from error
+
+
+def check_resumed(checkpoint: str, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
+    """
+    Make sure that a run goes on with the tokenizer, labels and layers that its weights are of.
+
+    Args:
+        checkpoint: the folder that it goes on from.
+        tokenizer, config: what the arguments and the data make now.
+
+    Raises:
+        DataError: they were others when the checkpoint was written.
+    """
+    before, now = (_shape(each) for each in (type(config).from_pretrained(checkpoint), config))
+    other = sorted(name for name in {**before, **now} if before.get(name) != now.get(name))
+    if other:
+        raise DataError(
+            f"{checkpoint} was begun with {other[0]}={before.get(other[0])!r}, and now it is "
+            f"{now.get(other[0])!r}: go on with the same data and arguments, or begin anew in another --output_dir."
+        )
+    if AutoTokenizer.from_pretrained(checkpoint).get_vocab() != tokenizer.get_vocab():
+        raise DataError(
+            f"The tokenizer of {checkpoint} has other entries than the one made of this data: go on with the same "
+            "data, or begin anew in another --output_dir."
+        )
+
+
+def _shape(config: PreTrainedConfig) -> dict[str, Any]:
+    """The fields of a configuration that saving, loading and training leave alone."""
+
+    def own(fields: dict[str, Any]) -> dict[str, Any]:
+        kept = {name: value for name, value in fields.items() if name not in _CHANGED_BY_SAVING}
+        kept = {name: value for name, value in kept.items() if not name.endswith("_token_id")}
+        return {name: own(value) if isinstance(value, dict) else value for name, value in kept.items()}
+
+    return own(config.to_dict())
 
 
 def give_lexicon(model: PreTrainedModel, name: str, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -249,7 +249,9 @@ def _card_data(
         EvalResult(
             task_type=content.task,
             task_name=content.task.replace("-", " ").capitalize(),
-            dataset_type=content.dataset_id or re.sub(r"[^a-z0-9]+", "-", content.dataset_name.lower()).strip("-"),
+            dataset_type=_on_the_hub(content.dataset_id)
+            or re.sub(r"[^a-z0-9]+", "-", content.dataset_name.lower()).strip("-")
+            or "data",
             dataset_name=dataset,
             dataset_split=split,
             metric_type=HUB_METRICS.get(name, name),
@@ -266,14 +268,21 @@ def _card_data(
         license=content.license,
         library_name="transformers",
         pipeline_tag=content.task,
-        base_model=content.base_model,
-        datasets=[content.dataset_id] if content.dataset_id else None,
+        base_model=_on_the_hub(content.base_model),
+        datasets=[content.dataset_id] if _on_the_hub(content.dataset_id) else None,
         tags=[content.model_type.replace("_", "-"), *(["synthetic-data"] if content.synthetic else [])],
         metrics=list(names) or None,
         eval_results=results or None,
         widget=[_example(example, answers=content.task == "question-answering") for example in content.examples]
         or None,
     )
+
+
+def _on_the_hub(name: str | None) -> str | None:
+    """A name that the Hub can have; folders and files here are none, and it refuses a card that names them so."""
+    if name is None or Path(name).exists() or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name, re.ASCII):
+        return None
+    return name
 
 
 def _metric_title(name: str, seeds: Sequence[int]) -> str:

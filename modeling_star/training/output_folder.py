@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from .data_files import DataError
-from .reports import write_json
+
+
+# What several seeds of one call share.
+ARGUMENTS = "arguments.json"
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -72,19 +75,28 @@ def check_output_dir(folder: Path, resume: str | None) -> str | None:
     return None
 
 
-def check_several_runs(folder: Path, told: dict[str, Any]) -> None:
+def check_several_runs(folder: Path, told: dict[str, Any], resume: str | None) -> None:
     """
-    Make sure that several runs may go on in a folder, since what it holds is of the same arguments; write these there.
+    Make sure that several runs may begin in a folder, or go on there, where what it holds is of the same arguments.
 
     Args:
         folder: what the runs' folders lie in; made if absent.
-        told: the arguments that all runs share.
+        told: the arguments that all runs share, which are kept in ARGUMENTS.
+        resume: `last`, or `None`.
 
     Raises:
-        DataError: the folder cannot be written, holds a single run, or runs of other arguments.
+        DataError: the folder cannot be written, holds something else, or runs of other arguments.
     """
     held = _held_by(folder)
-    kept = folder / "arguments.json"
+    if not any(name.startswith("seed-") for name in held):
+        others = [name for name in held if name != ARGUMENTS]  # of a call that failed before its first run
+        _check_empty(folder, others, "name a new folder for several seeds")
+        return
+    if not resume:
+        _check_empty(
+            folder, held, "name another folder, or go on with the runs in it by --resume_from_checkpoint last"
+        )
+    kept = folder / ARGUMENTS
     if kept.is_file():
         before = json.loads(kept.read_text(encoding="utf-8"))
         other = sorted(name for name in {**before, **told} if before.get(name) != told.get(name))
@@ -94,15 +106,11 @@ def check_several_runs(folder: Path, told: dict[str, Any]) -> None:
                 f"{f' (and {len(other) - 1} more differ)' if len(other) > 1 else ''}, and a mean over both says "
                 "nothing: name another --output_dir, or write it as it was."
             )
-        return
-    if not any(name.startswith("seed-") for name in held):
-        _check_empty(folder, held, "name a new folder for several seeds")
-    write_json(kept, told)
 
 
 def _held_by(folder: Path) -> list[str]:
     """
-    What is in a folder; it is made if absent.
+    What is in a folder, but for empty folders; it is made if absent.
 
     Raises:
         DataError: it is a file, or cannot be written.
@@ -115,7 +123,7 @@ def _held_by(folder: Path) -> list[str]:
         raise DataError(f"--output_dir {folder} cannot be made ({error.strerror}): name another folder.") from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise DataError(f"--output_dir {folder} cannot be written: name another folder, or change its permissions.")
-    return sorted(path.name for path in folder.iterdir())
+    return sorted(path.name for path in folder.iterdir() if not path.is_dir() or any(path.iterdir()))
 
 
 def _check_empty(folder: Path, held: list[str], instead: str) -> None:
@@ -130,4 +138,4 @@ def _check_empty(folder: Path, held: list[str], instead: str) -> None:
         )
 
 
-__all__ = ["check_output_dir", "check_several_runs", "last_checkpoint", "whole_checkpoints"]
+__all__ = ["ARGUMENTS", "check_output_dir", "check_several_runs", "last_checkpoint", "whole_checkpoints"]

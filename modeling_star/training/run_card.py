@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .running import Task
 
 
+_SECRETS = ("__token", "__hub_token", "__push_to_hub_token")
 _SIZES = ("hidden_size", "num_hidden_layers")
 
 
@@ -97,15 +98,28 @@ def _embeddings_of(arguments: Any) -> str:
 
 
 def typed_command() -> str:
-    """The command that this process was started by, with what `accelerate launch` was told."""
+    """The command that this process was started by, with what `accelerate launch` was told, and without secrets."""
     if "ACCELERATE_MIXED_PRECISION" not in os.environ:
-        return f"python {shlex.join(sys.argv)}"
+        return f"python {_without_secrets(sys.argv)}"
     typed = psutil.Process(os.getppid()).cmdline()
     # As `accelerate launch`, or as a module.
     starts = [i + 1 for i, word in enumerate(typed) if word in ("launch", "accelerate.commands.launch")]
     if not starts or sys.argv[0] not in typed:
-        return f"accelerate launch {shlex.join(sys.argv)}"
-    return f"accelerate launch {shlex.join(typed[starts[0] :])}"
+        return f"accelerate launch {_without_secrets(sys.argv)}"
+    return f"accelerate launch {_without_secrets(typed[starts[0] :])}"
+
+
+def _without_secrets(words: list[str]) -> str:
+    """A command line, with stars in the place of the Hub's tokens: cards are published."""
+    shown = []
+    for before, word in zip(["", *words], words, strict=False):
+        flag, equals, _ = word.partition("=")
+        if flag.replace("-", "_") in _SECRETS and equals:
+            word = f"{flag}=***"
+        elif before.replace("-", "_") in _SECRETS:
+            word = "***"
+        shown.append(word)
+    return shlex.join(shown)
 
 
 __all__ = ["run_card", "typed_command"]

@@ -29,6 +29,7 @@ from transformers import (
 
 from ..modeling_encoder import longest_input
 from .building import (
+    check_resumed,
     check_vocabulary,
     fresh_model,
     give_lexicon,
@@ -43,7 +44,7 @@ from .data import cap, hold_out, load_splits
 from .data_files import DataError
 from .fine_tuner import FineTuner, make_trainer
 from .losses import TaskLoss, WithLoss
-from .output_folder import check_output_dir, check_several_runs
+from .output_folder import ARGUMENTS, check_output_dir, check_several_runs
 from .reports import plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
 from .run_card import run_card
 from .tfidf import run_tfidf
@@ -154,7 +155,9 @@ class Task(ABC):
         if "validation" in data.splits or "train" not in data.splits or fraction == 0:
             return data
         logger.warning(f"No validation split: {fraction:.0%} of train is held out (--validation_fraction).")
-        return replace(data, splits=hold_out(data.splits, fraction, together=self.held_out_together))
+        splits = hold_out(data.splits, fraction, together=self.held_out_together)
+        splits["validation"] = cap(splits["validation"], self.options.max_eval_samples)
+        return replace(data, splits=splits)
 
     @property
     def split_names(self) -> list[str]:
@@ -278,6 +281,8 @@ def run(
     told = asked_for(model, data, run_arguments, training)
     plan = as_main_process(partial(plan_seeds, folders, training, told), training)
     task = task_class(model, data, run_arguments)
+    if len(seeds) > 1 and training.process_index == 0:
+        write_json(Path(training.output_dir) / ARGUMENTS, told)
     results: dict[int, dict[str, Any]] = {}
     for seed, folder, (done, checkpoint) in zip(seeds, folders, plan, strict=True):
         if done:
@@ -342,10 +347,7 @@ def plan_seeds(
     """
     resume = training.resume_from_checkpoint
     if len(folders) > 1:
-        together = Path(training.output_dir)
-        if not resume:
-            check_output_dir(together, resume)
-        check_several_runs(together, told)
+        check_several_runs(Path(training.output_dir), told, resume)
         finished = [(folder / "all_results.json").is_file() for folder in folders]
     else:
         finished = [False]
@@ -396,8 +398,15 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
             "There is nothing to do: no training is asked for, and there is no data of a split that is to be scored. "
             "Add --validation_file with --do_eval, or --test_file with --do_predict."
         )
+    if not training.do_train and (task.model.model_name_or_path is None or training.resume_from_checkpoint):
+        raise DataError(
+            "Nothing is to be trained, and what is scored is a saved model: write --model_name_or_path FOLDER and "
+            "another --output_dir, without --resume_from_checkpoint; or --do_train too."
+        )
     with told_plainly():
         tokenizer, model = task.build()
+        if training.resume_from_checkpoint:
+            check_resumed(training.resume_from_checkpoint, tokenizer, model.config)
         limit = length_limit(model.config, task.options.max_seq_length)
         with training.main_process_first(desc="tokenizing"):
             features = {
@@ -471,7 +480,7 @@ def build(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
         kind=arguments.tokenizer_kind,
         lower_case=arguments.lower_case,
         vocab_size=arguments.vocab_size,
-        **({} if name == arguments.tokenizer_name else hub),
+        **({**hub, "revision": None} if name == arguments.tokenizer_name else hub),
         trust_remote_code=arguments.trust_remote_code,
     )
     overrides = parse_overrides(arguments.config_overrides)

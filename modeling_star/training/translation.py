@@ -146,7 +146,7 @@ class TranslationTask(Task):
             )
             logger.info(f"Trained a tokenizer of {len(tokenizer)} entries on both sides of the training split.")
         else:
-            own = {} if name == arguments.tokenizer_name else hub
+            own = {**hub, "revision": None} if name == arguments.tokenizer_name else hub
             remote = arguments.trust_remote_code
             tokenizer = load_tokenizer(
                 name, (), kind="word", lower_case=False, vocab_size=0, **own, trust_remote_code=remote

@@ -6,6 +6,7 @@ import json
 import re
 import runpy
 import socket
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertForToken
 from modeling_star.training import cards
 from modeling_star.training.cards import CardContent, template_text, usage_code, write_model_card
 from modeling_star.training.reports import per_entity_table
+from modeling_star.training.run_card import typed_command
 from modeling_star.training.tokenizers import train_tokenizer
 
 
@@ -88,6 +90,23 @@ def test_metadata_carry_the_results_to_the_hub(tmp_path: Path) -> None:
     found = {(result.dataset_split, result.metric_type): result.metric_value for result in data.eval_results}
     assert found == {("validation", "f1"): 0.41256, ("validation", "accuracy"): 0.9, ("test", "f1"): 0.39}
     assert {result.dataset_name for result in data.eval_results} == {"WNUT-17"}
+
+
+def test_the_hub_is_told_no_folder_and_no_empty_name(tmp_path: Path) -> None:
+    here = replace(CONTENT, base_model=str(tmp_path), dataset_id=str(tmp_path), dataset_name="微博")
+    card, text = written(tmp_path, here)
+    assert (card.data.base_model, card.data.datasets) == (None, None)
+    assert {result.dataset_type for result in card.data.eval_results} == {"data"}
+    assert f"fine-tuned from `{tmp_path}`" in text
+    card, _ = written(tmp_path, replace(CONTENT, base_model="someone/bert-base"))
+    assert card.data.base_model == "someone/bert-base"
+
+
+def test_secrets_are_not_in_the_command_of_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+    typed = ["run_ner.py", "--token", "hf_A", "--hub-token=hf_B", "--hub_token", "hf_C", "--seed", "3"]
+    monkeypatch.setattr(sys, "argv", typed)
+    assert typed_command() == "python run_ner.py --token '***' '--hub-token=***' --hub_token '***' --seed 3"
 
 
 def test_several_seeds_show_mean_and_deviation(tmp_path: Path) -> None:
