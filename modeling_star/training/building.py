@@ -256,7 +256,7 @@ def _shape(config: PreTrainedConfig) -> dict[str, Any]:
 
     def own(fields: dict[str, Any]) -> dict[str, Any]:
         kept = {name: value for name, value in fields.items() if name not in _CHANGED_BY_SAVING}
-        kept = {name: value for name, value in kept.items() if not name.endswith("_token_id")}
+        kept = {name: value for name, value in kept.items() if not str(name).endswith("_token_id")}
         return {name: own(value) if isinstance(value, dict) else value for name, value in kept.items()}
 
     return own(config.to_dict())
