@@ -290,7 +290,10 @@ def test_two_processes_log_the_losses_of_one_with_twice_the_batch(
 BAD_INPUTS = {
     "no data": ("", ["--dataset_name", "--train_file"]),
     "missing file": ("--train_file={texts}/none.txt", ["none.txt"]),
-    "nothing to train on": ("--test_file={texts}/train.txt", ["Nothing is to be trained", "--model_name_or_path FOLDER"]),
+    "nothing to train on": (
+        "--test_file={texts}/train.txt",
+        ["Nothing is to be trained", "--model_name_or_path FOLDER"],
+    ),
     "no end": ("--train_file={texts}/train.txt --streaming", ["--max_steps 10000"]),
     "tf-idf": ("--train_file={texts}/train.txt --model_type=tfidf", ["nothing to pretrain"]),
     "by length": (
