@@ -39,14 +39,16 @@ def head_dropout(config: EncoderConfig) -> nn.Dropout:
 
 def check_labels(labels: Tensor, count: int) -> None:
     """
+    Make sure that labels are among those that a model has.
+
     Args:
         labels: those that are known, of any shape.
-        count: how many there are to choose among.
+        count: how many the model has.
 
     Raises:
-        IndexError: one is none of them. Under a trace nothing is looked at.
+        IndexError: one is none of them.
     """
-    if is_traced() or labels.numel() == 0:
+    if labels.numel() == 0:
         return
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= count:
@@ -291,7 +293,8 @@ class ForTokenClassification(Head):
         if labels is not None:
             # What carries a label is tagged, whatever the vocabulary says.
             told = real & (labels != UNKNOWN)
-            check_labels(labels[told] if not is_traced() else labels, self.config.num_labels)
+            if not is_traced():
+                check_labels(labels[told], self.config.num_labels)
             losses = -self.crf.log_likelihood(emissions, labels, chain | told)
             count = told.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
             loss = losses.sum() / count.to(emissions.device).clamp(min=1)

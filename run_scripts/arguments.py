@@ -453,10 +453,8 @@ def parse(
         # Before the command line, which so has the last word; what is written there is checked in the same way.
         arguments = read_recipe(Path(arguments[0]), known) + arguments[1:]
     named = {flag_name(argument) for argument in arguments if argument.startswith("--")}
-    own = defaults or {}
-    if "train_file" in known and not {"train_file", "dataset_name"} & named:
-        own = {"do_train": _parts(arguments).get("do_train", False), **own}
-    parser.set_defaults(**_defaults(script, named, _parts(arguments), own))
+    trains = "train_file" not in known or bool({"train_file", "dataset_name"} & named)
+    parser.set_defaults(**_defaults(script, named, _parts(arguments), trains, defaults or {}))
     try:
         *parsed, unknown = parser.parse_args_into_dataclasses(
             args=arguments, return_remaining_strings=True, look_for_args_file=False
@@ -505,13 +503,25 @@ def _parts(arguments: list[str]) -> dict[str, bool]:
     return parts
 
 
-def _defaults(script: str, named: set[str], parts: dict[str, bool], own: Mapping[str, Any]) -> dict[str, Any]:
-    """What holds where neither the recipe nor the command line names a flag."""
+def _defaults(
+    script: str, named: set[str], parts: dict[str, bool], trains: bool, own: Mapping[str, Any]
+) -> dict[str, Any]:
+    """
+    What holds where neither the recipe nor the command line names a flag.
+
+    Args:
+        script: its path.
+        named: the flags that are named.
+        parts: what `_parts` tells.
+        trains: whether there may be data to train on.
+        own: what the script sets itself.
+    """
     defaults = {**DEFAULTS, "output_dir": f"outputs/{Path(script).stem}", **_device_defaults()}
     if "model_name_or_path" not in named:
         defaults["learning_rate"] = FRESH_LEARNING_RATE
     everything = not any(parts.values())  # nothing is asked for alone
-    defaults |= {name: parts.get(name, everything) for name in ("do_train", "do_eval", "do_predict")}
+    defaults |= {name: parts.get(name, everything) for name in ("do_eval", "do_predict")}
+    defaults["do_train"] = parts.get("do_train", everything and trains)
     defaults |= own
     if not defaults["do_train"] or not parts.get("do_eval", True):
         defaults["eval_strategy"] = "no"

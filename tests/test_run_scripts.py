@@ -223,67 +223,6 @@ def test_a_tagger_with_a_crf_and_characters_predicts_its_best_paths(
     assert all(text[entity["start"] : entity["end"]] == entity["text"] for entity in found)
 
 
-@pytest.mark.parametrize("script", ["run_ner.py", "run_glue.py"])
-def test_run_predict_reads_texts_longer_than_the_model(
-    scripts: ScriptRunner, corpora: Path, tmp_path: Path, script: str
-) -> None:
-    folder = tmp_path / "run"
-    short = ["--config_overrides=hidden_size=16,num_attention_heads=2,max_position_embeddings=32"]
-    data = corpora / ("entities" if script == "run_ner.py" else "sentiment")
-    longer = ["--num_train_epochs=20", "--learning_rate=2e-2", "--max_seq_length=32"]
-    scripts.check(script, *files(data), *short, *QUICK, *longer, f"--output_dir={folder}")
-    assert json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))["model_max_length"] == 32
-    rows = read_rows(folder / "predictions_test.jsonl")
-    # A tiny model finds entities in few texts: one of these.
-    row = next((row for row in rows if set(row["predicted"]) != {"O"}), rows[0])
-    text = " ".join(row["tokens"]) if script == "run_ner.py" else read_rows(data / "test.jsonl")[0]["text"]
-    (tmp_path / "texts.txt").write_text("\n".join([text, " ".join([text] * 20), text]) + "\n", encoding="utf-8")
-    done = scripts.check("run_predict.py", folder, "--file", tmp_path / "texts.txt", "--json")
-    told = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
-    assert len(told) == 3
-    assert told[0] == told[2]
-    if script == "run_ner.py":
-        assert told[0]["found"]
-        assert max(entity["end"] for entity in told[1]["found"]) > len(text) * 15, "the end is read too"
-    else:
-        assert "1 of 3 texts are longer than the 32 tokens" in done.error
-
-
-def test_run_predict_takes_lines_as_they_are_and_tells_what_is_wrong(
-    scripts: ScriptRunner, corpora: Path, tmp_path: Path
-) -> None:
-    folder, siamese = tmp_path / "run", "--config_overrides=hidden_size=16,num_attention_heads=2,pair_mode=siamese"
-    scripts.check("run_glue.py", *files(corpora / "pairs"), siamese, *QUICK, f"--output_dir={folder}")
-    given = tmp_path / "pairs.txt"
-    given.write_bytes("\ufeffa\u2028b\tc\r\n\r\nd\te\n".encode())
-    done = scripts.check("run_predict.py", folder, "--pairs", "--file", given, "x", "y", "--json")
-    told = [json.loads(line) for line in done.out.split("\n") if line.startswith("{")]
-    assert [(row["text"], row["text_pair"]) for row in told] == [("x", "y"), ("a\u2028b", "c"), ("d", "e")]
-    assert all(row["found"] for row in told)
-    (tmp_path / "latin.txt").write_bytes("naïve\tb".encode("latin-1"))
-    for flags, message in (
-        (["a text"], '--pairs "A text." "Another text."'),
-        (["--pairs", "a", "b", "c"], "--pairs takes two TEXTs each, and 3 are given"),
-        (
-            ["--pairs", "--file", corpora / "pairs" / "train.jsonl"],
-            "line 1: --pairs wants two texts parted by one tab",
-        ),
-        (["--pairs", "--file", tmp_path / "latin.txt"], "latin.txt is not UTF-8"),
-        (["--pairs", "a", "b", "--batch_size=0"], "--batch_size 0 is given: at least 1"),
-    ):
-        refused = scripts.run("run_predict.py", folder, *flags)
-        assert refused.code != 0
-        assert message in refused.error, refused.error
-        assert "Traceback" not in refused.error
-
-
-def test_run_predict_says_which_model_is_not_there(scripts: ScriptRunner, tmp_path: Path) -> None:
-    done = scripts.run("run_predict.py", tmp_path, "a text")
-    assert done.code == 1
-    assert "Traceback" not in done.error
-    assert f"run_predict.py: MODEL {tmp_path} could not be loaded" in done.error
-
-
 def test_tfidf_is_chosen_on_validation_and_scored_like_a_model(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path
 ) -> None:
@@ -546,71 +485,6 @@ def test_several_seeds_in_one_call_give_mean_and_deviation(
 
 
 # Interrupted runs
-
-
-def test_only_a_whole_checkpoint_is_gone_on_from(tmp_path: Path) -> None:
-    from modeling_star.training.output_folder import check_output_dir, last_checkpoint
-
-    assert last_checkpoint(tmp_path) is None
-    assert check_output_dir(tmp_path / "new", "last") is None  # killed before the first one: a fresh start
-    for step, state in ((9, "{}"), (10, "{}"), (100, '{"log'), (200, None)):
-        folder = tmp_path / f"checkpoint-{step}"
-        folder.mkdir()
-        if state is not None:
-            (folder / "trainer_state.json").write_text(state)
-    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
-    assert check_output_dir(tmp_path, "last") == str(tmp_path / "checkpoint-10")
-
-
-def test_going_on_from_a_checkpoint_overwrites_no_other_run(tmp_path: Path) -> None:
-    from modeling_star.training.data_files import DataError
-    from modeling_star.training.output_folder import check_output_dir
-
-    for step in (3, 6):
-        folder = tmp_path / "run" / f"checkpoint-{step}"
-        folder.mkdir(parents=True)
-        (folder / "trainer_state.json").write_text("{}")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "model.safetensors").touch()
-    first, last = (str(tmp_path / "run" / f"checkpoint-{step}") for step in (3, 6))
-    assert check_output_dir(tmp_path / "run", last) == last
-    assert check_output_dir(tmp_path / "new", first) == first
-    with pytest.raises(DataError, match=r"would overwrite checkpoint-6.*write last"):
-        check_output_dir(tmp_path / "run", first)
-    with pytest.raises(DataError, match=r"holds model\.safetensors.*name a new folder"):
-        check_output_dir(tmp_path / "other", last)
-
-
-def test_seeds_of_other_arguments_are_not_taken_into_one_mean(tmp_path: Path) -> None:
-    from modeling_star.training.data_files import DataError
-    from modeling_star.training.output_folder import check_several_runs
-    from modeling_star.training.reports import write_json
-
-    folder, told = tmp_path / "seeds", {"learning_rate": 1e-3, "max_steps": -1}
-    check_several_runs(folder, told, None)
-    write_json(folder / "arguments.json", {"learning_rate": 5})
-    (folder / "seed-1").mkdir()
-    check_several_runs(folder, told, None)  # of a call that failed before its first run
-    write_json(folder / "arguments.json", told)
-    (folder / "seed-1" / "all_results.json").touch()
-    check_several_runs(folder, told, "last")
-    with pytest.raises(DataError, match=r"holds arguments.json, seed-1.*--resume_from_checkpoint last"):
-        check_several_runs(folder, told, None)
-    with pytest.raises(DataError, match=r"run with learning_rate=0\.001, not 0\.01.*another --output_dir"):
-        check_several_runs(folder, {**told, "learning_rate": 1e-2}, "last")
-    (tmp_path / "single").mkdir()
-    (tmp_path / "single" / "all_results.json").touch()
-    with pytest.raises(DataError, match=r"holds all_results\.json"):
-        check_several_runs(tmp_path / "single", {}, "last")
-
-
-def test_a_folder_without_permission_to_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from modeling_star.training.data_files import DataError
-    from modeling_star.training.output_folder import check_output_dir
-
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # for root every folder can be written
-    with pytest.raises(DataError, match="cannot be written: name another folder"):
-        check_output_dir(tmp_path, None)
 
 
 @pytest.mark.parametrize(

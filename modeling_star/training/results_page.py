@@ -266,7 +266,7 @@ def _row(table: Table, system: str, tasks: list[str], cells: dict[tuple[str, str
 
 
 def _started(tasks: list[str], cells: dict[tuple[str, str], Cell]) -> list[str]:
-    """The tasks that a system has a run of, which are those that are averaged."""
+    """The tasks of which any system has a run: those that are averaged over."""
     own = [task for task in tasks if _own(task) == task]
     return [task for task in own if any(cell.runs for (name, _), cell in cells.items() if name == task)]
 

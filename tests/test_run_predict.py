@@ -1,0 +1,69 @@
+"""run_predict.py on tiny taggers and classifiers; answers and translations are with their own scripts."""
+
+import json
+from pathlib import Path
+
+import pytest
+from script_runner import ScriptRunner
+from script_samples import QUICK, files, read_rows
+
+
+@pytest.mark.parametrize("script", ["run_ner.py", "run_glue.py"])
+def test_run_predict_reads_texts_longer_than_the_model(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path, script: str
+) -> None:
+    folder = tmp_path / "run"
+    short = ["--config_overrides=hidden_size=16,num_attention_heads=2,max_position_embeddings=32"]
+    data = corpora / ("entities" if script == "run_ner.py" else "sentiment")
+    longer = ["--num_train_epochs=20", "--learning_rate=2e-2", "--max_seq_length=32"]
+    scripts.check(script, *files(data), *short, *QUICK, *longer, f"--output_dir={folder}")
+    assert json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))["model_max_length"] == 32
+    rows = read_rows(folder / "predictions_test.jsonl")
+    # A tiny model finds entities in few texts: one of these.
+    row = next((row for row in rows if set(row["predicted"]) != {"O"}), rows[0])
+    text = " ".join(row["tokens"]) if script == "run_ner.py" else read_rows(data / "test.jsonl")[0]["text"]
+    (tmp_path / "texts.txt").write_text("\n".join([text, " ".join([text] * 20), text]) + "\n", encoding="utf-8")
+    done = scripts.check("run_predict.py", folder, "--file", tmp_path / "texts.txt", "--json")
+    told = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
+    assert len(told) == 3
+    assert told[0] == told[2]
+    if script == "run_ner.py":
+        assert told[0]["found"]
+        assert max(entity["end"] for entity in told[1]["found"]) > len(text) * 15, "the end is read too"
+    else:
+        assert "1 of 3 texts are longer than the 32 tokens" in done.error
+
+
+def test_run_predict_takes_lines_as_they_are_and_tells_what_is_wrong(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path
+) -> None:
+    folder, siamese = tmp_path / "run", "--config_overrides=hidden_size=16,num_attention_heads=2,pair_mode=siamese"
+    scripts.check("run_glue.py", *files(corpora / "pairs"), siamese, *QUICK, f"--output_dir={folder}")
+    given = tmp_path / "pairs.txt"
+    given.write_bytes("\ufeffa\u2028b\tc\r\n\r\nd\te\n".encode())
+    done = scripts.check("run_predict.py", folder, "--pairs", "--file", given, "x", "y", "--json")
+    told = [json.loads(line) for line in done.out.split("\n") if line.startswith("{")]
+    assert [(row["text"], row["text_pair"]) for row in told] == [("x", "y"), ("a\u2028b", "c"), ("d", "e")]
+    assert all(row["found"] for row in told)
+    (tmp_path / "latin.txt").write_bytes("naïve\tb".encode("latin-1"))
+    for flags, message in (
+        (["a text"], '--pairs "A text." "Another text."'),
+        (["--pairs", "a", "b", "c"], "--pairs takes two TEXTs each, and 3 are given"),
+        (
+            ["--pairs", "--file", corpora / "pairs" / "train.jsonl"],
+            "line 1: --pairs wants two texts parted by one tab",
+        ),
+        (["--pairs", "--file", tmp_path / "latin.txt"], "latin.txt is not UTF-8"),
+        (["--pairs", "a", "b", "--batch_size=0"], "--batch_size 0 is given: at least 1"),
+    ):
+        refused = scripts.run("run_predict.py", folder, *flags)
+        assert refused.code != 0
+        assert message in refused.error, refused.error
+        assert "Traceback" not in refused.error
+
+
+def test_run_predict_says_which_model_is_not_there(scripts: ScriptRunner, tmp_path: Path) -> None:
+    done = scripts.run("run_predict.py", tmp_path, "a text")
+    assert done.code == 1
+    assert "Traceback" not in done.error
+    assert f"run_predict.py: MODEL {tmp_path} could not be loaded" in done.error

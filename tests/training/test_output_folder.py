@@ -1,0 +1,63 @@
+"""The folder of a run: what may begin or go on there, so that nothing is overwritten."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from modeling_star.training.data_files import DataError
+from modeling_star.training.output_folder import check_output_dir, check_several_runs, last_checkpoint
+from modeling_star.training.reports import write_json
+
+
+def test_only_a_whole_checkpoint_is_gone_on_from(tmp_path: Path) -> None:
+    assert last_checkpoint(tmp_path) is None
+    assert check_output_dir(tmp_path / "new", "last") is None  # killed before the first one: a fresh start
+    for step, state in ((9, "{}"), (10, "{}"), (100, '{"log'), (200, None)):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        if state is not None:
+            (folder / "trainer_state.json").write_text(state)
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
+    assert check_output_dir(tmp_path, "last") == str(tmp_path / "checkpoint-10")
+
+
+def test_going_on_from_a_checkpoint_overwrites_no_other_run(tmp_path: Path) -> None:
+    for step in (3, 6):
+        folder = tmp_path / "run" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        (folder / "trainer_state.json").write_text("{}")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "model.safetensors").touch()
+    first, last = (str(tmp_path / "run" / f"checkpoint-{step}") for step in (3, 6))
+    assert check_output_dir(tmp_path / "run", last) == last
+    assert check_output_dir(tmp_path / "new", first) == first
+    with pytest.raises(DataError, match=r"would overwrite checkpoint-6.*write last"):
+        check_output_dir(tmp_path / "run", first)
+    with pytest.raises(DataError, match=r"holds model\.safetensors.*name a new folder"):
+        check_output_dir(tmp_path / "other", last)
+
+
+def test_seeds_of_other_arguments_are_not_taken_into_one_mean(tmp_path: Path) -> None:
+    folder, told = tmp_path / "seeds", {"learning_rate": 1e-3, "max_steps": -1}
+    check_several_runs(folder, told, None)
+    write_json(folder / "arguments.json", {"learning_rate": 5})
+    (folder / "seed-1").mkdir()
+    check_several_runs(folder, told, None)  # of a call that failed before its first run
+    write_json(folder / "arguments.json", told)
+    (folder / "seed-1" / "all_results.json").touch()
+    check_several_runs(folder, told, "last")
+    with pytest.raises(DataError, match=r"holds arguments.json, seed-1.*--resume_from_checkpoint last"):
+        check_several_runs(folder, told, None)
+    with pytest.raises(DataError, match=r"run with learning_rate=0\.001, not 0\.01.*another --output_dir"):
+        check_several_runs(folder, {**told, "learning_rate": 1e-2}, "last")
+    (tmp_path / "single").mkdir()
+    (tmp_path / "single" / "all_results.json").touch()
+    with pytest.raises(DataError, match=r"holds all_results\.json"):
+        check_several_runs(tmp_path / "single", {}, "last")
+
+
+def test_a_folder_without_permission_to_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # for root every folder can be written
+    with pytest.raises(DataError, match="cannot be written: name another folder"):
+        check_output_dir(tmp_path, None)
