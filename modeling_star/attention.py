@@ -34,12 +34,13 @@ def use_kernels(tokens: Tensor, layout: TokenLayout, reach: int = 1) -> bool:
     The environment variable MODELING_STAR_KERNELS, looked at on every call, says when: "auto", its default, on a CUDA
     GPU where Triton works; "0" never; "1" always, so that it is an error where they cannot run. Not even then do they
     run where a model is compiled or exported, or where attention weights are recorded, which they do not return: there
-    the layout is padded. Nor do they for words of more than ten tokens, and on a CPU for tokens taken in parts.
+    the layout is padded. Nor do they for words of more than ten tokens, for a ring of a radius over nine, and on a CPU
+    for tokens taken in parts.
 
     Args:
         tokens: anything that lies where the tokens do and has their type.
         layout: where the tokens lie.
-        reach: furthest place of the band that a token attends to.
+        reach: furthest place of the band, or of the ring, that a token attends to.
 
     Raises:
         ValueError: the variable has another value.

@@ -61,7 +61,7 @@ class RingAttention(nn.Module):
         """
         dropout_p = self.dropout_p if self.training else 0.0
         query = self.projections.project_query(part.own(rows))
-        if part.alone and use_kernels(query, layout):
+        if part.alone and use_kernels(query, layout, part.radius):
             context = self._with_kernels(
                 query, rows, key_value_weight, embedded, embedded_key_value, relay, part, layout, dropout_p
             )

@@ -30,8 +30,6 @@ def main() -> None:
     """Read the arguments, measure, write and print the tables."""
     parser = make_parser()
     arguments = parser.parse_args()
-    if (arguments.output_dir / "results.csv").exists():
-        parser.error(f"--output_dir {arguments.output_dir} holds results, and nothing is overwritten: name another")
 
     import transformers
 
@@ -39,6 +37,7 @@ def main() -> None:
     from modeling_star.training.benchmark_report import write_results
     from modeling_star.training.benchmark_workloads import Options, lengths_workload, parse_shape
     from modeling_star.training.data_files import DataError
+    from modeling_star.training.output_folder import check_new
 
     # Models of transformers that pad their input say so at every pass.
     transformers.logging.set_verbosity_error()
@@ -53,6 +52,7 @@ def main() -> None:
         workloads = [parse_shape(shape) for shape in shapes]
         if arguments.lengths:
             workloads.append(lengths_workload(arguments.lengths, arguments.batch_size, arguments.truncate))
+        check_new(arguments.output_dir)
         results = measure(measured, workloads)
         command = f"python run_scripts/benchmark.py {shlex.join(sys.argv[1:])}".strip()
         page = write_results(measured, workloads, results, arguments.output_dir, command)
@@ -67,7 +67,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--systems", nargs="+", default=SYSTEMS, metavar="NAME", help=f"default: {' '.join(SYSTEMS)}")
-    add("--reference", nargs="+", default=["bert-sdpa"], metavar="NAME", help="compare with the first that runs")
+    add("--reference", nargs="+", default=["bert-sdpa"], metavar="NAME", help="compared with: the first that runs")
     add("--shapes", nargs="+", metavar="ROWSxTOKENS", help=f"full batches (default: {' '.join(SHAPES)})")
     add("--lengths", nargs="+", type=Path, metavar="FILE", help="one length a line, or data sets with text or tokens")
     add("--batch_size", type=int, default=128, help="rows of a batch of --lengths, in the files' order (default: 128)")
@@ -82,13 +82,13 @@ def make_parser() -> argparse.ArgumentParser:
     add("--max_seconds", type=float, default=60.0, help="a slower pass is measured once, not repeated (default: 60)")
     add("--own_best_batch", action="store_true", help="also give each system its best size of sub-batches")
     add("--memory", action="store_true", help="also measure peak memory, in a process for each system and shape")
-    add("--max_memory", type=float, metavar="GB", help="CPU: what needs more is reported as such (default: no limit)")
+    add("--max_memory", type=float, metavar="GB", help="CPU: limit for all models and a pass (default: none)")
     add("--threads", type=int, help="PyTorch's threads (default: as set)")
-    add("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    add("--device", default="cpu", help="cpu, cuda, cuda:1 (default: cpu)")
     add("--dtype", choices=["float32", "bfloat16"], default="float32", help="of weights and states")
     add("--compile", action="store_true", help="torch.compile every model")
     add("--seed", type=int, default=0, help="of weights, ids and lexicon (default: 0)")
-    add("--output_dir", type=Path, default=Path("outputs/benchmark"), help="default: outputs/benchmark")
+    add("--output_dir", type=Path, default=Path("outputs/benchmark"), help="new or empty (default: outputs/benchmark)")
     return parser
 
 

@@ -122,6 +122,24 @@ def test_a_model_whose_attentions_are_recorded_uses_no_kernels(variant: str) -> 
     assert_close({name: recorded[name] for name in expected}, expected, 1e-5)
 
 
+def test_a_wider_ring_than_kernels_hold_uses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("a kernel was called")
+
+    monkeypatch.setattr(candidate_kernels, "ring_attention", fail)
+    inputs = on_device(random_batch(padded([12, 30], 30, "right")))
+    for radius in (attention.LONGEST_KERNEL_REACH, attention.LONGEST_KERNEL_REACH + 1):
+        model = tiny_model("StarTransformer", ring_radius=radius, position_embedding_type="none").to(DEVICE)
+        with setting("0"):
+            expected = named_outputs(model(**inputs))
+        with setting("1"):
+            if radius == attention.LONGEST_KERNEL_REACH:
+                with pytest.raises(AssertionError, match="a kernel was called"):
+                    model(**inputs)
+            else:
+                assert_close(named_outputs(model(**inputs)), expected, 1e-5)
+
+
 @pytest.mark.usefixtures("forbidden")
 def test_compiled_and_exported_models_use_no_kernels() -> None:
     model = tiny_model("StarTransformer").eval().to(DEVICE)

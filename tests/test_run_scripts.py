@@ -524,7 +524,7 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     for flags, message in (
         (["--do_predict"], "what is scored is a saved model"),
         ([f"--train_file={corpora / shape / 'test.jsonl'}"], "go on with the same data"),
-        ([f"{dropout[0]},residual=true"], "begun with residual=False"),
+        ([f"{dropout[0]},residual=true"], "residual False, now True"),
     ):
         refused = scripts.run(*command, f"--output_dir={killed}", "--resume_from_checkpoint=last", *flags)
         assert message in refused.error, refused.error

@@ -4,6 +4,7 @@ All systems get the same random ids and run interleaved in one process, so that 
 all of them. `run_scripts/benchmark.py` is the command line.
 """
 
+import ctypes
 import gc
 import json
 import os
@@ -41,6 +42,7 @@ def interleave(
     repeats: int,
     max_seconds: float,
     *,
+    untimed: bool = False,
     clock: Callable[[], float] = time.perf_counter,
     tick: Callable[[int], object] = lambda count: None,
 ) -> dict[Any, Timing]:
@@ -50,8 +52,9 @@ def interleave(
     Args:
         passes: what to run, by name; one that raises is not run again, and keeps the first line of its error.
         max_seconds: one whose warm-up took longer keeps that as its only measurement.
+        untimed: run each once before, without a clock: what is compiled at the first pass is no part of a time.
         clock: seconds.
-        tick: told how many of `repeats + 1` passes are done or will not be.
+        tick: told how many passes are done or will not be, of `repeats + 1` each, and one more if `untimed`.
 
     Returns:
         A `Timing` for each name, in their order.
@@ -59,7 +62,7 @@ def interleave(
     seconds: dict[Any, list[float]] = {name: [] for name in passes}
     errors: dict[Any, str] = {}
     due = dict(passes)
-    for turn in range(repeats + 1):
+    for turn in range(-1 if untimed else 0, repeats + 1):
         for name, run in list(due.items()):
             start = clock()
             try:
@@ -70,7 +73,7 @@ def interleave(
             slow = turn == 0 and taken > max_seconds
             if name in errors or slow:
                 del due[name]
-            if name not in errors and (turn or slow):
+            if name not in errors and (turn > 0 or slow):
                 seconds[name].append(taken)
             tick(1 if name in due else repeats + 1 - turn)
     return {name: Timing(() if name in errors else tuple(seconds[name]), errors.get(name, "")) for name in passes}
@@ -95,6 +98,7 @@ class Result:
         passes: how many were measured.
         milliseconds: the median; None where the system cannot run this, as `error` tells.
         tokens_per_second, microseconds_per_token: over real tokens.
+        reference: the system that it is compared with.
         speed: how many times as fast as the reference.
         of_products: time as a multiple of that of the products alone.
         megabytes: peak memory of a pass on top of what was held before it (weights; in training also AdamW's state).
@@ -112,20 +116,24 @@ class Result:
     milliseconds: float | None = None
     tokens_per_second: float | None = None
     microseconds_per_token: float | None = None
+    reference: str = ""
     speed: float | None = None
     of_products: float | None = None
     megabytes: float | None = None
     error: str = ""
 
 
-def summarize(workload: Workload, timings: Mapping[tuple[str, int], Timing], reference: str) -> list[Result]:
+def summarize(
+    workload: Workload, timings: Mapping[tuple[str, int], Timing], references: Sequence[str]
+) -> list[Result]:
     """
     Medians and ratios.
 
     Args:
         workload: what was read.
         timings: by system and rows of a sub-batch; as many as the largest batch has are whole batches.
-        reference: the system to compare with; it is compared whole with whole, and best with best.
+        references: the first of them that ran is what the others are compared with, whole with whole, and best with
+            best.
 
     Returns:
         A row for each system, "whole"; and where there are sub-batches, a second one, "best".
@@ -141,6 +149,7 @@ def summarize(workload: Workload, timings: Mapping[tuple[str, int], Timing], ref
     results = []
     for batching, table in tables.items():
         medians = {system: _median(timing) for system, (_, timing) in table.items() if timing.seconds}
+        reference = next((name for name in references if name in medians), None)
         for system, (rows, timing) in table.items():
             result = Result(
                 workload.name, workload.length, workload.sequences, workload.tokens, system, batching, rows
@@ -151,7 +160,8 @@ def summarize(workload: Workload, timings: Mapping[tuple[str, int], Timing], ref
                 result.milliseconds = 1e3 * median
                 result.tokens_per_second = workload.tokens / median
                 result.microseconds_per_token = 1e6 * median / workload.tokens
-                result.speed = medians[reference] / median if reference in medians else None
+                result.reference = reference or ""
+                result.speed = None if reference is None else medians[reference] / median
                 result.of_products = median / medians["products"] if "products" in medians else None
             results.append(result)
     return results
@@ -204,9 +214,11 @@ def measure(options: Options, workloads: Sequence[Workload]) -> list[Result]:
                 except Exception as error:
                     passes = {key: run for key, run in passes.items() if key[0] != system}
                     timings |= {(system, rows): Timing(error=first_line(error)) for rows in sizes}
-            bar.total = len(passes) * (options.repeats + 1)
-            timings |= interleave(passes, options.repeats, options.max_seconds, tick=bar.update)
-        table = summarize(workload, timings, options.compared_with)
+            bar.total = len(passes) * (options.repeats + 1 + options.compiles)
+            timings |= interleave(
+                passes, options.repeats, options.max_seconds, untimed=options.compiles, tick=bar.update
+            )
+        table = summarize(workload, timings, options.references)
         passes.clear()
         gc.collect()
         if options.memory:
@@ -257,20 +269,31 @@ def answer_memory() -> None:
     with memory_limit(options.max_memory):
         ids = draw_ids(workload, options)
         subject = Subject(request["system"], options, workload.longest)
-        # What libraries allocate once, and AdamW's state, are no part of a pass.
-        subject.run(subject.prepare([[ids[0][0][:16]]], 1))
         batches = subject.prepare(ids, request["rows"])
+        # What libraries allocate once, AdamW's state, and a compiler, are no part of a pass.
+        subject.run(batches if options.compiles else subject.prepare([[ids[0][0][:16]]], 1))
         gc.collect()
-        if torch.device(options.device).type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
+        if options.on_gpu:
+            torch.cuda.reset_peak_memory_stats(options.device)
+            before = torch.cuda.memory_allocated(options.device)
             subject.run(batches)
-            peak = torch.cuda.max_memory_allocated()
+            peak = torch.cuda.max_memory_allocated(options.device)
         else:
+            _give_back_freed_memory()
             before = _resident_bytes(reset_peak=True)
             subject.run(batches)
             peak = _resident_bytes(peak=True)
     print(json.dumps((peak - before) / 1e6))
+
+
+def _give_back_freed_memory() -> None:
+    """
+    Have glibc give freed memory back to the system: what lies there would be counted as held before a pass, and the
+    pass would use it without the peak rising.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _resident_bytes(*, peak: bool = False, reset_peak: bool = False) -> int:

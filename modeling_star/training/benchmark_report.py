@@ -22,20 +22,22 @@ from .benchmark_workloads import UNMASKED, Options, Workload
 from .reports import BLUE, GREEN, ORANGE, markdown_table, plot_over_length, write_text
 
 
+# Whether our Triton kernels run (attention.use_kernels).
+KERNELS = "MODELING_STAR_KERNELS"
 COLORS = {"star": BLUE, "big": ORANGE, "vanilla": GREEN, "products": "#888888", "matching": "#bbbbbb"}
 
 
 def environment(options: Options) -> dict[str, str]:
     """What the numbers depend on besides the options."""
-    cuda = torch.device(options.device).type == "cuda"
     return {
         "modeling_star": __version__,
         "Python": platform.python_version(),
         "PyTorch": torch.__version__,
         "transformers": transformers.__version__,
         "CPU": f"{_cpu_name()}, {os.cpu_count()} seen",
-        **({"GPU": torch.cuda.get_device_name(options.device)} if cuda else {}),
+        **({"GPU": torch.cuda.get_device_name(options.device)} if options.on_gpu else {}),
         "threads": str(torch.get_num_threads()),
+        **({KERNELS: os.environ[KERNELS]} if KERNELS in os.environ else {}),
     }
 
 
@@ -54,7 +56,8 @@ def report(options: Options, workloads: Sequence[Workload], results: Sequence[Re
         "",
         f"Width {options.hidden_size}, {options.num_layers} layers, {options.num_heads} heads, vocabulary "
         f"{options.vocab_size:,}, {options.dtype}, {options.device}{', compiled' if options.compile else ''}, seed "
-        f"{options.seed}. Median of {options.repeats} interleaved passes after one to warm up; where that took over "
+        f"{options.seed}. Median of {options.repeats} interleaved passes after one to warm up"
+        f"{' (and one before, to compile)' if options.compiles else ''}; where that took over "
         f"{options.max_seconds:g} s, it is the only one. Tokens are real ones, without padding.{_unmasked(options)}",
         "",
         f"{named}.",
@@ -87,7 +90,8 @@ def _table(results: Sequence[Result], options: Options) -> str:
     best = any(result.batching == "best" for result in results)
     products = any(result.of_products is not None for result in results)
     header = ["batch x n", "system", *(["rows"] if best else []), "ms", "tokens/s", "us/token"]
-    header += [f"times as fast as {options.compared_with}", *(["time / products"] if products else [])]
+    compared = list(dict.fromkeys(result.reference for result in results if result.reference))
+    header += [f"times as fast as {' or '.join(compared) or '-'}", *(["time / products"] if products else [])]
     header += [*(["peak MB"] if options.memory else []), "passes", "note"]
     rows = []
     for result in results:

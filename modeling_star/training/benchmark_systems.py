@@ -222,8 +222,8 @@ class Subject:
             if self.optimizer is not None:
                 self.optimizer.step()
                 self.optimizer.zero_grad()
-        if torch.device(self.options.device).type == "cuda":
-            torch.cuda.synchronize()
+        if self.options.on_gpu:
+            torch.cuda.synchronize(self.options.device)
 
     def _states(self, ids: Tensor, mask: Tensor | None) -> Any:
         if isinstance(self.model, PartOfModel):

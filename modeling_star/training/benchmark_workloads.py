@@ -46,7 +46,8 @@ class Options:
 
     Args:
         systems: names as in `SYSTEMS`, or TYPE, TYPE-sdpa, TYPE-eager with a model type of transformers.
-        reference: the first of these that is among `systems` is what the others are compared with.
+        reference: the first of these that is among `systems` and runs is what the others are compared with; where
+            none does, the first of `systems` that runs.
         mode: "forward" in eval mode without gradients, or "train": forward, backward and an AdamW step.
         hidden_size, num_layers, num_heads, vocab_size: of every system.
         lexicon_words: words of BiG's lexicon, and of the matching alone.
@@ -56,7 +57,8 @@ class Options:
         device, dtype, compile: where and how the models run.
         own_best_batch: also cut each batch into sub-batches of 1, 2, 4, ... rows, and tell each system's best.
         memory: measure peak memory; on the CPU in a process for each system.
-        max_memory: GB that the process may take on top of what it has, on the CPU; `None`: no limit.
+        max_memory: GB that the process may take on top of what it has, on the CPU, for the models of all systems and
+            the pass of one; `None`: no limit.
         seed: of weights, ids and lexicon.
 
     Raises:
@@ -100,14 +102,17 @@ class Options:
         for name, values in allowed.items():
             if getattr(self, name) not in values:
                 raise DataError(f"--{name} {getattr(self, name)} is given; {' and '.join(values)} are allowed.")
-        if torch.device(self.device).type == "cuda" and not torch.cuda.is_available():
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
+            raise DataError(f"--device {self.device} is given; cpu, cuda and cuda:1 are allowed.")
+        if self.on_gpu and not torch.cuda.is_available():
             raise DataError(f"--device {self.device} is given, and PyTorch sees no GPU here: write --device cpu")
         if self.max_memory is not None and not sys.platform.startswith("linux"):
             raise DataError("--max_memory is given, which only Linux can limit: leave it out.")
         if not self.systems:
             raise DataError("--systems is empty: write --systems star bert-sdpa")
-        for name in self.systems:
-            _check_system(name)
+        for flag, names in (("systems", self.systems), ("reference", self.reference)):
+            for name in names:
+                _check_system(flag, name)
         for name in ("disan", "bilstm"):
             if name in self.systems and self.hidden_size % 2:
                 raise DataError(
@@ -115,20 +120,29 @@ class Options:
                 )
 
     @property
-    def compared_with(self) -> str:
-        """The system that the others are compared with: the first reference that runs, else the first system."""
-        return next((name for name in self.reference if name in self.systems), self.systems[0])
+    def references(self) -> list[str]:
+        """What the others may be compared with: the first that runs is."""
+        return [*(name for name in self.reference if name in self.systems), *self.systems]
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.startswith("cuda")
+
+    @property
+    def compiles(self) -> bool:
+        """Whether a first pass compiles something: torch.compile, or the kernels of a GPU."""
+        return self.compile or self.on_gpu
 
 
-def _check_system(name: str) -> None:
+def _check_system(flag: str, name: str) -> None:
     if name in SYSTEMS:
         return
     try:
         AutoConfig.for_model(model_type_of(name)[0])
-    except ValueError:
+    except Exception:  # a configuration without defaults raises what it likes
         raise DataError(
-            f"--systems names {name}, which is unknown: {', '.join(SYSTEMS)}, or a model type of transformers such as "
-            f"roberta, roberta-sdpa, roberta-eager.{did_you_mean(name, list(SYSTEMS))}"
+            f"--{flag} names {name}, which is unknown, or has no default shape: {', '.join(SYSTEMS)}, or a model type "
+            f"of transformers such as roberta, roberta-sdpa, roberta-eager.{did_you_mean(name, list(SYSTEMS))}"
         ) from None
 
 
@@ -207,9 +221,9 @@ def read_lengths(path: str | Path) -> list[int]:
         raise DataFileError(f"--lengths {path} does not exist: name a file with one length a line, or a .jsonl file.")
     if any(suffix in (".json", ".jsonl", ".csv", ".tsv", ".parquet") for suffix in path.suffixes[-2:]):
         data = read_file(path)
-        for column, count in (("tokens", len), ("text", lambda text: len(text.split()))):
+        for column in ("tokens", "text"):
             if column in data.column_names:
-                return [max(1, count(value or "")) for value in data[column]]
+                return [_words(value, path, column) for value in data[column]]
         raise DataError(
             f"--lengths {path} has the columns {', '.join(data.column_names)}; text or tokens is needed: rename one, "
             "or write a file with one length a line."
@@ -230,6 +244,15 @@ def read_lengths(path: str | Path) -> list[int]:
     if not lengths:
         raise DataFileError(f"--lengths {path} holds no lengths: write one a line.")
     return lengths
+
+
+def _words(value: Any, path: Path, column: str) -> int:
+    """Words of a text, or of a list of them, at least 1."""
+    if isinstance(value, str):
+        value = value.split()
+    if value is not None and not isinstance(value, list):
+        raise DataError(f"--lengths {path} has {value!r} in its column {column}; a text or a list of words is needed.")
+    return max(1, len(value or []))
 
 
 def lengths_workload(paths: Sequence[str | Path], batch_size: int, truncate: int | None = None) -> Workload:

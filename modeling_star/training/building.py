@@ -16,6 +16,7 @@ from ..lexicon import Lexicon
 from ..modeling_encoder import EncoderPreTrainedModel, longest_input
 from ..vocabulary import VocabularyTables
 from .data_files import DataError
+from .output_folder import differences
 from .tokenizers import TokenizerKind, train_tokenizer
 
 
@@ -237,12 +238,11 @@ def check_resumed(checkpoint: str, tokenizer: PreTrainedTokenizerBase, config: P
     Raises:
         DataError: they were others when the checkpoint was written.
     """
-    before, now = (_shape(each) for each in (type(config).from_pretrained(checkpoint), config))
-    other = sorted(name for name in {**before, **now} if before.get(name) != now.get(name))
+    other = differences(_shape(type(config).from_pretrained(checkpoint)), _shape(config))
     if other:
         raise DataError(
-            f"{checkpoint} was begun with {other[0]}={before.get(other[0])!r}, and now it is "
-            f"{now.get(other[0])!r}: go on with the same data and arguments, or begin anew in another --output_dir."
+            f"{checkpoint} was begun with other arguments or data ({other}): go on with the same, or begin anew in "
+            "another --output_dir."
         )
     if AutoTokenizer.from_pretrained(checkpoint).get_vocab() != tokenizer.get_vocab():
         raise DataError(

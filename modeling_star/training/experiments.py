@@ -28,7 +28,7 @@ from filelock import FileLock, Timeout
 from .bootstrap import count_examples
 from .data import load_splits
 from .data_files import DataError
-from .output_folder import last_checkpoint
+from .output_folder import differences, last_checkpoint
 from .reports import metrics_only, write_json, write_text
 
 
@@ -198,11 +198,9 @@ def check_arguments(path: Path, made_with: dict[str, Any] | None, asked: dict[st
     Raises:
         DataError: they differ; it names the file and what differs.
     """
-    if made_with is None or made_with == asked:
-        return
-    names = sorted(name for name in {*made_with, *asked} if made_with.get(name) != asked.get(name))
-    told = "; ".join(f"{name} {made_with.get(name)}, now {asked.get(name)}" for name in names)
-    raise DataError(f"{path} was made with other arguments ({told}): delete it to make it anew.")
+    other = "" if made_with is None else differences(made_with, asked)
+    if other:
+        raise DataError(f"{path} was made with other arguments ({other}): delete it to make it anew.")
 
 
 @dataclass(frozen=True)
@@ -438,7 +436,7 @@ class Runner:
             return False
         if not resumed:  # stopped before there was anything to go on from
             shutil.rmtree(model, ignore_errors=True)
-        now = environment()
+        now = environment(bool(here.get("use_cpu")) or launches_on_cpu(self.launcher))
         if resumed and read_environment(folder) != now:
             now["commit"] = None  # no single one made it
         write_json(folder / "environment.json", now)
@@ -504,9 +502,14 @@ def round_as_avx2() -> None:
             os.environ.setdefault(name, value)
 
 
-def environment() -> dict[str, Any]:
-    """What the figures depend on beside the arguments."""
-    on_gpu = torch.cuda.is_available()
+def environment(use_cpu: bool = False) -> dict[str, Any]:
+    """
+    What the figures depend on beside the arguments.
+
+    Args:
+        use_cpu: the processor computes, whether there is a GPU or not.
+    """
+    on_gpu = torch.cuda.is_available() and not use_cpu
     asked = {name: os.environ[name] for name in AVX2 if name in os.environ}
     told = [f"{name}={value}" for name, value in asked.items()]
     instructions = "AVX2" if asked == AVX2 else " ".join([torch.backends.cpu.get_cpu_capability(), *told])
@@ -546,6 +549,14 @@ def accelerate_launch(config: str | None) -> list[str]:
     return [sys.executable, "-m", "accelerate.commands.launch", *own]
 
 
+def launches_on_cpu(launcher: list[str]) -> bool:
+    """Whether the configuration that `accelerate launch` is given keeps to the processor."""
+    if "--config_file" not in launcher:
+        return False
+    config = Path(launcher[launcher.index("--config_file") + 1])
+    return bool(yaml.safe_load(config.read_text(encoding="utf-8")).get("use_cpu"))
+
+
 __all__ = [
     "AVX2",
     "SCORES",
@@ -557,6 +568,7 @@ __all__ = [
     "accelerate_launch",
     "commit",
     "environment",
+    "launches_on_cpu",
     "merged",
     "read_recipe",
     "round_as_avx2",

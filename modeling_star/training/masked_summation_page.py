@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -11,6 +12,7 @@ from typing import Any
 from .benchmark_report import fitted_slope
 from .data_files import DataError
 from .masked_summation import SYSTEMS
+from .output_folder import differences
 from .reports import BLUE, GREEN, ORANGE, markdown_table, plot_over_length, write_text
 
 
@@ -25,6 +27,8 @@ COLORS = {
 }
 # Table 6 of the paper: MSE at n = 200, k = 10, d = 10.
 PAPER = {"star": 0.0284, "star-no-radial": 0.1536, "star-no-ring": 0.0359}
+# Flags that name where a run's files lie.
+FOLDERS = ("results", "output_dir")
 PAPER_TASK = {"flagged": 10, "width": 10}
 
 
@@ -48,6 +52,15 @@ class Kept:
         for run in self.runs[1:]:
             if run["arguments"] != self.runs[0]["arguments"]:
                 raise DataError(f"{folder} holds runs of different arguments: keep those of one kind in a folder.")
+        configs = [(run["system"], run["config"]) for run in self.runs]
+        configs += [each for kept in self.times.values() for each in kept["config"].items()]
+        for system, config in configs[1:]:
+            other = differences(*(_shared(each, system, configs[0][0]) for each in (configs[0][1], config)))
+            if other:
+                raise DataError(
+                    f"{folder} holds {configs[0][0]} and {system} of different shapes ({other}): keep those of one "
+                    "shape in a folder."
+                )
         self.lengths = sorted({run["length"] for run in self.runs} | set(self.times))
         names = {run["system"] for run in self.runs} | {
             name for kept in self.times.values() for name in kept["config"]
@@ -66,6 +79,12 @@ class Kept:
         """The median pass over a batch."""
         seconds = self.times[length]["seconds"].get(system) if length in self.times else None
         return 1e3 * median(seconds) if seconds else None
+
+
+def _shared(config: dict[str, Any], *systems: str) -> dict[str, Any]:
+    """A configuration without what makes some systems what they are: the rest is that of every system."""
+    own = {"model_type", *(name for system in systems for name in SYSTEMS.get(system, ("", {}))[1])}
+    return {name: value for name, value in config.items() if name not in own}
 
 
 def write_report(results: Path, folder: Path) -> str:
@@ -126,14 +145,23 @@ def error_sections(kept: Kept) -> list[str]:
 
 def command_of(runs: Sequence[dict[str, Any]]) -> str:
     """How one of the numbers is made again; the file of each has what was typed."""
-    run = runs[0]
-    command = f"--systems {run['system']} --lengths {run['length']} --seeds {run['seed']} --stages train report"
-    threads = f"OMP_NUM_THREADS={run['environment']['threads']} "
+    threads = f"OMP_NUM_THREADS={runs[0]['environment']['threads']} "
     return (
         "The file of each run has its arguments, its environment and the command that was typed. To make one again, "
-        f"with as many threads and the same instructions: `{threads}python run_scripts/run_masked_summation.py "
-        f"{command} --output_dir outputs/again`"
+        f"with as many threads and the same instructions: `{threads}{command_again(runs[0])}`"
     )
+
+
+def command_again(run: dict[str, Any]) -> str:
+    """What was typed for a run, for this run alone and with a folder of its own."""
+    typed, dropped = [], False
+    for word in shlex.split(run["command"]):
+        if word.startswith("--"):
+            dropped = word[2:].split("=")[0] in ("systems", "lengths", "seeds", "seed", "stages", *FOLDERS)
+        if not dropped:
+            typed.append(word)
+    own = f"--systems {run['system']} --lengths {run['length']} --seeds {run['seed']} --stages train report"
+    return f"{shlex.join(typed)} {own} --output_dir outputs/again"
 
 
 def time_sections(kept: Kept) -> list[str]:
@@ -264,4 +292,4 @@ def plot_times(kept: Kept, path: Path) -> Path | None:
     return plot_over_length(lines, path, f"ms for {rows} examples", colors=COLORS, labels=labels, xlabel="n")
 
 
-__all__ = ["Kept", "write_report"]
+__all__ = ["Kept", "command_again", "error_cell", "write_report"]

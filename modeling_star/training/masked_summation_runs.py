@@ -29,7 +29,7 @@ from .losses import TaskLoss, WithLoss
 from .masked_summation import MaskedSummation, System, read_shape
 from .masked_summation_page import write_report
 from .metrics import metrics_for
-from .output_folder import last_checkpoint
+from .output_folder import differences, last_checkpoint
 from .reports import plot_training_curves, write_json
 from .run_card import typed_command
 from .running import as_main_process, script_messages
@@ -103,6 +103,9 @@ class Experiment:
         for stage in options.stages:
             if stage not in STAGES:
                 raise DataError(f"--stages names {stage}; {', '.join(STAGES)} are allowed: write --stages time report")
+        outside = [seed for seed in self.seeds if not 0 <= seed < 2**32]
+        if outside:
+            raise DataError(f"--seeds names {outside[0]}; 0 to {2**32 - 1} are allowed: write --seeds 1 2 3")
         if options.repeats < 1:
             raise DataError(f"--repeats {options.repeats} is given; at least 1 is needed: write --repeats 5")
         if not (training.do_train and training.do_eval and training.do_predict):
@@ -120,6 +123,10 @@ class Experiment:
         trained = {name: getattr(training, name) for name in TRAINED_BY}
         told = {name: getattr(value, "value", value) for name, value in trained.items()}
         return {**{name: getattr(options, name) for name in task}, **told, "processes": training.world_size}
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.training.device.type == "cpu"
 
     def run(self) -> bool:
         """Do what is asked for and not there; whether a run failed."""
@@ -236,7 +243,7 @@ class Experiment:
             # those of the last part alone would mislead
             "training_seconds": None if checkpoint else round(output.metrics["train_runtime"], 1),
             **made_by,
-            "environment": environment(),
+            "environment": environment(self.on_cpu),
             "command": typed_command(),
         }
         if self.options.keep_models:
@@ -276,13 +283,13 @@ class Experiment:
         Raises:
             DataError: there are times with another batch or configuration, or of another machine.
         """
-        logger.info(f"Timing on {self.training.device}, {environment()['threads']} threads")
+        logger.info(f"Timing on {self.training.device}, {environment(self.on_cpu)['threads']} threads")
         for task in self.tasks:
             path = self.results / f"times-n{task.length}.json"
             kept = read_kept(path)
             names = list(dict.fromkeys([*(kept["config"] if kept else []), *self.options.systems]))
             systems = [System(name, self.shape, self.overrides) for name in names]
-            machine = environment()
+            machine = environment(self.on_cpu)
             commit = machine.pop("commit")  # times of another one still compare
             made_by = {"rows": self.training.per_device_eval_batch_size, "environment": machine}
             config = {system.name: system.fields for system in systems}
@@ -342,19 +349,20 @@ def check_same(path: Path, kept: dict[str, Any], asked: dict[str, Any]) -> None:
         DataError: it was made by something else.
     """
     asked = json.loads(json.dumps(asked))  # as it is kept: tuples are lists
-    differing = []
-    for key, wanted in asked.items():
-        had = kept.get(key)
-        if not isinstance(wanted, dict) or not isinstance(had, dict):
-            had, wanted = {key: had}, {key: wanted}
-        for name in sorted({*had, *wanted}):
-            if had.get(name) != wanted.get(name):
-                differing.append(f"{name} {had.get(name)}, and {wanted.get(name)} is asked for")
-    if differing:
+    other = differences(_flat({key: kept.get(key) for key in asked}), _flat(asked))
+    if other:
         raise DataError(
-            f"{path} was made with {'; '.join(differing)}. Name another --output_dir (and --results, where it is "
-            "given), or write the same arguments again."
+            f"{path} was made with other arguments ({other}): name another --output_dir (and --results, where it is "
+            "given), or write the same again."
         )
+
+
+def _flat(nested: dict[str, Any]) -> dict[str, Any]:
+    """What a dictionary and those in it hold, by name."""
+    flat: dict[str, Any] = {}
+    for name, value in nested.items():
+        flat |= _flat(value) if isinstance(value, dict) else {name: value}
+    return flat
 
 
 def begin(folder: Path, made_by: dict[str, Any]) -> str | None:

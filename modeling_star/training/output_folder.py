@@ -98,14 +98,31 @@ def check_several_runs(folder: Path, told: dict[str, Any], resume: str | None) -
         )
     kept = folder / ARGUMENTS
     if kept.is_file():
-        before = json.loads(kept.read_text(encoding="utf-8"))
-        other = sorted(name for name in {**before, **told} if before.get(name) != told.get(name))
+        other = differences(json.loads(kept.read_text(encoding="utf-8")), told)
         if other:
             raise DataError(
-                f"The seeds in {folder} were run with {other[0]}={before.get(other[0])}, not {told.get(other[0])}"
-                f"{f' (and {len(other) - 1} more differ)' if len(other) > 1 else ''}, and a mean over both says "
-                "nothing: name another --output_dir, or write it as it was."
+                f"The seeds in {folder} were run with other arguments ({other}), and a mean over both says nothing: "
+                "name another --output_dir, or write them as they were."
             )
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """What differs between the arguments, or fields, that something was made with and others, in words; or nothing."""
+    names = sorted(name for name in {**before, **now} if before.get(name) != now.get(name))
+    return "; ".join(f"{name} {before.get(name)}, now {now.get(name)}" for name in names)
+
+
+def check_new(folder: Path) -> None:
+    """
+    Make sure that results may be written to a folder, before hours are spent on them.
+
+    Args:
+        folder: made if absent.
+
+    Raises:
+        DataError: it is a file, cannot be written, or holds something.
+    """
+    _check_empty(folder, _held_by(folder), "name a new folder")
 
 
 def _held_by(folder: Path) -> list[str]:
@@ -138,4 +155,12 @@ def _check_empty(folder: Path, held: list[str], instead: str) -> None:
         )
 
 
-__all__ = ["ARGUMENTS", "check_output_dir", "check_several_runs", "last_checkpoint", "whole_checkpoints"]
+__all__ = [
+    "ARGUMENTS",
+    "check_new",
+    "check_output_dir",
+    "check_several_runs",
+    "differences",
+    "last_checkpoint",
+    "whole_checkpoints",
+]

@@ -15,7 +15,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from .cards import FAMILIES, HUB_METRICS
 from .experiments import SCORES, Table
-from .masked_summation_page import Kept, error_cell
+from .masked_summation_page import Kept, command_again, error_cell
 from .reports import markdown_table, write_text
 from .results_page import EARLY_NOTE, SUMMATION, Cell, read_cells
 
@@ -117,7 +117,7 @@ def _summation(model_type: str, kept: Kept | None) -> str:
             system,
             f"n = {length}",
             error_cell(kept.of(system, length)),
-            f"`python run_scripts/run_masked_summation.py --systems {system} --lengths {length}`",
+            f"`{command_again(kept.of(system, length)[0])}`",
         ]
         for length, system in places
     ]

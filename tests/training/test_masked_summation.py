@@ -23,7 +23,7 @@ from arguments import SUMMATION_DEFAULTS, SUMMATION_HELP, SummationArguments, pa
 from modeling_star.training import masked_summation_page, masked_summation_runs
 from modeling_star.training.data_files import DataError
 from modeling_star.training.masked_summation import SPLITS, SYSTEMS, MaskedSummation, System, read_shape
-from modeling_star.training.masked_summation_page import write_report
+from modeling_star.training.masked_summation_page import command_again, write_report
 from modeling_star.training.masked_summation_runs import Experiment
 
 
@@ -267,13 +267,13 @@ def test_results_of_other_arguments_are_neither_used_nor_replaced(
 ) -> None:
     before = {path.name: path.read_bytes() for path in (finished / "results").iterdir()}
     for flags, told in (
-        (("--num_train_epochs=3",), "num_train_epochs 2.0, and 3.0"),
-        (("--flagged=1",), "flagged 2, and 1"),
-        (("--config_overrides=hidden_size=8,num_attention_heads=2",), "hidden_size 16, and 8"),
-        (("--stages", "time", "--per_device_eval_batch_size=4"), "rows 8, and 4"),
+        (("--num_train_epochs=3",), "num_train_epochs 2.0, now 3.0"),
+        (("--flagged=1",), "flagged 2, now 1"),
+        (("--config_overrides=hidden_size=8,num_attention_heads=2",), "hidden_size 16, now 8"),
+        (("--stages", "time", "--per_device_eval_batch_size=4"), "rows 8, now 4"),
     ):
         experiment = asked(monkeypatch, finished, "--systems", "star", "--lengths", 4, *flags)
-        with pytest.raises(DataError, match=f"was made with .*{told} is asked for"):
+        with pytest.raises(DataError, match=f"was made with .*{told}"):
             experiment.run()
     assert {path.name: path.read_bytes() for path in (finished / "results").iterdir()} == before
 
@@ -396,7 +396,7 @@ def test_two_processes_leave_one_result(tmp_path: Path) -> None:
         assert kept["star-n4-seed1"]["arguments"]["processes"] == 2
         refused = runner.run("run_masked_summation.py", *flags, "--learning_rate=1", processes=2)
         assert refused.code != 0
-        assert refused.error.count("is asked for") == 1
+        assert refused.error.count("was made with other arguments") == 1
 
 
 # ------ tables and figures
@@ -494,3 +494,28 @@ def test_an_empty_folder_and_one_of_mixed_arguments_give_no_page(results: Path, 
     path.write_text(json.dumps(run), encoding="utf-8")
     with pytest.raises(DataError, match="holds runs of different arguments"):
         write_report(results, tmp_path)
+
+
+@pytest.mark.parametrize("file", ["star-n200-seed2.json", "vanilla-n400-seed1.json", "times-n200.json"])
+def test_runs_of_different_shapes_give_no_page(results: Path, tmp_path: Path, file: str) -> None:
+    """What makes a system what it is, may differ: nothing else."""
+    path = results / file
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    fields = kept["config"]["star"] if file.startswith("times") else kept["config"]
+    fields["hidden_size"] = 40
+    path.write_text(json.dumps(kept), encoding="utf-8")
+    with pytest.raises(DataError, match=r"holds .* of different shapes \(hidden_size .*\): keep those of one shape"):
+        write_report(results, tmp_path)
+
+
+def test_the_command_of_a_run_is_what_was_typed_for_it_alone() -> None:
+    typed = "python run_scripts/run_masked_summation.py --systems star vanilla --flagged 3 --lengths=10 20 --results a"
+    run = {
+        "system": "star",
+        "length": 20,
+        "seed": 2,
+        "command": f"{typed} --num_train_epochs 5 --output_dir outputs/b",
+    }
+    again = "--systems star --lengths 20 --seeds 2 --stages train report --output_dir outputs/again"
+    flags = "--flagged 3 --num_train_epochs 5"
+    assert command_again(run) == f"python run_scripts/run_masked_summation.py {flags} {again}"

@@ -131,7 +131,8 @@ def test_masked_summation_has_its_page_beside_the_others(folder: Path) -> None:
     kept = folder / "results" / "masked_summation"
     kept.mkdir()
     run = {"system": "star", "length": 20, "seed": 1, "validation": 0.1, "test": 0.25, "parameters": 1234}
-    run |= {"guesses": {"half": 0.8, "scaled": 0.7}, "training_seconds": 60.0, "config": {}, "command": "python"}
+    run |= {"guesses": {"half": 0.8, "scaled": 0.7}, "training_seconds": 60.0, "config": {}}
+    run["command"] = "python run_scripts/run_masked_summation.py --systems star --flagged 3 --results kept"
     task = {"flagged": 3, "width": 4, "train_samples": 9, "test_samples": 9, "num_train_epochs": 2.0, "processes": 1}
     run["arguments"] = {
         **task,
@@ -149,7 +150,9 @@ def test_masked_summation_has_its_page_beside_the_others(folder: Path) -> None:
     run["config"] = {"model_type": "star_transformer"}
     (kept / "star-n20-seed1.json").write_text(json.dumps(run), encoding="utf-8")
     star, vanilla = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
-    command = "`python run_scripts/run_masked_summation.py --systems star --lengths 20`"
+    again = "--systems star --lengths 20 --seeds 1 --stages train report --output_dir outputs/again"
+    command = f"`python run_scripts/run_masked_summation.py --flagged 3 {again}`"
+    assert command.strip("`") in page
     assert f"| star | n = 20 | 0.2500 (1) | {command} |" in star.read_text(encoding="utf-8")
     assert "Masked summation" not in vanilla.read_text(encoding="utf-8")
 
