@@ -1,11 +1,27 @@
 """The stock pipeline for taggers, with the labels of a CRF's best path and entities of every scheme."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from torch import Tensor
-from transformers import TokenClassificationPipeline
+from transformers import PreTrainedTokenizerBase, TokenClassificationPipeline
 
 from .crf import entity_tag
+from .vocabulary import word_marker
+
+
+def aggregation_for(tokenizer: PreTrainedTokenizerBase) -> Literal["first", "simple"]:
+    """
+    The `aggregation_strategy` for what a tokenizer makes of words: "first" where a word may be several tokens, of
+    which the first alone is labelled in training; "simple" where each token is a word. The others take all that stands
+    between blanks for one word there: "Oslo." with its full stop, and a whole Chinese sentence.
+    """
+    return "simple" if word_marker(tokenizer) is None else "first"
+
+
+def is_plain_iob(labels: Sequence[str]) -> bool:
+    """Whether labels are all that transformers' own pipeline puts together rightly: O, B-x and I-x."""
+    return all(label == "O" or (label[:2] in ("B-", "I-") and entity_tag(label)) for label in labels)
 
 
 class BestPathPipeline(TokenClassificationPipeline):
@@ -72,4 +88,4 @@ def logits_along(paths: Tensor, logits: Tensor) -> Tensor:
     return others.scatter(-1, place, share.log())
 
 
-__all__ = ["BestPathPipeline", "logits_along"]
+__all__ = ["BestPathPipeline", "aggregation_for", "is_plain_iob", "logits_along"]

@@ -22,12 +22,18 @@ _WHITE_BYTES = {"<0x09>", "<0x0A>", "<0x0D>", "<0x20>"}
 
 
 def word_marker(tokenizer: PreTrainedTokenizerBase) -> str | None:
-    """What tells the tokens of a word apart in the vocabulary: the commonest of `MARKERS`, or `None`."""
+    """
+    What tells the tokens of a word apart in the vocabulary: the commonest of `MARKERS` that its kind of tokenizer
+    writes, or `None`. In a vocabulary of whole words "###" and the name "Ġorġ" are words.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    kind = type(backend.model).__name__ if backend is not None else ""
+    markers = {"WordLevel": (), "WordPiece": ("##",)}.get(kind, tuple(MARKERS))
     added = tokenizer.get_added_vocab()
     counts = Counter(
         marker
         for token in tokenizer.get_vocab()
-        for marker in MARKERS
+        for marker in markers
         if token not in added and token.startswith(marker) and token != marker
     )
     return max(counts, key=counts.__getitem__, default=None)

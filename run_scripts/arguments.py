@@ -554,8 +554,8 @@ def read_recipe(path: Path, known: set[str]) -> list[str]:
 
     if not path.is_file():
         raise SystemExit(f"There is no recipe {path}: name a YAML or JSON file with the script's arguments.")
-    text = path.read_text(encoding="utf-8")
     try:
+        text = path.read_text(encoding="utf-8")
         recipe = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (ValueError, yaml.YAMLError) as error:
         raise SystemExit(f"The recipe {path} cannot be read: {' '.join(str(error).split())}") from None

@@ -46,6 +46,7 @@ def main() -> None:
         parser.error(f"--batch_size {arguments.batch_size} is given: at least 1 is needed")
     texts: list[Text] = []
     try:
+        check_utf8([*arguments.texts, arguments.question or ""])
         texts = in_pairs(arguments.texts) if arguments.pairs else list(arguments.texts)
         if arguments.file is not None:
             texts += read_lines(arguments.file, arguments.pairs)
@@ -54,19 +55,30 @@ def main() -> None:
     if not texts:
         parser.error('no text is given: write run_predict.py MODEL "A text." or --file texts.txt')
     from modeling_star.training.building import loading
-    from modeling_star.training.data_files import DataError
 
     try:
         with loading("MODEL", arguments.model):
             found_in_each = predict(texts, arguments)
-    except DataError as error:
+        for text, found in found_in_each:
+            if arguments.json:
+                told = {"text": text} if isinstance(text, str) else {"text": text[0], "text_pair": text[1]}
+                print(json.dumps({**told, "found": found}, ensure_ascii=False))
+            else:
+                print(readable(text if isinstance(text, str) else "\n".join(text), found))
+    except ValueError as error:
         sys.exit(f"run_predict.py: {' '.join(str(error).split())}")
-    for text, found in found_in_each:
-        if arguments.json:
-            told = {"text": text} if isinstance(text, str) else {"text": text[0], "text_pair": text[1]}
-            print(json.dumps({**told, "found": found}, ensure_ascii=False))
-        else:
-            print(readable(text if isinstance(text, str) else "\n".join(text), found))
+
+
+def check_utf8(texts: list[str]) -> None:
+    """
+    Raises:
+        ValueError: what was typed holds bytes that are no UTF-8, which Python keeps as halves of characters.
+    """
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{text!r} is not UTF-8: write it to a file in UTF-8, and name that by --file") from None
 
 
 def in_pairs(texts: list[str]) -> list[Text]:
@@ -167,7 +179,7 @@ def labelled(
     from transformers import AutoTokenizer, pipeline
 
     from modeling_star.modeling_encoder import longest_input
-    from modeling_star.pipelines import BestPathPipeline
+    from modeling_star.pipelines import BestPathPipeline, aggregation_for
 
     remote = {"trust_remote_code": arguments.trust_remote_code}
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, **remote)
@@ -175,7 +187,7 @@ def labelled(
     limit = tokenizer.model_max_length if tokenizer.model_max_length < 1e6 else None  # what it says without one
     options: dict[str, Any] = {"top_k": None}
     if task == "token-classification":
-        options = {"aggregation_strategy": "first", "pipeline_class": BestPathPipeline}
+        options = {"aggregation_strategy": aggregation_for(tokenizer), "pipeline_class": BestPathPipeline}
         if limit is not None:
             options["stride"] = limit // 8  # a long text is read in windows
     elif limit is not None:

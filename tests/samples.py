@@ -146,9 +146,13 @@ def assert_identical(actual: dict[str, torch.Tensor], expected: dict[str, torch.
 
 
 def word_tokenizer(words: str, **options: Any) -> PreTrainedTokenizerFast:
-    """A stock tokenizer of whole words, `[CLS] ... [SEP]` or `[CLS] ... [SEP] ... [SEP]`, with token types."""
+    """
+    A stock tokenizer of whole words, or of pieces where there are some that begin with ##, `[CLS] ... [SEP]` or
+    `[CLS] ... [SEP] ... [SEP]`, with token types.
+    """
     vocabulary = {word: index for index, word in enumerate([*SPECIAL_TOKENS, *words.split()])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, "[UNK]"))
+    pieces = any(word.startswith("##") for word in vocabulary)
+    tokenizer = Tokenizer((models.WordPiece if pieces else models.WordLevel)(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",

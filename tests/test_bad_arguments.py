@@ -39,6 +39,10 @@ def bad(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
     write_rows(folder / "pos.jsonl", parts_of_speech)
     (folder / "one.csv").write_text("text,label\n" + "a fine film,good\n" * 9)
     (folder / "wordless.csv").write_text("text,label\n" + "!?,good\n...,bad\n" * 9)
+    (folder / "numpy.csv").write_text("tokens,ner_tags\n['Anna' 'went'],['B-PER' 'O']\n")
+    (folder / "data").mkdir()
+    (folder / "data" / "train.jsonl").write_text('{"text": "fine", "label": "a"}\n{"text": "fine", "label"\n')
+    write_rows(folder / "outside.jsonl", [{"tokens": ["Oslo", "is"], "ner_tags": ["O", "O"]}] * 4)
     write_rows(folder / "strange.jsonl", bad_rows(entities, {"tokens": ["Oslo"], "ner_tags": ["B-XYZ"]}))
     return folder
 
@@ -174,6 +178,43 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
     "no such score of answers": (QA, "--train_file={reading} --metric_for_best_model=accuracy", ["exact_match, f1"]),
     "classes of answers": (QA, "--train_file={reading} --class_weights=balanced", ["--class_weights", "reading"]),
     "TF-IDF of answers": (QA, "--train_file={reading} --model_type=tfidf", ["tfidf", "single texts"]),
+    "one class": (GLUE, "--train_file={bad}/one.csv", ["Every label is 'good'", "--label_column_name"]),
+    "one tag": (NER, "--train_file={bad}/outside.jsonl", ["Every label is 'O'"]),
+    "an unknown task": (GLUE, "--train_file={sentiment} --task_name=sst-2", ["sst-2", 'Did you mean "sst2"']),
+    "names of columns twice": (
+        GLUE,
+        "--train_file={bad}/one.csv --column_names label,text",
+        ["one.csv names its columns", "leave --column_names away"],
+    ),
+    "arrays of numpy": (NER, "--train_file={bad}/numpy.csv", ["['Anna' 'went'", "map(list)"]),
+    "a folder with a broken file": (GLUE, "--dataset_name={bad}/data", ["could not be read", "--train_file"]),
+    "a configuration that is no JSON": (
+        GLUE,
+        "--train_file={sentiment} --config_name={bad}/one.csv",
+        ["--config_name", "no JSON"],
+    ),
+    "no such configuration": (
+        GLUE,
+        "--train_file={sentiment} --config_name=none.json",
+        ["none.json", "not exist"],
+    ),
+    "no predictions": (GLUE, "--train_file={sentiment} --prediction_loss_only", ["--prediction_loss_only"]),
+    "batches of nothing": (
+        GLUE,
+        "--train_file={sentiment} --per_device_train_batch_size=0",
+        ["--per_device_train_batch_size 0", "at least 1"],
+    ),
+    "noise": (GLUE, "--train_file={sentiment} --neftune_noise_alpha=5", ["--neftune_noise_alpha"]),
+    "pieces of words": (
+        NER,
+        "--train_file={entities} --model_type=big_transformer --lexicon=whole_word",
+        ["--tokenizer_kind wordpiece"],
+    ),
+    "no network to push to": (
+        GLUE,
+        "--train_file={sentiment} --push_to_hub --hub_model_id=me/star",
+        ["offline"],
+    ),
     "TF-IDF without a choice": (GLUE, "--train_file={bad}/one.csv " + TFIDF, ["one label in 'label'"]),
     "TF-IDF without words": (GLUE, "--train_file={bad}/wordless.csv " + TFIDF, ["no words in 'text'"]),
     "no best answers": (QA, "--train_file={reading} --n_best_size=0", ["--n_best_size 0", "at least 1"]),

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from modeling_star.characters import TRAITS, CharacterFeatures, spelled, traits_of
 from modeling_star.configuration_star import StarTransformerConfig
 from modeling_star.tokens import TokenLayout
+from modeling_star.training.tokenizers import train_tokenizer
 from modeling_star.vocabulary import Vocabulary
 
 
@@ -170,6 +171,16 @@ def test_a_wordpiece_vocabulary_is_read() -> None:
     assert vocabulary.continues.nonzero()[:, 0].tolist() == [6]
     # [PAD], [CLS], [SEP], [MASK]; [UNK] stands for a word.
     assert vocabulary.special.nonzero()[:, 0].tolist() == [0, 2, 3, 4]
+
+
+def test_words_that_begin_like_marks_make_no_pieces_of_a_vocabulary_of_words() -> None:
+    tokenizer = train_tokenizer(["Ġorġ sees ### and ▁ there"], min_frequency=1, lower_case=False)
+    assert {"Ġorġ", "###"} <= set(tokenizer.get_vocab())
+    vocabulary = Vocabulary.read(tokenizer)
+    assert vocabulary.marker is None
+    assert not vocabulary.continues.any()
+    pieces = word_tokenizer("we ##ll Ġa Ġb Ġc ▁a ▁b")
+    assert Vocabulary.read(pieces).marker == "##"
 
 
 def test_a_byte_level_vocabulary_is_read_as_text() -> None:

@@ -23,7 +23,8 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 import modeling_star
 from modeling_star import answer_question
-from modeling_star.pipelines import BestPathPipeline
+from modeling_star.pipelines import BestPathPipeline, aggregation_for, is_plain_iob
+from modeling_star.training.tokenizers import train_tokenizer
 
 
 # Words and their tags; a tag is the word's own, so that a tiny model learns it in a moment.
@@ -103,6 +104,29 @@ def test_batch_mates_do_not_change_the_scores_of_a_pipeline(tagger: str) -> None
     alone = [entity["score"] for text in TEXTS for entity in pipe(text)]
     together = [entity["score"] for entities in pipe(TEXTS, batch_size=len(TEXTS)) for entity in entities]
     assert alone == pytest.approx(together, abs=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("word", "simple"), ("wordpiece", "first"), ("character", "first")])
+def test_what_is_put_together_follows_from_the_tokenizer(kind: Any, expected: str) -> None:
+    tokenizer = train_tokenizer(["Ada met Lovelaces in 北京 and lives"] * 3, kind, vocab_size=40)
+    assert aggregation_for(tokenizer) == expected
+
+
+def test_entities_end_where_the_word_does_also_without_a_blank(tagger: str) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tagger)
+    strategy = aggregation_for(tokenizer)
+    pipe = pipeline("token-classification", tagger, aggregation_strategy=strategy, pipeline_class=BestPathPipeline)
+    text = "Ada Lovelace met Charles Babbage in London."
+    found = [text[entity["start"] : entity["end"]] for entity in pipe(text)]
+    assert found == ["Ada Lovelace", "Charles Babbage", "London"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [("O B-x I-x", True), ("O I-x", True), ("O B-x M-x E-x", False), ("O S-x", False), ("O x", False), ("B-", False)],
+)
+def test_labels_that_the_stock_pipeline_reads_rightly(labels: str, expected: bool) -> None:
+    assert is_plain_iob(labels.split()) == expected
 
 
 @pytest.mark.parametrize(

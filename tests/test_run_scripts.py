@@ -125,7 +125,8 @@ def test_predictions_belong_to_their_rows_where_batches_are_grouped_by_length(
     data = corpora / ("entities" if script == "run_ner.py" else "sentiment")
     flags = (
         "--train_sampling_strategy=group_by_length",
-        "--per_device_eval_batch_size=2",
+        "--dataloader_drop_last",
+        "--per_device_eval_batch_size=7",
         f"--output_dir={tmp_path}/run",
     )
     scripts.check(script, *files(data), *TINY, *QUICK, *flags)

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from ..configuration_encoder import did_you_mean
 from ..lexicon import Lexicon
 from ..modeling_encoder import EncoderPreTrainedModel, longest_input
-from ..vocabulary import VocabularyTables
+from ..vocabulary import VocabularyTables, word_marker
 from .data_files import DataError
 from .output_folder import differences
 from .tokenizers import TokenizerKind, train_tokenizer
@@ -41,7 +41,7 @@ def loading(flag: str, name: str) -> Iterator[None]:
         yield
     except DataError:
         raise
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ImportError) as error:
         raise DataError(
             f"{flag} {name} could not be loaded: {error} Name a model's folder, or a model of the Hub: bert-base-cased"
         ) from error
@@ -289,7 +289,15 @@ def read_lexicon(name: str, tokenizer: PreTrainedTokenizerBase, max_word_length:
         name: "jieba", "whole_word", or a file with one word a line.
         tokenizer: gives the words their token ids.
         max_word_length: the most tokens of a word.
+
+    Raises:
+        DataError: "whole_word", and the tokenizer has no pieces of words.
     """
+    if name == "whole_word" and word_marker(tokenizer) is None:
+        raise DataError(
+            "whole_word is for tokens that are pieces of words, and each of this tokenizer's is a word: write "
+            "--tokenizer_kind wordpiece"
+        )
     if name == "jieba":
         lexicon = Lexicon.from_jieba(tokenizer, max_word_length)
     elif name == "whole_word":
@@ -349,10 +357,28 @@ def length_limit(config: PreTrainedConfig, asked: int | None) -> int | None:
 
 
 def config_fields(name: str) -> dict[str, Any]:
+    """
+    The fields of a configuration, of a file or of a saved model.
+
+    Raises:
+        DataError: there is none of that name, or the file is no JSON object.
+    """
     path = Path(name)
-    if path.is_file():
-        return json.loads(path.read_text(encoding="utf-8"))
-    return PreTrainedConfig.get_config_dict(name)[0]
+    if not path.is_file():
+        if path.suffix in (".json", ".yaml"):
+            raise DataError(f"--config_name {name} does not exist: name a file of configuration/models, or a model.")
+        with loading("--config_name", name):
+            return PreTrainedConfig.get_config_dict(name)[0]
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(
+            f"--config_name {name} is no JSON ({error}): name a file such as configuration/models/star-base.json; a "
+            "recipe is written before all flags, without one"
+        ) from error
+    if not isinstance(fields, dict):
+        raise DataError(f"--config_name {name} holds a {type(fields).__name__}: a JSON object is needed.")
+    return fields
 
 
 def _mapping_name(head: str) -> str:

@@ -9,10 +9,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from modeling_star.pipelines import is_plain_iob
 from modeling_star.training.metrics import is_entity_scheme
 from modeling_star.training.reports import markdown_table, write_text
 
@@ -59,6 +60,7 @@ class CardContent:
         examples: texts (pairs of texts, questions with contexts) to try: for the widget, and the first for the code
             under "Use".
         label_list: the names of the labels; decides how the code under "Use" reads tags.
+        aggregation: of a tagger, what `aggregation_for` says of its tokenizer.
         regression: whether the model predicts a number.
         usage_options: arguments of the call under "Use", where the task has such.
         tables: more Markdown tables by their heading, such as `per_entity_table`.
@@ -83,6 +85,7 @@ class CardContent:
     base_model: str | None = None
     examples: Sequence[str | Sequence[str]] = ()
     label_list: Sequence[str] = ()
+    aggregation: Literal["first", "simple"] = "first"
     regression: bool = False
     usage_options: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, str] = field(default_factory=dict)
@@ -156,20 +159,26 @@ def usage_code(folder: str | Path, content: CardContent) -> str:
         return _answering_code(folder, content)
     if content.task == "translation":
         return _translation_code(folder, content)
+    tags = content.task == "token-classification"
     entities = not content.label_list or is_entity_scheme(content.label_list)
+    grouped = tags and (entities or content.aggregation == "first")
+    own = grouped and not is_plain_iob(content.label_list)
     arguments = [_python(content.task), f"model={_python(content.repo_id or str(folder))}"]
-    if content.task == "token-classification" and entities:
-        arguments.append('aggregation_strategy="simple"')
+    if grouped:
+        arguments.append(f'aggregation_strategy="{content.aggregation}"')
+    if own:
+        arguments.append("pipeline_class=BestPathPipeline")
     if content.regression:
         arguments.append('function_to_apply="none"')
     if _needs_remote_code(Path(folder)):
         arguments.append("trust_remote_code=True")
-    lines = ["from transformers import pipeline", "", f"model = pipeline({', '.join(arguments)})"]
+    lines = ["from modeling_star.pipelines import BestPathPipeline"] if own else []
+    lines += ["from transformers import pipeline", "", f"model = pipeline({', '.join(arguments)})"]
     example = _example(content.examples[0] if content.examples else _NO_TEXT)
-    if content.task != "token-classification":
+    if not tags:
         lines.append(f"print(model({_python(example if len(example) > 1 else example['text'])}))")
         return "\n".join(lines)
-    label = "entity_group" if entities else "entity"
+    label = "entity_group" if grouped else "entity"
     lines.append(f"text = {_python(example['text'])}")
     lines.append("for found in model(text):")
     lines.append(f'    print(text[found["start"] : found["end"]], found["{label}"], found["score"])')
@@ -187,7 +196,7 @@ def _answering_code(folder: str | Path, content: CardContent) -> str:
             "from modeling_star import answer_question",
             "from transformers import AutoModelForQuestionAnswering, AutoTokenizer",
             "",
-            f"tokenizer = AutoTokenizer.from_pretrained({name})",
+            f"tokenizer = AutoTokenizer.from_pretrained({name}{remote})",
             f"model = AutoModelForQuestionAnswering.from_pretrained({name}{remote})",
             f"question = {_python(question)}",
             f"context = {_python(context)}",
@@ -205,7 +214,7 @@ def _translation_code(folder: str | Path, content: CardContent) -> str:
         [
             "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer",
             "",
-            f"tokenizer = AutoTokenizer.from_pretrained({name})",
+            f"tokenizer = AutoTokenizer.from_pretrained({name}{remote})",
             f"model = AutoModelForSeq2SeqLM.from_pretrained({name}{remote})",
             f"texts = [{_python(content.examples[0] if content.examples else _NO_TEXT)}]",
             'inputs = tokenizer(texts, padding=True, return_tensors="pt", return_token_type_ids=False)',

@@ -8,7 +8,9 @@ import numpy as np
 from datasets import Dataset, DatasetDict
 from transformers import DataCollator, DataCollatorWithPadding, PreTrainedTokenizerBase
 
+from ..configuration_encoder import did_you_mean
 from .data import ClassificationData, prepare_classification
+from .data_files import DataError
 from .metrics import GLUE_METRICS, TaskMetrics, metrics_for
 from .reports import plot_confusion_matrix, write_text
 from .running import Task
@@ -26,9 +28,14 @@ class ClassificationTask(Task):
     def load_data(self) -> ClassificationData:
         options = self.options
         columns = options.text_column_name
+        if options.task_name is not None and options.task_name not in GLUE_METRICS:
+            raise DataError(
+                f"--task_name {options.task_name} is unknown: {', '.join(GLUE_METRICS)}, or leave it away."
+                f"{did_you_mean(options.task_name.lower(), list(GLUE_METRICS))}"
+            )
         return prepare_classification(
             self.load_splits(),
-            text_column_name=columns.split(",") if columns else None,
+            text_column_name=columns,
             label_column_name=options.label_column_name,
             task_name=options.task_name,
             problem_type=options.problem_type or self.saved_problem_type(),

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from datasets import Dataset, DatasetDict, List, Value, load_dataset
+from datasets.exceptions import DatasetsError
 
 from .data_columns import find_classification_columns, find_tagging_columns, task_to_keys
 from .data_files import DataError, DataFileError, read_file
@@ -226,6 +227,11 @@ def load_named(name: str, config: str | None = None, **options: Any) -> Any:
         raise DataFileError(
             f"The data set {shown} could not be loaded: {error}. Check --dataset_name and --dataset_config_name; "
             "without a network name local files: --train_file train.jsonl --validation_file validation.jsonl"
+        ) from error
+    except DatasetsError as error:  # what went wrong in a file is its cause
+        raise DataError(
+            f"The data set {shown} could not be read: {error.__cause__ or error} Correct the file, or name files that "
+            "are read and checked line by line: --train_file train.jsonl"
         ) from error
     except RuntimeError as error:  # "Dataset scripts are no longer supported"
         raise DataError(
@@ -511,6 +517,14 @@ def prepare_classification(
     check_train(splits, found, label)
     detected = problem_type_of(found, label)
     kind = cast(ProblemType, problem_type or ("regression" if task_name == "stsb" else detected))
+    if kind == "regression" and problem_type is None and task_name is None and _are_whole(found):
+        logger.warning(
+            "The labels in column %r are whole numbers written as fractions (1.0), as pandas writes them where one is "
+            "missing, and are taken for numbers to predict. For classes write --problem_type "
+            "single_label_classification",
+            label,
+        )
+    logger.info("Texts: column %s; labels: column %r, %s.", " and ".join(map(repr, texts)), label, kind)
     if kind == "regression":
         labels, encoded, feature = encode_numbers(found, label)
     else:
@@ -521,6 +535,12 @@ def prepare_classification(
         keep = [row for row in range(len(dataset)) if row not in dropped[split]]
         result[split] = _replace(dataset, {label: (encoded.get(split), feature)}, keep)
     return ClassificationData(DatasetDict(result), texts, label, labels, kind)
+
+
+def _are_whole(cells: Mapping[str, Cells]) -> bool:
+    """Whether labels are few enough to be classes, and fractions by their form alone."""
+    values = {value for column in cells.values() for value in column if value is not None}
+    return len(values) <= 10 and all(isinstance(value, (int, float)) and float(value).is_integer() for value in values)
 
 
 def _rows_without_text(split: str, dataset: Dataset, columns: Iterable[str], drop_empty: bool) -> set[int]:

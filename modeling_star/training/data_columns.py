@@ -1,6 +1,7 @@
 """Which columns hold the words, the tags, the texts and the labels: those that are named, else by name and type."""
 
 import difflib
+import shlex
 from collections.abc import Iterable, Sequence
 
 from datasets import Dataset, DatasetDict
@@ -211,11 +212,21 @@ def listed(splits: DatasetDict) -> str:
 
 
 def _no_column(splits: DatasetDict, what: str, flag: str, holds: str) -> DataError:
-    names = next(iter(splits.values())).column_names
-    return DataError(
-        f"Which column holds the {what}? The columns are {listed(splits)}. Name the one that holds {holds}, e.g. "
-        f"`{flag} {names[0]}`"
-    )
+    names = _in_all(splits)
+    known = {"words": _TOKEN_COLUMNS, "tags": _TAG_COLUMNS, "texts": _TEXT_COLUMNS, "answers": _ANSWER_COLUMNS}
+    alike = [name for name in names if name.strip().casefold() in known.get(what, _LABEL_COLUMNS)]
+    example = shlex.quote([*alike, *names, "NAME"][0])
+    advice = f"Name the one that holds {holds}, e.g. `{flag} {example}`"
+    if len(names) == 1:
+        advice += "; where cells are parted by something else than commas or, in a .tsv, tabs, write them so; and "
+        advice += "where the first line names no columns, `--column_names text,label`"
+    return DataError(f"Which column holds the {what}? The columns are {listed(splits)}. {advice}")
+
+
+def _in_all(splits: DatasetDict) -> list[str]:
+    """The columns that every split has."""
+    first, *others = (dataset.column_names for dataset in splits.values())
+    return [name for name in first if all(name in names for names in others)]
 
 
 def check_columns(splits: DatasetDict, columns: Iterable[str], flag: str, everywhere: bool) -> None:
@@ -224,9 +235,13 @@ def check_columns(splits: DatasetDict, columns: Iterable[str], flag: str, everyw
         lacking = [split for split, dataset in splits.items() if column not in dataset.column_names]
         if not lacking or (not everywhere and "train" not in lacking):
             continue
-        present = splits[lacking[0]].column_names
-        meant = (difflib.get_close_matches(column, present, n=1) or present)[0]
+        present = _in_all(splits)
+        if len(lacking) < len(splits) or not present:
+            advice = f"Rename what is meant there to {column!r}: a column has one name in all files."
+        else:
+            meant = (difflib.get_close_matches(column, present, n=1) or present)[0]
+            advice = f"Write one of them, e.g. `{flag} {shlex.quote(meant)}`"
         raise DataError(
             f"There is no column {column!r} in the split {', '.join(lacking)}. The columns are {listed(splits)}. "
-            f"Write one of them, e.g. `{flag} {meant}`"
+            f"{advice}"
         )

@@ -165,7 +165,8 @@ def _check_file(path: Path, text_unit: TextUnit | None = None) -> str:
     if ending not in FORMATS:
         raise DataError(
             f"{path} ends in {ending or 'no suffix'!r}. Files may end in {', '.join(FORMATS)}, each also with .gz. "
-            f"Rename it to what it holds, e.g. {path.name.split('.')[0]}.jsonl"
+            f"Rename it where it is such a file, e.g. {path.name.split('.')[0]}.jsonl, or save its rows as one (a "
+            "spreadsheet as .csv)."
         )
     kind = "text" if ending == ".txt" and text_unit is not None else FORMATS[ending]
     try:
@@ -316,8 +317,13 @@ def _csv_header(path: Path, separator: str, quoting: Literal[0, 3], column_names
     try:
         with _open_text(path) as lines:
             rows = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
-            names = list(column_names or next((row for row in rows if row), []))
-            for row in rows:
+            first = next((row for row in rows if row), [])
+            # An index without a name, which pandas writes by default, is called as pandas calls it.
+            header = [name or f"Unnamed: {place}" for place, name in enumerate(first)]
+            names = list(column_names or header)
+            if column_names and _alike(first) == _alike(names):
+                raise DataError(f"{path} names its columns in its first line already: leave --column_names away.")
+            for row in itertools.chain([first] if column_names else [], rows):
                 if row and len(row) != len(names):
                     raise DataError(
                         f"{path}, line {rows.line_num} has {len(row)} cells, but {says} names {len(names)} "
@@ -332,6 +338,11 @@ def _csv_header(path: Path, separator: str, quoting: Literal[0, 3], column_names
     if repeated:
         raise DataError(f"For {path} {says} names the column {repeated[0]!r} twice. Rename one of the two.")
     return names
+
+
+def _alike(names: Sequence[str]) -> list[str]:
+    """Names whatever their order and capitals."""
+    return sorted(name.strip().casefold() for name in names)
 
 
 def _quotes_are_text(path: Path) -> bool:

@@ -5,9 +5,12 @@ written out, or what a `ClassLabel` calls it. Ids are places in the list of name
 """
 
 import ast
+import io
+import itertools
 import logging
 import math
 import re
+import tokenize
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -28,6 +31,7 @@ GOLD_LABEL = "gold_label"
 """The column of SNLI's and MultiNLI's own files that holds "-" where the annotators did not agree."""
 
 ENTITY_TAG = re.compile(r"([BIMLEWSU])-(.+)")
+_SIDE_BY_SIDE = re.compile(r"""['"]\s+['"]""")
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d*)?([eE][+-]?\d+)?")
 
@@ -98,14 +102,31 @@ def label_cells(dataset: Dataset, column: str) -> list[Any] | None:
 
 
 def literal_list(text: str) -> list[Any] | None:
-    """A list written into a csv cell, by Python or as json ("['It', 'rains']"); None for other texts."""
-    if text[:1] == "[" and text[-1:] == "]":
-        try:
-            value = ast.literal_eval(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return None
-        return value if isinstance(value, list) else None
-    return None
+    """
+    A list written into a csv cell, by Python or as json ("['It', 'rains']"); None for other texts.
+
+    Raises:
+        DataError: numpy wrote it, ['It' 'rains'], which Python reads as the one text 'Itrains'.
+    """
+    if text[:1] != "[" or text[-1:] != "]":
+        return None
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    if _SIDE_BY_SIDE.search(text) and _has_joined_texts(text):
+        raise DataError(
+            f"A cell holds {shown(text)}, an array as numpy writes it, whose texts nothing parts: write lists before "
+            "the file, df[column] = df[column].map(list), or .jsonl or .parquet in the place of .csv"
+        )
+    return value if isinstance(value, list) else None
+
+
+def _has_joined_texts(literal: str) -> bool:
+    """Whether two texts of a Python literal stand beside each other, which makes them one."""
+    kinds = [token.type for token in tokenize.generate_tokens(io.StringIO(literal).readline)]
+    kinds = [kind for kind in kinds if kind != tokenize.NL]
+    return any(pair == (tokenize.STRING, tokenize.STRING) for pair in itertools.pairwise(kinds))
 
 
 def is_unlabelled(cells: Cells | None) -> bool:

@@ -84,12 +84,16 @@ class FineTuner(Trainer):
 
     @contextmanager
     def _in_order(self) -> Iterator[None]:
-        """Trainer would sort by length here too where training does, and predictions belong to rows by their place."""
-        strategy, self.args.train_sampling_strategy = self.args.train_sampling_strategy, "sequential"
+        """
+        Trainer would sort by length, and leave the last rows out, here too where training does; and predictions
+        belong to rows by their place.
+        """
+        asked = self.args.train_sampling_strategy, self.args.dataloader_drop_last
+        self.args.train_sampling_strategy, self.args.dataloader_drop_last = "sequential", False
         try:
             yield
         finally:
-            self.args.train_sampling_strategy = strategy
+            self.args.train_sampling_strategy, self.args.dataloader_drop_last = asked
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write README.md with the numbers measured so far."""
@@ -152,6 +156,11 @@ def prepare_training(
         check_metric(task.metrics, best)
         # Trainer takes None for "less is better".
         training.greater_is_better = best not in ("loss", "mse", "perplexity")
+    if training.neftune_noise_alpha is not None and isinstance(model, EncoderPreTrainedModel):
+        raise DataError(
+            "--neftune_noise_alpha adds noise to rows of embeddings, which these models have none of: write "
+            "--config_overrides embedding_dropout_prob=0.3, or leave it away."
+        )
     if training.ddp_find_unused_parameters is None and isinstance(model, EncoderPreTrainedModel):
         training.ddp_find_unused_parameters = False  # these models have none: no search at every step
     if task.run.average_checkpoints:

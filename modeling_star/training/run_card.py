@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 from transformers import PreTrainedConfig
 
+from ..pipelines import aggregation_for
 from .cards import CardContent
 from .reports import metrics_only
 
@@ -64,6 +65,7 @@ def run_card(task: "Task", trainer: "FineTuner", results: dict[str, Any], sectio
         base_model=arguments.model_name_or_path or (arguments.embeddings_from or None),
         examples=task.example_texts(),
         label_list=task.data.label_list,
+        aggregation=aggregation_for(trainer.processing_class),
         regression=task.metrics.task == "regression",
         usage_options=task.usage_options,
         tables=sections,

@@ -273,6 +273,7 @@ def run(
     Returns:
         All results of the one run, or the summary over seeds.
     """
+    check_training(training)
     seeds = run_arguments.seeds or [training.seed]
     folders = [Path(training.output_dir)]
     if len(seeds) > 1:
@@ -301,6 +302,22 @@ def run(
         write_text(Path(training.output_dir) / "seeds.md", table + "\n")
         print(table)
     return summary
+
+
+def check_training(training: TrainingArguments) -> None:
+    """
+    Raises:
+        DataError: a field of transformers' arguments has a value that the scripts cannot do, said before hours of
+            training and not after.
+    """
+    for name in ("prediction_loss_only", "batch_eval_metrics"):
+        if getattr(training, name):
+            raise DataError(f"--{name} leaves no predictions to score and write: leave it away.")
+    if not training.eval_do_concat_batches:
+        raise DataError("--eval_do_concat_batches false leaves no rows to score: leave it away.")
+    for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
+        if getattr(training, name) < 1:
+            raise DataError(f"--{name} {getattr(training, name)} is given: at least 1 is needed.")
 
 
 def own_model(task: Task) -> str | None:
@@ -420,7 +437,8 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     longest = longest_input(model.config)
     if longest is not None:  # where stock pipelines cut, or read in windows, if they are asked to
         tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
-    trainer = task.make_trainer(training, model, tokenizer, features)
+    with told_plainly():  # a repository of the Hub is made here
+        trainer = task.make_trainer(training, model, tokenizer, features)
     trainer.shuffle_length_groups = task.run.shuffle_length_groups
     trainer.averaged = task.run.average_checkpoints if training.do_train else 0
     results: dict[str, Any] = {}
@@ -464,13 +482,28 @@ def told_plainly() -> Iterator[None]:
         raise
     except StrictDataclassError as error:
         raise DataError(str(error.__cause__ or error)) from error
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, ImportError) as error:
         raise DataError(str(error)) from error
 
 
 def build(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
-    """Tokenizer and model as the arguments say."""
+    """
+    Tokenizer and model as the arguments say.
+
+    Raises:
+        DataError: arguments do not fit each other, or the data have one label alone for a new head to choose from.
+    """
     arguments = task.model
+    names = list(task.labels.get("id2label", {}).values())
+    if (
+        len(names) == 1
+        and task.saved_labels() is None
+        and task.labels.get("problem_type") != "multi_label_classification"
+    ):
+        raise DataError(
+            f"Every label is {names[0]!r}, so that there is nothing to learn: add rows with other labels, or name "
+            "another column, --label_column_name"
+        )
     hub = hub_options(arguments)
     embeddings = arguments.embeddings_from if arguments.embeddings_mode != "vectors" else None
     name = arguments.tokenizer_name or arguments.model_name_or_path or embeddings
@@ -585,7 +618,9 @@ def run_script(task_class: type[Task], model: Any, data: Any, run_arguments: Any
     with script_messages(training):
         run(task_class, model, data, run_arguments, training)
     if training.should_log:
-        made = (
-            "model, scores, predictions, plots, and its card README.md" if training.do_train else "scores, predictions"
-        )
+        made = "scores, predictions"
+        if training.do_train and model.model_type == "tfidf" and model.model_name_or_path is None:
+            made = "scores, predictions, plots"
+        elif training.do_train:
+            made = "model, scores, predictions, plots, and its card README.md"
         print(f"\nEverything is in {training.output_dir}: {made}.")

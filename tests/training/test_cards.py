@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
-from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertForTokenClassification
 
 from modeling_star.training import cards
 from modeling_star.training.cards import CardContent, template_text, usage_code, write_model_card
@@ -172,11 +172,28 @@ def test_unmeasured_and_unlicensed_say_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["O'Brien's", '上海 "模型"'])
 def test_the_code_of_a_tagger_runs_and_slices_the_text(tmp_path: Path, name: str) -> None:
     folder = saved_model(tmp_path / name, 3, tagger=True)
-    lines = run_usage(folder, replace(CONTENT, label_list=()))
+    words = replace(CONTENT, aggregation="simple")
+    lines = run_usage(folder, replace(words, label_list=()))
     assert "LABEL" in lines
     assert "Paris" in lines
-    every = run_usage(folder, replace(CONTENT, label_list=["NOUN", "VERB", "X"])).splitlines()
+    every = run_usage(folder, replace(words, label_list=["NOUN", "VERB", "X"])).splitlines()
     assert [line.split()[0] for line in every] == ["Anna", "lives", "in", "Paris", "."]
+
+
+@pytest.mark.parametrize("labels", ["O B-x I-x", "O B-x M-x E-x S-x", "NOUN VERB X"])
+def test_the_code_of_a_tagger_of_pieces_tells_whole_words(tmp_path: Path, minilm_path: str, labels: str) -> None:
+    """Of a word's pieces the first alone is labelled in training: what the others say is left to chance."""
+    tokenizer = AutoTokenizer.from_pretrained(minilm_path)
+    names = labels.split()
+    shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    config = BertConfig(vocab_size=len(tokenizer), id2label=dict(enumerate(names)), **shape)
+    BertForTokenClassification(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    content = replace(CONTENT, label_list=names, examples=["Unbelievably electroencephalographic Goldsteinish"])
+    code = usage_code(tmp_path, content)
+    assert ("BestPathPipeline" in code) == (names != ["O", "B-x", "I-x"]), "which loads without this package"
+    words = [word for line in run_usage(tmp_path, content).splitlines() for word in line.split()]
+    assert {word for word in words if "." not in word} <= {*content.examples[0].split(), *names, "x"}
 
 
 def test_the_code_of_a_classifier_runs_on_pairs_and_numbers(tmp_path: Path) -> None:

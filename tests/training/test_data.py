@@ -22,6 +22,7 @@ from modeling_star.training.data import (
     prepare_tagging,
     task_to_keys,
 )
+from modeling_star.training.data_labels import literal_list
 from modeling_star.training.tokenizers import train_tokenizer
 
 
@@ -172,6 +173,39 @@ def test_a_column_absent_from_one_split_is_named_with_the_split():
     splits = DatasetDict({"train": table(text=["x"], label=[0]), "test": table(txt=["x"])})
     with pytest.raises(DataError, match=r"no column 'text' in the split test.*train: 'text', 'label'; test: 'txt'"):
         prepare_classification(splits)
+    with pytest.raises(DataError, match=r"Rename what is meant there to 'text'"):
+        prepare_classification(splits)
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"text": ["x"], "Label": [0]}, ["`--label_column_name Label`"]),
+        ({"text": ["x"], "label ": [0]}, ["`--label_column_name 'label '`"]),
+        ({"text;label": ["x;0"]}, ["write them so", "--column_names text,label"]),
+    ],
+)
+def test_a_column_that_is_meant_is_named(columns, words):
+    with pytest.raises(DataError) as caught:
+        prepare_classification(one(**columns))
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize("cell", ["['It' 'rains']", "['It'\n 'rains' 'a']", """["It's" 'so']"""])
+def test_arrays_that_numpy_wrote_are_no_lists(cell):
+    with pytest.raises(DataError, match=r"as numpy writes it.*map\(list\)"):
+        prepare_tagging(one(tokens=[cell], tags=["['O', 'O']"]))
+    assert literal_list("""["a' 'b", 'c']""") == ["a' 'b", "c"]
+
+
+def test_whole_numbers_written_as_fractions_are_warned_about(caplog):
+    data = prepare_classification(one(text=["a", "b", "c"], label=["1.0", "0.0", "1.0"]))
+    assert data.problem_type == "regression"
+    assert "--problem_type single_label_classification" in caplog.text
+    caplog.clear()
+    prepare_classification(one(text=["a", "b", "c"], label=["1.5", "0.0", "1.0"]))
+    prepare_classification(one(text=["a", "b"], label=[1.0, 2.0]), problem_type="regression")
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 # Tags

@@ -93,6 +93,18 @@ def test_columns_of_files_without_a_header_are_named(tmp_path, name, gap):
         load_splits(files={"train": path}, **options | {"column_names": ["label", "text", "more"]})
 
 
+def test_the_index_that_pandas_writes_is_a_column_without_a_name(load):
+    rows = load(train=("a.csv", ",text,label\n0,good,1\n1,bad,0\n"))["train"]
+    assert rows["text"][:] == ["good", "bad"]
+    assert rows.column_names == ["Unnamed: 0", "text", "label"]
+
+
+def test_a_header_is_no_row_of_a_file_whose_columns_are_named(tmp_path):
+    (tmp_path / "a.csv").write_text("Text,label \nfine,1\n")
+    with pytest.raises(DataError, match=r"a\.csv names its columns in its first line already"):
+        load_splits(files={"train": tmp_path / "a.csv"}, column_names=["label", "text"])
+
+
 def test_column_names_are_for_files_without_names(tmp_path):
     (tmp_path / "a.conll").write_text("word\tO\n")
     with pytest.raises(DataError, match=r"a\.conll is conll, whose columns have their names"):
