@@ -121,13 +121,18 @@ class TextEncoderDecoderConfig(PreTrainedConfig):
     def _check_embeddings(self) -> None:
         """
         Raises:
-            ValueError: one table is asked for, and the two sides have none in common.
+            ValueError: one table is asked for, and the two sides have none in common, or tie none.
         """
         encoder, decoder = self.encoder, self.decoder
         alike = (encoder.vocab_size, encoder.embedding_size) == (decoder.vocab_size, decoder.d_model)
         can_share = alike and encoder.backbone_config is None and not encoder.freeze_embeddings
         if self.share_embeddings is None:
             self.share_embeddings = can_share and self.tie_word_embeddings
+        if self.share_embeddings and not self.tie_word_embeddings:
+            raise ValueError(
+                "share_embeddings=True is given with tie_word_embeddings=False, which ties nothing: leave out one of "
+                "the two."
+            )
         if self.share_embeddings and not can_share:
             raise ValueError(
                 f"share_embeddings=True needs one trained table: the encoder has {encoder.vocab_size} rows of width "

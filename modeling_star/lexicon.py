@@ -43,6 +43,7 @@ _IDS_ALONE = {
     "return_token_type_ids": False,
     "verbose": False,
 }
+_HALF = re.compile("[\ud800-\udfff]")
 _NEIGHBOUR = "，"  # a token by itself in any vocabulary that has it
 # A word may hold spaces; columns begin with a number.
 _COLUMNS = re.compile(r"\s+\d+(\.\d+)?(\s+\S+)*$")
@@ -99,7 +100,7 @@ class Lexicon:
             max_word_length: the most tokens of a word; longer words are left out.
 
         Raises:
-            ValueError: no word is of use, or max_word_length is less than 2.
+            ValueError: no word is of use, one holds half a character, or max_word_length is less than 2.
             TypeError: one text is given, or something that is not text.
         """
         _check_length(max_word_length)
@@ -112,6 +113,8 @@ class Lexicon:
         for word in given:
             if not isinstance(word, str):
                 raise TypeError(f"words hold {word!r}, a {type(word).__name__}; each word is a str.")
+            if _HALF.search(word):
+                raise ValueError(f"words hold {word!r}, which has half a character (a lone surrogate): leave it out.")
         kept: set[tuple[int, ...]] = set()
         counts: Counter[str] = Counter()
         for forms in _tokenized(list(dict.fromkeys(given)), tokenizer):
@@ -227,6 +230,7 @@ class WordMatcher(nn.Module):
 
     def __init__(self, kind: LexiconKind | None, size: int, max_word_length: int):
         super().__init__()
+        self.seen = False  # that there is something in it
         if kind is not None and kind not in get_args(LexiconKind):
             raise ValueError(f'kind={kind!r} is given; "words", "whole_word" or None is allowed.')
         self.kind = kind
@@ -263,9 +267,17 @@ class WordMatcher(nn.Module):
             else:
                 buffers = {"continues": lexicon.continues, "alone": lexicon.alone}
         self.kind = None if lexicon is None else lexicon.kind
+        self.seen = False
         for name in ("table", "multipliers", "continues", "alone"):
             # Copies: another model may have the same lexicon, and load_state_dict writes into buffers.
             setattr(self, name, buffers[name].to(device, copy=True) if name in buffers else None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was ever loaded."""
+        if self.table is not None:
+            return not bool((self.table >= 0).any())
+        return not any(bool(buffer.any()) for buffer in self.buffers())
 
     def reset_buffers(self) -> None:
         """Match nothing, for `_init_weights`: what from_pretrained found in the checkpoint is left as it is."""

@@ -243,9 +243,21 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
             lexicon: words of the tokenizer that makes the input; `None` takes the words away.
 
         Raises:
-            ValueError: the model reads no words.
+            TypeError: it is no `Lexicon`.
+            ValueError: the model reads no words, or embeds fewer tokens than those of the lexicon.
         """
         config, encoder = self.config, self.base_model
+        if lexicon is not None and not isinstance(lexicon, Lexicon):
+            raise TypeError(
+                f"lexicon={str(lexicon)[:40]!r} is a {type(lexicon).__name__}: write "
+                "model.set_lexicon(Lexicon.from_words(words, tokenizer)), or Lexicon.from_jieba(tokenizer)."
+            )
+        largest = -1 if lexicon is None or lexicon.words is None else int(lexicon.words.max())
+        if largest >= config.vocab_size:
+            raise ValueError(
+                f"The lexicon has token ids up to {largest}, and the model embeds {config.vocab_size} "
+                "tokens: make it with the model's own tokenizer."
+            )
         if encoder.matcher is None:
             raise ValueError(
                 f"set_lexicon is called on a model with local_connection={config.local_connection!r}, which reads no "
@@ -322,12 +334,25 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         ids, word_mask = inputs["input_ids"], inputs["word_mask"]
         if word_mask is not None:
             words = self._given_words(layout, word_mask)
-        elif ids is not None and self.config.lexicon_kind is not None:
+        elif ids is not None and self._has_words():
             words = self.matcher(layout.pack(ids), layout)
         else:
             self._warn_of_no_words()
             words = torch.zeros_like(layout.position).bool()[:, None].expand(-1, self.config.max_word_length)
         return BandCandidates.words(words, layout, self.config.self_word)
+
+    def _has_words(self) -> bool:
+        """
+        Whether there is a lexicon; that of a fresh model whose configuration, a saved model's, names one is empty. It
+        is looked at once.
+        """
+        if self.config.lexicon_kind is None or self.matcher is None:
+            return False
+        if not self.matcher.seen and not is_traced():
+            self.matcher.seen = not self.matcher.is_empty
+            if not self.matcher.seen:
+                self._warn_of_no_words(empty=True)
+        return True
 
     def _given_words(self, layout: TokenLayout, word_mask: Tensor) -> Tensor:
         """
@@ -351,7 +376,7 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
                 )
         return words & fits
 
-    def _warn_of_no_words(self) -> None:
+    def _warn_of_no_words(self, empty: bool = False) -> None:
         if is_traced():
             return
         name = type(self).__name__
@@ -359,6 +384,12 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
             logger.warning_once(
                 f"{name} has no lexicon: it takes each token for a word and finds no others. Give it one, "
                 "model.set_lexicon(Lexicon.from_file(path, tokenizer)), or give word_mask with the input."
+            )
+        elif empty:
+            logger.warning_once(
+                f"{name} has no words: its configuration, that of a saved model, names a lexicon, and words are saved "
+                "with weights alone. Give it one, model.set_lexicon(Lexicon.from_file(path, tokenizer)), or load the "
+                "saved model by from_pretrained."
             )
         else:
             logger.warning_once(

@@ -244,6 +244,7 @@ def find_answers(
         # Some tokenizers have tokens that stand for no character: no span is made of these alone.
         width = _ends(places[:, 1], max_answer_tokens, fill=0) - places[:, :1]
         scores.masked_fill_(width <= 0, float("-inf"))
+    scores = _best_of_equal(scores, places)
     flat = scores.flatten()
     best, spans = flat.topk(min(top_k, flat.numel()))
     allowed = flat if null_threshold is None or not windows else torch.cat([flat, torch.tensor([null])])
@@ -251,18 +252,41 @@ def find_answers(
     best, spans = best[real], spans[real]
     probabilities = (best - allowed.logsumexp(0)).exp()
     begins, lengths = spans // max_answer_tokens, spans % max_answer_tokens
-    answers: dict[tuple[int, int], Answer] = {}
-    for first, last, probability in zip(
-        places[begins, 0].tolist(), places[begins + lengths, 1].tolist(), probabilities.tolist(), strict=True
-    ):
-        answers.setdefault((first, last), Answer(context[first:last], first, last, probability))
-    difference = null - float(best[0]) if answers else float("inf")
-    found = list(answers.values())
+    found = [
+        Answer(context[first:last], first, last, probability)
+        for first, last, probability in zip(
+            places[begins, 0].tolist(), places[begins + lengths, 1].tolist(), probabilities.tolist(), strict=True
+        )
+    ]
+    difference = null - float(best[0]) if found else float("inf")
     if null_threshold is not None and windows:
         nothing = Answer("", 0, 0, float((null - allowed.logsumexp(0)).exp()))
         behind = sum(answer.score >= nothing.score for answer in found[1:]) + 1
         found.insert(0 if difference > null_threshold else behind, nothing)
     return found[:top_k], difference
+
+
+def _best_of_equal(scores: Tensor, places: Tensor) -> Tensor:
+    """
+    Scores `[c, L]` of spans of tokens, of which those of the same characters but for the best are ruled out:
+    byte-level tokenizers have several tokens for one character, which all stand where it does.
+
+    Args:
+        places: `[c, 2]`, first character of each token and the one after its last.
+    """
+    if bool((places[1:] > places[:-1]).all()):
+        return scores
+    lasts = _ends(places[:, 1], scores.shape[1], fill=-1)
+    keys = places[:, :1] * (int(places.max()) + 2) + lasts + 1
+    _, group = keys.flatten().unique(return_inverse=True)
+    flat = scores.flatten()
+    best = torch.full((int(group.max()) + 1,), float("-inf")).scatter_reduce(0, group, flat, "amax")
+    is_best = flat == best[group]
+    # of equally good ones the first
+    order = torch.arange(len(flat))
+    first = torch.full_like(best, len(flat), dtype=torch.long)
+    first = first.scatter_reduce(0, group[is_best], order[is_best], "amin")
+    return flat.masked_fill(order != first[group], float("-inf")).view_as(scores)
 
 
 def span_scores(start_logits: Tensor, end_logits: Tensor, max_answer_tokens: int) -> Tensor:

@@ -103,19 +103,23 @@ def translate(
                 f"{len(cut)} of {len(texts)} texts are longer than the {limit} tokens that the model reads: the last "
                 f"{sum(cut):,} tokens of them are not translated. Split these texts."
             )
-    model.eval()
     found: list[str] = []
-    for start in range(0, len(texts), batch_size):
-        batch = tokenizer(
-            texts[start : start + batch_size],
-            return_tensors="pt",
-            padding=True,
-            truncation=limit is not None,
-            max_length=limit,
-            return_token_type_ids=False,
-        ).to(model.device)
-        ids = generate_translations(model, dict(batch), max_extra_tokens, **options)
-        found += tokenizer.batch_decode(ids, skip_special_tokens=True)
+    was_training = model.training
+    model.eval()
+    try:
+        for start in range(0, len(texts), batch_size):
+            batch = tokenizer(
+                texts[start : start + batch_size],
+                return_tensors="pt",
+                padding=True,
+                truncation=limit is not None,
+                max_length=limit,
+                return_token_type_ids=False,
+            ).to(model.device)
+            ids = generate_translations(model, dict(batch), max_extra_tokens, **options)
+            found += tokenizer.batch_decode(ids, skip_special_tokens=True)
+    finally:
+        model.train(was_training)
     return found
 
 

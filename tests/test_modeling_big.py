@@ -561,6 +561,29 @@ def test_ids_that_came_after_the_lexicon_are_words_by_themselves(
 # ------ warnings and errors
 
 
+def test_a_fresh_model_of_a_saved_ones_configuration_says_that_it_has_no_words(
+    warnings_of: Any, tmp_path: Path
+) -> None:
+    ids = torch.tensor([[1, 2, 3]])
+    for lexicon in (LEXICON, whole_word_lexicon({4, 5, 6}, {0}, 3)):
+        saved = tiny_model("BigTransformer", lexicon=lexicon)
+        saved.save_pretrained(tmp_path)
+        [message] = warnings_of(type(saved)(type(saved).config_class.from_pretrained(tmp_path)), input_ids=ids)
+        assert "words are saved with weights alone" in message
+        assert warnings_of(type(saved).from_pretrained(tmp_path), input_ids=ids) == []
+
+
+def test_what_is_no_lexicon_of_the_models_tokens_is_refused() -> None:
+    model = tiny_model("BigTransformer", lexicon=LEXICON)
+    for wrong in (["北京"], "jieba"):
+        with pytest.raises(TypeError, match=r"write model\.set_lexicon\(Lexicon\.from_words"):
+            model.set_lexicon(wrong)
+    size = model.config.vocab_size
+    with pytest.raises(ValueError, match=rf"token ids up to {size}, and the model embeds {size} tokens"):
+        model.set_lexicon(Lexicon("words", 2, words=torch.tensor([[3, size]])))
+    assert model.base_model.matcher.table_size(LEXICON) == model.config.lexicon_size, "as it was"
+
+
 def test_a_model_without_words_says_so_once(warnings_of: Any) -> None:
     ids, embeds = torch.tensor([[1, 2, 3]]), torch.zeros(1, 3, 8)
     words = torch.zeros(1, 3, 4)

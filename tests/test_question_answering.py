@@ -78,12 +78,12 @@ def test_answers_are_those_of_plain_loops(
     )
     spans, null = spans_by_loops(windows, logits, longest)
     places = {window.first + i: place for window in windows for i, place in enumerate(window.offsets.tolist())}
-    total = math.fsum(math.exp(score) for score in [*spans.values(), *([null] if threshold is not None else [])])
-    best = sorted(spans.items(), key=lambda item: -item[1])[:top_k]
+    best = sorted(spans.items(), key=lambda item: -item[1])
     by_place: dict[tuple[int, int], float] = {}
     for (i, j), score in best:
-        by_place.setdefault((places[i][0], places[j][1]), math.exp(score) / total)
-    expected = [Answer(context[a:b], a, b, score) for (a, b), score in by_place.items()]
+        by_place.setdefault((places[i][0], places[j][1]), score)
+    total = math.fsum(math.exp(score) for score in [*by_place.values(), *([null] if threshold is not None else [])])
+    expected = [Answer(context[a:b], a, b, math.exp(s) / total) for (a, b), s in list(by_place.items())[:top_k]]
     if not spans:
         assert difference == math.inf
     else:
@@ -99,6 +99,15 @@ def test_answers_are_those_of_plain_loops(
         (answer.text, answer.start, answer.end) for answer in expected
     ]
     assert [answer.score for answer in found] == pytest.approx([answer.score for answer in expected], rel=1e-3)
+
+
+def test_tokens_of_one_character_take_no_place_of_other_answers() -> None:
+    """As byte-level tokenizers have them: three tokens for the first character, two for the second."""
+    windows = [window_of([(0, 1), (0, 1), (0, 1), (1, 2), (1, 2), (2, 3)], 1, 0, 0)]
+    logits = [torch.randn(7, 2, generator=torch.Generator().manual_seed(0))]
+    found, _ = find_answers("abc", windows, logits, top_k=6, max_answer_tokens=6)
+    assert {answer.text for answer in found} == {"a", "b", "c", "ab", "bc", "abc"}
+    assert math.fsum(answer.score for answer in found) == pytest.approx(1)
 
 
 def test_a_span_is_not_put_together_from_two_windows() -> None:

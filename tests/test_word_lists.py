@@ -255,6 +255,11 @@ def test_a_word_that_is_no_text_is_named(wrong: object) -> None:
         Lexicon.from_words(["北京", wrong], character_tokenizer(LETTERS))
 
 
+def test_half_a_character_is_told_with_its_word() -> None:
+    with pytest.raises(ValueError, match=r"words hold '\\ud83d北', which has half a character"):
+        Lexicon.from_words(["北京", "\ud83d北"], character_tokenizer(LETTERS))
+
+
 @pytest.mark.parametrize("length", [1, 0, -4])
 @pytest.mark.parametrize("maker", ["from_words", "from_file", "from_jieba", "whole_word"])
 def test_words_must_be_allowed_two_tokens(maker: str, length: int, a_package_named_jieba: Path) -> None:

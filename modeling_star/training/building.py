@@ -140,7 +140,7 @@ def fresh_model(
     """
     fields = dict(defaults or {})
     if config_name is not None:
-        fields |= config_fields(config_name)
+        fields |= without_words(config_fields(config_name))
         model_type = fields.pop("model_type", model_type)
     fields |= overrides or {}
     try:
@@ -354,6 +354,11 @@ def length_limit(config: PreTrainedConfig, asked: int | None) -> int | None:
     if asked is not None and own is not None and asked > own:
         logger.warning(f"max_seq_length={asked} exceeds the {own} tokens that the model takes; using {own}.")
     return min((limit for limit in (asked, own) if limit is not None), default=None)
+
+
+def without_words(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a configuration but for those of a lexicon, whose words are saved with the weights alone."""
+    return {name: value for name, value in fields.items() if name not in ("lexicon_kind", "lexicon_size")}
 
 
 def config_fields(name: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from transformers import AutoConfig, GenerationConfig, PreTrainedModel, PreTrain
 
 from ..configuration_encoder_decoder import ENCODER_CONFIGS, TextEncoderDecoderConfig
 from ..modeling_encoder_decoder import ENCODERS, TextEncoderDecoderModel
-from .building import check_overrides, config_fields
+from .building import check_overrides, config_fields, without_words
 from .data_files import DataError
 from .subwords import start_and_end
 
@@ -49,16 +49,31 @@ def fresh_translator(
                 "embeddings of its own: write --model_type star_transformer"
             )
         return _of_transformers(kind, fields, overrides or {}, tokenizer)
+    # The words of a saved model are not in its configuration.
+    fields["encoder"] = without_words(fields.get("encoder", {}))
     start, end = start_and_end(tokenizer)
     fields |= {"pad_token_id": tokenizer.pad_token_id, "bos_token_id": start, "eos_token_id": end}
     fields = _with_overrides(fields, overrides or {})
+    if (overrides or {}).get("vocab_size", len(tokenizer)) != len(tokenizer):
+        raise DataError(
+            f"--config_overrides sets vocab_size, which is the tokenizer's {len(tokenizer)} entries: leave it away."
+        )
     if embeddings_from is None:
         fields["vocab_size"] = len(tokenizer)
+        if freeze_embeddings:
+            fields["encoder"]["freeze_embeddings"] = True
         return TextEncoderDecoderModel(TextEncoderDecoderConfig(**fields))
     encoder = dict(fields.pop("encoder", {}))
     encoder_class = ENCODERS[encoder.pop("model_type", "star_transformer")]
+    if (overrides or {}).get("share_embeddings"):
+        raise DataError(
+            "--config_overrides sets share_embeddings=true, and the embeddings of --embeddings_from are the encoder's "
+            "alone: leave one away."
+        )
+    fields.pop("share_embeddings", None)
     # A given embedding is scaled as the encoder's own default says, not as a table shared with the output.
-    encoder.pop("scale_embedding", None)
+    if "encoder.scale_embedding" not in (overrides or {}):
+        encoder.pop("scale_embedding", None)
     vectors = embeddings_mode == "vectors"
     source = encoder_class.from_embeddings(
         embeddings_from,

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from transformers import AutoTokenizer, EvalPrediction, GenerationConfig, MarianConfig, MarianMTModel
 
 from modeling_star import translate
+from modeling_star.configuration_encoder_decoder import TextEncoderDecoderConfig
 from modeling_star.training.averaging import average_checkpoints, load_weights
 from modeling_star.training.bleu import (
     TranslationMetrics,
@@ -195,6 +196,38 @@ def test_a_translator_is_saved_with_or_without_beams(tokenizer: Any, num_beams: 
     saved = GenerationConfig.from_pretrained(tmp_path)
     assert saved.num_beams == num_beams
     assert (saved.length_penalty == 0.5) is (num_beams > 1)
+
+
+SMALL = {"encoder.hidden_size": 16, "encoder.num_attention_heads": 2, "encoder.num_hidden_layers": 1}
+
+
+def test_a_translators_flags_do_what_they_say_or_are_refused(tokenizer: Any, tmp_path: Path) -> None:
+    frozen = fresh_translator(tokenizer, model_type="big_transformer", overrides=SMALL, freeze_embeddings=True)
+    assert not any(p.requires_grad for p in frozen.encoder.get_input_embeddings().parameters())
+    assert not frozen.config.share_embeddings
+    frozen.save_pretrained(tmp_path / "saved")
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text(
+        "".join(f"{token} {'0.5 ' * 16}\n" for token in list(tokenizer.get_vocab())[:9] if token.strip())
+    )
+    given: dict[str, Any] = {"embeddings_from": str(vectors), "embeddings_mode": "vectors"}
+    again = fresh_translator(tokenizer, model_type="marian", config_name=str(tmp_path / "saved"), **given)
+    assert not again.config.share_embeddings
+    for scaled in (True, False):
+        overrides = {**SMALL, "encoder.scale_embedding": scaled}
+        model = fresh_translator(tokenizer, model_type="star_transformer", overrides=overrides, **given)
+        assert model.config.encoder.scale_embedding == scaled
+    for name, value, told in (("vocab_size", 7, "vocab_size"), ("share_embeddings", True, "share_embeddings=true")):
+        with pytest.raises(DataError, match=told):
+            fresh_translator(tokenizer, model_type="star_transformer", overrides={**SMALL, name: value}, **given)
+    with pytest.raises(ValueError, match="leave out one of the two"):
+        TextEncoderDecoderConfig(share_embeddings=True, tie_word_embeddings=False)
+
+
+def test_a_translator_that_was_being_trained_still_is_after_it_translated(tokenizer: Any) -> None:
+    model = fresh_translator(tokenizer, model_type="star_transformer", overrides=SMALL).train()
+    translate(["we"], model, tokenizer, max_length=4)
+    assert model.training
 
 
 def test_what_is_too_long_is_cut_before_its_end_and_counted(tokenizer: Any, caplog: pytest.LogCaptureFixture) -> None:
