@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 from transformers import AutoConfig
 
@@ -139,7 +140,7 @@ def _check_system(flag: str, name: str) -> None:
         return
     try:
         AutoConfig.for_model(model_type_of(name)[0])
-    except Exception:  # a configuration without defaults raises what it likes
+    except (ValueError, StrictDataclassError):  # there is none, or one without defaults
         raise DataError(
             f"--{flag} names {name}, which is unknown, or has no default shape: {', '.join(SYSTEMS)}, or a model type "
             f"of transformers such as roberta, roberta-sdpa, roberta-eager.{did_you_mean(name, list(SYSTEMS))}"
