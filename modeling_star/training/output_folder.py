@@ -2,7 +2,9 @@
 
 import json
 import os
+import textwrap
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +111,8 @@ def check_several_runs(folder: Path, told: dict[str, Any], resume: str | None) -
 def differences(before: dict[str, Any], now: dict[str, Any]) -> str:
     """What differs between the arguments, or fields, that something was made with and others, in words; or nothing."""
     names = sorted(name for name in {**before, **now} if before.get(name) != now.get(name))
-    return "; ".join(f"{name} {before.get(name)}, now {now.get(name)}" for name in names)
+    shorten = partial(textwrap.shorten, width=100, placeholder=" ...")  # the names of all labels, say
+    return "; ".join(f"{name} {shorten(str(before.get(name)))}, now {shorten(str(now.get(name)))}" for name in names)
 
 
 def check_new(folder: Path) -> None:
