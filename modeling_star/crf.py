@@ -32,7 +32,7 @@ FORBIDDEN = -1e4
 _RULED_OUT = -1e12
 # A score is its parameter times this, with the gradient of the score itself: scores move so many times as fast as the
 # weights of a layer, many of which move one logit together. At their speed they are learnt too late to be of use
-# (docs/decisions.md has the figures).
+# (docs/decisions.md tells how 30 was chosen).
 SPEED = 30.0
 # BILOU and BMES are IOBES in other letters.
 _PREFIXES = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S"}

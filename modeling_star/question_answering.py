@@ -235,11 +235,13 @@ def find_answers(
     places = torch.zeros(count, 2, dtype=torch.long)
     null = float("inf")
     for window, own in zip(windows, logits, strict=True):
+        null = min(null, float(own[window.no_answer].sum()))
+        if not len(window.offsets):
+            continue  # a context without a token: of white space that is none to Python, say
         rows = slice(window.first, window.first + len(window.offsets))
         inside = own[window.begin : window.begin + len(window.offsets)].float()
         scores[rows] = torch.maximum(scores[rows], span_scores(inside[:, 0], inside[:, 1], max_answer_tokens))
         places[rows] = window.offsets
-        null = min(null, float(own[window.no_answer].sum()))
     if (places[:, 1] <= places[:, 0]).any():
         # Some tokenizers have tokens that stand for no character: no span is made of these alone.
         width = _ends(places[:, 1], max_answer_tokens, fill=0) - places[:, :1]

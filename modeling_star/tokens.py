@@ -1,4 +1,4 @@
-"""Padded batches and flat tokens: the only file that knows which of the two a forward pass works on.
+"""Padded batches and flat tokens: no other file's results depend on which of the two a forward pass works on.
 
 Axes: b batch  n columns  N flat tokens  m longest sequence  d width
 """

@@ -74,7 +74,7 @@ class FileArguments:
     column_names: str | None = flag("Columns of csv, tsv and txt files without a header line, such as label,text.")
     dataset_title: str | None = flag("What the model card calls the data; say synthetic where they are generated.")
     validation_fraction: float = flag("Part of train to hold out where there is no validation split.", 0.1)
-    max_seq_length: int | None = flag("Most tokens of an input. None: the tokenizer's own limit.")
+    max_seq_length: int | None = flag("Most tokens of an input. None: what model and tokenizer allow.")
     max_train_samples: int | None = flag("Use only so many training examples.")
     max_eval_samples: int | None = flag("Use only so many validation examples.")
     max_predict_samples: int | None = flag("Use only so many test examples.")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python
 """
-Time encoders of one width and depth side by side: ours and those of transformers.
+Time encoders of one width and depth side by side: ours and those of transformers. Each call writes into a folder of
+its own, --output_dir NAME (default: outputs/benchmark), which has to be new or empty.
 
     python run_scripts/benchmark.py                                             forward, on the CPU
     python run_scripts/benchmark.py --systems star products bert-sdpa --shapes 8x512 1x8192 --threads 2

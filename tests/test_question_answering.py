@@ -129,6 +129,16 @@ def test_no_answer_has_the_score_of_the_window_that_believes_it_least() -> None:
         assert first.text == text
 
 
+def test_a_context_without_tokens_has_no_answer() -> None:
+    nothing = window_of([], 1, 0, 0)
+    found, difference = find_answers("\u200b", [nothing], [torch.ones(1, 2)], top_k=3, max_answer_tokens=30)
+    assert (found, difference) == ([], math.inf)
+    for windows in ([nothing, window_of([(0, 1)], 1, 0, 0)], [window_of([(0, 1)], 1, 0, 0), nothing]):
+        logits = [torch.ones(2, 2), torch.ones(2, 2)]
+        (answer,), difference = find_answers("a", windows, logits, top_k=3, max_answer_tokens=30)
+        assert (answer.text, difference) == ("a", 0.0)
+
+
 def test_scores_that_are_not_numbers_give_no_answer() -> None:
     found, _ = find_answers(
         "a", [window_of([(0, 1)], 1, 0, 0)], [torch.full((2, 2), math.nan)], top_k=3, max_answer_tokens=2

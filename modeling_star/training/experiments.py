@@ -43,6 +43,10 @@ CODE = ("modeling_star", "configuration", "run_scripts", "constraints.txt")
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "DNNL_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 
 
+# How runs are launched, where their environment says nothing else.
+USUAL = {"num_processes": 1, "mixed_precision": "no"}
+
+
 class BeforeError(DataError):
     """What has to run before a table's runs has failed: so would each of them."""
 
@@ -253,7 +257,7 @@ class FinishedRuns:
         try:
             check_arguments(path, kept["arguments"], self.table.arguments_before(name))
         except DataError as error:
-            raise BeforeError(str(error)) from None
+            raise BeforeError(f"{error} The runs beside it began from that model: delete them as well.") from None
         return kept
 
     def elsewhere(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
@@ -376,20 +380,29 @@ class Runner:
         model = Path(self._model_before(name))
         model.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(model.parent / "running.lock"):
-            if (model / "all_results.json").is_file() and self.finished.read_before(name) is not None:
-                return
+            before = self.finished.read_before(name)
             arguments = self.table.arguments_before(name)
-            try:
-                resumed = self._run_script(name, told["script"], arguments, model.parent)
-            except DataError as error:
-                raise BeforeError(str(error)) from None
+            resumed = False
+            if before is None or not (model / "all_results.json").is_file():
+                try:
+                    resumed = self._run_script(name, told["script"], arguments, model.parent)
+                except DataError as error:
+                    raise BeforeError(str(error)) from None
             scores = json.loads((model / "all_results.json").read_text(encoding="utf-8"))
+            measured = metrics_only({key: value for key, value in scores.items() if key.startswith("eval_")})
+            if before is not None:
+                if before["scores"] != measured:
+                    raise BeforeError(
+                        f"{model} is another model than the finished runs began from: its scores are {measured}, "
+                        f"those in {self.finished.path_before(name)} {before['scores']}. Keep runs of both apart: "
+                        "write --results NAME --work NAME"
+                    )
+                return
             state = json.loads((model / "trainer_state.json").read_text(encoding="utf-8"))
-            seconds = round(scores["train_runtime"], 1)
             kept = {
-                "scores": metrics_only({key: value for key, value in scores.items() if key.startswith("eval_")}),
+                "scores": measured,
                 "parameters": scores["parameters"],
-                "training_seconds": None if resumed else seconds,
+                "training_seconds": None if resumed else _seconds(scores),
                 "tokens_per_second": None if resumed else scores.get("train_tokens_per_second"),
                 "arguments": arguments,
                 "environment": read_environment(model.parent),
@@ -436,7 +449,10 @@ class Runner:
             return False
         if not resumed:  # stopped before there was anything to go on from
             shutil.rmtree(model, ignore_errors=True)
-        now = environment(bool(here.get("use_cpu")) or launches_on_cpu(self.launcher))
+        launch = launch_settings(self.launcher)
+        now = environment(bool(here.get("use_cpu") or launch.get("use_cpu")))
+        # Neither is an argument, and both make another training of the same arguments.
+        now |= {name: launch[name] for name, usual in USUAL.items() if launch.get(name, usual) != usual}
         if resumed and read_environment(folder) != now:
             now["commit"] = None  # no single one made it
         write_json(folder / "environment.json", now)
@@ -473,7 +489,7 @@ class Runner:
             "validation": scores[f"eval_{SCORES[metric]}"] / scale,
             "test": scores[f"test_{SCORES[metric]}"] / scale,
             "parameters": scores["parameters"],
-            "training_seconds": round(scores["train_runtime"], 1),
+            "training_seconds": _seconds(scores),
             "arguments": arguments,
             "counts": "; ".join(" ".join(f"{number:g}" for number in column) for column in counts.T),
         }
@@ -485,8 +501,19 @@ class Runner:
         """For each test row 1 where its text occurs in train too, else 0."""
         files = {split: self._filled(arguments[f"{split}_file"]) for split in ("train", "test")}
         splits = load_splits(files=files)
-        known = set(splits["train"][column])
-        return "".join(str(int(text in known)) for text in splits["test"][column])
+        known = set(map(_hashable, splits["train"][column]))
+        return "".join(str(int(_hashable(text) in known)) for text in splits["test"][column])
+
+
+def _hashable(text: Any) -> Any:
+    """A text, or the words of one."""
+    return tuple(text) if isinstance(text, list) else text
+
+
+def _seconds(scores: dict[str, Any]) -> float | None:
+    """How long a run trained; of one that was resumed nobody knows."""
+    seconds = scores.get("train_runtime")
+    return None if seconds is None else round(seconds, 1)
 
 
 def round_as_avx2() -> None:
@@ -549,17 +576,18 @@ def accelerate_launch(config: str | None) -> list[str]:
     return [sys.executable, "-m", "accelerate.commands.launch", *own]
 
 
-def launches_on_cpu(launcher: list[str]) -> bool:
-    """Whether the configuration that `accelerate launch` is given keeps to the processor."""
+def launch_settings(launcher: list[str]) -> dict[str, Any]:
+    """The configuration that `accelerate launch` is given."""
     if "--config_file" not in launcher:
-        return False
+        return {}
     config = Path(launcher[launcher.index("--config_file") + 1])
-    return bool(yaml.safe_load(config.read_text(encoding="utf-8")).get("use_cpu"))
+    return yaml.safe_load(config.read_text(encoding="utf-8"))
 
 
 __all__ = [
     "AVX2",
     "SCORES",
+    "USUAL",
     "BeforeError",
     "Configuration",
     "FinishedRuns",
@@ -568,7 +596,7 @@ __all__ = [
     "accelerate_launch",
     "commit",
     "environment",
-    "launches_on_cpu",
+    "launch_settings",
     "merged",
     "read_recipe",
     "round_as_avx2",

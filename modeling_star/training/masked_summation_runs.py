@@ -24,7 +24,7 @@ from transformers import PreTrainedModel, Trainer, TrainingArguments, default_da
 from .benchmark import interleave
 from .building import parse_overrides
 from .data_files import DataError
-from .experiments import environment
+from .experiments import environment, read_environment
 from .losses import TaskLoss, WithLoss
 from .masked_summation import MaskedSummation, System, read_shape
 from .masked_summation_page import write_report
@@ -219,7 +219,7 @@ class Experiment:
         """`train_one`, in a folder that no other process writes to."""
         name = run_name(system, task, seed)
         made_by = {"arguments": self.arguments, "config": system.fields}
-        checkpoint = as_main_process(partial(begin, folder, made_by), self.training)
+        checkpoint = as_main_process(partial(begin, folder, made_by, environment(self.on_cpu)), self.training)
         set_seed(seed)
         trainer = self._trainer(system.build(task), task, seed, folder)
         output = trainer.train(resume_from_checkpoint=checkpoint)
@@ -243,7 +243,7 @@ class Experiment:
             # those of the last part alone would mislead
             "training_seconds": None if checkpoint else round(output.metrics["train_runtime"], 1),
             **made_by,
-            "environment": environment(self.on_cpu),
+            "environment": read_environment(folder),
             "command": typed_command(),
         }
         if self.options.keep_models:
@@ -365,9 +365,12 @@ def _flat(nested: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def begin(folder: Path, made_by: dict[str, Any]) -> str | None:
+def begin(folder: Path, made_by: dict[str, Any], now: dict[str, Any]) -> str | None:
     """
-    Note in a run's folder what it is made by, and find the checkpoint that it goes on from.
+    Note in a run's folder what it is made by and in, and find the checkpoint that it goes on from.
+
+    Args:
+        now: the environment, of which the commit is forgotten where another one began the run.
 
     Raises:
         DataError: it was begun with other arguments.
@@ -376,9 +379,12 @@ def begin(folder: Path, made_by: dict[str, Any]) -> str | None:
     kept = read_kept(path)
     if kept is None:
         write_json(path, made_by)
-        return None
-    check_same(path, kept, made_by)
+    else:
+        check_same(path, kept, made_by)
     checkpoint = last_checkpoint(folder)
+    if checkpoint is not None and read_environment(folder) != now:
+        now = {**now, "commit": None}
+    write_json(folder / "environment.json", now)
     return None if checkpoint is None else str(checkpoint)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from .bootstrap import Interval, bootstrap_counts, bootstrap_mean, score_counts
 from .data_files import DataError
-from .experiments import Configuration, FinishedRuns, Table
+from .experiments import USUAL, Configuration, FinishedRuns, Table
 from .masked_summation_page import write_report
 from .reports import markdown_table, write_text
 
@@ -68,6 +68,14 @@ class Cell:
             if run is not None:
                 self.seeds.append(seed)
                 self.runs.append(run)
+        places = [run.get("environment", {}) for run in self.runs]
+        launched = {tuple(place.get(name, usual) for name, usual in USUAL.items()) for place in places}
+        if self.chosen is not None and len(launched) > 1:
+            raise DataError(
+                f"The runs of {self.chosen.cell} were launched with different {' and '.join(USUAL)}: "
+                f"{sorted(launched)}. Those of one kind make a mean: delete the others, or keep them in another "
+                "folder, --results NAME"
+            )
 
     def of_seeds(self, seeds: list[int]) -> "Cell":
         """The runs with some of the seeds."""

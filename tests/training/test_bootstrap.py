@@ -12,7 +12,7 @@ import seqeval.metrics
 from sklearn import metrics as sklearn_metrics
 
 from modeling_star.training import bootstrap
-from modeling_star.training.bootstrap import paired_bootstrap
+from modeling_star.training.bootstrap import bootstrap_mean, paired_bootstrap
 
 
 TAGS = ["O", "O", "O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
@@ -155,3 +155,20 @@ def test_examples_are_counted_once_however_many_samples(monkeypatch: pytest.Monk
 def test_bad_input_is_refused(metric: str, truth: list, first: list, second: list, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         paired_bootstrap(metric, truth, first, second)
+
+
+def test_the_interval_of_a_mean_over_tasks_is_that_of_loops_that_draw_each_by_itself() -> None:
+    """Tasks that were drawn alike would make it wider, by the square root of how many they are."""
+    rng = np.random.default_rng(0)
+    tasks = []
+    for rows in (60, 80, 100):
+        right = [[rng.random(rows) < rate for _ in range(2)] for rate in (0.8, 0.7)]
+        tasks.append([[np.stack([run, np.ones(rows)], 1) for run in system] for system in right])
+    found = bootstrap_mean("accuracy", [(a, b) for a, b in tasks], samples=2000)
+    gains = [np.mean([a[:, 0] for a in first], 0) - np.mean([b[:, 0] for b in second], 0) for first, second in tasks]
+    resampled = [
+        np.mean([gain[rng.integers(len(gain), size=len(gain))].mean() for gain in gains]) for _ in range(2000)
+    ]
+    low, high = np.quantile(resampled, [0.025, 0.975])
+    assert found.difference == pytest.approx(np.mean([gain.mean() for gain in gains]))
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.1 * (high - low))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -290,6 +291,21 @@ losses = [{"step": 5, "epoch": 1, "loss": 3.0}, {"step": 5, "epoch": 1, "eval_lo
     )
     assert "(pictures/results_two_FIRST.png)" in text
     assert pictures / "results_two_FIRST.png" in write_pictures(tmp_path / "tables", tmp_path / "results", pictures)
+    # The same model may be made again, another may not take its place.
+    before = runner.finished.path_before("FIRST").read_bytes()
+    (Path(first) / "all_results.json").unlink()
+    assert runner.run(configuration, 3)["validation"] == 0.7
+    assert runner.finished.path_before("FIRST").read_bytes() == before
+    other = json.loads(before)
+    other["scores"]["eval_accuracy"] = 0.1
+    runner.finished.path_before("FIRST").write_text(json.dumps(other), encoding="utf-8")
+    runner.finished.path(configuration, 3).unlink()
+    shutil.rmtree(tmp_path / "work" / "two" / configuration.cell / "0-seed3")
+    for _ in range(2):
+        with pytest.raises(BeforeError, match=r"is another model than the finished runs began from"):
+            runner.run(configuration, 3)
+    assert json.loads(runner.finished.path_before("FIRST").read_bytes()) == other
+    runner.finished.path_before("FIRST").write_bytes(before)
     table.content["before"]["FIRST"]["arguments"]["num_train_epochs"] = 77
     with pytest.raises(BeforeError, match=r"FIRST.json was made with other arguments \(num_train_epochs 10, now 77\)"):
         runner.run(configuration, 3)
@@ -354,7 +370,7 @@ if not folder.is_dir():  # killed after a checkpoint
     (folder / "checkpoint-1").mkdir(parents=True)
     (folder / "checkpoint-1" / "trainer_state.json").write_text("{}")
     sys.exit(1)
-scores = {"eval_accuracy": 0.7, "test_accuracy": 0.5, "parameters": 3, "train_runtime": 1.0}
+scores = {"eval_accuracy": 0.7, "test_accuracy": 0.5, "parameters": 3}  # no time: it is of the last part alone
 (folder / "all_results.json").write_text(json.dumps(scores))
 (folder / "predictions_test.jsonl").write_text(json.dumps({"predicted": "a", "label": "a"}))
 """
@@ -431,6 +447,11 @@ def test_rows_that_occur_in_train_are_told_and_left_out_of_a_column(table: Table
         (tmp_path / f"{split}.jsonl").write_text(rows, encoding="utf-8")
     files = {f"{split}_file": str(tmp_path / f"{split}.jsonl") for split in ("train", "test")}
     assert runner._repeated(files, "text") == "1010"
+    for split, texts in (("train", ["a b", "c"]), ("test", ["c", "b", "a b"])):
+        rows = [json.dumps({"tokens": text.split()}) for text in texts]
+        (tmp_path / f"{split}_words.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    words = {f"{split}_file": str(tmp_path / f"{split}_words.jsonl") for split in ("train", "test")}
+    assert runner._repeated(words, "tokens") == "101"
     (configuration,) = table.configurations("films", "bert", "star")
     keep(runner, configuration, 1, validation=0.5, correct="0110")
     path = runner.finished.path(configuration, 1)

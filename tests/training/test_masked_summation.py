@@ -325,7 +325,7 @@ def test_a_run_that_was_stopped_goes_on_and_ends_as_if_it_had_not(
     assert straight["training_seconds"] > 0
     assert resumed["training_seconds"] is None
     assert sorted(path.name for path in (tmp_path / "runs/star-n6-seed1").iterdir()) == [
-        *("made_by.json", "running.lock", "training_curves.png")
+        *("environment.json", "made_by.json", "running.lock", "training_curves.png")
     ]
 
 

@@ -49,7 +49,9 @@ def test_seeds_of_other_arguments_are_not_taken_into_one_mean(tmp_path: Path) ->
     check_several_runs(folder, told, "last")
     with pytest.raises(DataError, match=r"holds arguments.json, seed-1.*--resume_from_checkpoint last"):
         check_several_runs(folder, told, None)
-    with pytest.raises(DataError, match=r"run with other arguments \(learning_rate 0\.001, now 0\.01\).*another --output_dir"):
+    with pytest.raises(
+        DataError, match=r"run with other arguments \(learning_rate 0\.001, now 0\.01\).*another --output_dir"
+    ):
         check_several_runs(folder, {**told, "learning_rate": 1e-2}, "last")
     (tmp_path / "single").mkdir()
     (tmp_path / "single" / "all_results.json").touch()
