@@ -303,7 +303,7 @@ BAD_INPUTS = {
     "too short": ("--train_file={texts}/train.txt --max_seq_length=2", ["--max_seq_length 2", "special tokens"]),
     "words of words": (
         "--train_file={texts}/train.txt --tokenizer_kind=word --mask_unit=whole_word",
-        ["does not tell which tokens continue a word"],
+        ["write --tokenizer_kind wordpiece"],
     ),
     "no such words": ("--train_file={texts}/train.txt --mask_unit=none.txt", ["no word list none.txt"]),
     "probability": ("--train_file={texts}/train.txt --mlm_probability=0", ["--mlm_probability 0"]),

@@ -241,8 +241,8 @@ def check_resumed(checkpoint: str, tokenizer: PreTrainedTokenizerBase, config: P
     other = differences(_shape(type(config).from_pretrained(checkpoint)), _shape(config))
     if other:
         raise DataError(
-            f"{checkpoint} was begun with other arguments or data ({other}): go on with the same, or begin anew in "
-            "another --output_dir."
+            f"{checkpoint} was begun with other arguments or data ({other}): go on with the same data and "
+            "arguments, or begin anew in another --output_dir."
         )
     if AutoTokenizer.from_pretrained(checkpoint).get_vocab() != tokenizer.get_vocab():
         raise DataError(
