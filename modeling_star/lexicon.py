@@ -230,7 +230,7 @@ class WordMatcher(nn.Module):
 
     def __init__(self, kind: LexiconKind | None, size: int, max_word_length: int):
         super().__init__()
-        self.seen = False  # that there is something in it
+        self.filled = False  # known to hold something, so that it is looked at once
         if kind is not None and kind not in get_args(LexiconKind):
             raise ValueError(f'kind={kind!r} is given; "words", "whole_word" or None is allowed.')
         self.kind = kind
@@ -267,7 +267,7 @@ class WordMatcher(nn.Module):
             else:
                 buffers = {"continues": lexicon.continues, "alone": lexicon.alone}
         self.kind = None if lexicon is None else lexicon.kind
-        self.seen = False
+        self.filled = False
         for name in ("table", "multipliers", "continues", "alone"):
             # Copies: another model may have the same lexicon, and load_state_dict writes into buffers.
             setattr(self, name, buffers[name].to(device, copy=True) if name in buffers else None)

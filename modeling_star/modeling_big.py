@@ -348,9 +348,9 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         """
         if self.config.lexicon_kind is None or self.matcher is None:
             return False
-        if not self.matcher.seen and not is_traced():
-            self.matcher.seen = not self.matcher.is_empty
-            if not self.matcher.seen:
+        if not self.matcher.filled and not is_traced():
+            self.matcher.filled = not self.matcher.is_empty
+            if not self.matcher.filled:
                 self._warn_of_no_words(empty=True)
         return True
 

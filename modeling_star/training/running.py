@@ -291,7 +291,7 @@ def run(
             results[seed] = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
         else:
             own = replace(training, seed=seed, output_dir=str(folder), resume_from_checkpoint=checkpoint)
-            results[seed] = run_tfidf(task, own) if own_model(task) == "tfidf" else run_once(task, own)
+            results[seed] = run_tfidf(task, own) if own_model(model) == "tfidf" else run_once(task, own)
     if len(seeds) == 1:
         return results[seeds[0]]
     summary = summarize_seeds(results)
@@ -320,9 +320,9 @@ def check_training(training: TrainingArguments) -> None:
             raise DataError(f"--{name} {getattr(training, name)} is given: at least 1 is needed.")
 
 
-def own_model(task: Task) -> str | None:
-    """The kind of a fresh model, `None` for a saved one."""
-    return None if task.model.model_name_or_path else task.model.model_type
+def own_model(model: Any) -> str | None:
+    """The kind of a fresh model by the script's arguments, `None` for a saved one."""
+    return None if model.model_name_or_path else model.model_type
 
 
 def check_several_seeds(seeds: list[int], training: TrainingArguments) -> None:
@@ -619,7 +619,7 @@ def run_script(task_class: type[Task], model: Any, data: Any, run_arguments: Any
         run(task_class, model, data, run_arguments, training)
     if training.should_log:
         made = "scores, predictions"
-        if training.do_train and model.model_type == "tfidf" and model.model_name_or_path is None:
+        if training.do_train and own_model(model) == "tfidf":
             made = "scores, predictions, plots"
         elif training.do_train:
             made = "model, scores, predictions, plots, and its card README.md"
