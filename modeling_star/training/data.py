@@ -441,6 +441,11 @@ def _check_tags(split: str, row: int, words: list[str], tags: Any, text: str, la
             f"{where(split, row)} has {len(words)} words in {text!r} but {len(tags)} tags in {label!r}: "
             f'{shown(words)}, {shown(tags)}. Give every word one tag ("O" for none).'
         )
+    if None in tags:
+        raise DataError(
+            f"{where(split, row)}: tag {tags.index(None) + 1} in column {label!r} is missing: {shown(tags)}. Give "
+            'every word one tag ("O" for none; in a column of ids, -100 is one that is neither learnt nor counted).'
+        )
 
 
 def _tag_ids(

@@ -25,6 +25,7 @@ task_to_keys: dict[str, tuple[str, ...]] = {
 
 _TOKEN_COLUMNS = ("tokens", "words", "token", "form", "text", "sentence")
 _TAG_COLUMNS = ("ner_tags", "tags", "labels", "label", "ner", "pos_tags", "upos", "pos", "xpos_tags", "chunk_tags")
+_TAGS_OF_ANY_TASK = ("tags", "labels", "label")
 _PAIR_COLUMNS = (
     ("sentence1", "sentence2"),
     ("premise", "hypothesis"),
@@ -60,7 +61,8 @@ def find_tagging_columns(
     """The columns of the words and of the tags: those named, else by name and type.
 
     Args:
-        task_name: "ner", "pos", "chunk": `{task_name}_tags` is looked for first.
+        task_name: "ner", "pos", "chunk": tags are in `{task_name}_tags`, in another column with the task in its name
+            ("upos"), or in one that names no task ("tags").
 
     Raises:
         DataError: a named column is absent, or none or several could be meant; the columns present are listed.
@@ -75,9 +77,13 @@ def find_tagging_columns(
             raise _no_column(splits, "words", "--text_column_name", "a list of words")
         text_column_name = names[0]
     if label_column_name is None:
-        first = (f"{task_name}_tags", task_name) if task_name else ()
         others = [name for name in lists if name != text_column_name]
-        names = [name for name in (*first, *_TAG_COLUMNS) if name in lists or name in texts]
+        known: tuple[str, ...] = _TAG_COLUMNS
+        if task_name:
+            own = [name for name in _TAG_COLUMNS if task_name in name]
+            known = (f"{task_name}_tags", task_name, *own, *_TAGS_OF_ANY_TASK)
+            others = [name for name in others if name not in _TAG_COLUMNS]
+        names = [name for name in known if name in lists or name in texts]
         names = [name for name in names if name != text_column_name] or (others if len(others) == 1 else [])
         if not names and "train" in splits:
             raise _no_column(splits, "tags", "--label_column_name", "a list of tags, one a word")

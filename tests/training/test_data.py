@@ -96,11 +96,20 @@ def test_cap_takes_the_first_rows():
         (["words", "labels"], "ner", ("words", "labels")),
         (["id", "tokens", "my_labels"], None, ("tokens", "my_labels")),
         (["tokens", "tags"], "chunk", ("tokens", "tags")),
+        (["form", "upos", "ner_tags"], "pos", ("form", "upos")),
+        (["tokens", "ner_tags", "brands"], "brand", ("tokens", "brands")),
     ],
 )
 def test_tagging_columns_are_found(columns, task, expected):
     row = {name: "7" if name == "id" else ["a", "b"] for name in columns}
     assert find_tagging_columns(DatasetDict({"train": Dataset.from_list([row])}), task_name=task) == expected
+
+
+def test_a_task_is_not_given_another_tasks_tags():
+    splits = one(tokens=[["It", "rains"]], ner_tags=[["O", "O"]])
+    with pytest.raises(DataError, match=r"Which column holds the tags.*'ner_tags'.*--label_column_name ner_tags"):
+        find_tagging_columns(splits, task_name="pos")
+    assert find_tagging_columns(splits, None, "ner_tags", "pos") == ("tokens", "ner_tags")
 
 
 def test_a_list_of_words_wins_over_a_text():
@@ -288,9 +297,9 @@ def test_other_columns_and_the_order_of_rows_stay():
         ([(["a"], ["O"]), (None, ["O"])], ["train row 2", "no words"]),
         ([(["a"], ["O"]), (["a"], None)], ["train row 2", "None", "list of tags"]),
         ([(["a", None], ["O", "O"])], ["train row 1", "['a', None]", "--text_column_name tokens"]),
-        ([(["a", "b"], ["O", None])], ["train row 1", "None", "may be text, a whole number"]),
+        ([(["a", "b"], ["O", None])], ["train row 1", "tag 2", "missing", "['O', None]", '"O" for none']),
         ([(["a"], [0.5])], ["train row 1", "0.5", "a number", "may be text, a whole number"]),
-        ([(["a"], [None])], ["train row 1", "None"]),
+        ([(["a"], [None])], ["train row 1", "tag 1", "missing"]),
     ],
 )
 def test_a_bad_tagging_row_is_named(rows, words):
