@@ -100,7 +100,10 @@ class DataArguments(FileArguments):
 class TaggingArguments(DataArguments):
     """data"""
 
-    stride: int | None = flag("Tokens that windows of a too long input share. None: it is cut, with a warning.")
+    stride: int | None = flag(
+        "Tokens that windows of a too long input share. None: an eighth of a window in what is scored, and what is "
+        "trained on is cut, with a warning."
+    )
     label_all_tokens: bool = flag("Label every piece of a word (B- becomes I-), not only the first.", False)
     return_entity_level_metrics: bool = flag("Log the scores of every entity type at each evaluation.", False)
 
@@ -463,6 +466,9 @@ def parse(
         raise SystemExit(f"{script}: {' '.join(str(error).split())}") from None
     if unknown:
         raise SystemExit(f"{script}: {_about_unknown(unknown[0], known)}")
+    training = parsed[-1]
+    if "metric_for_best_model" not in named:  # TrainingArguments puts the loss there for some other flags
+        training.metric_for_best_model = training.greater_is_better = None
     return tuple(parsed)
 
 

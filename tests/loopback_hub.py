@@ -311,7 +311,8 @@ def lfs_batch(hub: "LoopbackHub", request: Request) -> Answer:
 @route("PUT", LFS + "/(?P<oid>[0-9a-f]{64})")  # no token: the client treats the address as signed, and sends none
 def lfs_upload(hub: "LoopbackHub", request: Request) -> Answer:
     """Receive the content of one large file."""
-    repo, oid = hub.repository(request), request.fields["oid"]
+    repo = hub.signed_repository(request)
+    oid = request.fields["oid"]
     if repo.expected.get(oid) != len(request.body) or hashlib.sha256(request.body).hexdigest() != oid:
         raise HubError(400, f"{len(request.body)} bytes are not the object {oid} that was announced")
     repo.objects[oid] = request.body
@@ -438,9 +439,13 @@ class LoopbackHub:
         with self._lock:
             return self._find(repo_id, repo_type).history(revision)
 
+    def signed_repository(self, request: Request) -> Repository:
+        """The repository that a request names, also a private one: the address itself is the permission."""
+        return self._find(request.fields["repo_id"], request.fields.get("repo_type", "model"))
+
     def repository(self, request: Request) -> Repository:
         """The repository that a request names; for routes, which run under the lock."""
-        repo = self._find(request.fields["repo_id"], request.fields.get("repo_type", "model"))
+        repo = self.signed_repository(request)
         if repo.private and "Authorization" not in request.headers:
             raise HubError(401, f"Repository not found: {repo.repo_id}", "RepoNotFound")
         return repo

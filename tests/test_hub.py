@@ -132,6 +132,9 @@ def test_a_folder_is_uploaded_without_its_checkpoints_and_the_card_names_the_rep
     (run / "training_args.bin").write_bytes(b"pickled")
     (run / "checkpoint-3").mkdir()
     (run / "checkpoint-3" / "model.safetensors").write_bytes(b"older")
+    (run / "runs").mkdir()
+    (run / "runs" / "events.json").write_text("{}", encoding="utf-8")
+    (run / ".hidden.json").write_text("{}", encoding="utf-8")
     listed = push(hub, run, "someone/star", "--dry_run")
     assert listed.returncode == 0, listed.stderr
     assert "model.safetensors" in listed.stdout
@@ -141,10 +144,16 @@ def test_a_folder_is_uploaded_without_its_checkpoints_and_the_card_names_the_rep
     done = push(hub, run, "someone/star")
     assert done.returncode == 0, done.stderr
     uploaded = hub.files("someone/star")
-    kept = {path.name for path in run.iterdir() if path.is_file()} - {"training_args.bin"}
+    kept = {path.name for path in run.iterdir() if path.is_file()} - {"training_args.bin", ".hidden.json"}
     assert uploaded.keys() - {".gitattributes"} == kept
     assert uploaded["README.md"].decode() == loading.format("someone/star")
     assert uploaded["model.safetensors"] == (run / "model.safetensors").read_bytes()
+    assert not hub.repositories["model", "someone/star"].private
+
+    done = push(hub, run, "someone/own", "--private", "--message", "For us alone")
+    assert done.returncode == 0, done.stderr
+    assert hub.repositories["model", "someone/own"].private
+    assert hub.commits("someone/own")[0].title == "For us alone"
 
 
 def push(hub: LoopbackHub, *arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ from transformers import (
     TrainingArguments,
 )
 from transformers.trainer_pt_utils import LengthGroupedSampler
-from transformers.trainer_utils import TrainOutput
+from transformers.trainer_utils import SaveStrategy, SchedulerType, TrainOutput
 
 from ..modeling_encoder import EncoderPreTrainedModel
 from .averaging import average_checkpoints, load_weights
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from .running import Task
 
 logger = logging.getLogger(__name__)
+
+LESS_IS_BETTER = ("loss", "mse", "perplexity")
+"""Of all that tasks measure."""
+
+_BY_SCORE = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
 
 
 class FineTuner(Trainer):
@@ -142,20 +147,8 @@ def prepare_training(
     """
     if not has_validation:
         training.eval_strategy = "no"
-    elif training.eval_strategy != "no" and training.eval_strategy == training.save_strategy:
-        training.load_best_model_at_end = True
-        apart = training.eval_strategy == "steps" and training.eval_steps != training.save_steps
-        if apart and training.do_train and not task.run.average_checkpoints:
-            raise DataError(
-                f"--eval_steps {training.eval_steps:g} and --save_steps {training.save_steps:g} differ, and the best "
-                f"model may be one that is not saved: write --eval_steps {training.eval_steps:g} --save_steps "
-                f"{training.eval_steps:g}"
-            )
-        training.metric_for_best_model = training.metric_for_best_model or task.metrics.metric_for_best_model
-        best = training.metric_for_best_model.removeprefix("eval_")
-        check_metric(task.metrics, best)
-        # Trainer takes None for "less is better".
-        training.greater_is_better = best not in ("loss", "mse", "perplexity")
+    if training.do_train:
+        choose_best(task, training)
     if training.neftune_noise_alpha is not None and isinstance(model, EncoderPreTrainedModel):
         raise DataError(
             "--neftune_noise_alpha adds noise to rows of embeddings, which these models have none of: write "
@@ -172,12 +165,51 @@ def prepare_training(
     return [EarlyStoppingCallback(task.run.early_stopping_patience)]
 
 
+def choose_best(task: "Task", training: TrainingArguments) -> None:
+    """
+    Set the score that chooses the best model, and that a schedule follows, and which way it is better.
+
+    Raises:
+        DataError: the score is unknown, or nothing is evaluated, or evaluated at other steps than saved.
+    """
+    follows = training.lr_scheduler_type in _BY_SCORE
+    saves_best = training.save_strategy == SaveStrategy.BEST
+    if training.eval_strategy == "no":
+        if saves_best or follows:
+            flag = "--save_strategy best" if saves_best else _schedule(training)
+            raise DataError(f"{flag} follows a score: it needs a validation split, and --eval_strategy epoch, say.")
+        return
+    if saves_best or training.eval_strategy == training.save_strategy:
+        training.load_best_model_at_end = True
+        apart = training.save_strategy == "steps" and training.eval_steps != training.save_steps
+        if apart and not task.run.average_checkpoints:
+            raise DataError(
+                f"--eval_steps {training.eval_steps:g} and --save_steps {training.save_steps:g} differ, and the best "
+                f"model may be one that is not saved: write --eval_steps {training.eval_steps:g} --save_steps "
+                f"{training.eval_steps:g}"
+            )
+    elif not follows and training.metric_for_best_model is None:
+        return
+    training.metric_for_best_model = training.metric_for_best_model or task.metrics.metric_for_best_model
+    best = training.metric_for_best_model.removeprefix("eval_")
+    check_metric(task.metrics, best)
+    # Trainer takes None for "less is better".
+    training.greater_is_better = best not in LESS_IS_BETTER
+    if follows:  # torch's own default is "min"
+        mode = "max" if training.greater_is_better else "min"
+        training.lr_scheduler_kwargs = {"mode": mode, **(training.lr_scheduler_kwargs or {})}
+
+
+def _schedule(training: TrainingArguments) -> str:
+    return f"--lr_scheduler_type {SchedulerType(training.lr_scheduler_type).value}"
+
+
 def keep_for_average(run_arguments: Any, training: TrainingArguments) -> None:
     """
     Keep as many checkpoints as are to be averaged, and take the average in the place of the best one.
 
     Raises:
-        DataError: less than no checkpoint, early stopping, which keeps the best one, or a run without checkpoints.
+        DataError: less than no checkpoint, what needs a score or keeps the best one, or a run without checkpoints.
     """
     if run_arguments.average_checkpoints < 0:
         raise DataError(f"--average_checkpoints {run_arguments.average_checkpoints} is given: 0 or more is allowed.")
@@ -185,6 +217,16 @@ def keep_for_average(run_arguments: Any, training: TrainingArguments) -> None:
         raise DataError(
             "--early_stopping_patience keeps the best model, and --average_checkpoints takes the last ones: write "
             "--average_checkpoints 0"
+        )
+    if training.do_train and training.lr_scheduler_type in _BY_SCORE:
+        raise DataError(
+            f"{_schedule(training)} follows a score, and --average_checkpoints chooses by none: write "
+            "--average_checkpoints 0, or another schedule."
+        )
+    if training.do_train and training.save_strategy == SaveStrategy.BEST:
+        raise DataError(
+            "--save_strategy best keeps the best model, and --average_checkpoints takes the last ones: write "
+            "--save_strategy epoch, or --average_checkpoints 0"
         )
     if training.do_train and training.save_strategy == "no":
         raise DataError("--average_checkpoints needs checkpoints: write --save_strategy epoch, or 0 to average none.")

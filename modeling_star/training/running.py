@@ -42,7 +42,7 @@ from .building import (
 )
 from .data import cap, hold_out, load_splits
 from .data_files import DataError
-from .fine_tuner import FineTuner, make_trainer
+from .fine_tuner import LESS_IS_BETTER, FineTuner, make_trainer
 from .losses import TaskLoss, WithLoss
 from .output_folder import ARGUMENTS, check_output_dir, check_several_runs
 from .reports import plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
@@ -58,7 +58,9 @@ _DECISIVE = (
     *("num_train_epochs", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps"),
     *("optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon", "label_smoothing_factor"),
     *("train_sampling_strategy", "data_seed", "bf16", "fp16", "metric_for_best_model", "do_train"),
-    *("eval_strategy", "eval_steps", "save_strategy", "save_steps"),
+    *("eval_strategy", "eval_steps", "eval_delay", "save_strategy", "save_steps", "load_best_model_at_end"),
+    *("dataloader_drop_last", "neftune_noise_alpha", "average_tokens_across_devices", "bf16_full_eval"),
+    *("fp16_full_eval", "predict_with_generate", "generation_num_beams", "generation_max_length"),
 )
 _INDECISIVE = ("seeds", "token", "cache_dir", "preprocessing_num_workers", "overwrite_cache")
 # What Trainer and `Pretrainer` tell of the part of a run since it was resumed.
@@ -342,6 +344,7 @@ def asked_for(model: Any, data: Any, run_arguments: Any, training: TrainingArgum
     """The arguments that decide what a seed's run comes to."""
     given = {**vars(model), **vars(data), **vars(run_arguments)}
     given |= {name: value for name, value in training.to_dict().items() if name in _DECISIVE}
+    given["processes"] = training.world_size
     # As they are read back.
     return json.loads(
         json.dumps({name: value for name, value in given.items() if name not in _INDECISIVE}, default=str)
@@ -573,7 +576,14 @@ def train(task: Task, trainer: FineTuner, training: TrainingArguments, results: 
     results["parameters"] = trainer.model.num_parameters()
     trainer.log_metrics("train", measured)
     if trainer.is_world_process_zero():
-        plot_training_curves(trainer.state.log_history, folder / "training_curves.png")
+        chosen_by = (training.metric_for_best_model or task.metrics.metric_for_best_model).removeprefix("eval_")
+        drawn = None if chosen_by == "loss" else chosen_by  # the loss has a panel of its own
+        plot_training_curves(
+            trainer.state.log_history,
+            folder / "training_curves.png",
+            metric=drawn,
+            greater_is_better=drawn not in LESS_IS_BETTER,
+        )
 
 
 def score(

@@ -1,6 +1,7 @@
 """Token labelling as a task of `running.run`: entities, parts of speech."""
 
 import json
+import sys
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from datasets import Dataset
 from transformers import DataCollator, DataCollatorForTokenClassification, PreTrainedTokenizerBase
 
 from .data import TaggingData, prepare_tagging
+from .data_labels import IGNORED
 from .metrics import EntityScores, TaskMetrics, metrics_for
 from .reports import per_entity_table, plot_confusion_matrix, plot_entity_scores, write_text
 from .running import Task
@@ -53,6 +55,10 @@ class TaggingTask(Task):
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
         options = self.options
+        longest = min(limit or sys.maxsize, tokenizer.model_max_length)
+        stride = options.stride
+        if stride is None and split != "train" and longest < 1e6:  # transformers writes "no limit" as int(1e30)
+            stride = longest // 8  # what is scored is read whole, as run_predict.py does
         return tokenize_and_align(
             self.data.splits[split],
             tokenizer,
@@ -60,7 +66,7 @@ class TaggingTask(Task):
             tokens_column=self.data.text_column,
             tags_column=self.data.label_column if self.data.is_labelled(split) else None,
             max_seq_length=limit,
-            stride=options.stride,
+            stride=stride,
             label_all_tokens=options.label_all_tokens and split == "train",
             pad_to_max_length=options.pad_to_max_length,
             split=split,
@@ -78,10 +84,11 @@ class TaggingTask(Task):
         rows: list[dict[str, Any]] = [{"tokens": w, "predicted": p} for w, p in zip(words, predicted, strict=True)]
         sections: dict[str, str] = {}
         if self.data.is_labelled(split):
-            expected = [[names[tag] for tag in tags] for tags in data[self.data.label_column]]
+            tagged = data[self.data.label_column]
+            expected = [[None if tag == IGNORED else names[tag] for tag in tags] for tags in tagged]
             for row, tags in zip(rows, expected, strict=True):
                 row["labels"] = tags
-            sections = self._tables(folder, split, expected, predicted)
+            sections = self._tables(folder, split, *_counted(expected, predicted))
         lines = (json.dumps(row, ensure_ascii=False) for row in rows)
         write_text(folder / f"predictions_{split}.jsonl", "".join(line + "\n" for line in lines))
         return sections
@@ -98,6 +105,15 @@ class TaggingTask(Task):
         truth, guess = (list(chain.from_iterable(tags)) for tags in (expected, predicted))
         plot_confusion_matrix(truth, guess, self.data.label_list, folder / f"confusion_{split}.png", title=split)
         return {}
+
+
+def _counted(expected: list[list[str | None]], predicted: list[list[str]]) -> tuple[list[list[str]], list[list[str]]]:
+    """Both, without the words that have no label."""
+    pairs = [
+        [(tag, guess) for tag, guess in zip(tags, guesses, strict=True) if tag is not None]
+        for tags, guesses in zip(expected, predicted, strict=True)
+    ]
+    return [[tag for tag, _ in row] for row in pairs], [[guess for _, guess in row] for row in pairs]
 
 
 __all__ = ["TaggingTask"]

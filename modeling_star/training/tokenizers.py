@@ -384,6 +384,8 @@ class _WordEncoder:
         if self.tags_column is not None:
             output["labels"] = []
         for row, of_row in enumerate(windows):
+            if self.stride is not None and self.tokenizer.truncation_side == "left":
+                of_row = of_row[::-1]  # such a tokenizer tells the last window first
             kept = of_row if self.stride is not None else of_row[:1]
             pieces = [encoding.word_ids(window) for window in of_row]
             reads = _reading_places(pieces[: len(kept)])

@@ -280,8 +280,12 @@ def test_words_of_nothing_or_with_spaces_keep_their_label(tokenizer: PreTrainedT
     assert features[1]["labels"] == [-100, -100]
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("stride", [0, 3, 6])
-def test_windows_read_every_word_once_and_in_order(pieces: PreTrainedTokenizerFast, stride: int) -> None:
+def test_windows_read_every_word_once_and_in_order(
+    pieces: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch, stride: int, side: str
+) -> None:
+    monkeypatch.setattr(pieces, "truncation_side", side)
     rng = random.Random(stride)
     sentences = [["abcdefgh"[: rng.randint(0, 8)] for _ in range(rng.randint(0, 30))] for _ in range(20)]
     data = tagged(*sentences)

@@ -1,0 +1,427 @@
+"""What flags come to in a task of a script: its data, features, metrics and trainer, before anything is trained."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from script_runner import SCRIPTS
+from script_samples import write_rows
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast, TrainingArguments
+
+from modeling_star import StarTransformerConfig, StarTransformerForTokenClassification
+from modeling_star.training.classification import ClassificationTask
+from modeling_star.training.data_files import DataError
+from modeling_star.training.fine_tuner import loss_of, prepare_training
+from modeling_star.training.losses import TaskLoss, class_weights
+from modeling_star.training.metrics import metrics_for
+from modeling_star.training.pretraining import PretrainingTask
+from modeling_star.training.reading import ReadingTask
+from modeling_star.training.running import Task, asked_for, train
+from modeling_star.training.tagging import TaggingTask
+from modeling_star.training.tokenizers import train_tokenizer
+from modeling_star.training.translation import TranslationTask
+
+
+sys.path.insert(0, str(SCRIPTS))
+import arguments as flags
+
+
+GROUPS: dict[type[Task], tuple[type, ...]] = {
+    TaggingTask: (flags.ModelArguments, flags.TaggingArguments, flags.RunArguments),
+    ClassificationTask: (flags.ModelArguments, flags.ClassificationArguments, flags.RunArguments),
+    ReadingTask: (flags.ModelArguments, flags.ReadingArguments, flags.RunArguments),
+    PretrainingTask: (flags.ModelArguments, flags.TextArguments, flags.RepeatArguments),
+    TranslationTask: (
+        flags.TranslationModelArguments,
+        flags.TranslationArguments,
+        flags.TranslationRunArguments,
+    ),
+}
+ROWS: dict[type[Task], list[dict[str, Any]]] = {
+    TaggingTask: [
+        {"tokens": ["Ann", "sees", "Oslo", "and", "Rome"], "tags": ["B-PER", "O", "B-LOC", "O", "B-LOC"]},
+        {"tokens": ["It", "rains"], "tags": ["O", "O"]},
+    ],
+    ClassificationTask: [{"text": f"text {number}", "label": "ab"[number == 0]} for number in range(8)],
+    ReadingTask: [
+        {
+            "id": str(number),
+            "question": f"who {number}",
+            "context": f"Ann {number % 4} sees Oslo",
+            "answers": {"text": ["Ann"], "answer_start": [0]},
+        }
+        for number in range(16)
+    ],
+    PretrainingTask: [{"text": f"a b c d e f {number}"} for number in range(9)],
+    TranslationTask: [{"zh": f"雨{number % 4}", "en": f"rain {number}"} for number in range(16)],
+}
+
+Parsed = tuple[Any, Any, Any, Any]
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Parsed]:
+    """The arguments of a task on its rows: model, data, run, training."""
+
+    def parse(kind: type[Task], *given: str) -> Parsed:
+        path = write_rows(tmp_path / f"{kind.__name__}.jsonl", ROWS[kind])
+        command = ["script.py", f"--train_file={path}", f"--cache_dir={tmp_path}/cache", *given]
+        monkeypatch.setattr(sys, "argv", command)
+        own = flags.TRANSLATION_DEFAULTS if kind is TranslationTask else None
+        training = "Seq2SeqTrainingArguments" if kind is TranslationTask else "TrainingArguments"
+        return flags.parse(GROUPS[kind], "A script.", own, training_class=training)
+
+    return parse
+
+
+@pytest.fixture
+def task_of(parsed: Callable[..., Parsed]) -> Callable[..., Any]:
+    return lambda kind, *given: kind(*parsed(kind, *given)[:3])
+
+
+# What chooses the best model
+
+
+def best_of(
+    training: TrainingArguments, name: str = "tagging", labels: tuple[str, ...] = ("O", "B-PER")
+) -> TrainingArguments:
+    """The arguments as `prepare_training` leaves them, for a task with these metrics."""
+    run = SimpleNamespace(average_checkpoints=0, early_stopping_patience=None)
+    task: Any = SimpleNamespace(metrics=metrics_for(name, labels), run=run)
+    prepare_training(task, training, torch.nn.Linear(1, 1), True)  # type: ignore[arg-type]
+    return training
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        ([], (True, "f1", True)),
+        (["--load_best_model_at_end"], (True, "f1", True)),
+        (["--lr_scheduler_type=reduce_lr_on_plateau"], (True, "f1", True)),
+        (["--metric_for_best_model=loss"], (True, "loss", False)),
+        (["--metric_for_best_model=eval_loss", "--greater_is_better=true"], (True, "eval_loss", False)),
+        (["--save_strategy=best"], (True, "f1", True)),
+        (["--save_strategy=no", "--metric_for_best_model=accuracy"], (False, "accuracy", True)),
+        (["--save_strategy=no", "--lr_scheduler_type=greedy"], (False, "f1", True)),
+        (["--save_strategy=no"], (False, None, None)),
+    ],
+)
+def test_the_tasks_score_chooses_the_best_model(
+    parsed: Callable[..., Parsed], given: list[str], chosen: tuple[bool, str | None, bool | None]
+) -> None:
+    training = best_of(parsed(TaggingTask, *given)[-1])
+    assert (training.load_best_model_at_end, training.metric_for_best_model, training.greater_is_better) == chosen
+
+
+@pytest.mark.parametrize(("metric", "greater"), [("mse", False), ("loss", False), ("pearson", True)])
+@pytest.mark.parametrize("strategy", ["epoch", "best"])
+def test_the_direction_of_a_score_is_known(
+    parsed: Callable[..., Parsed], metric: str, greater: bool, strategy: str
+) -> None:
+    given = (f"--metric_for_best_model={metric}", f"--save_strategy={strategy}")
+    training = best_of(parsed(ClassificationTask, *given)[-1], "regression", ())
+    assert training.greater_is_better is greater
+
+
+def test_less_perplexity_is_better(task_of: Callable[..., Any], parsed: Callable[..., Parsed]) -> None:
+    task = task_of(PretrainingTask)
+    training = parsed(PretrainingTask, "--metric_for_best_model=perplexity")[-1]
+    prepare_training(task, training, torch.nn.Linear(1, 1), True)  # type: ignore[arg-type]
+    assert training.greater_is_better is False
+
+
+@pytest.mark.parametrize(
+    ("metric", "given", "mode"), [("f1", None, "max"), ("loss", None, "min"), ("f1", '{"mode": "min"}', "min")]
+)
+def test_a_schedule_that_follows_a_score_knows_its_direction(
+    parsed: Callable[..., Parsed], metric: str, given: str | None, mode: str
+) -> None:
+    told = [f"--metric_for_best_model={metric}", "--lr_scheduler_type=reduce_lr_on_plateau"]
+    training = best_of(parsed(TaggingTask, *told, *([f"--lr_scheduler_kwargs={given}"] if given else []))[-1])
+    assert training.lr_scheduler_kwargs == {"mode": mode}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--save_strategy=best", "--metric_for_best_model=f2"], ["f2", "precision"]),
+        (["--save_strategy=no", "--metric_for_best_model=f2"], ["f2", "precision"]),
+        (["--save_strategy=best", "--average_checkpoints=2"], ["--save_strategy epoch"]),
+        (["--lr_scheduler_type=greedy", "--average_checkpoints=2"], ["--lr_scheduler_type greedy", "another"]),
+        (["--save_strategy=best", "--eval_strategy=no"], ["--save_strategy best", "validation split"]),
+    ],
+)
+def test_what_cannot_choose_is_refused(parsed: Callable[..., Parsed], given: list[str], words: list[str]) -> None:
+    *_, run, training = parsed(TaggingTask, *given)
+    task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), run=run)
+    with pytest.raises(DataError) as caught:
+        prepare_training(task, training, torch.nn.Linear(1, 1), True)  # type: ignore[arg-type]
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize("flag", ["--save_strategy=best", "--lr_scheduler_type=reduce_lr_on_plateau"])
+def test_without_validation_there_is_no_score_to_follow(parsed: Callable[..., Parsed], flag: str) -> None:
+    *_, run, training = parsed(TaggingTask, flag)
+    task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), run=run)
+    with pytest.raises(DataError, match="validation split"):
+        prepare_training(task, training, torch.nn.Linear(1, 1), False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("metric", "drawn"), [(None, ("f1", True)), ("loss", (None, True)), ("accuracy", ("accuracy", True))]
+)
+def test_the_score_that_chooses_is_drawn(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, metric: str | None, drawn: tuple[str | None, bool]
+) -> None:
+    seen: list[tuple[str | None, bool]] = []
+
+    def draw(log: Any, path: Path, metric: str | None, *, greater_is_better: bool) -> None:
+        seen.append((metric, greater_is_better))
+
+    monkeypatch.setattr("modeling_star.training.running.plot_training_curves", draw)
+    trainer: Any = SimpleNamespace(
+        train=lambda **_: SimpleNamespace(metrics={}),
+        save_model=lambda **_: None,
+        save_state=lambda: None,
+        log_metrics=lambda *_: None,
+        is_world_process_zero=lambda: True,
+        model=SimpleNamespace(num_parameters=lambda: 1),
+        state=SimpleNamespace(log_history=[]),
+    )
+    task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), training_results=lambda _: {})
+    train(task, trainer, TrainingArguments(str(tmp_path), metric_for_best_model=metric, report_to="none"), {})
+    assert seen == [drawn]
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        *("--dataloader_drop_last", "--eval_delay=1", "--neftune_noise_alpha=5", "--num_train_epochs=9", "--bf16"),
+        *("--adam_beta2=0.9", "--warmup_steps=9", "--weight_decay=0.5", "--label_smoothing_factor=0.1"),
+        *("--per_device_train_batch_size=3", "--gradient_accumulation_steps=3", "--max_steps=7", "--stride=2"),
+        *("--lr_scheduler_type=cosine", "--optim=adafactor", "--max_grad_norm=2", "--class_weights=balanced"),
+        *("--train_sampling_strategy=group_by_length", "--shuffle_length_groups=false", "--average_checkpoints=1"),
+    ],
+)
+def test_seeds_go_on_only_with_what_decides_as_it_was(parsed: Callable[..., Parsed], flag: str) -> None:
+    assert asked_for(*parsed(TaggingTask)) != asked_for(*parsed(TaggingTask, flag))
+
+
+def test_seeds_go_on_only_in_as_many_processes(parsed: Callable[..., Parsed], monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = parsed(TaggingTask)
+    before = asked_for(*alone)
+    monkeypatch.setattr(type(alone[-1]), "world_size", property(lambda _: 2))
+    assert before != asked_for(*alone)
+
+
+# The loss
+
+
+def test_balanced_weights_are_inverse_to_how_often_a_class_occurs() -> None:
+    weights = class_weights("balanced", ("a", "b", "c"), {"a": 6, "b": 3, "c": 0})
+    assert weights == pytest.approx([10 / (3 * 6), 10 / (3 * 3), 10 / (3 * 1)])
+    assert class_weights("2,0.5", ("a", "b"), {}) == pytest.approx([2, 0.5])
+    assert class_weights("none", ("a", "b"), {"a": 1, "b": 1}) is None
+
+
+def by_loops(logits: Tensor, labels: Tensor, weights: list[float], smoothing: float) -> tuple[float, int]:
+    """Weighted and smoothed cross entropy: each class counts by its weight, also where the smoothing spreads it."""
+    total, count = 0.0, 0
+    for row, label in zip(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1).tolist(), strict=True):
+        if label == -100:
+            continue
+        count += 1
+        logs = torch.log_softmax(row.double(), -1).tolist()
+        total -= (1 - smoothing) * weights[label] * logs[label]
+        total -= smoothing / len(logs) * sum(weight * log for weight, log in zip(weights, logs, strict=True))
+    return total, count
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("weights", [[1.0, 1.0, 1.0], [2.0, 0.5, 0.0]])
+def test_weights_and_smoothing_are_in_the_loss(weights: list[float], smoothing: float) -> None:
+    torch.manual_seed(0)
+    logits, labels = torch.randn(4, 5, 3), torch.randint(0, 3, (4, 5))
+    labels[0, 1:] = -100
+    loss = TaskLoss("tokens", np.array(weights), smoothing)
+    total, count = by_loops(logits, labels, weights, smoothing)
+    assert loss({"logits": logits}, labels).item() == pytest.approx(total / count, rel=1e-5)
+    assert loss({"logits": logits}, labels, 70).item() == pytest.approx(total / 70, rel=1e-5)
+
+
+def test_the_flags_of_the_loss_reach_it(parsed: Callable[..., Parsed]) -> None:
+    model, data, run, training = parsed(
+        ClassificationTask, "--class_weights=balanced", "--label_smoothing_factor=0.2", "--validation_fraction=0"
+    )
+    task = ClassificationTask(model, data, run)
+    loss = loss_of(task, training, torch.nn.Linear(1, 1))  # type: ignore[arg-type]
+    assert (loss.smoothing, training.label_smoothing_factor) == (0.2, 0.0)
+    assert loss.weights is not None
+    # One row is of the one class, seven of the other.
+    assert sorted(loss.weights.tolist()) == pytest.approx([8 / (2 * 7), 8 / 2])
+
+
+def trainer_of(kind: type[Task], arguments: Parsed, folder: Path) -> tuple[Any, Any]:
+    """A task with its trainer, as `run` makes them."""
+    *groups, training = arguments
+    training.output_dir = str(folder)
+    task = kind(*groups)
+    tokenizer, model = task.build()
+    features = {split: task.features(split, tokenizer, 16) for split in task.split_names}
+    return task, task.make_trainer(training, model, tokenizer, features)
+
+
+TINY = ("--config_overrides=hidden_size=16,num_attention_heads=2", "--report_to=none")
+
+
+def test_pretraining_smooths_its_loss_and_hides_other_tokens_in_every_epoch(
+    parsed: Callable[..., Parsed], tmp_path: Path
+) -> None:
+    arguments = parsed(PretrainingTask, *TINY, "--label_smoothing_factor=0.2")
+    _, trainer = trainer_of(PretrainingTask, arguments, tmp_path / "run")
+    assert trainer.compute_loss_func.smoothing == 0.2
+    begun: list[int] = []
+    trainer.train_dataset.begin_epoch = begun.append
+    for epoch in (None, 1.0, 2.6):
+        trainer.state.epoch = epoch
+        trainer.callback_handler.on_epoch_begin(trainer.args, trainer.state, trainer.control)
+    assert begun == [0, 1, 2]
+
+
+def test_translation_smooths_its_loss(parsed: Callable[..., Parsed], tmp_path: Path) -> None:
+    small = "d_model=16,encoder_layers=1,decoder_layers=1,encoder_attention_heads=2,decoder_attention_heads=2"
+    arguments = parsed(TranslationTask, f"--config_overrides={small}", "--report_to=none", "--vocab_size=60")
+    _, trainer = trainer_of(TranslationTask, arguments, tmp_path / "run")
+    assert trainer.compute_loss_func.smoothing == 0.1  # the paper's, by default
+    arguments = parsed(TranslationTask, f"--config_overrides={small}", "--report_to=none", "--generation_num_beams=3")
+    assert arguments[-1].generation_num_beams == 3
+
+
+# What is held out
+
+
+@pytest.mark.parametrize(("kind", "column"), [(ReadingTask, "context"), (TranslationTask, "source")])
+def test_what_shares_a_text_is_held_out_together(task_of: Callable[..., Any], kind: type[Task], column: str) -> None:
+    splits = task_of(kind, "--validation_fraction=0.5").data.splits
+    learnt, held = set(splits["train"][column]), set(splits["validation"][column])
+    assert learnt
+    assert held
+    assert not learnt & held
+    # Four rows share each text.
+    assert len(splits["train"]) == 4 * len(learnt)
+
+
+# Flags of the tasks
+
+
+def test_flags_of_reading_reach_its_metrics(task_of: Callable[..., Any]) -> None:
+    given = ("--n_best_size=7", "--max_answer_length=9", "--answer_language=zh", "--version_2_with_negative")
+    metrics = task_of(ReadingTask, *given, "--null_score_diff_threshold=1.5").metrics
+    assert (metrics.n_best_size, metrics.max_answer_length, metrics.language) == (7, 9, "zh")
+    assert metrics.null_threshold == 1.5
+    assert task_of(ReadingTask).metrics.null_threshold is None
+
+
+def test_flags_of_translation_reach_its_metrics(task_of: Callable[..., Any]) -> None:
+    assert task_of(TranslationTask).metrics.tokenize == "13a"
+    assert task_of(TranslationTask, "--bleu_tokenize=char").metrics.tokenize == "char"
+    assert task_of(TranslationTask, "--source_column=en", "--target_column=zh").metrics.tokenize == "zh"
+
+
+def test_flags_of_tagging_reach_metrics_and_features(task_of: Callable[..., Any]) -> None:
+    tokenizer = train_tokenizer([["Ann", "sees", "Oslo", "Rome", "rains"]], "wordpiece", vocab_size=40)
+    task = task_of(TaggingTask, "--return_entity_level_metrics", "--label_all_tokens", "--validation_fraction=0")
+    assert task.metrics.per_type
+    assert not task_of(TaggingTask).metrics.per_type
+    plain = task_of(TaggingTask, "--validation_fraction=0")
+
+    def labelled(task: Any) -> int:
+        rows = task.features("train", tokenizer, None)
+        return sum(label != -100 for row in rows["labels"] for label in row)
+
+    assert labelled(plain) == 7
+    assert labelled(task) > 7
+
+
+@pytest.mark.parametrize("kind", [TaggingTask, ClassificationTask])
+def test_only_so_many_examples_are_used(task_of: Callable[..., Any], tmp_path: Path, kind: type[Task]) -> None:
+    rows = write_rows(tmp_path / "other.jsonl", ROWS[kind])
+    files = (f"--validation_file={rows}", f"--test_file={rows}")
+    limits = ("--max_train_samples=2", "--max_eval_samples=1", "--max_predict_samples=1")
+    splits = task_of(kind, *files, *limits).data.splits
+    assert {split: len(rows) for split, rows in splits.items()} == {"train": 2, "validation": 1, "test": 1}
+
+
+def test_documents_and_what_the_tokenizer_sees_of_them(task_of: Callable[..., Any], tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("a b\nc d\n\ne f\n", encoding="utf-8")
+    for unit, count in {"line": 3, "paragraph": 2, "file": 1}.items():
+        task = task_of(PretrainingTask, f"--train_file={text}", f"--text_unit={unit}", "--validation_fraction=0")
+        assert len(task.data.splits["train"]) == count
+    task = task_of(PretrainingTask, f"--train_file={text}", "--max_tokenizer_samples=2", "--validation_fraction=0")
+    assert len(list(task.training_texts())) == 2
+
+
+# What is scored of a tagger
+
+
+@pytest.fixture(scope="module")
+def pieces() -> PreTrainedTokenizerFast:
+    words = ["Ann", "sees", "Oslo", "and", "Rome", "It", "rains"]
+    return train_tokenizer([words], "word", min_frequency=1)
+
+
+def test_what_is_scored_is_read_whole(task_of: Callable[..., Any], pieces: PreTrainedTokenizerFast) -> None:
+    task = task_of(TaggingTask, "--validation_fraction=0")
+    splits = task.data.splits
+    splits["test"] = splits["train"]
+    learnt, scored = (task.features(split, pieces, 5) for split in ("train", "test"))
+    assert (len(learnt), len(scored)) == (2, 3)
+    read = [word for row in scored if row["example_index"] == 0 for word in row["word_ids"] if word >= 0]
+    assert read == [0, 1, 2, 3, 4]
+    assert len(task.features("test", pieces, None)) == 2
+
+
+def test_words_without_a_label_are_not_counted(
+    task_of: Callable[..., Any], pieces: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    task = task_of(TaggingTask, "--validation_fraction=0")
+    splits = task.data.splits
+    splits["test"] = splits["train"].map(lambda row: {"tags": [-100, *row["tags"][1:]]})
+    features = task.features("test", pieces, None)
+    right = [[max(label, 0) for label in row] + [-100] * (7 - len(row)) for row in features["labels"]]
+    sections = task.report(tmp_path, "test", features, np.array(right))
+    (table,) = sections.values()
+    # Of Ann, Oslo and Rome the first has no label now.
+    assert [cell.strip() for cell in table.splitlines()[-1].strip("|").split("|")][-1] == "2"
+    assert "1.0" in table
+    assert '"labels": [null, "O", "B-LOC", "O", "B-LOC"]' in (tmp_path / "predictions_test.jsonl").read_text()
+
+
+def test_the_card_has_the_scores_that_are_told(parsed: Callable[..., Parsed], tmp_path: Path) -> None:
+    """A fresh model guesses, so that no score is 0 or 1 by itself."""
+    rows = write_rows(tmp_path / "test.jsonl", ROWS[TaggingTask] * 20)
+    arguments = parsed(TaggingTask, *TINY, f"--test_file={rows}", "--validation_fraction=0")
+    task, trainer = trainer_of(TaggingTask, arguments, tmp_path / "run")
+    labels = len(task.data.label_list)
+    torch.manual_seed(3)
+    config = StarTransformerConfig(vocab_size=100, hidden_size=16, num_attention_heads=2, num_labels=labels)
+    trainer.model = StarTransformerForTokenClassification(config).eval()
+    features = task.features("test", trainer.processing_class, 5)  # in windows
+    trainer.compute_metrics = None
+    output = trainer.predict(features)
+    predictions = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
+    told = task.metrics_of("test", features)(SimpleNamespace(predictions=predictions, label_ids=output.label_ids))
+    folder = tmp_path / "told"
+    folder.mkdir()
+    (table,) = task.report(folder, "test", features, predictions).values()
+    everything = [cell.strip().strip("*") for cell in table.splitlines()[-1].strip("|").split("|")]
+    assert 0 < told["f1"] < 1
+    shown = [float(cell) for cell in everything[1:4]]
+    assert shown == pytest.approx([told["precision"], told["recall"], told["f1"]], abs=6e-4)
