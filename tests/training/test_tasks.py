@@ -425,3 +425,23 @@ def test_the_card_has_the_scores_that_are_told(parsed: Callable[..., Parsed], tm
     assert 0 < told["f1"] < 1
     shown = [float(cell) for cell in everything[1:4]]
     assert shown == pytest.approx([told["precision"], told["recall"], told["f1"]], abs=6e-4)
+
+
+def test_answers_are_told_by_the_length_of_their_contexts(task_of: Callable[..., Any], tmp_path: Path) -> None:
+    lengths, exact, f1 = np.array([5, 128, 129, 700]), np.array([1.0, 0, 1, 0]), np.array([1.0, 0.5, 1, 0.25])
+    (table,) = task_of(ReadingTask)._by_length(tmp_path, "test", lengths, exact, f1).values()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    assert [row[0] for row in rows] == ["up to 128", "129 to 256", "513 to 1,024"]
+    assert [[float(cell) for cell in row[1:]] for row in rows] == [[0.5, 0.75, 2], [1, 1, 1], [0, 0.25, 1]]
+
+
+def test_a_confusion_is_of_what_is_true_by_what_is_told(
+    task_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    drawn: list[tuple[list[int], list[str]]] = []
+    place = "modeling_star.training.classification.plot_confusion_matrix"
+    monkeypatch.setattr(place, lambda truth, guess, *_, **__: drawn.append((list(truth), list(guess))))
+    task = task_of(ClassificationTask, "--validation_fraction=0")
+    always_b = np.array([[0.0, 1.0]] * 8)
+    task.report(tmp_path, "train", None, always_b)
+    assert drawn == [([1, 0, 0, 0, 0, 0, 0, 0], ["b"] * 8)]
