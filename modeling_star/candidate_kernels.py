@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from .derivatives import first_derivatives_only
 from .kernels import TYPES, keep, launch, load, new_seed, store, sum_type, summed_over_chunks
 from .tokens import TokenLayout
 
@@ -429,7 +429,7 @@ class _CandidateAttention(torch.autograd.Function):
         return context
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, context_grad: Tensor) -> tuple[Tensor | None, ...]:
         case, inputs = ctx.case, list(ctx.saved_tensors)
         query, key_value, embedded, node, value_bias, role_bias = inputs

@@ -111,6 +111,14 @@ class TextEncoderDecoderConfig(PreTrainedConfig):
         if unknown is not None and not unknown.startswith("_"):
             known = [name for name in MarianConfig().to_dict() if not name.startswith("_")]
             raise ValueError(f"decoder has a field {unknown!r}, which Marian has not.{did_you_mean(unknown, known)}")
+        heads = fields["decoder_attention_heads"]
+        if width % heads:
+            allowed = ", ".join(str(h) for h in range(1, min(width, 4 * heads) + 1) if width % h == 0)
+            fewer = max(h for h in range(1, heads + 1) if width % h == 0)
+            raise ValueError(
+                f"The decoder's d_model={width} cannot be shared by decoder_attention_heads={heads}; {allowed} could: "
+                f'write decoder={{"decoder_attention_heads": {fewer}}}.'
+            )
         special = {f"{name}_token_id": getattr(self, f"{name}_token_id") for name in ("pad", "bos", "eos")}
         # There is no encoder in it; caches count these as the layers of a model.
         shape = {"encoder_layers": fields["decoder_layers"], "encoder_ffn_dim": fields["decoder_ffn_dim"]}

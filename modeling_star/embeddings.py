@@ -166,7 +166,9 @@ class TokenEmbeddings(nn.Module):
         # An empty sequence attends to its first padding place: a softmax over nothing would be NaN.
         first = torch.arange(mask.shape[1], device=mask.device) == 0
         inputs["attention_mask"] = (mask | (first & ~mask.any(1, keepdim=True))).long()
-        frozen = torch.no_grad() if self.config.freeze_embeddings else contextlib.nullcontext()
+        # Whoever asks for the gradient of `inputs_embeds` gets it through frozen weights too.
+        fixed = self.config.freeze_embeddings and not tokens.requires_grad
+        frozen = torch.no_grad() if fixed else contextlib.nullcontext()
         with frozen:
             hidden = self.backbone(**inputs, return_dict=True).last_hidden_state
         return layout.from_right_padded(hidden)

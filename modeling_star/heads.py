@@ -133,9 +133,12 @@ class Head(EncoderPreTrainedModel):
 
     encoder_class: ClassVar[Callable[..., EncoderPreTrainedModel]]
     uses_pooler: ClassVar[bool] = False
+    loss_name: ClassVar[str | None] = None
 
     def __init__(self, config: EncoderConfig):
         super().__init__(config)
+        if self.loss_name is not None:  # transformers goes by the name of the class, which a subclass changes
+            self.loss_type = self.loss_name
         self.num_labels = config.num_labels
         self.model = type(self).encoder_class(config, add_pooling_layer=self.uses_pooler)
         self.build_head(config)
@@ -211,6 +214,8 @@ class ForTokenClassification(Head):
     """
     A label for every token, from the token states; with `config.use_crf`, from the token states and the labels around.
     """
+
+    loss_name = "ForTokenClassification"
 
     def build_head(self, config: EncoderConfig) -> None:
         self.dropout = head_dropout(config)
@@ -328,6 +333,24 @@ class ForTokenClassification(Head):
         return best if mask is None else best.masked_fill(mask == 0, UNKNOWN)
 
 
+def span_loss(logits: Tensor, positions: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
+    """
+    Cross entropy of one end of the answers, over those that lie in the input; 0 where none does.
+
+    transformers' own loss is NaN there, and takes negative columns for column 0 (seen in 5.23).
+
+    Args:
+        logits: `[b, n]`.
+        positions: `[b]`.
+        num_items_in_batch: answers in the whole accumulated batch; `None` averages over this one.
+    """
+    positions = positions.to(logits.device).reshape(-1)
+    outside = (positions < 0) | (positions >= logits.shape[1])
+    positions = positions.masked_fill(outside, UNKNOWN)
+    total = nn.functional.cross_entropy(logits.float(), positions, ignore_index=UNKNOWN, reduction="sum")
+    return total / items_of(positions, num_items_in_batch).to(logits.device)
+
+
 class ForQuestionAnswering(Head):
     """Start and end of an answer span, from the token states."""
 
@@ -373,9 +396,8 @@ class ForQuestionAnswering(Head):
         start_logits, end_logits = logits.unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
-            loss = self.loss_function(
-                start_logits, end_logits, start_positions, end_positions, num_items_in_batch=num_items_in_batch
-            )
+            ends = ((start_logits, start_positions), (end_logits, end_positions))
+            loss = sum(span_loss(*end, num_items_in_batch) for end in ends) / len(ends)
         return QuestionAnsweringModelOutput(
             loss=loss,
             start_logits=start_logits,
@@ -391,14 +413,15 @@ class MaskedLMHead(nn.Module):
 
     Args:
         config: any encoder's configuration.
+        width: of the table; that of an encoder inside may be another than `embedding_size`, the width of its states.
     """
 
-    def __init__(self, config: EncoderConfig):
+    def __init__(self, config: EncoderConfig, width: int):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.embedding_size)
+        self.dense = nn.Linear(config.hidden_size, width)
         self.activation = ACT2FN[config.hidden_act]
-        self.layer_norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
-        self.decoder = nn.Linear(config.embedding_size, config.vocab_size)
+        self.layer_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.decoder = nn.Linear(width, config.vocab_size)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """`[..., d]` to `[..., vocab_size]`."""
@@ -408,9 +431,11 @@ class MaskedLMHead(nn.Module):
 class ForMaskedLM(Head):
     """The token that stands at a masked place, from its state; the output is tied to the embedding table."""
 
+    loss_name = "ForMaskedLM"
+
     def build_head(self, config: EncoderConfig) -> None:
-        self.lm_head = MaskedLMHead(config)
         table = self.get_input_embeddings().weight
+        self.lm_head = MaskedLMHead(config, table.shape[1])
         name = next(name for name, parameter in self.named_parameters() if parameter is table)
         self._tied_weights_keys = {"lm_head.decoder.weight": name}
 

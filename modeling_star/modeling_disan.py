@@ -177,8 +177,10 @@ def attend_block(
         weights = dropout(weights, dropout_p)
     # A softmax over nothing is not nothing.
     nothing = ~allowed.any(2, keepdim=True)
-    context = (weights * value[:, None]).sum(2).masked_fill(nothing, 0)
-    return context, weights.sum(-1).masked_fill(nothing, 0) if output_weights else None
+    # Autocast on a GPU sums in float32 and leaves it at that.
+    context = (weights * value[:, None]).sum(2).to(value.dtype).masked_fill(nothing, 0)
+    summed = weights.sum(-1).to(value.dtype).masked_fill(nothing, 0) if output_weights else None
+    return context, summed
 
 
 class DirectionalSelfAttention(nn.Module):

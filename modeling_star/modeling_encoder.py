@@ -1,5 +1,8 @@
 """What every encoder of this package is as a transformers model: inputs, outputs, saving, loading, embeddings."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -225,18 +228,45 @@ class EncoderPreTrainedModel(PreTrainedModel):
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
         """As in PreTrainedModel; the saved folder names every head, so that any of them loads without this package."""
-        if self._auto_class is not None:
-            self.config.auto_map = self._auto_map()
-        super().save_pretrained(*args, **kwargs)
+        with as_published(self) as published:
+            if published is not None:
+                self.config.auto_map = _auto_map(published, type(self.config))
+            super().save_pretrained(*args, **kwargs)
 
-    def _auto_map(self) -> dict[str, str]:
-        modeling = type(self).__module__.rsplit(".", 1)[-1]
-        stem = next(
-            type(self).__name__.removesuffix(e) for e in AUTO_CLASSES.values() if type(self).__name__.endswith(e)
-        )
-        config = type(self.config)
-        auto_map = {"AutoConfig": f"{config.__module__.rsplit('.', 1)[-1]}.{config.__name__}"}
-        return auto_map | {auto: f"{modeling}.{stem}{ending}" for auto, ending in AUTO_CLASSES.items()}
+
+@contextmanager
+def as_published(model: PreTrainedModel) -> Iterator[type[PreTrainedModel] | None]:
+    """
+    Within it a model goes under the name of the class whose code is saved with it.
+
+    transformers copies the file of an object's own class. FSDP makes another class of a model (`fully_shard`), and
+    users make subclasses: what is saved is the nearest class that is registered for it (`register_for_auto_class`).
+
+    Args:
+        model: any model.
+
+    Yields:
+        That class, or `None` where none is registered.
+    """
+    own = type(model)
+    published = next((base for base in own.__mro__ if vars(base).get("_auto_class") is not None), None)
+    if published not in (None, own):
+        model.__class__ = type(published.__name__, (own,), {"__module__": published.__module__})
+    try:
+        yield published
+    finally:
+        model.__class__ = own
+
+
+def _auto_map(model: type[PreTrainedModel], config: type[PreTrainedConfig]) -> dict[str, str]:
+    """Under which Auto classes the models of an encoder stand; a user's own class is left to transformers."""
+    module = sys.modules[model.__module__]
+    endings = [ending for ending in AUTO_CLASSES.values() if model.__name__.endswith(ending)]
+    stem = model.__name__.removesuffix(endings[0]) if endings else model.__name__
+    auto_map = {"AutoConfig": f"{config.__module__.rsplit('.', 1)[-1]}.{config.__name__}"}
+    names = {auto: f"{stem}{ending}" for auto, ending in AUTO_CLASSES.items()}
+    modeling = model.__module__.rsplit(".", 1)[-1]
+    return auto_map | {auto: f"{modeling}.{name}" for auto, name in names.items() if hasattr(module, name)}
 
 
 class EncoderModel(EncoderPreTrainedModel):
@@ -450,6 +480,13 @@ class Recorder:
         }
 
 
+FROM_PADDING = (
+    *("camembert", "data2vec-text", "esm", "ibert", "lilt", "longformer", "luke", "markuplm", "mpnet", "roberta"),
+    *("roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
+)
+"""RoBERTa and its kin (in transformers 5.23), which count positions from `pad_token_id + 1`."""
+
+
 def longest_input(config: PreTrainedConfig) -> int | None:
     """Tokens that an encoder, ours or another, takes at most; `None` where it has no limit."""
     backbone = getattr(config, "backbone_config", None)
@@ -458,8 +495,7 @@ def longest_input(config: PreTrainedConfig) -> int | None:
     if getattr(config, "position_embedding_type", "learned") not in ("learned", "absolute"):
         return inside
     positions = getattr(config, "max_position_embeddings", None)
-    # RoBERTa and its kin count positions from pad_token_id + 1.
-    if positions is not None and config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet"):
+    if positions is not None and config.model_type in FROM_PADDING:
         positions -= config.pad_token_id + 1
     return min((limit for limit in (positions, inside) if limit is not None), default=None)
 
@@ -494,4 +530,4 @@ def join_pairs(output: EncoderOutput) -> EncoderOutput:
     return EncoderOutput(**joined)
 
 
-__all__ = ["AUTO_CLASSES", "EncoderModel", "EncoderOutput", "EncoderPreTrainedModel", "Recorder"]
+__all__ = ["AUTO_CLASSES", "EncoderModel", "EncoderOutput", "EncoderPreTrainedModel", "Recorder", "as_published"]

@@ -17,7 +17,7 @@ from .configuration_encoder_decoder import TextEncoderDecoderConfig
 from .modeling_big import BigTransformerModel
 from .modeling_bilstm import BiLstmModel
 from .modeling_disan import DisanModel
-from .modeling_encoder import EncoderModel, EncoderOutput
+from .modeling_encoder import EncoderModel, EncoderOutput, as_published
 from .modeling_star import StarTransformerModel
 from .modeling_vanilla import VanillaTransformerModel
 
@@ -58,7 +58,10 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
     _keys_to_ignore_on_load_unexpected = [r"(^|\.)relay_(attention|norm)\."]
 
     def __init__(self, config: TextEncoderDecoderConfig):
+        asked = config._attn_implementation  # before it is decided for this model, most of which is no attention
         super().__init__(config)
+        if asked is not None:
+            config.decoder._attn_implementation = asked
         self.encoder = ENCODERS[config.encoder.model_type](config.encoder, add_pooling_layer=False)
         self.decoder = MarianForCausalLM(config.decoder)
         # What one side is told later, such as a lexicon, is to be saved with the whole.
@@ -78,6 +81,11 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
         super()._init_weights(module)
         if isinstance(module, nn.Linear):
             init.xavier_uniform_(module.weight)
+
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        """As in PreTrainedModel, with the code of this class also where FSDP or a user has made another of it."""
+        with as_published(self):
+            super().save_pretrained(*args, **kwargs)
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:

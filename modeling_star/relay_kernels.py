@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from .derivatives import first_derivatives_only
 from .kernels import (
     CHUNKS_AT_ONCE,
     INTERPRETED,
@@ -283,7 +283,7 @@ class _RelayMix(torch.autograd.Function):
         return mixed, totals
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, mixed_grad: Tensor, total_grad: Tensor) -> tuple[Tensor | None, ...]:
         query, relay, tokens, mixed, totals, own_scores, own_weights, log_sums = ctx.saved_tensors
         mixed_grad, total_grad = mixed_grad.contiguous(), total_grad.contiguous()

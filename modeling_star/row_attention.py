@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
+from .derivatives import first_derivatives_only
 from .tokens import TokenLayout
 
 
@@ -97,7 +97,7 @@ class _RowAttention(torch.autograd.Function):
         return context.view(m, h, c), applied.sum(0) if dropout_p else query.new_zeros(())
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, d_context: Tensor, d_total: Tensor) -> tuple[Tensor | None, ...]:
         query, table, index, spans, weights, kept = ctx.saved_tensors
         m, h, c = query.shape
@@ -159,7 +159,7 @@ class _SequenceScores(torch.autograd.Function):
         return _dots(tokens, query.flatten(0, 1), _of_sequence(layout, query.shape[1]))
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, d_scores: Tensor) -> tuple[Tensor, Tensor, None]:
         tokens, query = ctx.saved_tensors
         d_tokens = _weighted_sums(query.flatten(0, 1), _of_sequence(ctx.layout, query.shape[1]), d_scores)
@@ -176,7 +176,7 @@ class _SequenceSums(torch.autograd.Function):
         return _sums_by_sequence(tokens, weights, layout)
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, d_sums: Tensor) -> tuple[Tensor, Tensor, None]:
         tokens, weights = ctx.saved_tensors
         rows, index = d_sums.flatten(0, 1), _of_sequence(ctx.layout, d_sums.shape[1])

@@ -8,7 +8,7 @@ What every encoder of the package promises, as tests that the test file of an en
 import copy
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
 import torch
@@ -37,6 +37,7 @@ from hypothesis import strategies as st
 from reference import sinusoid
 from samples import CHARACTERS, SPELLED, word_tokenizer
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
 
@@ -53,6 +54,25 @@ def compiled(model: nn.Module, fullgraph: bool = True, **options: Any) -> Callab
     return torch.compile(model, fullgraph=fullgraph, backend="eager", **options)
 
 
+class GpuAutocast(TorchFunctionMode):
+    """
+    Autocast on a GPU computes some operations in float32, and leaves their results so; on a CPU it does not.
+
+    With it around a CPU's autocast, what mixes the two types breaks as it would there.
+    """
+
+    IN_FLOAT32 = ("sum", "softmax", "log_softmax", "cumsum", "layer_norm", "norm", "prod", "exp", "logsumexp")
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") not in self.IN_FLOAT32 or kwargs.get("dtype") is not None:
+            return func(*args, **kwargs)
+        half = (torch.float16, torch.bfloat16)
+        args = [x.float() if torch.is_tensor(x) and x.dtype in half else x for x in args]
+        with torch.autocast("cpu", enabled=False):
+            return func(*args, **kwargs)
+
+
 class EncoderContract:
     """
     Tests of one encoder and its heads.
@@ -62,6 +82,7 @@ class EncoderContract:
         config_options: strategy for the options that it is compared with the reference over.
         position_types: what `position_embedding_type` may be.
         has_attention: whether there are attention weights to drop and to record.
+        second_derivatives: "all"; "recorded", where attentions are; or "none", as torch's own attention has on a CPU.
         any_length_traced: whether one graph holds the whole encoder and serves every length.
         shared_variants, own_variants: options that every encoder has, and those of this one, by a name in words.
     """
@@ -70,6 +91,7 @@ class EncoderContract:
     config_options: ClassVar[st.SearchStrategy[dict[str, Any]]]
     position_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none")
     has_attention: ClassVar[bool] = True
+    second_derivatives: ClassVar[Literal["all", "recorded", "none"]] = "all"
     any_length_traced: ClassVar[bool] = True
     shared_variants: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {},
@@ -352,6 +374,45 @@ class EncoderContract:
             inputs = random_batch(padded([5], 5, "right")).inputs()
             assert torch.equal(model(**inputs).pooler_output, model(**inputs).pooler_output) == freeze
 
+    def test_gradients_reach_given_vectors_through_a_frozen_encoder_inside(self) -> None:
+        model = self.model(TOKEN, "BERT inside", freeze_embeddings=True)
+        vectors = torch.randn(2, 4, model.config.embedding_size, requires_grad=True)
+        model(inputs_embeds=vectors).logits.sum().backward()
+        assert vectors.grad.abs().sum(-1).min() > 0
+
+    def test_second_derivatives_are_refused_or_right(self) -> None:
+        model = self.model(dtype=torch.float64)
+        batch = random_batch(padded([5, 3], 6, "right"), 0, model.config.embedding_size, torch.float64)
+        inputs = {**batch.inputs(), "inputs_embeds": batch.inputs()["inputs_embeds"].requires_grad_()}
+        vectors = inputs["inputs_embeds"]
+
+        def squared_slope(**options: Any) -> Tensor:
+            total = model(**inputs, **options).last_hidden_state.pow(3).sum()
+            (slope,) = torch.autograd.grad(total, vectors, create_graph=True)
+            return slope.pow(2).sum()
+
+        if self.second_derivatives == "recorded":
+            with pytest.raises(RuntimeError, match="output_attentions=True"):
+                squared_slope()
+        elif self.second_derivatives == "none":
+            with pytest.raises(RuntimeError, match="is not implemented"):
+                torch.autograd.grad(squared_slope(), vectors)
+            return
+        (curvature,) = torch.autograd.grad(squared_slope(output_attentions=True), vectors)
+        if self.second_derivatives == "all":
+            (packed,) = torch.autograd.grad(squared_slope(), vectors)
+            torch.testing.assert_close(packed, curvature)
+        # Along a line, the slope of what was differentiated once.
+        step = 1e-6 * torch.randn_like(vectors)
+        base = vectors.detach().clone()
+        with torch.no_grad():
+            vectors.copy_(base + step)
+        above = squared_slope(output_attentions=True).detach()
+        with torch.no_grad():
+            vectors.copy_(base - step)
+        below = squared_slope(output_attentions=True).detach()
+        torch.testing.assert_close((curvature * step).sum() * 2, above - below, rtol=1e-4, atol=1e-10)
+
     def test_each_dropout_acts_in_training_alone(self, dropout: str) -> None:
         model = self.model(SEQUENCE, **{"classifier_dropout": 0.0, dropout: 0.5})
         inputs = random_batch(padded([6, 6], 6, "right")).inputs()
@@ -391,6 +452,16 @@ class EncoderContract:
         output.loss.backward()
         assert_close(named_outputs(output), named_outputs(expected), HALF_TOLERANCES[dtype])
         assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+    def test_autocast_as_on_a_gpu_stays_close_to_float32(self, head: str, variant: str) -> None:
+        model = self.model(head, variant, seed=None, hidden_size=32).train()
+        batch = random_batch(padded([3, 0, 5], 6, "holes"))
+        given = {**batch.inputs(), **labels_of(head, batch)}
+        expected = model.eval()(**given)
+        with torch.autocast("cpu", dtype=torch.bfloat16), GpuAutocast():
+            output = model(**given)
+        output.loss.backward()
+        assert_close(named_outputs(output), named_outputs(expected), HALF_TOLERANCES[torch.bfloat16])
 
     @pytest.mark.parametrize("dtype", HALF_TOLERANCES, ids=str)
     def test_a_model_in_half_precision_stays_close_to_float32(
@@ -480,6 +551,22 @@ class EncoderContract:
             x[1] = ignored
         rows = {name: x[:1] for name, x in {**batch.inputs(), **labels}.items()}
         torch.testing.assert_close(model(**batch.inputs(), **labels).loss, model(**rows).loss)
+
+    def test_answers_outside_the_input_do_not_count(self) -> None:
+        model = self.model(SPAN)
+        inputs = random_batch(padded([6, 6], 6, "right")).inputs()
+
+        def loss(*ends: int, **options: Any) -> Tensor:
+            return model(
+                **inputs, start_positions=torch.tensor(ends), end_positions=torch.tensor(ends), **options
+            ).loss
+
+        first = {name: x[:1] for name, x in inputs.items()}
+        alone = model(**first, start_positions=torch.tensor([2]), end_positions=torch.tensor([2])).loss
+        for outside in (-1, -100, 6, 9):
+            torch.testing.assert_close(loss(2, outside), alone)
+            assert loss(outside, outside).item() == 0
+        torch.testing.assert_close(loss(2, 9, num_items_in_batch=4), alone / 4)
 
     def test_without_labels_there_is_no_loss(self, head: str) -> None:
         assert self.model(head)(**random_batch(padded([2], 2, "right")).inputs()).loss is None

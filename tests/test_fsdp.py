@@ -40,6 +40,13 @@ def test_two_processes_that_share_the_parameters_train_like_one(encoder: str, tm
     for name, numbers in one["weights"].items():
         assert two["weights"][name] == pytest.approx(numbers, abs=1e-5), name
     assert two["own"] < 0.6 * one["own"]  # the parameters are shared out
+    saved = tmp_path / "2"
+    name = ENCODERS[encoder][1]
+    config = json.loads((saved / "config.json").read_text())
+    code, _, model = config["auto_map"]["AutoModelForSequenceClassification"].partition(".")
+    assert (model, config["architectures"]) == (name, [name])
+    assert (saved / f"{code}.py").is_file()
+    assert not list(saved.glob("_fsdp*"))
 
 
 def train(encoder: str, out: Path) -> None:
@@ -74,6 +81,10 @@ def train(encoder: str, out: Path) -> None:
         mean = loss.detach() / world
         dist.all_reduce(mean)
         losses.append(float(mean))
+    if world > 1:
+        state = {name: tensor.full_tensor() for name, tensor in model.state_dict().items()}
+        if rank == 0:
+            model.save_pretrained(out.with_suffix(""), state_dict=state)
     own = sum((p.to_local() if world > 1 else p).numel() for p in model.parameters())
     whole = {name: p.full_tensor() if world > 1 else p for name, p in model.named_parameters()}
     weights = {name: tensor.detach().flatten().tolist() for name, tensor in whole.items()}

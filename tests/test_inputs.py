@@ -14,7 +14,7 @@ import pytest
 import torch
 from common import TINY, tiny_bert, tiny_model
 from samples import STEMS, class_of
-from transformers import AutoConfig, BertConfig
+from transformers import AutoConfig, AutoModel, BertConfig
 
 import modeling_star
 from modeling_star import (
@@ -25,6 +25,7 @@ from modeling_star import (
     VanillaTransformerConfig,
 )
 from modeling_star.embeddings import read_vectors
+from modeling_star.modeling_encoder import FROM_PADDING, longest_input
 
 
 IDS = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]])
@@ -314,6 +315,18 @@ def test_the_encoder_inside_limits_the_length(stem: str, own: int) -> None:
     without = tiny_model(stem, backbone_config=tiny_bert(), position_embedding_type="none")
     with pytest.raises(ValueError, match=words("17 tokens", "bert inside", "allows 16", "max_length=16", "stride=4")):
         without(long)
+
+
+@pytest.mark.parametrize("kind", ["bert", "electra", *sorted(set(FROM_PADDING) - {"lilt", "longformer", "xmod"})])
+def test_the_limit_of_an_encoder_inside_is_what_it_takes(kind: str) -> None:
+    # Those left out pad what they read, or want more than tokens.
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = AutoConfig.for_model(kind, vocab_size=40, max_position_embeddings=16, pad_token_id=1, **shape)
+    inside = AutoModel.from_config(config).eval()
+    limit = longest_input(config)
+    inside(torch.full((1, limit), 5))
+    with pytest.raises((IndexError, RuntimeError)):
+        inside(torch.full((1, limit + 1), 5))
 
 
 @pytest.mark.parametrize("stem", STEMS)

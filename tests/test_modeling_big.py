@@ -70,6 +70,7 @@ class TestBigTransformer(EncoderContract):
     """Its promises, over the ablations of the paper and the options of the design."""
 
     stem = "BigTransformer"
+    second_derivatives = "recorded"
     own_variants = {
         "lexicon": {"lexicon": LEXICON},
         "whole words": {"lexicon": whole_word_lexicon({1, 2, 3, 7, 8}, {0}, 3)},

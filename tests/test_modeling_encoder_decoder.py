@@ -175,11 +175,27 @@ def test_frozen_embeddings_stay_frozen_when_loaded(tmp_path: Path) -> None:
         ({"decoder": {"decoder_layer": 3}}, 'Did you mean "decoder_layers"'),
         ({"encoder": {"embedding_size": 5}, "share_embeddings": True}, "write share_embeddings=False"),
         ({"encoder": {"freeze_embeddings": True}, "share_embeddings": True}, "freeze_embeddings=True"),
+        (
+            {"encoder": {"hidden_size": 30, "num_attention_heads": 4, "head_dim": 8}},
+            'd_model=30 .*decoder_attention_heads=4; .*write decoder={"decoder_attention_heads": 3}',
+        ),
     ],
 )
 def test_wrong_fields_are_told_with_what_to_write(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told.replace("(", r"\(")):
         TextEncoderDecoderConfig(**fields)
+
+
+def test_the_decoder_attends_in_the_way_that_is_asked_for(tmp_path: Path) -> None:
+    tiny("star_transformer").save_pretrained(tmp_path)
+    for way in ("eager", "sdpa"):
+        model = TextEncoderDecoderModel.from_pretrained(tmp_path, attn_implementation=way)
+        assert model.decoder.config._attn_implementation == way
+    model = TextEncoderDecoderModel.from_pretrained(tmp_path, attn_implementation="eager")
+    output = model(sources()[0], decoder_input_ids=torch.tensor([[START, 5]]), output_attentions=True)
+    assert [weights.shape[-2:] for weights in output.cross_attentions] == [
+        (2, 7)
+    ] * model.config.decoder.decoder_layers
 
 
 def test_resizing_is_refused_with_what_to_write() -> None:

@@ -28,6 +28,7 @@ class TestStarTransformer(EncoderContract):
     """Its promises, over the variants of design and paper."""
 
     stem = "StarTransformer"
+    second_derivatives = "recorded"
     position_types = ("learned", "sinusoidal", "none", "ring")
     own_variants = {
         "ring positions": {"position_embedding_type": "ring"},

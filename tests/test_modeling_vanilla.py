@@ -13,6 +13,7 @@ class TestVanillaTransformer(EncoderContract):
     """Its promises."""
 
     stem = "VanillaTransformer"
+    second_derivatives = "none"
     config_options = st.fixed_dictionaries(
         {
             "hidden_size": st.sampled_from([6, 12]),

@@ -26,7 +26,15 @@ from samples import (
     tensors_of,
     write_vectors,
 )
-from transformers import AutoConfig, BertConfig, BertModel, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AlbertConfig,
+    AutoConfig,
+    BertConfig,
+    BertModel,
+    ElectraConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 import modeling_star
 
@@ -427,6 +435,63 @@ def test_resizing_a_frozen_vocabulary_freezes_nothing_else(stem: str) -> None:
     assert "lm_head.decoder.bias" in trained
     model.resize_token_embeddings(TINY["vocab_size"] + 4)
     assert trainable(model) == trained
+
+
+@pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize("inside", [AlbertConfig, ElectraConfig])
+def test_a_masked_lm_is_tied_to_a_table_narrower_than_the_encoder_inside(
+    stem: str, inside: type[PreTrainedConfig], tmp_path: Path
+) -> None:
+    sizes = {"vocab_size": TINY["vocab_size"], "embedding_size": 6, "hidden_size": 12, "intermediate_size": 12}
+    narrow = inside(**sizes, num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=32)
+    model = tiny_model(stem, "ForMaskedLM", backbone_config=narrow, position_embedding_type="none").eval()
+    assert model.lm_head.decoder.weight is model.get_input_embeddings().weight
+    assert model.lm_head.decoder.in_features == 6
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    assert_identical(tensors_of(loaded, some_inputs()), tensors_of(model, some_inputs()))
+
+
+# ------ subclasses
+
+
+class Tagger(modeling_star.StarTransformerForTokenClassification):
+    """A user's own, whose name says nothing of its head."""
+
+
+class Pretrainer(modeling_star.StarTransformerForMaskedLM):
+    """Likewise."""
+
+
+class Reader(modeling_star.StarTransformerForQuestionAnswering):
+    """Likewise."""
+
+
+@pytest.mark.parametrize("own", [Tagger, Pretrainer, Reader])
+def test_a_subclass_has_the_loss_of_its_parent_and_is_saved_as_it(own: type[PreTrainedModel], tmp_path: Path) -> None:
+    parent = own.__mro__[1]
+    model = own(parent.config_class(**TINY)).eval()
+    model.save_pretrained(tmp_path)
+    assert type(model) is own
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    assert config["architectures"] == [parent.__name__]
+    assert config["auto_map"]["AutoModelForTokenClassification"].startswith("modeling_star.StarTransformerFor")
+    assert (tmp_path / "modeling_star.py").is_file()
+    labels = torch.ones_like(some_inputs()["input_ids"])
+    given = {"start_positions": labels[:, 0], "end_positions": labels[:, 1]} if own is Reader else {"labels": labels}
+    losses = [kind.from_pretrained(tmp_path)(**some_inputs(), **given).loss for kind in (own, parent)]
+    assert torch.equal(*losses)
+
+
+def test_a_registered_subclass_is_saved_as_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Own(modeling_star.StarTransformerForTokenClassification):
+        pass
+
+    Own.register_for_auto_class("AutoModelForTokenClassification")
+    Own(Own.config_class(**TINY)).save_pretrained(tmp_path)
+    auto_map = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))["auto_map"]
+    assert auto_map["AutoModelForTokenClassification"] == "test_save_load.Own"
+    assert "AutoModelForMaskedLM" not in auto_map
 
 
 # ------ Auto classes and configurations
