@@ -174,7 +174,7 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
                 return_dict=True,
             )
         elif isinstance(encoder_outputs, tuple):
-            encoder_outputs = EncoderOutput(*encoder_outputs)
+            encoder_outputs = named_encoder_output(encoder_outputs)
         states = encoder_outputs.last_hidden_state
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
@@ -201,6 +201,20 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
             encoder_hidden_states=encoder_outputs.hidden_states,
             encoder_attentions=encoder_outputs.attentions,
         )
+
+
+def named_encoder_output(outputs: tuple[Any, ...]) -> EncoderOutput:
+    """
+    What an encoder returned as a tuple, which leaves out those fields that are `None`: told by their shapes.
+
+    Args:
+        outputs: the states `[b, n, d]` first, then what is per sequence, then tuples of what was recorded.
+    """
+    states, *others = outputs
+    lists = [field for field in others if isinstance(field, tuple)]
+    hidden = next((field for field in lists if field[0].shape == states.shape), None)
+    attentions = next((field for field in lists if field[0].dim() == 4), None)
+    return EncoderOutput(states, hidden_states=hidden, attentions=attentions)
 
 
 def translation_loss(logits: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:

@@ -297,6 +297,15 @@ def test_other_positions_have_no_longest_sequence(position: str) -> None:
 
 
 @pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_type_that_neither_text_of_a_pair_has_is_named(stem: str, inside: bool) -> None:
+    embedded = {"backbone_config": tiny_bert(), "position_embedding_type": "none"} if inside else {}
+    model = tiny_model(stem, pair_mode="siamese", type_vocab_size=0, **embedded)
+    with pytest.raises(IndexError, match=words("token_type_ids hold 2", "0 to 1")):
+        model(IDS, token_type_ids=torch.tensor([[0, 0, 1, 1, 2]] * 2))
+
+
+@pytest.mark.parametrize("stem", STEMS)
 def test_padding_does_not_count_towards_the_longest_sequence(stem: str) -> None:
     mask = torch.tensor([[0, 1] * 16])
     for recorded in (False, True):

@@ -456,6 +456,18 @@ def test_a_batch_of_padding_gives_zeros_and_finite_gradients() -> None:
         assert all(x.isfinite().all() for x in found.values())
 
 
+@pytest.mark.parametrize("stem", ["StarTransformer", "BigTransformer"])
+def test_a_tokens_own_weights_are_dropped_in_training(stem: str) -> None:
+    options = {"attention_probs_dropout_prob": 0.5, "num_attention_heads": 1, "num_hidden_layers": 1}
+    model = tiny_model(stem, "ForTokenClassification", **options).to(DEVICE).train()  # which reads no relay
+    inputs = on_device(random_batch(padded([5, 2], 5, "right")))
+    torch.manual_seed(0)
+    with setting("1"):
+        assert not torch.equal(model(**inputs).logits, model(**inputs).logits)
+        model.eval()
+        assert torch.equal(model(**inputs).logits, model(**inputs).logits)
+
+
 def test_gradient_checkpointing_drops_the_same_again() -> None:
     options = {"attention_probs_dropout_prob": 0.5, "num_attention_heads": 1, "num_hidden_layers": 1}
     model = tiny_model("StarTransformer", **options).to(DEVICE)

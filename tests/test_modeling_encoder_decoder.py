@@ -70,8 +70,53 @@ def test_beams_give_the_same_alone_and_in_a_batch(kind: str, side: str) -> None:
 def test_a_cache_changes_nothing(kind: str) -> None:
     model, batch = tiny(kind, seed=3), batch_of(sources(), "right")
     options = {"num_beams": 3, "max_new_tokens": 15}
-    with_cache, without = (model.generate(**batch, use_cache=cache, **options) for cache in (True, False))
-    assert torch.equal(with_cache, without)
+    read: list[int] = []
+    model.decoder.register_forward_pre_hook(
+        lambda module, args, given: read.append(given["input_ids"].shape[1]), with_kwargs=True
+    )
+    with_cache = model.generate(**batch, use_cache=True, **options)
+    assert set(read) == {1}
+    read.clear()
+    assert torch.equal(with_cache, model.generate(**batch, use_cache=False, **options))
+    assert len(set(read)) > 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_encoder_returns_may_be_given_back(kind: str) -> None:
+    model, batch = tiny(kind), batch_of(sources(), "right")
+    target = {"decoder_input_ids": torch.tensor([[START, 5]] * 4), "attention_mask": batch["attention_mask"]}
+    record = {"output_hidden_states": True, "output_attentions": True}
+    expected = model(**batch | target | record)
+    for named in (True, False):
+        for asked in (record, {}):
+            states = model.encoder(**batch, **asked, return_dict=named)
+            output = model(encoder_outputs=states, **target)
+            torch.testing.assert_close(output.logits, expected.logits, rtol=0, atol=1e-10)
+            for name in ("encoder_hidden_states", "encoder_attentions"):
+                own, other = output.get(name), expected.get(name)
+                if not asked:
+                    assert own is None
+                elif other is not None:
+                    assert len(own) == len(other)
+                    assert all(map(torch.equal, own, other))
+
+
+def test_types_and_words_reach_the_encoder() -> None:
+    source, target = sources()[0], torch.tensor([[START, 5]])
+    typed = tiny("star_transformer", encoder={"type_vocab_size": 2})
+    types = torch.ones_like(source)
+    plain = typed(source, decoder_input_ids=target).logits
+    other = typed(source, decoder_input_ids=target, token_type_ids=types).logits
+    assert not torch.allclose(plain, other)
+    states = typed.encoder(source, token_type_ids=types)
+    assert torch.equal(typed(encoder_outputs=states, decoder_input_ids=target).logits, other)
+    big = tiny("big_transformer")
+    words = torch.zeros(*source.shape, big.config.encoder.max_word_length, dtype=torch.long)
+    words[0, 1, 2] = 1
+    other = big(source, decoder_input_ids=target, word_mask=words).logits
+    assert not torch.allclose(big(source, decoder_input_ids=target, word_mask=0 * words).logits, other)
+    states = big.encoder(source, word_mask=words)
+    assert torch.equal(big(encoder_outputs=states, decoder_input_ids=target).logits, other)
 
 
 @pytest.mark.parametrize("kind", KINDS)
