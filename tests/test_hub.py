@@ -72,6 +72,7 @@ def test_a_pushed_model_loads_by_name_and_revision_where_the_package_is_absent(
         "configuration_encoder.py",
         "configuration_star.py",
         "crf.py",
+        "derivatives.py",
         "embeddings.py",
         "heads.py",
         "kernels.py",
@@ -104,6 +105,42 @@ def test_a_pushed_model_loads_by_name_and_revision_where_the_package_is_absent(
         cache="reader",
     )
     assert loaded == [entry["logits"] for entry in pushed]
+
+
+def test_embeddings_are_taken_from_the_revision_that_is_named(hub: LoopbackHub, tmp_path: Path) -> None:
+    run_client(
+        hub,
+        tmp_path,
+        """
+        import torch
+        from transformers import BertConfig, BertModel
+
+        sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+        model = BertModel(BertConfig(vocab_size=6, **sizes))
+        for number in (1.0, 2.0):
+            torch.nn.init.constant_(model.embeddings.word_embeddings.weight, number)
+            model.push_to_hub("someone/bert")
+        result = None
+        """,
+        cache="author",
+    )
+    second, first, *_ = (commit.oid for commit in hub.commits("someone/bert"))
+    found = run_client(
+        hub,
+        tmp_path,
+        f"""
+        from modeling_star import StarTransformerModel
+
+        def of(mode, **options):
+            sizes = {{"hidden_size": 8, "num_attention_heads": 2}}
+            model = StarTransformerModel.from_embeddings("someone/bert", mode=mode, **sizes, **options)
+            return model.get_input_embeddings().weight[2, 0].item()
+
+        result = [[of(mode), of(mode, revision="{first}"), of(mode, revision="{second}")]
+                  for mode in ("static", "contextual")]
+        """,
+    )
+    assert found == [[2.0, 1.0, 2.0]] * 2
 
 
 def test_a_folder_is_uploaded_without_its_checkpoints_and_the_card_names_the_repository(

@@ -76,6 +76,25 @@ def test_kernels_that_are_demanded_and_fail_are_an_error(layout: TokenLayout, mo
         attention.use_kernels(torch.zeros(3), layout)
 
 
+def test_what_fails_in_the_smallest_kernel_is_told_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device(DEVICE)
+    assert kernels.failure_on(device) is None
+
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise OSError("no C compiler")
+
+    monkeypatch.setattr(kernels, "launch", fail)
+    assert "no C compiler" in str(kernels.failure_on(device))
+    monkeypatch.setattr(kernels, "launch", lambda *arguments, **options: arguments[-1].zero_())
+    assert "1 + 2 is 0.0" in str(kernels.failure_on(device))
+
+
+def test_an_older_gpu_is_told_without_a_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert "8.0 and higher" in str(kernels.failure_on(torch.device("cuda")))
+
+
 def test_an_unknown_setting_is_refused(layout: TokenLayout) -> None:
     with setting("yes"), pytest.raises(ValueError, match=r'MODELING_STAR_KERNELS=yes is set; "auto", "0"'):
         attention.use_kernels(torch.zeros(3), layout)

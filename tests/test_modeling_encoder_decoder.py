@@ -79,6 +79,9 @@ def test_a_cache_changes_nothing(kind: str) -> None:
     read.clear()
     assert torch.equal(with_cache, model.generate(**batch, use_cache=False, **options))
     assert len(set(read)) > 1
+    start = torch.full((len(batch["input_ids"]), 1), START)
+    assert model(**batch, decoder_input_ids=start, use_cache=True).past_key_values.get_seq_length() == 1
+    assert model(**batch, decoder_input_ids=start, use_cache=False).past_key_values is None
 
 
 @pytest.mark.parametrize("kind", KINDS)

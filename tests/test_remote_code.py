@@ -33,7 +33,9 @@ SHARED_CODE = {
     "tokens.py",
     "vocabulary.py",
 }
-ATTENTION_CODE = {"attention.py", "candidate_kernels.py", "kernels.py", "relay_kernels.py", "row_attention.py"}
+ATTENTION_CODE = {
+    *("attention.py", "candidate_kernels.py", "derivatives.py", "kernels.py", "relay_kernels.py", "row_attention.py"),
+}
 CODE = {
     "StarTransformer": SHARED_CODE | ATTENTION_CODE | {"configuration_star.py", "modeling_star.py"},
     "BigTransformer": SHARED_CODE | ATTENTION_CODE | {"configuration_big.py", "lexicon.py", "modeling_big.py"},

@@ -207,6 +207,41 @@ def test_a_model_type_of_transformers_is_a_system() -> None:
     assert (model.config.model_type, model.config._attn_implementation) == ("roberta", "eager")
 
 
+@pytest.mark.parametrize("system", ["star", "bert-sdpa"])
+@pytest.mark.parametrize("mode", ["forward", "train"])
+def test_what_is_timed_trains_or_does_not_and_knows_the_padding(system: str, mode: str) -> None:
+    options = Options(systems=(system,), mode=mode, **TINY)
+    subject = Subject(system, options, PADDED.longest)
+    seen: list[tuple[bool, bool, int]] = []
+
+    def note(module: Any, args: Any, given: dict[str, Any]) -> None:
+        seen.append((module.training, torch.is_grad_enabled(), int(given["attention_mask"].sum())))
+
+    subject.model.register_forward_pre_hook(note, with_kwargs=True)
+    subject.run(subject.prepare(benchmark_workloads.draw_ids(PADDED, options), 3))
+    trains = mode == "train"
+    assert seen == [(trains, trains, 16 + 3 + 9), (trains, trains, 5 + 1)]
+    assert (subject.optimizer is not None) == trains
+
+
+def test_as_many_threads_compute_as_are_asked_for() -> None:
+    torch.set_num_threads(2)
+    threads: list[int] = []
+
+    def count(ids: Any, mask: Any) -> None:
+        threads.append(torch.get_num_threads())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Subject, "_states", lambda self, ids, mask: count(ids, mask))
+        benchmark.measure(Options(systems=("star",), threads=1, **TINY), [PADDED])
+    assert set(threads) == {1}
+
+
+def test_what_is_compiled_is_what_is_called() -> None:
+    subject = Subject("star", Options(systems=("star",), compile=True, **TINY), PADDED.longest)
+    assert subject.call is not subject.model
+
+
 def test_bigs_model_finds_the_words() -> None:
     model = benchmark_systems.build("big", Options(**TINY), 16)
     assert model.config.lexicon_kind == "words"

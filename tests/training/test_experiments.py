@@ -390,6 +390,25 @@ scores = {"eval_accuracy": 0.7, "test_accuracy": 0.5, "parameters": 3}  # no tim
         assert result["training_seconds"] is None
 
 
+def test_how_a_run_was_launched_is_told_and_two_ways_make_no_mean(table: Table, tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text("num_processes: 2\nmixed_precision: bf16\n", encoding="utf-8")
+    (configuration,) = table.configurations("films", "bert", "star")
+    runner = Runner(table, tmp_path / "results", tmp_path, {}, ["false", "--config_file", str(tmp_path / "two.yaml")])
+    with pytest.raises(DataError, match="stopped with 1"):
+        runner.run(configuration, 1)
+    path = tmp_path / "two" / configuration.cell / "0-seed1" / "environment.json"
+    launched = json.loads(path.read_text(encoding="utf-8"))
+    assert (launched["num_processes"], launched["mixed_precision"]) == (2, "bf16")
+    for seed in (1, 2):
+        keep(runner, configuration, seed, 0.5, "1100")
+    assert Cell(runner.finished, [configuration]).seeds == [1, 2]
+    kept = runner.finished.path(configuration, 2)
+    other = {**json.loads(kept.read_text(encoding="utf-8")), "environment": launched}
+    kept.write_text(json.dumps(other), encoding="utf-8")
+    with pytest.raises(DataError, match="launched with different num_processes and mixed_precision"):
+        Cell(runner.finished, [configuration])
+
+
 def test_what_a_cell_has_several_of_is_told_by_number_and_cost(table: Table, tmp_path: Path) -> None:
     runner = runner_of(table, tmp_path)
     for number, configuration in enumerate(table.configurations("films", "none", "star")):
@@ -566,6 +585,21 @@ def test_the_projects_tables_name_flags_that_the_scripts_have(path: Path, monkey
             assert config is None or (ROOT / config).is_file()
     for name, told in table.before.items():
         assert set(table.arguments_before(name)) <= flags[told["script"]]
+
+
+def test_the_command_keeps_to_avx2_before_it_runs_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "run_scripts")
+    import reproduce
+
+    done: list[str] = []
+    monkeypatch.setattr("modeling_star.training.experiments.round_as_avx2", lambda: done.append("rounds"))
+    monkeypatch.setattr(reproduce, "run_cells", lambda *arguments: bool(done.append("runs")))
+    command = ["reproduce.py", "table5", f"--data={tmp_path}", f"--results={tmp_path}/kept", f"--work={tmp_path}/work"]
+    monkeypatch.setattr(sys, "argv", command)
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit):
+        reproduce.main()
+    assert done == ["rounds", "runs"]
 
 
 @pytest.mark.parametrize("capability", ["AVX512", "AVX2", "DEFAULT"])

@@ -1,9 +1,11 @@
 """What is made of results/: the encoders' cards and the pictures, and that the committed ones are what is made."""
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from modeling_star.training.bootstrap import count_examples, score_counts
 from modeling_star.training.data_files import DataError
 from modeling_star.training.experiments import FinishedRuns, Table
 from modeling_star.training.results_cards import write_cards
-from modeling_star.training.results_page import table_sections, write_page
+from modeling_star.training.results_page import Cell, intervals, read_cells, table_sections, write_page
 from modeling_star.training.results_pictures import write_pictures
 
 
@@ -127,6 +129,30 @@ def test_a_picture_for_every_setting_with_a_difference(folder: Path) -> None:
     assert "pictures/" not in page.read_text(encoding="utf-8")
 
 
+def test_a_picture_shows_the_differences_with_their_intervals(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Any] = []
+
+    def keep(figure: Any, path: Path, title: str) -> Path:
+        figures.append(figure)
+        return path
+
+    monkeypatch.setattr("modeling_star.training.results_pictures.save_figure", keep)
+    write_pictures(folder / "tables", folder / "results", folder / "pictures")
+    (table,) = Table.begun(folder / "tables", folder / "results")
+    expected = intervals(table, "none", folder / "results", table.compared[0])
+    drawn = {}
+    for container in figures[0].axes[0].containers:
+        points, _, (bars,) = container
+        for value, height, ends in zip(*points.get_data(), bars.get_segments(), strict=True):
+            drawn[container.get_label(), height] = [value, *sorted(end for end, _ in ends)]
+    titles = {system: told["title"] for system, told in table.content["systems"].items()}
+    assert sorted(label for label, _ in drawn) == sorted(titles[system] for _, system in expected)
+    wanted = [[100 * one.difference, 100 * one.low, 100 * one.high] for one in expected.values()]
+    for own, other in zip(sorted(drawn.values()), sorted(wanted), strict=True):
+        assert own == pytest.approx(other)
+    assert any(abs(value) > 1 for value, *_ in drawn.values())
+
+
 def test_masked_summation_has_its_page_beside_the_others(folder: Path) -> None:
     kept = folder / "results" / "masked_summation"
     kept.mkdir()
@@ -227,6 +253,9 @@ def test_the_committed_page_and_cards_are_what_results_give(tmp_path: Path, monk
     tables, results = Path("configuration/tables"), Path("results")
     write_page(tables, results, tmp_path / "results.md")
     assert (tmp_path / "results.md").read_bytes() == Path("docs/results.md").read_bytes()
+    for name in ("results.md", "results.csv"):
+        made = tmp_path / "masked_summation" / name
+        assert made.read_bytes() == (Path("docs") / "masked_summation" / name).read_bytes()
     (tmp_path / "docs").mkdir()
     cards = write_cards(tables, results, tmp_path / "model_cards", tmp_path / "docs" / "results.md")
     made = {path.name: path.read_bytes() for path in cards}
@@ -234,6 +263,41 @@ def test_the_committed_page_and_cards_are_what_results_give(tmp_path: Path, monk
     for line in Path("docs/results.md").read_text(encoding="utf-8").splitlines():
         if line.startswith("!["):
             assert (Path("docs") / line.split("](")[1].rstrip(")")).is_file()
+
+
+# A column of README's table -> the systems that it is of, or what their names begin with.
+COLUMNS = {"Star": ("star", "fresh", "pretrained"), "BiG": ("big",), "vanilla": ("vanilla", "marian")}
+README_ROW = re.compile(r"\| `(?P<table>[a-z0-9]+) --only '?(?P<only>[^'` ]+)'?(?P<seeds> --seeds 1)?` \|$")
+
+
+def test_the_results_in_readme_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    tables = {table.name: table for table in Table.begun(Path("configuration/tables"), Path("results"))}
+    checked = 0
+    for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines():
+        row = README_ROW.search(line)
+        if row is None:
+            continue
+        table, (task, setting, system) = tables[row["table"]], (*row["only"].split("/"), None, None)[:3]
+        setting = setting or next(iter(table.content["settings"]))
+        cells = read_cells(table, setting, Path("results"))
+        tasks = started_tasks(cells) if task == "*" else [task]
+        shown = dict(zip(COLUMNS, line.split("|")[3:6], strict=True))
+        for column, systems in COLUMNS.items():
+            number = shown[column].strip()
+            if not number:
+                continue
+            own = [name for name in table.content["systems"] if name == system or (not system and name in systems)]
+            scores = [[fmean(cells[one, name].scores) for one in tasks] for name in own]
+            means = [100 * fmean(values) for values in scores]
+            assert number in [f"{mean:.1f}" for mean in means], line
+            assert bool(row["seeds"]) == (len(cells[tasks[0], own[0]].scores) == 1), line
+            checked += 1
+    assert checked > 30
+
+
+def started_tasks(cells: dict[tuple[str, str], Cell]) -> list[str]:
+    return list(dict.fromkeys(task for (task, _), cell in cells.items() if cell.runs and "," not in task))
 
 
 def test_every_committed_run_was_made_with_what_its_table_says(monkeypatch: pytest.MonkeyPatch) -> None:
