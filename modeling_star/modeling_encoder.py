@@ -496,7 +496,7 @@ def longest_input(config: PreTrainedConfig) -> int | None:
         return inside
     positions = getattr(config, "max_position_embeddings", None)
     if positions is not None and config.model_type in FROM_PADDING:
-        positions -= config.pad_token_id + 1
+        positions -= (config.pad_token_id or 0) + 1
     return min((limit for limit in (positions, inside) if limit is not None), default=None)
 
 
