@@ -267,7 +267,9 @@ def test_the_committed_page_and_cards_are_what_results_give(tmp_path: Path, monk
 
 # A column of README's table -> the systems that it is of, or what their names begin with.
 COLUMNS = {"Star": ("star", "fresh", "pretrained"), "BiG": ("big",), "vanilla": ("vanilla", "marian")}
-README_ROW = re.compile(r"\| `(?P<table>[a-z0-9]+) --only '?(?P<only>[^'` ]+)'?(?: --systems [a-z ]+?)?(?P<seeds> --seeds 1)?` \|$")
+README_ROW = re.compile(
+    r"\| `(?P<table>[a-z0-9]+) --only '?(?P<only>[^'` ]+)'?(?: --systems [a-z ]+?)?(?P<seeds> --seeds 1)?` \|$"
+)
 
 
 def test_the_results_in_readme_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
