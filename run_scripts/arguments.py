@@ -575,11 +575,5 @@ def read_recipe(path: Path, known: set[str]) -> list[str]:
         if isinstance(value, list):
             typed += [f"--{key}", *map(str, value)]
         elif value is not None:
-            typed.append(f"--{key}={_typed(key, value)}")
+            typed.append(f"--{key}={value if isinstance(value, str) else json.dumps(value)}")
     return typed
-
-
-def _typed(key: str, value: Any) -> str:
-    if isinstance(value, dict) and key == "config_overrides":
-        return ",".join(f"{name}={json.dumps(field)}" for name, field in value.items())
-    return value if isinstance(value, str) else json.dumps(value)

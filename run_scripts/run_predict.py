@@ -134,7 +134,8 @@ def predict(texts: list[Text], arguments: argparse.Namespace) -> Iterator[tuple[
         sys.exit(f"{model} is a {architecture}, which classifies no pairs: leave --pairs away.")
     if not arguments.pairs and getattr(config, "pair_mode", "cross") == "siamese":
         sys.exit(f'{model} reads two texts at once: write --pairs "A text." "Another text."')
-    if config.is_encoder_decoder:
+    heads = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+    if config.is_encoder_decoder and not architecture.endswith(heads):
         return translated(model, texts, arguments.batch_size, arguments.trust_remote_code)
     if architecture.endswith("ForQuestionAnswering"):
         if arguments.question is None:

@@ -11,6 +11,8 @@ import pytest
 import yaml
 from script_runner import ROOT, SCRIPTS
 
+from modeling_star.training.building import parse_overrides
+
 
 sys.path.insert(0, str(SCRIPTS))
 from arguments import (
@@ -85,20 +87,21 @@ def test_help_answers_at_once_and_imports_nothing_heavy(script: str, told: tuple
 
 
 def test_the_command_line_overrides_the_recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    overrides = {"hidden_size": 20, "position_embedding_type": "ring", "attention_window": [64, 64], "x": "a,b"}
     path = recipe(
         tmp_path,
         learning_rate=1e-3,
         num_train_epochs=7,
         seeds=[1, 2, 3],
         lower_case=False,
-        config_overrides={"hidden_size": 20, "position_embedding_type": "ring"},
+        config_overrides=overrides,
         train_file=None,
     )
     model, data, run, training = parsed(monkeypatch, path, "--learning-rate", "2e-3", "--seeds", 4, 5)
     assert (training.learning_rate, training.num_train_epochs) == (2e-3, 7)
     assert run.seeds == [4, 5]
     assert model.lower_case is False
-    assert model.config_overrides == 'hidden_size=20,position_embedding_type="ring"'
+    assert parse_overrides(model.config_overrides) == overrides
     assert data.train_file is None
     assert training.output_dir == "outputs/run_ner"
 

@@ -37,6 +37,10 @@ def ontonotes(rows: list[Row]) -> str:
     return sentences(rows, lambda word, tag: f"{word}\tNN\t(NP*)\t-\t{tag}")
 
 
+def ontonotes_of_four(rows: list[Row]) -> str:
+    return sentences(rows, lambda word, tag: f"{word}\tNN\t*\t{tag}")
+
+
 def parts_of_speech(rows: list[Row]) -> str:
     return sentences(rows, lambda word, tag: f"{word}\t{'NNP' if tag != 'O' else 'NN' if word.isalpha() else '.'}")
 
@@ -93,6 +97,7 @@ class Case(NamedTuple):
 CASES = {
     "CoNLL-2003": Case("conll2003", "run_ner.py", "ner-en", "{}.txt", conll2003, ENTITIES),
     "OntoNotes": Case("ontonotes", "run_ner.py", "ner-en", "{}.conll", ontonotes, ENTITIES),
+    "OntoNotes, four columns": Case("ontonotes", "run_ner.py", "ner-en", "{}.conll", ontonotes_of_four, ENTITIES),
     "Penn Treebank": Case("ptb_pos", "run_ner.py", "ner-en", "wsj-{}.txt", parts_of_speech, {"NNP", "NN", "."}),
     "MSRA": Case("msra", "run_ner.py", "ner-zh", "msra_{}_bio.txt", characters, ENTITIES),
     "Resume": Case(

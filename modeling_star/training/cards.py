@@ -170,6 +170,8 @@ def usage_code(folder: str | Path, content: CardContent) -> str:
         arguments.append("pipeline_class=BestPathPipeline")
     if content.regression:
         arguments.append('function_to_apply="none"')
+    if not tags and _has_limit(Path(folder)):
+        arguments.append("truncation=True")
     if _needs_remote_code(Path(folder)):
         arguments.append("trust_remote_code=True")
     lines = ["from modeling_star.pipelines import BestPathPipeline"] if own else []
@@ -183,6 +185,13 @@ def usage_code(folder: str | Path, content: CardContent) -> str:
     lines.append("for found in model(text):")
     lines.append(f'    print(text[found["start"] : found["end"]], found["{label}"], found["score"])')
     return "\n".join(lines)
+
+
+def _has_limit(folder: Path) -> bool:
+    """Whether the saved tokenizer tells how much the model reads."""
+    saved = folder / "tokenizer_config.json"
+    told = json.loads(saved.read_text(encoding="utf-8")).get("model_max_length") if saved.is_file() else None
+    return told is not None and told < 1e6  # transformers writes "no limit" as int(1e30)
 
 
 def _answering_code(folder: str | Path, content: CardContent) -> str:

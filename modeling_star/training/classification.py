@@ -22,6 +22,7 @@ class ClassificationTask(Task):
 
     head = "AutoModelForSequenceClassification"
     pipeline = "text-classification"
+    cuts_inputs = True
     data: ClassificationData
     metrics: TaskMetrics
 

@@ -56,7 +56,7 @@ _CONLL_COLUMNS = {
 }
 # Of ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC.
 _CONLLU_COLUMNS = {1: "tokens", 3: "pos_tags", 4: "xpos_tags"}
-_COMMENT = re.compile(r"#\s*(newdoc|newpar|global\.columns|[\w.:-]+ = )")
+_COMMENT = re.compile(r"#\s*(newdoc|newpar|global\.columns|id\s|[\w.:-]+ = )")
 _QUOTED_FIELD = re.compile(r'"([^"]|"")*"')
 _BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
 
@@ -139,7 +139,15 @@ def stream_files(paths: Sequence[str | Path], text_unit: TextUnit) -> IterableDa
         files = {"train": [glob.escape(str(path.resolve())) for _, path in group]}
         options = _text_options(text_unit) if kind == "text" else {}
         streams.append(load_dataset(kind, data_files=files, split="train", streaming=True, **options))
-    return streams[0] if len(streams) == 1 else concatenate_datasets(streams)
+    return streams[0] if len(streams) == 1 else concatenate_datasets([_plain_texts(rows) for rows in streams])
+
+
+def _plain_texts(rows: Any) -> Any:
+    """Texts of one type: pandas writes those of a parquet file as another than json lines have."""
+    for name, feature in (rows.features or {}).items():
+        if getattr(feature, "dtype", "") in ("large_string", "string_view"):
+            rows = rows.cast_column(name, Value("string"))
+    return rows
 
 
 def _text_options(unit: TextUnit) -> dict[str, str]:
@@ -347,9 +355,29 @@ def _alike(names: Sequence[str]) -> list[str]:
 
 def _quotes_are_text(path: Path) -> bool:
     """Whether a tsv's quotation marks belong to the text (GLUE's files), not around fields (pandas' files)."""
+    if _is_quoted(path):
+        return False
     with _open_text(path) as lines:
         fields = (field for line in lines for field in line.rstrip("\n").split("\t"))
         return any(field.startswith('"') and not _QUOTED_FIELD.fullmatch(field) for field in fields)
+
+
+def _is_quoted(path: Path) -> bool:
+    """Whether a tsv is whole with marks around its fields, of which some have several lines, and none a tab too."""
+    limit = csv.field_size_limit(1 << 30)
+    widths, lines_in_fields = set(), False
+    try:
+        with _open_text(path) as lines:
+            for row in csv.reader(lines, delimiter="\t", strict=True):
+                widths.add(len(row) or 1)
+                if any("\n" in field and "\t" in field for field in row):
+                    return False
+                lines_in_fields = lines_in_fields or any("\n" in field for field in row)
+    except csv.Error:
+        return False
+    finally:
+        csv.field_size_limit(limit)
+    return lines_in_fields and len(widths) == 1
 
 
 # CoNLL
@@ -381,6 +409,9 @@ def _read_conll(path: Path) -> Dataset:
                 "A CoNLL file has one token a line with the same columns everywhere and an empty line between "
                 "sentences. Texts to classify go in a .jsonl or .csv file with a column 'text'."
             )
+        if width > 1 and not cells[-1]:
+            told = f"{path}, line {number} ends in a tab, with no tag after it: {line[:80]!r}."
+            raise DataError(f"{told} Write one, O for none.")
         sentences[-1].append(cells)
     conllu = width == 10 and first[0].isdigit()
     columns = _conllu_columns(sentences) if conllu else _conll_columns(sentences, width)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from datasets import Dataset, DatasetDict, IterableDataset, concatenate_datasets
+from datasets import Dataset, DatasetDict, IterableDataset, Value, concatenate_datasets
 
 from .data import cap, load_named, with_validation_name
 from .data_columns import find_text_column
@@ -145,7 +145,8 @@ def load_texts(source: TextSource) -> TextData:
             column = find_text_column(DatasetDict({split: table}), column)
     splits = {}
     for split, several in tables.items():
-        rows = concatenate_datasets([table.select_columns([column]) for table in several])
+        text = Value("string")  # pandas writes those of a parquet file as another type
+        rows = concatenate_datasets([table.select_columns([column]).cast_column(column, text) for table in several])
         splits[split] = _without_empty(split, cap(rows, source.limits.get(split)), column)
     return TextData(DatasetDict(splits), column)
 

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ OTHER_COLORS = ("#8a5fbf", "#c2453d", "#7a5548", "#d277b3", "#2a9d9d", "#a8a032"
 # The first that is installed draws Chinese labels; without one they appear as boxes, and nothing fails.
 _CJK_FONTS = ["Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "PingFang SC", "SimHei"]
 # Timings and counters that Trainer and the scripts log beside the metrics.
-_NOT_METRICS = ("runtime", "_per_second", "loss", "epoch", "samples", "mem_", "_time")
+_NOT_METRICS = re.compile(r"(^|_)(runtime|per_second|loss|epoch|samples|time)$|(^|_)mem_")
 _SPLIT_PREFIXES = ("eval_", "test_", "predict_")
 
 
@@ -147,7 +148,7 @@ def metrics_only(results: Mapping[str, Any]) -> dict[str, float]:
     for name, value in results.items():
         prefix = next((prefix for prefix in _SPLIT_PREFIXES if name.startswith(prefix)), "")
         plain = name.removeprefix(prefix)
-        if _is_number(value) and not any(word in plain for word in _NOT_METRICS):
+        if _is_number(value) and not _NOT_METRICS.search(plain):
             metrics[plain] = float(value)
     return metrics
 

@@ -35,7 +35,7 @@ def run_card(task: "Task", trainer: "FineTuner", results: dict[str, Any], sectio
     named = options.train_file or options.test_file or options.dataset_name or "data"
     file = named if isinstance(named, str) else named[0]
     title = options.dataset_title or options.dataset_name or Path(file).resolve().parent.name
-    batch = training.per_device_train_batch_size * training.gradient_accumulation_steps * training.world_size
+    batch = training.train_batch_size * training.gradient_accumulation_steps * training.world_size
     return CardContent(
         model_name=(training.hub_model_id or Path(training.output_dir).resolve().name).split("/")[-1],
         model_type=config.model_type,

@@ -84,6 +84,8 @@ class Task(ABC):
     head: str
     pipeline: str
     loss_class: type[TaskLoss] = TaskLoss
+    # Whether what is scored is cut, or read in windows, at --max_seq_length too.
+    cuts_inputs: bool = False
     # Column whose equal values are held out for validation together.
     held_out_together: str | None = None
     # What `load_data` and `choose_metrics` give: each task has its own kinds.
@@ -428,6 +430,9 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
         if training.resume_from_checkpoint:
             check_resumed(training.resume_from_checkpoint, tokenizer, model.config)
         limit = length_limit(model.config, task.options.max_seq_length)
+        if task.cuts_inputs and task.options.max_seq_length is not None:
+            # A saved tokenizer may tell the limit of the training before.
+            tokenizer.model_max_length = max(tokenizer.model_max_length, limit)
         with training.main_process_first(desc="tokenizing"):
             features = {
                 split: task.features(split, tokenizer, limit)
@@ -437,8 +442,8 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     # The cut of the last call would be saved with the tokenizer; and would not, where the features came from a cache.
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
-    longest = longest_input(model.config)
-    if longest is not None:  # where stock pipelines cut, or read in windows, if they are asked to
+    longest = limit if task.cuts_inputs else longest_input(model.config)
+    if longest is not None:  # where stock pipelines cut, or read in windows, if they are asked to: as it is scored
         tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
     with told_plainly():  # a repository of the Hub is made here
         trainer = task.make_trainer(training, model, tokenizer, features)

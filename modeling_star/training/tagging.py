@@ -23,6 +23,7 @@ class TaggingTask(Task):
 
     head = "AutoModelForTokenClassification"
     pipeline = "token-classification"
+    cuts_inputs = True
     data: TaggingData
     metrics: TaskMetrics
 

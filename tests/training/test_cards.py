@@ -209,6 +209,20 @@ def test_the_code_of_a_classifier_runs_on_pairs_and_numbers(tmp_path: Path) -> N
     assert "'score'" in run_usage(folder, replace(content, regression=True, examples=[]))
 
 
+def test_the_code_of_a_classifier_cuts_what_is_longer_than_the_model_reads(tmp_path: Path) -> None:
+    folder = saved_model(tmp_path / "model", 2, tagger=False)
+    saved = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    long = " ".join(["Anna"] * 2000)
+    content = replace(CONTENT, task="text-classification", label_list=["no", "yes"], examples=[long])
+    for limit, cut in ((16, True), (int(1e30), False)):
+        told = json.dumps({**saved, "model_max_length": limit})
+        (folder / "tokenizer_config.json").write_text(told, encoding="utf-8")
+        assert ("truncation=True" in usage_code(folder, content)) == cut
+        assert "truncation" not in usage_code(folder, CONTENT)  # a tagger's pipeline reads windows, or all
+        if cut:
+            assert "'score'" in run_usage(folder, content)
+
+
 def test_remote_code_is_trusted_only_where_there_is_some(tmp_path: Path) -> None:
     assert "trust_remote_code=True" in usage_code(tmp_path, CONTENT)
     (tmp_path / "config.json").write_text(json.dumps({"auto_map": {"AutoConfig": "configuration_star.StarConfig"}}))

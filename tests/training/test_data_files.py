@@ -78,6 +78,13 @@ def test_tsv_quotes_are_text_unless_they_enclose_whole_fields(load):
     assert plain["train"]["text"][:] == ['"Hi, he said', '"No" is no']
     quoted = load(train=("b.tsv", 'text\tlabel\n"He said ""hi"""\t1\n'))
     assert quoted["train"]["text"][:] == ['He said "hi"']
+    several = 'text\tlabel\n"one\ntwo"\t1\n"plain ""q"" x"\t0\nc\t1\n'  # as pandas writes a text of two lines
+    assert load(train=("c.tsv", several))["train"]["text"][:] == ["one\ntwo", 'plain "q" x', "c"]
+    alone = load(train=("d.tsv", 'text\n"one\ntwo"\nc\n'))
+    assert alone["train"]["text"][:] == ["one\ntwo", "c"]
+    # Two sentences of a quotation: the marks are theirs.
+    spoken = load(train=("e.tsv", 'text\tlabel\n"Hi\t1\nthere"\t0\n'))
+    assert spoken["train"]["text"][:] == ['"Hi', 'there"']
 
 
 @pytest.mark.parametrize(("name", "gap"), [("a.csv", ","), ("a.tsv", "\t"), ("a.txt", "\t"), ("a.txt.gz", "\t")])
@@ -137,6 +144,13 @@ def test_conll_comments_hashes_and_odd_blanks(load):
     assert load(train=("a.bio", text))["train"]["tokens"][:] == [["#", "New York", "\u3000"], ["#tag"]]
     spaced = "# id = 1\n# O\nOslo  B-LOC\n\n# O\n"
     assert load(train=("a.iob", spaced))["train"]["tokens"][:] == [["#", "Oslo"], ["#"]]
+    numbered = "# id 5239d808-f300\tdomain=en\nrobert _ _ B-PER\nran _ _ O\n"
+    assert load(train=("a.conll", numbered))["train"]["tokens"][:] == [["robert", "ran"]]
+
+
+def test_a_line_that_ends_without_its_tag_is_named(load):
+    with pytest.raises(DataError, match=r"line 2 ends in a tab.*'ran\\t'.*O for none"):
+        load(train=("a.conll", "Ann\tB-PER\nran\t\n"))
 
 
 def test_conll_columns_by_their_number(load):

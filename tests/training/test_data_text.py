@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from modeling_star.training.data_files import DataError, DataFileError, stream_files
@@ -67,6 +69,15 @@ def test_files_of_several_kinds_are_read_one_after_the_other(
     named = ["c.jsonl", "a.txt", *([] if streaming else ["d.csv"])]
     data = load(streaming, {"train": [paths[name] for name in named]}, tmp_path / "cache")
     assert train_of(data) == ["six", *LINES[:4], *([] if streaming else ["seven"])]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_texts_that_pandas_wrote_go_with_others(paths: dict[str, str], tmp_path: Path, streaming: bool) -> None:
+    table = pyarrow.table({"text": pyarrow.array(["eight"], pyarrow.large_string())})
+    pyarrow.parquet.write_table(table, tmp_path / "e.parquet")
+    named = [paths["c.jsonl"], str(tmp_path / "e.parquet"), paths["a.txt"]]
+    data = load(streaming, {"train": named}, tmp_path / "cache")
+    assert train_of(data) == ["six", "eight", *LINES[:4]]
 
 
 @pytest.mark.parametrize("streaming", [False, True])

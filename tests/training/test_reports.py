@@ -136,6 +136,9 @@ def test_one_seed_has_no_deviation() -> None:
 def test_metrics_are_told_from_timings_and_counts() -> None:
     logged = {"predict_f1": 0.5, "predict_loss": 1.0, "predict_runtime": 2.0, "predict_steps_per_second": 3.0}
     assert metrics_only(logged | {"predict_samples": 4, "epoch": 5.0, "predict_name": "x"}) == {"f1": 0.5}
+    timings = {"eval_model_preparation_time": 1.0, "train_mem_gpu_alloc_delta": 1.0, "eval_loss": 1.0}
+    types = {"eval_arrive_time_f1": 0.25, "eval_glossary_f1": 0.5, "eval_time_precision": 1.0}
+    assert metrics_only(timings | types) == {"arrive_time_f1": 0.25, "glossary_f1": 0.5, "time_precision": 1.0}
 
 
 # Plots

@@ -12,7 +12,7 @@ import torch
 from script_runner import SCRIPTS
 from script_samples import write_rows
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast, TrainingArguments
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, TrainingArguments
 
 from modeling_star import StarTransformerConfig, StarTransformerForTokenClassification
 from modeling_star.training.classification import ClassificationTask
@@ -22,8 +22,9 @@ from modeling_star.training.losses import TaskLoss, class_weights
 from modeling_star.training.metrics import metrics_for
 from modeling_star.training.pretraining import PretrainingTask
 from modeling_star.training.reading import ReadingTask
-from modeling_star.training.running import Task, asked_for, train
+from modeling_star.training.running import Task, asked_for, run_once, train
 from modeling_star.training.tagging import TaggingTask
+from modeling_star.training.tfidf import run_tfidf
 from modeling_star.training.tokenizers import train_tokenizer
 from modeling_star.training.translation import TranslationTask
 
@@ -445,3 +446,53 @@ def test_a_confusion_is_of_what_is_true_by_what_is_told(
     always_b = np.array([[0.0, 1.0]] * 8)
     task.report(tmp_path, "train", None, always_b)
     assert drawn == [([1, 0, 0, 0, 0, 0, 0, 0], ["b"] * 8)]
+
+
+# TF-IDF
+
+
+class Fitted:
+    """A logistic regression that scores best on validation with the second strength, on train with the last."""
+
+    def __init__(self, C: float, **options: Any) -> None:  # noqa: N803
+        self.C = C
+        self.classes_, self.coef_, self.intercept_ = np.arange(2), np.zeros((1, 2)), np.zeros(1)
+
+    def fit(self, features: Any, labels: Any) -> "Fitted":
+        return self
+
+    def score(self, features: Any, labels: Any) -> float:
+        on_validation = features.shape[0] == 3
+        return {1.0: 0.1, 3.0: 0.9, 10.0: 0.3, 30.0: 0.2}[self.C] if on_validation else self.C / 30
+
+    def predict_log_proba(self, features: Any) -> np.ndarray:
+        return np.log(np.full((features.shape[0], 2), 0.5))
+
+
+def test_validation_chooses_the_strength_of_tfidf(
+    task_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("modeling_star.training.tfidf.LogisticRegression", Fitted)
+    rows = write_rows(tmp_path / "validation.jsonl", ROWS[ClassificationTask][:3])
+    task = task_of(ClassificationTask, f"--validation_file={rows}")
+    assert run_tfidf(task, TrainingArguments(str(tmp_path / "run"), report_to="none"))["strength"] == 3.0
+
+
+# What users read is what was scored
+
+
+@pytest.mark.parametrize("kind", [TaggingTask, ClassificationTask])
+def test_the_saved_tokenizer_cuts_where_the_scores_did(
+    parsed: Callable[..., Parsed], tmp_path: Path, kind: type[Task]
+) -> None:
+    def limit_of(folder: str, *given: str) -> int:
+        *groups, training = parsed(kind, "--report_to=none", "--max_steps=1", "--disable_tqdm=true", *given)
+        training.output_dir = str(tmp_path / folder)
+        run_once(kind(*groups), training)
+        return AutoTokenizer.from_pretrained(tmp_path / folder).model_max_length
+
+    assert limit_of("short", TINY[0], "--max_seq_length=6") == 6
+    assert limit_of("whole", TINY[0]) == 512
+    saved = f"--model_name_or_path={tmp_path / 'short'}"
+    assert limit_of("later", saved, "--max_seq_length=9") == 9
+    assert limit_of("same", saved) == 6
