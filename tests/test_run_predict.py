@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 from script_runner import ScriptRunner
 from script_samples import QUICK, files, read_rows
+from transformers import BartConfig, BartForSequenceClassification
+
+from modeling_star.training.tokenizers import train_tokenizer
 
 
 @pytest.mark.parametrize("script", ["run_ner.py", "run_glue.py"])
@@ -67,3 +70,16 @@ def test_run_predict_says_which_model_is_not_there(scripts: ScriptRunner, tmp_pa
     assert done.code == 1
     assert "Traceback" not in done.error
     assert f"run_predict.py: MODEL {tmp_path} could not be loaded" in done.error
+
+
+def test_run_predict_reads_a_classifier_that_has_a_decoder(scripts: ScriptRunner, tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(["Anna lives in Paris."], min_frequency=1, model_max_length=16)
+    layers = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}
+    heads = {"encoder_attention_heads": 1, "decoder_attention_heads": 1, "d_model": 8, "max_position_embeddings": 16}
+    ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.sep_token_id, "bos_token_id": 1}
+    config = BartConfig(vocab_size=len(tokenizer), **layers, **heads, **ends, num_labels=3, decoder_start_token_id=1)
+    BartForSequenceClassification(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    done = scripts.check("run_predict.py", tmp_path, "Anna lives in Paris.", "--json")
+    (told,) = (json.loads(line) for line in done.out.splitlines() if line.startswith("{"))
+    assert sorted(found["label"] for found in told["found"]) == ["LABEL_0", "LABEL_1", "LABEL_2"]
