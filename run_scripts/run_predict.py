@@ -181,11 +181,12 @@ def labelled(
 
     from modeling_star.modeling_encoder import longest_input
     from modeling_star.pipelines import BestPathPipeline, aggregation_for
+    from modeling_star.training.tokenizers import told_limit
 
     remote = {"trust_remote_code": arguments.trust_remote_code}
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, **remote)
     tokenizer.model_max_length = min(tokenizer.model_max_length, longest_input(config) or sys.maxsize)
-    limit = tokenizer.model_max_length if tokenizer.model_max_length < 1e6 else None  # what it says without one
+    limit = told_limit(tokenizer.model_max_length)
     options: dict[str, Any] = {"top_k": None}
     if task == "token-classification":
         options = {"aggregation_strategy": aggregation_for(tokenizer), "pipeline_class": BestPathPipeline}

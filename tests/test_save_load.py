@@ -483,7 +483,7 @@ def test_a_subclass_has_the_loss_of_its_parent_and_is_saved_as_it(own: type[PreT
     assert torch.equal(*losses)
 
 
-def test_a_registered_subclass_is_saved_as_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registered_subclass_is_saved_as_itself(tmp_path: Path) -> None:
     class Own(modeling_star.StarTransformerForTokenClassification):
         pass
 

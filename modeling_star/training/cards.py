@@ -16,6 +16,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from modeling_star.pipelines import is_plain_iob
 from modeling_star.training.metrics import is_entity_scheme
 from modeling_star.training.reports import markdown_table, write_text
+from modeling_star.training.tokenizers import told_limit
 
 
 TEMPLATE = "model_cards/TEMPLATE.md"
@@ -191,7 +192,7 @@ def _has_limit(folder: Path) -> bool:
     """Whether the saved tokenizer tells how much the model reads."""
     saved = folder / "tokenizer_config.json"
     told = json.loads(saved.read_text(encoding="utf-8")).get("model_max_length") if saved.is_file() else None
-    return told is not None and told < 1e6  # transformers writes "no limit" as int(1e30)
+    return told_limit(told) is not None
 
 
 def _answering_code(folder: str | Path, content: CardContent) -> str:

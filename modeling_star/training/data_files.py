@@ -12,6 +12,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
@@ -139,10 +140,10 @@ def stream_files(paths: Sequence[str | Path], text_unit: TextUnit) -> IterableDa
         files = {"train": [glob.escape(str(path.resolve())) for _, path in group]}
         options = _text_options(text_unit) if kind == "text" else {}
         streams.append(load_dataset(kind, data_files=files, split="train", streaming=True, **options))
-    return streams[0] if len(streams) == 1 else concatenate_datasets([_plain_texts(rows) for rows in streams])
+    return streams[0] if len(streams) == 1 else concatenate_datasets([plain_texts(rows) for rows in streams])
 
 
-def _plain_texts(rows: Any) -> Any:
+def plain_texts(rows: Any) -> Any:
     """Texts of one type: pandas writes those of a parquet file as another than json lines have."""
     for name, feature in (rows.features or {}).items():
         if getattr(feature, "dtype", "") in ("large_string", "string_view"):
@@ -321,9 +322,8 @@ def _read_csv(path: Path, separator: str, cache_dir: str | None, column_names: S
 def _csv_header(path: Path, separator: str, quoting: Literal[0, 3], column_names: Sequence[str] | None) -> list[str]:
     """The column names, after a look at every row: pandas fills short rows and shifts the columns of long ones."""
     says = "--column_names" if column_names else "the first line"
-    limit = csv.field_size_limit(1 << 30)  # a long document is one cell
     try:
-        with _open_text(path) as lines:
+        with _long_cells(), _open_text(path) as lines:
             rows = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
             first = next((row for row in rows if row), [])
             # An index without a name, which pandas writes by default, is called as pandas calls it.
@@ -340,12 +340,20 @@ def _csv_header(path: Path, separator: str, quoting: Literal[0, 3], column_names
                     )
     except csv.Error as error:
         raise DataError(f"{path}, line {rows.line_num} could not be read as csv: {error}") from error
-    finally:
-        csv.field_size_limit(limit)
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise DataError(f"For {path} {says} names the column {repeated[0]!r} twice. Rename one of the two.")
     return names
+
+
+@contextmanager
+def _long_cells() -> Iterator[None]:
+    """Within it a long document may be one cell."""
+    limit = csv.field_size_limit(1 << 30)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _alike(names: Sequence[str]) -> list[str]:
@@ -364,10 +372,9 @@ def _quotes_are_text(path: Path) -> bool:
 
 def _is_quoted(path: Path) -> bool:
     """Whether a tsv is whole with marks around its fields, of which some have several lines, and none a tab too."""
-    limit = csv.field_size_limit(1 << 30)
     widths, lines_in_fields = set(), False
     try:
-        with _open_text(path) as lines:
+        with _long_cells(), _open_text(path) as lines:
             for row in csv.reader(lines, delimiter="\t", strict=True):
                 widths.add(len(row) or 1)
                 if any("\n" in field and "\t" in field for field in row):
@@ -375,8 +382,6 @@ def _is_quoted(path: Path) -> bool:
                 lines_in_fields = lines_in_fields or any("\n" in field for field in row)
     except csv.Error:
         return False
-    finally:
-        csv.field_size_limit(limit)
     return lines_in_fields and len(widths) == 1
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from datasets import Dataset, DatasetDict, IterableDataset, Value, concatenate_datasets
+from datasets import Dataset, DatasetDict, IterableDataset, concatenate_datasets
 
 from .data import cap, load_named, with_validation_name
 from .data_columns import find_text_column
-from .data_files import DataError, DataFileError, TextUnit, read_file, stream_files
+from .data_files import DataError, DataFileError, TextUnit, plain_texts, read_file, stream_files
 
 
 logger = logging.getLogger(__name__)
@@ -145,8 +145,7 @@ def load_texts(source: TextSource) -> TextData:
             column = find_text_column(DatasetDict({split: table}), column)
     splits = {}
     for split, several in tables.items():
-        text = Value("string")  # pandas writes those of a parquet file as another type
-        rows = concatenate_datasets([table.select_columns([column]).cast_column(column, text) for table in several])
+        rows = concatenate_datasets([plain_texts(table.select_columns([column])) for table in several])
         splits[split] = _without_empty(split, cap(rows, source.limits.get(split)), column)
     return TextData(DatasetDict(splits), column)
 

@@ -15,7 +15,7 @@ from .data_labels import IGNORED
 from .metrics import EntityScores, TaskMetrics, metrics_for
 from .reports import per_entity_table, plot_confusion_matrix, plot_entity_scores, write_text
 from .running import Task
-from .tokenizers import predictions_to_words, tokenize_and_align
+from .tokenizers import predictions_to_words, tokenize_and_align, told_limit
 
 
 class TaggingTask(Task):
@@ -56,9 +56,9 @@ class TaggingTask(Task):
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
         options = self.options
-        longest = min(limit or sys.maxsize, tokenizer.model_max_length)
+        longest = told_limit(min(limit or sys.maxsize, tokenizer.model_max_length))
         stride = options.stride
-        if stride is None and split != "train" and longest < 1e6:  # transformers writes "no limit" as int(1e30)
+        if stride is None and split != "train" and longest is not None:
             stride = longest // 8  # what is scored is read whole, as run_predict.py does
         return tokenize_and_align(
             self.data.splits[split],

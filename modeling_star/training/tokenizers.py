@@ -524,10 +524,14 @@ def predictions_to_words(
     return [sentences[example] for example in sorted(sentences)]
 
 
+def told_limit(model_max_length: int | None) -> int | None:
+    """The most tokens that a tokenizer's model takes; `None` where it tells none: transformers writes int(1e30)."""
+    return model_max_length if model_max_length is not None and model_max_length < 1e6 else None
+
+
 def _length_limit(tokenizer: PreTrainedTokenizerBase, max_seq_length: int | None, pad: bool) -> int | None:
     """The most tokens of a row: what was asked for, but no more than the tokenizer's model takes; None: no limit."""
-    # transformers writes "no limit" as int(1e30)
-    own = tokenizer.model_max_length if tokenizer.model_max_length < 1e6 else None
+    own = told_limit(tokenizer.model_max_length)
     if max_seq_length is None:
         if pad and own is None:
             raise ValueError("pad_to_max_length needs a max_seq_length (128, say): the tokenizer has none of its own.")
