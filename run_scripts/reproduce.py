@@ -13,6 +13,7 @@ may be started several times at once (with OMP_NUM_THREADS=1 once for each core)
 
 import argparse
 import importlib.util
+import signal
 import sys
 import time
 from pathlib import Path
@@ -31,7 +32,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", nargs="?", help="a table of configuration/tables")
     parser.add_argument("--data", help="folder with one folder for each data set: train, validation, test .jsonl.gz")
-    parser.add_argument("--only", nargs="+", default=[""], metavar="CELL", help="TASK/SETTING/SYSTEM or part of it")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], metavar="CELL", help="TASK/SETTING/SYSTEM, or some of the three"
+    )
     parser.add_argument("--systems", nargs="+", metavar="SYSTEM", help="systems of the table (default: all)")
     parser.add_argument("--seeds", type=int, nargs="+", help="which seeds, 1 2 3 for three (default: the table's)")
     parser.add_argument(
@@ -54,6 +57,8 @@ def main() -> None:
         parser.error("name a table, or write --page: reproduce.py english --data DATA")
     if not arguments.page and not arguments.list and arguments.data is None:
         parser.error("--data is missing: the folder with the data sets, one folder each")
+
+    stop_as_ctrl_c_does()
 
     from modeling_star.training.data_files import DataError
 
@@ -181,10 +186,19 @@ def run_cells(runner: "Runner", cells: list[list["Configuration"]], seeds: list[
                 time.sleep(_LOOK_AGAIN)
 
 
+def stop_as_ctrl_c_does() -> None:
+    """SIGTERM and SIGHUP stop the run that this process waits for as well; `nohup` keeps its meaning."""
+    for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda number, frame: sys.exit(128 + number))
+
+
 def within(cell: str, only: str) -> bool:
-    """Whether `task/setting/system` begins with the parts that `only` names; `*` is any."""
-    parts = [part for part in only.split("/") if part]
-    return all(part in ("*", own) for part, own in zip(parts, cell.split("/"), strict=False))
+    """Whether `only` names parts of `task/setting/system` that follow one another; `*` is any."""
+    asked, parts = [part for part in only.split("/") if part], cell.split("/")
+    starts = range(len(parts) - len(asked) + 1)
+    return any(all(a in ("*", part) for a, part in zip(asked, parts[start:], strict=False)) for start in starts)
 
 
 def installed_minilm() -> str:

@@ -4,10 +4,12 @@ import gzip
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -144,13 +146,34 @@ def test_data_that_is_not_there_is_told_and_left_out(tmp_path: Path) -> None:
     assert not list((tmp_path / "results").rglob("*.json"))
 
 
-def test_one_call_runs_also_what_others_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_a_signal_stops_it_so_that_what_it_runs_is_stopped_too() -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
+        _script().stop_as_ctrl_c_does()
+        with pytest.raises(SystemExit) as stopped:
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGHUP)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert stopped.value.code == 143
+
+
+def _script() -> ModuleType:
     spec = importlib.util.spec_from_file_location("reproduce", ROOT / "run_scripts" / "reproduce.py")
     assert spec is not None
     assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
+    return script
+
+
+def test_one_call_runs_also_what_others_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    script = _script()
     table = Table.read(ROOT / "configuration" / "tables" / "table3.yaml")
     ran: list[str] = []
 
@@ -189,6 +212,9 @@ def test_systems_and_cells_are_chosen_by_name(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
     named = [line.split(":")[0] for line in both.stdout.splitlines()]
     assert named == ["ewt_pos/none/vanilla", "ewt_pos/none/star"]
+    for only in ("none/star", "*/none/star", "star"):  # some parts, of which the first may be left out
+        parts = reproduce("table5", "--list", "--only", only, *places)
+        assert [line.split(":")[0] for line in parts.stdout.splitlines()] == ["ewt_pos/none/star", "wnut17/none/star"]
     unknown = reproduce("table5", "--list", "--systems", "stra")
     assert unknown.returncode == 1
     assert unknown.stderr.startswith("reproduce.py: --systems names stra; table5 has vanilla, ")

@@ -12,13 +12,14 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import IO, Any
 
 import torch
 import transformers
@@ -460,7 +461,7 @@ class Runner:
         write_text(recipe, yaml.safe_dump(here, allow_unicode=True))
         command = [*self.launcher, f"run_scripts/{script}", str(recipe)]
         with (folder / "log.txt").open("a") as log:
-            code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
+            code = run_to_the_end(command, log)
         if code:
             tail = (folder / "log.txt").read_text(encoding="utf-8").strip().splitlines()[-3:]
             raise DataError(f"{title} stopped with {code}; {folder / 'log.txt'}: {tail}")
@@ -568,6 +569,22 @@ def commit(folder: Path) -> str | None:
         return None
     found, changed = (answer.stdout.strip() for answer in answers)
     return f"{found}-dirty" if changed else found
+
+
+def run_to_the_end(command: list[str], log: IO[str]) -> int:
+    """
+    The exit status of a command, whose output goes to `log`. Where this process is stopped while it waits (Ctrl-C, or
+    a signal that raises), so are the command and all that it has started: `accelerate launch` starts the training.
+    """
+    with subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True) as process:
+        try:
+            return process.wait()
+        except BaseException:
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, signal.SIGTERM)  # a session's first process leads its group
+            else:  # Windows
+                process.terminate()
+            raise
 
 
 def accelerate_launch(config: str | None) -> list[str]:
