@@ -449,7 +449,8 @@ class EncoderContract:
         expected = gradients(named_outputs(model(**inputs)), leaves)
         calls: list[nn.Module] = []
         for module in model.layers[0].modules():
-            module.register_forward_hook(lambda module, *_: calls.append(module))
+            # Before, not after: recomputing ends where the last tensor that the gradients need is there.
+            module.register_forward_pre_hook(lambda module, _: calls.append(module))
         model.gradient_checkpointing_enable({"use_reentrant": reentrant})
         outputs = named_outputs(model(**inputs))
         once = len(calls)
