@@ -33,8 +33,8 @@ class RightPaddedLSTM(nn.LSTM):
         Returns:
             The states `[b, m, w]`, or `[b, m, 2w]` of two directions; anything finite at padding.
         """
-        # cuDNN runs packed rows, of which none may be empty, both directions at once. On a CPU their gradients cost the
-        # square of their length: 17 times those of padded ones at 512 tokens.
+        # cuDNN takes packed rows, of which none may be empty, in both directions at once. On a CPU gradients of packed
+        # rows cost the square of their length: 17 times those of padded ones at 512 tokens.
         if rows.is_cuda and not is_traced():
             packed = pack_padded_sequence(rows, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
             return pad_packed_sequence(super().forward(packed)[0], batch_first=True, total_length=rows.shape[1])[0]
