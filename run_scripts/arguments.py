@@ -27,7 +27,10 @@ def flag(help: str, default: Any = None, **more: Any) -> Any:
 class ModelArguments:
     """model, tokenizer and embeddings"""
 
-    model_name_or_path: str | None = flag("A saved model to fine-tune: Hub name or folder. None: a fresh model.")
+    model_name_or_path: str | None = flag(
+        "A saved model to fine-tune: Hub name or folder; what a recipe says of a fresh model is then left out. None: "
+        "a fresh model."
+    )
     model_type: str = flag(
         "Kind of a fresh model: star_transformer, big_transformer, vanilla_transformer, disan, bilstm; for texts also "
         "tfidf, TF-IDF with logistic regression.",
@@ -43,7 +46,7 @@ class ModelArguments:
         "Kind of a tokenizer that is trained from the training split; character suits Chinese.", "word"
     )
     lower_case: bool = flag("Lower-case the words of a tokenizer that is trained.", True)
-    vocab_size: int = flag("Most entries of a tokenizer that is trained.", 30000)
+    vocab_size: int = flag("Maximum number of entries of a tokenizer that is trained.", 30000)
     embeddings_from: str | None = flag("Embeddings of a fresh model: a BERT (Hub name or folder) or a vectors file.")
     embeddings_mode: Literal["static", "contextual", "vectors"] = flag(
         "static: a BERT's word embeddings; contextual: the BERT itself; vectors: a GloVe or word2vec text file.",
@@ -59,6 +62,20 @@ class ModelArguments:
     token: str | None = flag("Hub token; None: the one of `hf auth login`.")
     trust_remote_code: bool = flag("Run the code that a saved model brings along.", False)
     ignore_mismatched_sizes: bool = flag("Replace a head whose size differs from the data's labels.", False)
+
+
+@dataclass
+class TaggingModelArguments(ModelArguments):
+    """model, tokenizer and embeddings"""
+
+    # Names and other rare words are what entities are made of: pieces and capitals tell about them.
+    tokenizer_kind: Literal["word", "wordpiece", "character"] = flag(
+        "Kind of a tokenizer that is trained from the training split; character suits Chinese, word suits vectors of "
+        "words.",
+        "wordpiece",
+    )
+    lower_case: bool = flag("Lower-case the words of a tokenizer that is trained.", False)
+    vocab_size: int = flag("Maximum number of entries of a tokenizer that is trained.", 8000)
 
 
 @dataclass
@@ -194,7 +211,7 @@ class TranslationModelArguments(ModelArguments):
         "bpe",
     )
     lower_case: bool = flag("Lower-case what is read and written.", False)
-    vocab_size: int = flag("Most entries of a tokenizer that is trained.", 8000)
+    vocab_size: int = flag("Maximum number of entries of a tokenizer that is trained.", 8000)
 
 
 @dataclass
@@ -291,6 +308,10 @@ DEFAULTS = {
     "ddp_broadcast_buffers": False,
 }
 FRESH_LEARNING_RATE = 5e-4
+# What a recipe may say of a fresh model, of which nothing holds for a saved one.
+FRESH_MODEL = frozenset(
+    ("model_type", "config_name", "config_overrides", "embeddings_from", "embeddings_mode", "freeze_embeddings")
+) | {"tokenizer_kind", "lower_case", "vocab_size"}
 
 # An epoch of pretraining may take days.
 PRETRAINING_DEFAULTS: dict[str, Any] = {
@@ -454,7 +475,10 @@ def parse(
     known = {action.dest for action in parser._actions} - {"help"}
     if arguments and _is_recipe(arguments[0]):
         # Before the command line, which so has the last word; what is written there is checked in the same way.
-        arguments = read_recipe(Path(arguments[0]), known) + arguments[1:]
+        recipe, typed = read_recipe(Path(arguments[0]), known), arguments[1:]
+        if "model_name_or_path" in map(flag_name, typed):
+            recipe = without(recipe, FRESH_MODEL)
+        arguments = recipe + typed
     named = {flag_name(argument) for argument in arguments if argument.startswith("--")}
     trains = "train_file" not in known or bool({"train_file", "dataset_name"} & named)
     parser.set_defaults(**_defaults(script, named, _parts(arguments), trains, defaults or {}))
@@ -491,6 +515,17 @@ def _about_unknown(argument: str, known: set[str]) -> str:
     if not argument.startswith("-"):
         return f"{argument!r} belongs to no flag: write --flag {argument}, and the recipe before all flags."
     return f"there is no flag {argument}.{_did_you_mean(flag_name(argument), known, '--')} All of them: --help_all."
+
+
+def without(recipe: list[str], names: frozenset[str]) -> list[str]:
+    """The arguments of a recipe but those of some names, with what stands after them."""
+    kept, left_out = [], False
+    for argument in recipe:
+        if argument.startswith("--"):
+            left_out = flag_name(argument) in names
+        if not left_out:
+            kept.append(argument)
+    return kept
 
 
 def _did_you_mean(given: str, known: set[str], prefix: str = "") -> str:

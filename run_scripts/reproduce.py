@@ -41,7 +41,9 @@ def main() -> None:
         "--configuration", type=int, metavar="N", help="run this one of a system's configurations, without a choice"
     )
     parser.add_argument("--minilm", help="folder or Hub name of all-MiniLM-L6-v2 (default: an installed copy)")
-    parser.add_argument("--launch", help="run through `accelerate launch` with this file of configuration/accelerate")
+    parser.add_argument(
+        "--launch", help="run through `accelerate launch` with configuration/accelerate/NAME.yaml", metavar="NAME"
+    )
     parser.add_argument(
         "--results",
         type=Path,
@@ -178,7 +180,7 @@ def run_cells(runner: "Runner", cells: list[list["Configuration"]], seeds: list[
                     ran = True
                     bar.update()
                     tqdm.write(f"{told}: " + ", ".join(f"{split} {result[split]:.4f}" for split in splits))
-            waiting = any(map(runner.waits_for, cells))
+            waiting = any(runner.finished.best(cell) is None for cell in cells)
             if not ran and not (busy and waiting):
                 return bool(failed)
             if not ran:

@@ -23,6 +23,7 @@ from arguments import (
     RepeatArguments,
     RunArguments,
     TaggingArguments,
+    TaggingModelArguments,
     TextArguments,
     TranslationArguments,
     TranslationModelArguments,
@@ -123,6 +124,31 @@ def test_what_is_declined_leaves_the_rest(
     training = parsed(monkeypatch, "--train_file=a.jsonl", *flags)[-1]
     assert (training.do_train, training.do_eval, training.do_predict) == parts
     assert training.eval_strategy == ("epoch" if parts[:2] == (True, True) else "no")
+
+
+def test_a_saved_model_takes_the_place_of_a_recipes_fresh_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = recipe(
+        tmp_path,
+        config_name="shape.json",
+        config_overrides={"hidden_size": 8},
+        embeddings_from="bert",
+        tokenizer_kind="character",
+        num_train_epochs=3,
+        stride=7,
+    )
+    model, data, _, training = parsed(monkeypatch, path, "--model_name_or_path=saved")
+    assert model == ModelArguments(model_name_or_path="saved")
+    assert (data.stride, training.num_train_epochs) == (7, 3)
+    fresh, *_ = parsed(monkeypatch, path)
+    assert (fresh.config_name, fresh.embeddings_from, fresh.tokenizer_kind) == ("shape.json", "bert", "character")
+    both, *_ = parsed(monkeypatch, path, "--model_name_or_path=saved", "--config_name=own.json")
+    assert both.config_name == "own.json", "what is typed is kept, and refused later"
+
+
+def test_a_tagger_keeps_capitals_and_pieces_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["run_ner.py"])
+    model = parse((TaggingModelArguments, TaggingArguments, RunArguments), "A script.")[0]
+    assert (model.tokenizer_kind, model.lower_case) == ("wordpiece", False)
 
 
 def test_a_recipe_may_be_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

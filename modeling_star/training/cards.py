@@ -30,10 +30,10 @@ _NO_QUESTION = "Write a question here."
 _TASKS = {"fill-mask": "masked language modelling"}
 FAMILIES = {
     "star_transformer": "Star-Transformer ([Guo et al., 2019](https://arxiv.org/abs/1902.09113))",
-    "big_transformer": "BiG-Transformer",
+    "big_transformer": "BiG-Transformer ([Shu et al., 2020](https://openreview.net/forum?id=xulJokm5GeE))",
     "vanilla_transformer": "standard Transformer encoder ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762))",
     "disan": "DiSAN ([Shen et al., 2018](https://arxiv.org/abs/1709.04696))",
-    "bilstm": "BiLSTM encoder",
+    "bilstm": "BiLSTM ([Hochreiter and Schmidhuber, 1997](https://doi.org/10.1162/neco.1997.9.8.1735))",
     "marian": "standard Transformer ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762))",
     "text_encoder_decoder": "Transformer decoder on an encoder of this package",
     "bert": "BERT ([Devlin et al., 2019](https://arxiv.org/abs/1810.04805))",

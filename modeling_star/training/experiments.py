@@ -588,8 +588,17 @@ def run_to_the_end(command: list[str], log: IO[str]) -> int:
 
 
 def accelerate_launch(config: str | None) -> list[str]:
-    """`accelerate launch` of this Python, with a configuration of configuration/accelerate."""
-    own = ["--config_file", f"configuration/accelerate/{config}.yaml"] if config else []
+    """
+    `accelerate launch` of this Python, with a configuration of configuration/accelerate.
+
+    Raises:
+        DataError: there is no such file.
+    """
+    folder = Path("configuration/accelerate")
+    if config and not (folder / f"{config}.yaml").is_file():
+        names = ", ".join(sorted(path.stem for path in folder.glob("*.yaml")))
+        raise DataError(f"There is no {folder / config}.yaml; {folder} has {names}: write --launch cpu")
+    own = ["--config_file", f"{folder / config}.yaml"] if config else []
     return [sys.executable, "-m", "accelerate.commands.launch", *own]
 
 

@@ -36,9 +36,8 @@ _TEXT = """---
 
 A {family}.
 
-> **No weights are published with this card.** Each line's command, with `--results again --work outputs/again` after
-> it, trains the models and measures them again; DATA is a folder with one folder for each data set: train, validation
-> and test .jsonl.gz.
+> **No weights are published with this card.** Each line's command trains the models and measures them again; DATA is a
+> folder with one folder for each data set: train, validation and test .jsonl.gz (docs/data.md).
 
 ## Results
 
@@ -52,7 +51,7 @@ The arguments of each run, its versions and what each test example added to its 
 
 ## Limits
 
-- Small encoders for tagging and classification, trained on one data set each: other texts, other scores.
+- Small models, each trained on one data set: expect other scores on other text.
 - A deviation is that of a few seeds; a difference smaller than its interval is none.
 {limits}"""
 
@@ -106,6 +105,17 @@ def _lines(table: Table, results: Path) -> Iterator[_Line]:
                 yield _Line(table, task, setting, system, cell)
 
 
+def _command_again(line: _Line) -> str:
+    """What makes a line's runs anew, and no others."""
+    threads = line.cell.runs[0]["environment"]["threads"]
+    script = f"python run_scripts/reproduce.py {line.table.name}"
+    parts = [f"OMP_NUM_THREADS={threads} {script} --data DATA --only {line.place}"]
+    if len(line.table.configurations(line.task, line.setting, line.system)) > 1:
+        parts.append(f"--configuration {line.cell.chosen.number}")
+    seeds = " ".join(map(str, line.cell.seeds))
+    return " ".join([*parts, f"--seeds {seeds} --results again --work outputs/again"])
+
+
 def _summation(model_type: str, kept: Kept | None) -> str:
     """What the family reached at masked summation, and the commands; nothing where it has no run."""
     runs = [] if kept is None else [run for run in kept.runs if run["config"].get("model_type") == model_type]
@@ -137,10 +147,7 @@ def _card(model_type: str, lines: list[_Line], summation: Kept | None, folder: P
             content["settings"][line.setting]["title"],
             content["systems"][line.system]["title"],
         )
-        chosen = line.cell.chosen.number
-        several = len(line.table.configurations(line.task, line.setting, line.system)) > 1
-        command = f"python run_scripts/reproduce.py {line.table.name} --data DATA --only {line.place}"
-        rows.append([*titles, str(line.cell), size, f"`{command}{f' --configuration {chosen}' if several else ''}`"])
+        rows.append([*titles, str(line.cell), size, f"`{_command_again(line)}`"])
     heads = ["data", "embeddings", "system", "score", "parameters", "command"]
     kept = (run["environment"] for line in lines for run in line.cell.runs)
     machines = {(each["device"], each["torch"], each["threads"]) for each in kept}

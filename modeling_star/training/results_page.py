@@ -26,9 +26,12 @@ stands in rows of its own.
 
 To run one number again: `OMP_NUM_THREADS=1 python run_scripts/reproduce.py TABLE --data DATA --only
 TASK/SETTING/SYSTEM --seeds N --results again --work outputs/again`, with `--configuration N` where validation chose
-one: below each such table it is told. Another number of threads rounds otherwise, which
-training makes large, and so do other instructions and another version of the code: processors with AVX-512 keep to
-AVX2 here, and `results/` tells with each run how many threads it had and which commit made it.
+one: it stands below each such table. Rounding depends on the number of threads, on the CPU's instructions and on the
+version of the code, and training makes such differences large: processors with AVX-512 keep to AVX2 here, and
+`results/` tells with each run how many threads it had and which commit made it.
+
+Training times are rough, since other jobs shared the machine. Parameters include those that are not trained, such as
+frozen embeddings and sinusoidal positions.
 """
 
 

@@ -24,6 +24,7 @@ from modeling_star.training.experiments import (
     FinishedRuns,
     Runner,
     Table,
+    accelerate_launch,
     commit,
     environment,
     merged,
@@ -675,6 +676,13 @@ def test_a_run_that_is_taken_over_is_told_which_test_rows_are_in_train(table: Ta
     runner = Runner(table, tmp_path / "results", tmp_path / "work", {}, ["false"])
     assert runner.run(configuration, 1)["repeated"] == "10"
     assert runner.finished.read(configuration, 1)["repeated"] == "10"
+
+
+def test_a_launch_that_there_is_no_file_of_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert accelerate_launch("cpu")[-1] == "configuration/accelerate/cpu.yaml"
+    with pytest.raises(DataError, match=r"no configuration/accelerate/cpu\.yaml\.yaml.*fsdp, multi_cpu.*--launch cpu"):
+        accelerate_launch("cpu.yaml")
 
 
 def test_a_command_is_run_to_its_end_and_its_status_told(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ import arguments as flags
 
 
 GROUPS: dict[type[Task], tuple[type, ...]] = {
-    TaggingTask: (flags.ModelArguments, flags.TaggingArguments, flags.RunArguments),
+    TaggingTask: (flags.TaggingModelArguments, flags.TaggingArguments, flags.RunArguments),
     ClassificationTask: (flags.ModelArguments, flags.ClassificationArguments, flags.RunArguments),
     ReadingTask: (flags.ModelArguments, flags.ReadingArguments, flags.RunArguments),
     PretrainingTask: (flags.ModelArguments, flags.TextArguments, flags.RepeatArguments),
