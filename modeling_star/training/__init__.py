@@ -1,1 +1,1 @@
-"""What the run scripts share: arguments, data, tokenizers, metrics, reports, model cards."""
+"""What the run scripts share: data, tokenizers, metrics, reports, model cards."""
