@@ -6,8 +6,10 @@ Upload a trained model with its tokenizer, card and reports to the Hub.
     python run_scripts/push_to_hub.py outputs/wnut17 yourname/star-wnut17 --private
     python run_scripts/push_to_hub.py outputs/wnut17 yourname/star-wnut17 --dry_run    # only lists the files
 
-Checkpoints and whatever is no safetensors, text or picture stay here. The model's code travels with it, so that
-AutoModel.from_pretrained("yourname/star-wnut17", trust_remote_code=True) works where this package is not installed.
+Checkpoints, predictions (they hold the texts of validation and test: --predictions uploads them) and whatever is no
+safetensors, text or picture stay here. The card's examples are texts of the test split. The model's code travels with
+it, so that AutoModel.from_pretrained("yourname/star-wnut17", trust_remote_code=True) works where this package is not
+installed.
 """
 
 import argparse
@@ -28,8 +30,11 @@ def main() -> None:
     parser.add_argument("--private", action="store_true", help="make a new repository private")
     parser.add_argument("--message", default="Upload model", help='commit message (default: "Upload model")')
     parser.add_argument("--dry_run", action="store_true", help="list the files and upload nothing")
+    parser.add_argument(
+        "--predictions", action="store_true", help="upload predictions_*.jsonl, with the texts in them"
+    )
     arguments = parser.parse_args()
-    files = files_to_share(arguments.folder)
+    files = files_to_share(arguments.folder, arguments.predictions)
     for path in files:
         print(f"{(arguments.folder / path).stat().st_size:>12,}  {path}")
     if arguments.dry_run:
@@ -37,9 +42,9 @@ def main() -> None:
     print(upload(arguments.folder, files, arguments.repo, arguments.private, arguments.message))
 
 
-def files_to_share(folder: Path) -> list[str]:
+def files_to_share(folder: Path, predictions: bool = False) -> list[str]:
     """
-    What is uploaded, as paths below the folder.
+    What is uploaded, as paths below the folder, predictions where they are asked for.
 
     Raises:
         SystemExit: the folder holds no complete model.
@@ -49,9 +54,11 @@ def files_to_share(folder: Path) -> list[str]:
             sys.exit(f"{folder} has no {name}, {what}: name the output folder of a finished run.")
     inside = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
     return [
-        str(path)
+        path.as_posix()
         for path in inside
-        if path.suffix in SHARED and not any(part.startswith(("checkpoint-", ".", "runs")) for part in path.parts)
+        if path.suffix in SHARED
+        and not any(part.startswith(("checkpoint-", ".", "runs")) for part in path.parts)
+        and (predictions or not path.match("predictions_*.jsonl"))
     ]
 
 

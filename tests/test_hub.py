@@ -172,16 +172,23 @@ def test_a_folder_is_uploaded_without_its_checkpoints_and_the_card_names_the_rep
     (run / "runs").mkdir()
     (run / "runs" / "events.json").write_text("{}", encoding="utf-8")
     (run / ".hidden.json").write_text("{}", encoding="utf-8")
+    (run / "predictions_test.jsonl").write_text('{"tokens": ["private"]}', encoding="utf-8")
     listed = push(hub, run, "someone/star", "--dry_run")
     assert listed.returncode == 0, listed.stderr
     assert "model.safetensors" in listed.stdout
+    assert "predictions_test.jsonl" not in listed.stdout
+    assert "predictions_test.jsonl" in push(hub, run, "someone/star", "--dry_run", "--predictions").stdout
     offline = push(hub, run, "someone/star", HF_HUB_OFFLINE="1")
     assert offline.returncode == 1
     assert offline.stderr.startswith("The Hub cannot be reached")
     done = push(hub, run, "someone/star")
     assert done.returncode == 0, done.stderr
     uploaded = hub.files("someone/star")
-    kept = {path.name for path in run.iterdir() if path.is_file()} - {"training_args.bin", ".hidden.json"}
+    kept = {path.name for path in run.iterdir() if path.is_file()} - {
+        "training_args.bin",
+        ".hidden.json",
+        "predictions_test.jsonl",
+    }
     assert uploaded.keys() - {".gitattributes"} == kept
     assert uploaded["README.md"].decode() == loading.format("someone/star")
     assert uploaded["model.safetensors"] == (run / "model.safetensors").read_bytes()

@@ -81,6 +81,20 @@ def test_each_encoder_has_a_card_with_its_scores_and_commands(folder: Path) -> N
     assert (result.dataset_type, result.metric_type, result.metric_value) == ("films", "accuracy", 0.75)
 
 
+def test_a_card_whose_runs_are_deleted_goes_and_other_files_stay(folder: Path) -> None:
+    def write() -> list[Path]:
+        return write_cards(folder / "tables", folder / "results", folder / "cards", folder / "made" / "results.md")
+
+    star, vanilla = write()
+    other = folder / "cards" / "notes.md"
+    other.write_text("Mine.", encoding="utf-8")
+    for kept in (folder / "results").rglob("vanilla-*.json"):
+        kept.unlink()
+    assert write() == [star]
+    assert not vanilla.exists()
+    assert sorted(path.name for path in other.parent.iterdir()) == ["notes.md", star.name]
+
+
 def test_numbers_that_no_commit_is_known_of_are_marked(folder: Path) -> None:
     def made() -> list[str]:
         write_page(folder / "tables", folder / "results", folder / "results.md")
