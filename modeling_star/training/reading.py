@@ -189,6 +189,10 @@ class ReadingTask(Task):
         return {"type_vocab_size": 2}  # the question and the context
 
     @property
+    def needs_types(self) -> bool:
+        return self.model.model_name_or_path is None  # a saved model goes on with what its tokenizer gives
+
+    @property
     def usage_options(self) -> dict[str, Any]:
         """What `answer_question` needs to answer as this run did, where it is not its default."""
         options = self.options
@@ -217,9 +221,6 @@ class ReadingTask(Task):
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
         options = self.options
-        if self.model.model_name_or_path is None and "token_type_ids" not in tokenizer.model_input_names:
-            # Types tell question and context apart, for models that embed them.
-            tokenizer.model_input_names = [*tokenizer.model_input_names, "token_type_ids"]
         if options.pad_to_max_length and limit is None:
             raise DataError("--pad_to_max_length needs a --max_seq_length: the model has no limit of its own.")
         self._padded_length = limit if options.pad_to_max_length else None

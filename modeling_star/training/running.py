@@ -1,5 +1,6 @@
 """One run from data to report, shared by the scripts that train: each says only what differs."""
 
+import inspect
 import json
 import logging
 import os
@@ -48,6 +49,7 @@ from .output_folder import ARGUMENTS, check_output_dir, check_several_runs
 from .reports import plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
 from .run_card import run_card
 from .tfidf import run_tfidf
+from .tokenizers import give_types
 
 
 logger = logging.getLogger(__name__)
@@ -261,6 +263,11 @@ class Task(ABC):
     def config_defaults(self) -> dict[str, Any]:
         """Fields of a fresh model's configuration that suit the task."""
         return {}
+
+    @property
+    def needs_types(self) -> bool:
+        """Whether token types are to tell two texts apart, for models that embed or split by them."""
+        return False
 
 
 def run(
@@ -559,6 +566,8 @@ def build(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     if arguments.lexicon is not None:
         give_lexicon(model, arguments.lexicon, tokenizer)
     check_vocabulary(tokenizer, model, arguments.tokenizer_name)
+    if task.needs_types and "token_type_ids" in inspect.signature(model.forward).parameters:
+        give_types(tokenizer)
     give_vocabulary(model, tokenizer, label_all_tokens=getattr(task.options, "label_all_tokens", False))
     return tokenizer, model
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from script_runner import SCRIPTS
-from script_samples import write_rows
+from script_samples import write_rows, write_typeless_tokenizer
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, TrainingArguments
 
@@ -479,6 +479,21 @@ def test_validation_chooses_the_strength_of_tfidf(
 
 
 # What users read is what was scored
+
+
+@pytest.mark.parametrize("kind", [ReadingTask, ClassificationTask])
+def test_a_saved_tokenizer_gives_the_types_that_were_learnt(
+    parsed: Callable[..., Parsed], tmp_path: Path, kind: type[Task]
+) -> None:
+    pairs = [{"sentence1": f"text {n}", "sentence2": "more", "label": "ab"[n == 0]} for n in range(8)]
+    rows = write_rows(tmp_path / "rows.jsonl", pairs if kind is ClassificationTask else ROWS[kind])
+    name = write_typeless_tokenizer(tmp_path / "tokenizer", ["who Ann sees Oslo text more"] * 2)
+    assert "token_type_ids" not in AutoTokenizer.from_pretrained(name)("a", "b")
+    _, trainer = trainer_of(kind, parsed(kind, *TINY, f"--train_file={rows}", f"--tokenizer_name={name}"), tmp_path)
+    trainer.processing_class.save_pretrained(tmp_path / "saved")
+    given = AutoTokenizer.from_pretrained(tmp_path / "saved")("who", "Ann")["token_type_ids"]
+    assert given == trainer.processing_class("who", "Ann")["token_type_ids"] == [0, 0, 0, 1, 1]
+    assert max(trainer.train_dataset[0]["token_type_ids"]) == 1
 
 
 @pytest.mark.parametrize("kind", [TaggingTask, ClassificationTask])
