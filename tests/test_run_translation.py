@@ -82,7 +82,8 @@ def test_a_run_leaves_a_translator_with_its_scores_and_card(
     assert model.generation_config.num_beams == 4
     assert model.generation_config.length_penalty == 0.5
     sources = [row["source"] for row in rows]
-    assert translate(sources, model, tokenizer, max_extra_tokens=3) == [row["predicted"] for row in rows]
+    assert translate(sources, model, tokenizer) == [row["predicted"] for row in rows]
+    assert model.config.task_specific_params == {"translation": {"max_extra_tokens": 3}}
     if kind == "big":
         assert model.config.encoder.lexicon_kind == "words"
     assert model.get_input_embeddings().weight is model.get_output_embeddings().weight

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 # Fields of a configuration that are not of the model's shape.
 _CHANGED_BY_SAVING = (
     *("transformers_version", "architectures", "auto_map", "dtype", "torch_dtype", "_name_or_path", "name_or_path"),
-    *("use_cache", "problem_type"),
+    *("use_cache", "problem_type", "task_specific_params"),
 )
 
 

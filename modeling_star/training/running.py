@@ -29,6 +29,7 @@ from transformers import (
 )
 
 from ..modeling_encoder import longest_input
+from ..saved_options import save_options
 from .building import (
     check_resumed,
     check_vocabulary,
@@ -255,6 +256,11 @@ class Task(ABC):
         return labels
 
     @property
+    def saved_options(self) -> dict[str, Any]:
+        """Arguments of this package's own call that the saved model has for its defaults: those of this run."""
+        return {}
+
+    @property
     def usage_options(self) -> dict[str, Any]:
         """Arguments of the call that the model card shows."""
         return {}
@@ -446,6 +452,8 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
                 for split in task.split_names
                 if split != "train" or training.do_train
             }
+    if task.saved_options:
+        save_options(model.config, task.pipeline, task.saved_options)
     # The cut of the last call would be saved with the tokenizer; and would not, where the features came from a cache.
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()

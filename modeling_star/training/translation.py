@@ -197,6 +197,10 @@ class TranslationTask(Task):
                 side.embed_positions.requires_grad_(False)
         return model
 
+    @property
+    def saved_options(self) -> dict[str, Any]:
+        return {"max_extra_tokens": self.options.max_extra_tokens}
+
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
         sides = {
             side: min((n for n in (own, limit if split == "train" else None) if n is not None), default=None)

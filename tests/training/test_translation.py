@@ -1,5 +1,6 @@
 """The parts of run_translation.py: tokens, columns, scores, averages, limits."""
 
+import copy
 import json
 import subprocess
 import sys
@@ -13,7 +14,8 @@ import torch
 from datasets import Dataset, DatasetDict, Features, Translation, Value
 from sacrebleu.metrics import BLEU, CHRF
 from safetensors.torch import save_file
-from transformers import AutoTokenizer, EvalPrediction, GenerationConfig, MarianConfig, MarianMTModel
+from tokenizers import decoders
+from transformers import AutoTokenizer, EvalPrediction, GenerationConfig, MarianConfig, MarianMTModel, MBartTokenizer
 
 from modeling_star import translate
 from modeling_star.configuration_encoder_decoder import TextEncoderDecoderConfig
@@ -434,6 +436,17 @@ def test_a_standard_transformer_writes_the_same_alone_and_in_a_batch(tokenizer: 
     ids = generate_translations(model, inputs, 4)
     written = (ids != 0).sum(1) - 1  # without the start
     assert (written <= inputs["attention_mask"].sum(1) + 4 + 1).all()
+
+
+def test_a_translation_begins_without_the_blank_that_its_first_token_has(tokenizer: Any) -> None:
+    model = tiny_marian(len(tokenizer))
+    blank = copy.deepcopy(tokenizer)
+    blank.backend_tokenizer.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="never")
+    (text,) = translate(TEXTS[0], model, tokenizer, max_extra_tokens=4)
+    written = tokenizer.encode(f"saw {text}", add_special_tokens=False)
+    assert blank.decode(written).startswith(" saw")
+    assert translate(TEXTS[0], model, blank, max_extra_tokens=4) == [text.strip()]
+    assert text[:1].strip()
 
 
 # Synthetic pairs
