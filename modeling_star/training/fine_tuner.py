@@ -20,12 +20,14 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import SaveStrategy, SchedulerType, TrainOutput
 
 from ..modeling_encoder import EncoderPreTrainedModel
-from .averaging import average_checkpoints, load_weights
+from ..modeling_encoder_decoder import TextEncoderDecoderModel
+from .averaging import average_checkpoints
 from .cards import CardContent, write_model_card
 from .data_files import DataError
 from .losses import ChainLoss, TaskLoss, WithLoss, class_weights
 from .output_folder import whole_checkpoints
 from .sampling import ShuffledLengthGroups
+from .sharding import load_weights
 
 
 if TYPE_CHECKING:

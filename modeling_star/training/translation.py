@@ -29,6 +29,7 @@ from .fine_tuner import FineTuner, prepare_training
 from .losses import TaskLoss, WithLoss
 from .reports import markdown_table, write_text
 from .running import Task, hub_options
+from .sharding import generate_options
 from .subwords import train_subword_tokenizer
 from .translation_data import SOURCE, TARGET, TranslationData, encode_translations, prepare_translation
 from .translation_models import fresh_translator, set_generation
@@ -92,6 +93,7 @@ class TranslationTrainer(FineTuner, Seq2SeqTrainer):
                 options = {
                     name: value for name, value in {**self._gen_kwargs, **gen_kwargs}.items() if value is not None
                 }
+                options |= generate_options(self.model)
                 ids = generate_translations(self.model, source, self.max_extra_tokens, **options)
             else:
                 ids = inputs["input_ids"][:, :0]

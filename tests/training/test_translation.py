@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, EvalPrediction, GenerationConfig, Marian
 
 from modeling_star import translate
 from modeling_star.configuration_encoder_decoder import TextEncoderDecoderConfig
-from modeling_star.training.averaging import average_checkpoints, load_weights
+from modeling_star.training.averaging import average_checkpoints
 from modeling_star.training.bleu import (
     TranslationMetrics,
     bleu_of_counts,
@@ -32,6 +32,7 @@ from modeling_star.training.bootstrap import count_examples, paired_bootstrap
 from modeling_star.training.data_files import DataError
 from modeling_star.training.experiments import Table
 from modeling_star.training.losses import TaskLoss
+from modeling_star.training.sharding import load_weights
 from modeling_star.training.subwords import start_and_end, train_subword_tokenizer
 from modeling_star.training.synthetic_parallel import SLOTS, sentence_pair, write_parallel_corpus
 from modeling_star.training.tokenizers import train_tokenizer
