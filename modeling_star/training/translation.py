@@ -240,8 +240,6 @@ class TranslationTask(Task):
         training.label_smoothing_factor = 0.0  # Trainer's own smoothing would stand aside for a loss that is given
         has_validation = "validation" in features and "labels" in features["validation"].column_names
         callbacks = prepare_training(self, training, model, has_validation)
-        if training.ddp_find_unused_parameters is None:
-            training.ddp_find_unused_parameters = False
         metrics: Any = self.metrics_of("validation", features["validation"]) if has_validation else self.metrics
         trainer = TranslationTrainer(
             model=model,

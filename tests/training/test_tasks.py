@@ -304,6 +304,24 @@ def test_translation_smooths_its_loss(parsed: Callable[..., Parsed], tmp_path: P
     assert arguments[-1].generation_num_beams == 3
 
 
+@pytest.mark.parametrize(
+    ("given", "searches"),
+    [
+        (
+            "--model_type=star_transformer --config_overrides=encoder.hidden_size=16,encoder.num_attention_heads=2",
+            False,
+        ),
+        ("--model_type=marian --config_overrides=d_model=16", None),
+    ],
+)
+def test_processes_search_for_unused_parameters_where_a_model_may_have_some(
+    parsed: Callable[..., Parsed], tmp_path: Path, given: str, searches: bool | None
+) -> None:
+    arguments = parsed(TranslationTask, *given.split(), "--report_to=none", "--vocab_size=60")
+    _, trainer = trainer_of(TranslationTask, arguments, tmp_path / "run")
+    assert trainer.args.ddp_find_unused_parameters is searches
+
+
 # What is held out
 
 
