@@ -32,7 +32,7 @@ from .running import Task, hub_options
 from .sharding import generate_options
 from .subwords import train_subword_tokenizer
 from .translation_data import SOURCE, TARGET, TranslationData, encode_translations, prepare_translation
-from .translation_models import fresh_translator, set_generation
+from .translation_models import check_languages, fresh_translator, set_generation
 
 
 logger = logging.getLogger(__name__)
@@ -153,6 +153,7 @@ class TranslationTask(Task):
             tokenizer = load_tokenizer(
                 name, (), kind="word", lower_case=False, vocab_size=0, **own, trust_remote_code=remote
             )
+            check_languages(tokenizer, name)
         model = self._model(tokenizer, hub)
         if arguments.lexicon is not None:
             give_lexicon(model.get_encoder(), arguments.lexicon, tokenizer)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from modeling_star.training.bleu import (
     count_ngrams,
 )
 from modeling_star.training.bootstrap import count_examples, paired_bootstrap
+from modeling_star.training.building import load_tokenizer
 from modeling_star.training.data_files import DataError
 from modeling_star.training.experiments import Table
 from modeling_star.training.losses import TaskLoss
@@ -37,7 +39,7 @@ from modeling_star.training.subwords import start_and_end, train_subword_tokeniz
 from modeling_star.training.synthetic_parallel import SLOTS, sentence_pair, write_parallel_corpus
 from modeling_star.training.tokenizers import train_tokenizer
 from modeling_star.training.translation_data import encode_translations, prepare_translation
-from modeling_star.training.translation_models import fresh_translator, set_generation
+from modeling_star.training.translation_models import check_languages, fresh_translator, set_generation
 from modeling_star.translation import SourceLengthLimit, generate_translations
 
 
@@ -199,6 +201,18 @@ def test_a_translator_is_saved_with_or_without_beams(tokenizer: Any, num_beams: 
     saved = GenerationConfig.from_pretrained(tmp_path)
     assert saved.num_beams == num_beams
     assert (saved.length_penalty == 0.5) is (num_beams > 1)
+
+
+def test_a_tokenizer_that_writes_codes_of_languages_is_refused(tmp_path: Path) -> None:
+    MBartTokenizer().save_pretrained(tmp_path)
+    with pytest.raises(DataError, match=r"en_XX now, which.*--model_name_or_path facebook/bart-base"):
+        check_languages(AutoTokenizer.from_pretrained(tmp_path), str(tmp_path))
+
+
+def test_a_slow_tokenizer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *_, **__: SimpleNamespace(is_fast=False))
+    with pytest.raises(DataError, match=r"of opus is a slow one.*name another model"):
+        load_tokenizer("opus", (), kind="word", lower_case=False, vocab_size=0)
 
 
 SMALL = {"encoder.hidden_size": 16, "encoder.num_attention_heads": 2, "encoder.num_hidden_layers": 1}
