@@ -303,7 +303,7 @@ def test_bad_input_is_told_in_one_line_and_leaves_nothing(
     assert "Traceback" not in done.error, done.error
     (message,) = [line for line in done.error.splitlines() if line.startswith("run_translation.py: ")]
     assert not [word for word in named if word not in message], message
-    assert not any((tmp_path / "run").iterdir())
+    assert not list((tmp_path / "run").glob("*"))
 
 
 def test_a_recipe_is_read(scripts: ScriptRunner, corpus: Path, tmp_path: Path) -> None:

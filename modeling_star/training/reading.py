@@ -152,6 +152,11 @@ class ReadingTask(Task):
                 raise DataError(f"--{name} {getattr(options, name)} is given; at least 1 is needed.")
         if options.doc_stride < 0:
             raise DataError(f"--doc_stride {options.doc_stride} is given; 0 tokens or more can be shared.")
+        if options.null_score_diff_threshold and not options.version_2_with_negative:
+            raise DataError(
+                f"--null_score_diff_threshold {options.null_score_diff_threshold:g} is for questions that may have no "
+                "answer: write --version_2_with_negative too, or leave it away."
+            )
         if options.task_name is not None:
             raise DataError("--task_name is for tagging and classification: leave it away.")
         return prepare_reading(

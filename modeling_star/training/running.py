@@ -330,6 +330,10 @@ def check_training(training: TrainingArguments) -> None:
     for name in ("prediction_loss_only", "batch_eval_metrics"):
         if getattr(training, name):
             raise DataError(f"--{name} leaves no predictions to score and write: leave it away.")
+    if getattr(training, "sortish_sampler", False):
+        raise DataError(
+            "--sortish_sampler does nothing in transformers 5: write --train_sampling_strategy group_by_length"
+        )
     if not training.eval_do_concat_batches:
         raise DataError("--eval_do_concat_batches false leaves no rows to score: leave it away.")
     for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):

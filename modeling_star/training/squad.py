@@ -278,6 +278,7 @@ class WindowEncoder:
     limit: int | None
     stride: int
     labelled: bool
+    version: int = 1  # of what is made: datasets finds its cache by the fields alone
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         found = encode_windows(batch["question"], batch["context"], self.tokenizer, self.limit, self.stride)

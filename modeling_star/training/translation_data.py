@@ -187,7 +187,6 @@ class _PairEncoder:
     source_limit: int | None
     target_limit: int | None
     decoder_start: int
-    version: int = 3  # of what is made: datasets finds its cache by the fields alone
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         # As `translate` reads a source: whatever the tokenizer puts around it.

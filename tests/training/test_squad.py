@@ -4,6 +4,7 @@ import gzip
 import json
 import logging
 import re
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 from common import examples
 from datasets import Dataset, DatasetDict
+from datasets.fingerprint import Hasher
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import word_tokenizer
@@ -291,6 +293,12 @@ def test_labels_slice_to_the_answer_in_every_window_that_holds_it(
             assert found == answers["text"][0].strip(" \u200b")
         else:
             assert first == last == window.no_answer == 0
+
+
+def test_a_cache_of_what_was_made_otherwise_is_not_read() -> None:
+    encode = WindowEncoder(word_tokenizer("q"), None, 0, labelled=False)
+    assert Hasher.hash(encode) == Hasher.hash(replace(encode))
+    assert Hasher.hash(encode) != Hasher.hash(replace(encode, version=encode.version + 1))
 
 
 def test_a_window_labels_no_answer_at_cls_and_no_answer_is_lost(caplog: pytest.LogCaptureFixture) -> None:
