@@ -304,6 +304,36 @@ def test_translation_smooths_its_loss(parsed: Callable[..., Parsed], tmp_path: P
     assert arguments[-1].generation_num_beams == 3
 
 
+def test_translators_are_trained_as_in_the_paper(parsed: Callable[..., Parsed]) -> None:
+    training = parsed(TranslationTask)[-1]
+    assert (training.adam_beta1, training.adam_beta2, training.adam_epsilon) == (0.9, 0.98, 1e-9)
+    assert (training.lr_scheduler_type, training.warmup_steps) == ("inverse_sqrt", 0.1)
+    assert training.predict_with_generate
+    assert parsed(TaggingTask)[-1].adam_beta2 != 0.98
+
+
+def test_what_is_scored_has_its_own_beams(
+    parsed: Callable[..., Parsed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = "--model_type=star_transformer --config_overrides=encoder.hidden_size=16,encoder.num_attention_heads=2"
+    beams = ("--generation_num_beams=2", "--num_beams=3", "--generation_max_length=4", "--validation_fraction=0.5")
+    arguments = parsed(TranslationTask, *sizes.split(), *beams, "--report_to=none", "--vocab_size=60")
+    _, trainer = trainer_of(TranslationTask, arguments, tmp_path / "run")
+    seen: list[tuple[int, int]] = []
+    generate = trainer.model.generate
+
+    def spy(**options: Any) -> Tensor:
+        seen.append((options["num_beams"], options["max_length"]))
+        return generate(**options)
+
+    monkeypatch.setattr(trainer.model, "generate", spy)
+    trainer.evaluate()
+    assert set(seen) == {(2, 4)}
+    seen.clear()
+    trainer.predict(trainer.eval_dataset)
+    assert set(seen) == {(3, 4)}
+
+
 @pytest.mark.parametrize(
     ("given", "searches"),
     [
