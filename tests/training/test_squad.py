@@ -25,7 +25,7 @@ from modeling_star.training.data import hold_out, load_splits
 from modeling_star.training.data_files import DataError
 from modeling_star.training.losses import SpanLoss
 from modeling_star.training.reading import ReadingMetrics
-from modeling_star.training.squad import WindowEncoder, prepare_reading, unfold, window_features
+from modeling_star.training.squad import WindowEncoder, _Unfolder, prepare_reading, unfold, window_features
 from modeling_star.training.tokenizers import train_tokenizer
 
 
@@ -101,8 +101,22 @@ def test_every_form_of_a_file_gives_the_same_questions(tmp_path: Path, name: str
     data = prepare_reading(DatasetDict({split: unfold(rows) for split, rows in splits.items()}))
     assert data.splits["train"].to_list() == ROWS
     assert data.is_labelled("train")
-    # Rows that are right as they are stay in their file, so that `map` finds its cache.
-    assert bool(data.splits["train"].cache_files) == name.startswith("lines")
+
+
+@pytest.mark.parametrize("name", ["squad.json", "lines.jsonl"])
+def test_features_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    path = write(tmp_path / name, ROWS if name.startswith("lines") else nested(ROWS))
+
+    def features() -> list[dict[str, Any]]:
+        splits = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))
+        data = prepare_reading(DatasetDict({split: unfold(rows) for split, rows in splits.items()}))
+        tokenizer = word_tokenizer("Maria lives in Oslo Ada Rome")
+        return window_features(data.splits["train"], tokenizer, max_seq_length=12, doc_stride=2).to_list()
+
+    first = features()
+    for kind in (WindowEncoder, _Unfolder):
+        monkeypatch.delattr(kind, "__call__")
+    assert features() == first
 
 
 def test_answers_may_be_a_list_of_objects_and_columns_may_be_named() -> None:

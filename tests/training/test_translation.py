@@ -31,6 +31,7 @@ from modeling_star.training.bleu import (
 )
 from modeling_star.training.bootstrap import count_examples, paired_bootstrap
 from modeling_star.training.building import load_tokenizer
+from modeling_star.training.data import load_splits
 from modeling_star.training.data_files import DataError
 from modeling_star.training.experiments import Table
 from modeling_star.training.losses import TaskLoss
@@ -38,7 +39,7 @@ from modeling_star.training.sharding import load_weights
 from modeling_star.training.subwords import start_and_end, train_subword_tokenizer
 from modeling_star.training.synthetic_parallel import SLOTS, sentence_pair, write_parallel_corpus
 from modeling_star.training.tokenizers import train_tokenizer
-from modeling_star.training.translation_data import encode_translations, prepare_translation
+from modeling_star.training.translation_data import _PairEncoder, encode_translations, prepare_translation
 from modeling_star.training.translation_models import check_languages, fresh_translator, set_generation
 from modeling_star.translation import SourceLengthLimit, generate_translations
 
@@ -136,6 +137,32 @@ def test_the_hubs_own_type_of_translations_is_read_as_dictionaries_are() -> None
     assert data.names == ("de", "en")
     assert data.splits["train"][:] == {"source": ["a"], "target": ["b"]}
     assert prepare_translation(splits, source_column="en", target_column="de").splits["train"]["source"][:] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("row", "asked"),
+    [
+        ({"translation": {"zh": "我", "en": "I"}}, {"source_column": "en", "target_column": "zh"}),
+        ({"target": "I", "note": "c", "source": "我"}, {"source_column": "target", "target_column": "source"}),
+        ({"en": "I", "zh": "我"}, {}),
+    ],
+)
+def test_features_are_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: dict[str, Any], asked: dict[str, str]
+) -> None:
+    empty = {name: {"en": "", "zh": ""} if isinstance(cell, dict) else "" for name, cell in row.items()}
+    path = tmp_path / "train.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in (row, empty, row)), encoding="utf-8")
+
+    def features() -> list[dict[str, Any]]:
+        splits = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))
+        data = prepare_translation(splits, **asked, drop_empty=True)
+        assert data.splits["train"][:] == {"source": ["I"] * 2, "target": ["我"] * 2}
+        return encode_translations(data.splits["train"], train_subword_tokenizer(TEXTS, vocab_size=300)).to_list()
+
+    first = features()
+    monkeypatch.delattr(_PairEncoder, "__call__")
+    assert features() == first
 
 
 @pytest.mark.parametrize(
