@@ -4,8 +4,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor, distribute_tensor
+
+
+_SHARDS = torch.distributed.is_available()  # some builds of torch are for one process alone
+if _SHARDS:
+    from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
+    from torch.distributed.tensor import DTensor, distribute_tensor
 
 
 @torch.no_grad()
@@ -14,7 +18,7 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
     own = model.state_dict()
     for name, tensor in weights.items():
         mine = own[name]
-        if isinstance(mine, DTensor):
+        if _SHARDS and isinstance(mine, DTensor):
             tensor = distribute_tensor(tensor.to(mine.device), mine.device_mesh, mine.placements)
         mine.copy_(tensor)
 
@@ -27,7 +31,7 @@ def generate_options(model: nn.Module) -> dict[str, Any]:
     forward of its own. All processes gather in each step, so that none may end before the others; transformers sees to
     that by itself for the first version of FSDP alone (seen in 5.23).
     """
-    if not isinstance(model, FSDPModule):
+    if not (_SHARDS and isinstance(model, FSDPModule)):
         return {}
     if "generate" not in vars(model):
         register_fsdp_forward_method(model, "generate")
