@@ -8,12 +8,21 @@ Axes: n columns of a window  c tokens of the context in it  L tokens of the long
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from .modeling_encoder import longest_input
+from .saved_options import saved_options
+
+
+logger = logging.get_logger(__name__)
+
+DEFAULTS: dict[str, Any] = {"max_answer_tokens": 30, "max_length": None, "stride": 128}
+"""What `answer_question` does where neither its arguments nor the model's configuration say anything."""
 
 
 @dataclass(frozen=True)
@@ -61,23 +70,26 @@ def answer_question(
     tokenizer: PreTrainedTokenizerBase,
     *,
     top_k: int = 1,
-    max_answer_tokens: int = 30,
+    max_answer_tokens: int | None = None,
     max_length: int | None = None,
-    stride: int = 128,
+    stride: int | None = None,
     null_threshold: float | None = None,
 ) -> list[Answer]:
     """
     The best spans of a context, read in overlapping windows where it is longer than the model takes.
+
+    How windows are cut and how long answers are is `None` by default: as run_qa.py scored the model, which its
+    configuration tells; for other models as said below.
 
     Args:
         question, context: texts.
         model: any ...ForQuestionAnswering model.
         tokenizer: its tokenizer, a fast one: offsets come from it.
         top_k: how many different spans to return at most.
-        max_answer_tokens: longest span, in tokens.
-        max_length: tokens of one window, question included; `None` takes the model's own limit, or one window where it
-            has none.
-        stride: tokens that neighbouring windows share; lowered where a window has no room for it.
+        max_answer_tokens: longest span, in tokens; 30.
+        max_length: tokens of one window, question included, no more than the model takes; the model's own limit, or
+            one window where it has none.
+        stride: tokens that neighbouring windows share, lowered where a window has no room for it; 128.
         null_threshold: for a model that was trained on questions without answers: "no answer" comes first where it
             beats the best span by more than this; `None`: there is always an answer.
 
@@ -89,7 +101,10 @@ def answer_question(
         ValueError: the tokenizer has no offsets, the model answers no questions, or the question leaves no room for
             the context.
     """
-    for name, value in {"top_k": top_k, "max_answer_tokens": max_answer_tokens}.items():
+    given = {"max_answer_tokens": max_answer_tokens, "max_length": max_length, "stride": stride}
+    options = {**DEFAULTS, **saved_options(model.config, "question-answering")}
+    options |= {name: value for name, value in given.items() if value is not None}
+    for name, value in {"top_k": top_k, "max_answer_tokens": options["max_answer_tokens"]}.items():
         if value < 1:
             raise ValueError(f"{name}={value} is given; at least 1 is needed.")
     if not tokenizer.is_fast:
@@ -98,8 +113,11 @@ def answer_question(
         )
     windows: list[Window] = []
     if context.strip():
-        limit = longest_input(model.config) if max_length is None else max_length
-        (windows,) = encode_windows([question], [context], tokenizer, limit, stride)
+        own, asked = longest_input(model.config), options["max_length"]
+        if own is not None and asked is not None and asked > own:
+            logger.warning(f"max_length={asked} exceeds the {own} tokens that the model takes; using {own}.")
+        limit = min((limit for limit in (asked, own) if limit is not None), default=None)
+        (windows,) = encode_windows([question], [context], tokenizer, limit, options["stride"])
         windows = [window for window in windows if len(window.offsets)]
     logits = []
     was_training = model.training
@@ -114,7 +132,12 @@ def answer_question(
     finally:
         model.train(was_training)
     found, _ = find_answers(
-        context, windows, logits, top_k=top_k, max_answer_tokens=max_answer_tokens, null_threshold=null_threshold
+        context,
+        windows,
+        logits,
+        top_k=top_k,
+        max_answer_tokens=options["max_answer_tokens"],
+        null_threshold=null_threshold,
     )
     return found
 
@@ -307,4 +330,4 @@ def _ends(values: Tensor, longest: int, fill: float) -> Tensor:
     return nn.functional.pad(values, (0, longest - 1), value=fill).unfold(0, longest, 1)
 
 
-__all__ = ["Answer", "Window", "answer_question", "encode_windows", "find_answers"]
+__all__ = ["DEFAULTS", "Answer", "Window", "answer_question", "encode_windows", "find_answers"]

@@ -8,6 +8,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, 
 from transformers.utils import logging
 
 from .modeling_encoder import longest_input
+from .saved_options import saved_options
 
 
 logger = logging.get_logger(__name__)
@@ -67,7 +68,7 @@ def translate(
     tokenizer: PreTrainedTokenizerBase,
     *,
     batch_size: int = 32,
-    max_extra_tokens: int = 50,
+    max_extra_tokens: int | None = None,
     **options: Any,
 ) -> list[str]:
     """
@@ -77,7 +78,8 @@ def translate(
         texts: one or several.
         model, tokenizer: what run_translation.py saved, or any other sequence-to-sequence model and its tokenizer.
         batch_size: texts translated at once; the result does not depend on it.
-        max_extra_tokens: a translation has at most so many tokens more than its text.
+        max_extra_tokens: a translation has at most so many tokens more than its text; `None`: as run_translation.py
+            scored the model, which its configuration tells; 50 for other models.
         options: of `generate`, in place of the saved ones: `num_beams=1`, `length_penalty=1.0`.
 
     Returns:
@@ -94,6 +96,8 @@ def translate(
     ```
     """
     texts = [texts] if isinstance(texts, str) else list(texts)
+    if max_extra_tokens is None:
+        max_extra_tokens = saved_options(model.config, "translation").get("max_extra_tokens", 50)
     limit = longest_input(getattr(model.config, "encoder", None) or model.config)
     if limit is not None:
         lengths = [len(ids) for ids in tokenizer(texts, verbose=False)["input_ids"]] if texts else []
@@ -117,7 +121,8 @@ def translate(
                 return_token_type_ids=False,
             ).to(model.device)
             ids = generate_translations(model, dict(batch), max_extra_tokens, **options)
-            found += tokenizer.batch_decode(ids, skip_special_tokens=True)
+            # As they are scored: tokenizers such as BART's begin with the blank before the first word.
+            found += [text.strip() for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
     finally:
         model.train(was_training)
     return found

@@ -11,7 +11,8 @@ tokenizer trained on both sides:
     python run_scripts/run_translation.py --train_file train.csv --validation_file dev.csv --output_dir outputs/mine \\
         --config_name configuration/models/marian-small.json --num_train_epochs 20
 
-A Star encoder in its place, or a saved model, any of transformers:
+A Star encoder in its place; or a saved model of transformers that has one fast tokenizer for both languages and reads
+neither codes of languages nor instructions, as BART is (Marian's own tokenizers are slow, T5 waits for a prefix):
     ... --config_name configuration/models/star-translation-small.json
     ... --model_name_or_path facebook/bart-base
 

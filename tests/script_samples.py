@@ -114,6 +114,17 @@ def write_bert(folder: Path, texts: list[str]) -> Path:
     return folder
 
 
+def write_typeless_tokenizer(folder: Path, texts: list[str]) -> Path:
+    """A tokenizer that gives a second text the type 1, but only if it is asked to, as DistilBERT's does."""
+    from modeling_star.training.tokenizers import train_tokenizer
+
+    train_tokenizer(texts, "wordpiece", vocab_size=300).save_pretrained(folder)
+    told = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    del told["model_input_names"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(told), encoding="utf-8")
+    return folder
+
+
 def files(folder: Path, *splits: str) -> list[str]:
     """--train_file ... of the splits of one corpus; "plain" is a test split without labels."""
     flags = {"train": "--train_file", "validation": "--validation_file", "test": "--test_file", "plain": "--test_file"}

@@ -173,6 +173,11 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
     ),
     "an empty file of questions": (QA, "--train_file={bad}/empty.jsonl", ["empty.jsonl", "is empty"]),
     "no context": (QA, "--train_file={sentiment}", ["'text'", "'label'", "--label_column_name"]),
+    "a threshold of nothing": (
+        QA,
+        "--train_file={reading} --null_score_diff_threshold=1.5",
+        ["--null_score_diff_threshold 1.5", "--version_2_with_negative"],
+    ),
     "no such context": (QA, "--train_file={reading} --text_column_name=question,contxt", ["contxt", "'context'"]),
     "a question too long": (QA, "--train_file={reading} --max_seq_length=6", ["of the 6 tokens", "--max_seq_length"]),
     "no such score of answers": (QA, "--train_file={reading} --metric_for_best_model=accuracy", ["exact_match, f1"]),

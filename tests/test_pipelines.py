@@ -1,5 +1,6 @@
 """Saved models in the stock pipelines, and question answering, which transformers 5 has no pipeline for."""
 
+import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -308,6 +309,17 @@ def test_an_answer_is_a_slice_of_the_context() -> None:
     assert 0.5 < answer.score <= 1
 
 
+def test_windows_are_no_longer_than_the_model_takes(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("modeling_star"), "propagate", True)
+    model = look_up(ANSWERS, "Kyoto", "city", max_position_embeddings=12)
+    own = answer_question("where", CONTEXT, model, ANSWERS, stride=2)
+    assert "exceeds" not in caplog.text
+    assert answer_question("where", CONTEXT, model, ANSWERS, stride=2, max_length=64) == own
+    assert "max_length=64 exceeds the 12 tokens that the model takes" in caplog.text
+
+
 def test_an_answer_ends_after_it_begins() -> None:
     # The best end stands before the best start: no such span exists.
     answers = answer_question("where", CONTEXT, look_up(ANSWERS, "Tokyo", "old"), ANSWERS, top_k=50)
@@ -360,7 +372,7 @@ def test_answers_are_the_best_of_all_spans_that_lie_in_a_window(
     tokenizer = word_tokenizer("a b c d e f g h")
     generator = torch.Generator().manual_seed(seed)
     start, end = torch.randn(2, len(tokenizer), generator=generator)
-    model = look_up(tokenizer, "", "").set_scores(start, end)
+    model = look_up(tokenizer, "", "", position_embedding_type="none").set_scores(start, end)
     # One word of question and [CLS], [SEP], [SEP]. Windows follow one another by what they do not share.
     room = max_length - 4
     step = room - min(stride, room // 2)

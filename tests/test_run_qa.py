@@ -22,6 +22,7 @@ from script_samples import (
     write_bert,
     write_corpora,
     write_rows,
+    write_typeless_tokenizer,
 )
 
 from modeling_star import answer_question
@@ -117,6 +118,33 @@ def test_run_predict_finds_the_answer_in_every_text(scripts: ScriptRunner, reade
     assert "--question" in refused.error
 
 
+def test_run_predict_reads_as_the_model_was_scored(scripts: ScriptRunner, data: Path, tmp_path: Path) -> None:
+    """In windows of a model without a limit, of short answers, with types that the tokenizer gives if asked to."""
+    from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+    given, folder = read_rows(data / "test.jsonl"), tmp_path / "run"
+    name = write_typeless_tokenizer(tmp_path / "tokenizer", [row["context"] for row in given])
+    flags = [*TINY[:1], f"{TINY[1]},position_embedding_type=ring", f"--tokenizer_name={name}"]
+    limits = ["--max_seq_length=64", "--doc_stride=16", "--max_answer_length=3"]
+    done = scripts.check("run_qa.py", *files(data), *flags, *limits, *QUICK, f"--output_dir={folder}")
+    counts = re.findall(r"test: ([\d,]+) questions in ([\d,]+) windows", done.error)
+    assert int(counts[0][1]) > int(counts[0][0])
+    told = read_rows(folder / "predictions_test.jsonl")
+    model, tokenizer = AutoModelForQuestionAnswering.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    for row, example in zip(told, given, strict=True):
+        best = answer_question(example["question"], example["context"], model, tokenizer, top_k=20)
+        assert [one.score for one in best] == pytest.approx([one["score"] for one in row["n_best"]], abs=2e-6)
+    example, row = given[0], told[0]
+    wide = answer_question(
+        example["question"], example["context"], model, tokenizer, max_answer_tokens=30, max_length=512, stride=128
+    )
+    assert wide[0].score != pytest.approx(row["score"], abs=1e-5)
+    done = scripts.check("run_predict.py", folder, "--question", example["question"], example["context"], "--json")
+    (found,) = json.loads(done.out.splitlines()[-1])["found"]
+    assert (found["text"], found["start"], found["end"]) == (row["predicted"], row["start"], row["end"])
+    assert found["score"] == pytest.approx(row["score"], abs=1e-4)
+
+
 def test_do_predict_alone_reads_a_saved_model_on_questions_with_and_without_answers(
     scripts: ScriptRunner, reader: Path, data: Path, tmp_path: Path
 ) -> None:
@@ -148,6 +176,7 @@ def test_chinese_characters_words_and_windows(scripts: ScriptRunner, tmp_path: P
     assert_predictions_are_spans(tmp_path / "run", "test", read_rows(tmp_path / "zh" / "test.jsonl"), "zh")
     config = AutoModelForQuestionAnswering.from_pretrained(tmp_path / "run").config
     assert (config.model_type, config.lexicon_kind) == ("big_transformer", "words")
+    assert "tokenizer, max_length=64, stride=16)" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_saved_bert_reads_questions_without_an_answer_from_squads_own_json(
@@ -182,6 +211,7 @@ def test_a_saved_bert_reads_questions_without_an_answer_from_squads_own_json(
     squad = {"version": "v2.0", "data": [{"title": "all", "paragraphs": paragraphs}]}
     (tmp_path / "train.json").write_text(json.dumps(squad), encoding="utf-8")
     flags = [f"--model_name_or_path={bert}", "--version_2_with_negative", "--doc_stride=8", "--max_train_samples=40"]
+    flags += ["--max_seq_length=80"]  # of which that BERT takes 64
     given = [f"--train_file={tmp_path}/train.json", *files(tmp_path / "v2", "validation", "test")]
     done = scripts.check("run_qa.py", *given, *QUICK, *flags, f"--output_dir={tmp_path}/run")
     assert "train: 40 questions in" in done.error  # the limit counts questions, though the file is one object
@@ -198,7 +228,8 @@ def test_a_saved_bert_reads_questions_without_an_answer_from_squads_own_json(
     for row in rows:
         assert (row["predicted"] == "") == (row["null_difference"] > 0)
         assert any(one["text"] == "" for one in row["n_best"]) or len(row["n_best"]) == 20
-    assert "null_threshold=0.0" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert "max_length=64, stride=8, null_threshold=0.0)" in card
     assert type(AutoModelForQuestionAnswering.from_pretrained(tmp_path / "run")).__name__ == "BertForQuestionAnswering"
 
 

@@ -82,7 +82,8 @@ def test_a_run_leaves_a_translator_with_its_scores_and_card(
     assert model.generation_config.num_beams == 4
     assert model.generation_config.length_penalty == 0.5
     sources = [row["source"] for row in rows]
-    assert translate(sources, model, tokenizer, max_extra_tokens=3) == [row["predicted"] for row in rows]
+    assert translate(sources, model, tokenizer) == [row["predicted"] for row in rows]
+    assert model.config.task_specific_params == {"translation": {"max_extra_tokens": 3}}
     if kind == "big":
         assert model.config.encoder.lexicon_kind == "words"
     assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
@@ -278,6 +279,11 @@ BAD_INPUTS: dict[str, tuple[str, list[str]]] = {
         "--average_checkpoints=0",
         ["--metric_for_best_model loss"],
     ),
+    "noise": (
+        f"--model_type=star_transformer --config_overrides={STAR} --neftune_noise_alpha=5",
+        ["--neftune_noise_alpha", "--config_overrides encoder.embedding_dropout_prob=0.3"],
+    ),
+    "a sampler of old": ("--sortish_sampler", ["--sortish_sampler", "--train_sampling_strategy group_by_length"]),
     "two kinds of start": (
         "--model_name_or_path={folder} --config_name=configuration/models/marian-small.json",
         ["--config_name", "--model_name_or_path"],
@@ -297,7 +303,7 @@ def test_bad_input_is_told_in_one_line_and_leaves_nothing(
     assert "Traceback" not in done.error, done.error
     (message,) = [line for line in done.error.splitlines() if line.startswith("run_translation.py: ")]
     assert not [word for word in named if word not in message], message
-    assert not any((tmp_path / "run").iterdir())
+    assert not list((tmp_path / "run").glob("*"))
 
 
 def test_a_recipe_is_read(scripts: ScriptRunner, corpus: Path, tmp_path: Path) -> None:

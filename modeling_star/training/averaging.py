@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from .data_files import DataError
 
@@ -45,12 +44,4 @@ def average_checkpoints(folders: Sequence[Path]) -> dict[str, Tensor]:
     return {name: (sums[name] / len(folders)).to(x.dtype) if name in sums else x for name, x in first.items()}
 
 
-@torch.no_grad()
-def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Put saved weights into a model; what it ties to them follows."""
-    own = model.state_dict()
-    for name, tensor in weights.items():
-        own[name].copy_(tensor)
-
-
-__all__ = ["average_checkpoints", "load_weights"]
+__all__ = ["average_checkpoints"]

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 # Fields of a configuration that are not of the model's shape.
 _CHANGED_BY_SAVING = (
     *("transformers_version", "architectures", "auto_map", "dtype", "torch_dtype", "_name_or_path", "name_or_path"),
-    *("use_cache", "problem_type"),
+    *("use_cache", "problem_type", "task_specific_params"),
 )
 
 
@@ -90,7 +90,7 @@ def load_tokenizer(
         hub: `revision`, `token`, `cache_dir`, `trust_remote_code` as in `AutoTokenizer.from_pretrained`.
 
     Raises:
-        DataError: the tokenizer is a slow one, which has no offsets.
+        DataError: the tokenizer is a slow one.
     """
     if name is None:
         tokenizer = train_tokenizer(texts, kind, lower_case=lower_case, vocab_size=vocab_size)
@@ -101,7 +101,8 @@ def load_tokenizer(
         tokenizer = AutoTokenizer.from_pretrained(name, add_prefix_space=True, **hub)
     if not tokenizer.is_fast:
         raise DataError(
-            f"The tokenizer of {name} is a slow one, without offsets: name a fast one with --tokenizer_name."
+            f"The tokenizer of {name} is a slow one, and these scripts need a fast one: name another model, or a fast "
+            "tokenizer of the same entries with --tokenizer_name"
         )
     return tokenizer
 

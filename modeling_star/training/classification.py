@@ -75,6 +75,10 @@ class ClassificationTask(Task):
     def config_defaults(self) -> dict[str, Any]:
         return {"type_vocab_size": 2} if len(self.data.text_columns) == 2 else {}
 
+    @property
+    def needs_types(self) -> bool:
+        return len(self.data.text_columns) == 2
+
     def training_texts(self) -> Any:
         train = self.data.splits["train"]
         return (text for column in self.data.text_columns for text in train[column])
@@ -89,9 +93,6 @@ class ClassificationTask(Task):
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
         options = self.options
-        if len(self.data.text_columns) == 2 and "token_type_ids" not in tokenizer.model_input_names:
-            # Types tell the two texts of a pair apart, for models that embed or split by them.
-            tokenizer.model_input_names = [*tokenizer.model_input_names, "token_type_ids"]
         return tokenize_texts(
             self.data.splits[split],
             tokenizer,

@@ -20,12 +20,14 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import SaveStrategy, SchedulerType, TrainOutput
 
 from ..modeling_encoder import EncoderPreTrainedModel
-from .averaging import average_checkpoints, load_weights
+from ..modeling_encoder_decoder import TextEncoderDecoderModel
+from .averaging import average_checkpoints
 from .cards import CardContent, write_model_card
 from .data_files import DataError
 from .losses import ChainLoss, TaskLoss, WithLoss, class_weights
 from .output_folder import whole_checkpoints
 from .sampling import ShuffledLengthGroups
+from .sharding import load_weights
 
 
 if TYPE_CHECKING:
@@ -149,12 +151,14 @@ def prepare_training(
         training.eval_strategy = "no"
     if training.do_train:
         choose_best(task, training)
-    if training.neftune_noise_alpha is not None and isinstance(model, EncoderPreTrainedModel):
+    translates = isinstance(model, TextEncoderDecoderModel)
+    own = translates or isinstance(model, EncoderPreTrainedModel)
+    if training.neftune_noise_alpha is not None and own:
         raise DataError(
             "--neftune_noise_alpha adds noise to rows of embeddings, which these models have none of: write "
-            "--config_overrides embedding_dropout_prob=0.3, or leave it away."
+            f"--config_overrides {'encoder.' if translates else ''}embedding_dropout_prob=0.3, or leave it away."
         )
-    if training.ddp_find_unused_parameters is None and isinstance(model, EncoderPreTrainedModel):
+    if training.ddp_find_unused_parameters is None and own:
         training.ddp_find_unused_parameters = False  # these models have none: no search at every step
     if task.run.average_checkpoints:
         keep_for_average(task.run, training)

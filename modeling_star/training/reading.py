@@ -12,7 +12,7 @@ import torch
 from datasets import Dataset, DatasetDict
 from transformers import DataCollator, DataCollatorWithPadding, EvalPrediction, PreTrainedTokenizerBase
 
-from ..question_answering import Answer, find_answers
+from ..question_answering import DEFAULTS, Answer, find_answers
 from .answers import Language, answer_language, best_threshold, score_answers
 from .data_files import DataError
 from .losses import SpanLoss
@@ -139,6 +139,7 @@ class ReadingTask(Task):
     held_out_together = "context"  # several questions share one
     data: ReadingData
     metrics: ReadingMetrics
+    _limit: int | None = None
     _padded_length: int | None = None
 
     def one_row_an_example(self, splits: DatasetDict) -> DatasetDict:
@@ -151,6 +152,11 @@ class ReadingTask(Task):
                 raise DataError(f"--{name} {getattr(options, name)} is given; at least 1 is needed.")
         if options.doc_stride < 0:
             raise DataError(f"--doc_stride {options.doc_stride} is given; 0 tokens or more can be shared.")
+        if options.null_score_diff_threshold and not options.version_2_with_negative:
+            raise DataError(
+                f"--null_score_diff_threshold {options.null_score_diff_threshold:g} is for questions that may have no "
+                "answer: write --version_2_with_negative too, or leave it away."
+            )
         if options.task_name is not None:
             raise DataError("--task_name is for tagging and classification: leave it away.")
         return prepare_reading(
@@ -189,16 +195,23 @@ class ReadingTask(Task):
         return {"type_vocab_size": 2}  # the question and the context
 
     @property
+    def needs_types(self) -> bool:
+        return self.model.model_name_or_path is None  # a saved model goes on with what its tokenizer gives
+
+    @property
+    def saved_options(self) -> dict[str, Any]:
+        options = self.options
+        return {
+            "max_answer_tokens": options.max_answer_length,
+            "max_length": None if options.max_seq_length is None else self._limit,
+            "stride": options.doc_stride,
+        }
+
+    @property
     def usage_options(self) -> dict[str, Any]:
         """What `answer_question` needs to answer as this run did, where it is not its default."""
-        options = self.options
-        given = {
-            "max_answer_tokens": (options.max_answer_length, 30),
-            "max_length": (options.max_seq_length, None),
-            "stride": (options.doc_stride, 128),
-            "null_threshold": (self.metrics.null_threshold, None),
-        }
-        return {name: value for name, (value, default) in given.items() if value != default}
+        given = {**self.saved_options, "null_threshold": self.metrics.null_threshold}
+        return {name: value for name, value in given.items() if value != DEFAULTS.get(name)}
 
     def training_texts(self) -> Any:
         train = self.data.splits["train"]
@@ -217,11 +230,9 @@ class ReadingTask(Task):
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
         options = self.options
-        if self.model.model_name_or_path is None and "token_type_ids" not in tokenizer.model_input_names:
-            # Types tell question and context apart, for models that embed them.
-            tokenizer.model_input_names = [*tokenizer.model_input_names, "token_type_ids"]
         if options.pad_to_max_length and limit is None:
             raise DataError("--pad_to_max_length needs a --max_seq_length: the model has no limit of its own.")
+        self._limit = limit
         self._padded_length = limit if options.pad_to_max_length else None
         return window_features(
             self.data.splits[split],

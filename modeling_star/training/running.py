@@ -1,5 +1,6 @@
 """One run from data to report, shared by the scripts that train: each says only what differs."""
 
+import inspect
 import json
 import logging
 import os
@@ -28,6 +29,7 @@ from transformers import (
 )
 
 from ..modeling_encoder import longest_input
+from ..saved_options import save_options
 from .building import (
     check_resumed,
     check_vocabulary,
@@ -48,6 +50,7 @@ from .output_folder import ARGUMENTS, check_output_dir, check_several_runs
 from .reports import plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
 from .run_card import run_card
 from .tfidf import run_tfidf
+from .tokenizers import give_types
 
 
 logger = logging.getLogger(__name__)
@@ -253,6 +256,11 @@ class Task(ABC):
         return labels
 
     @property
+    def saved_options(self) -> dict[str, Any]:
+        """Arguments of this package's own call that the saved model has for its defaults: those of this run."""
+        return {}
+
+    @property
     def usage_options(self) -> dict[str, Any]:
         """Arguments of the call that the model card shows."""
         return {}
@@ -261,6 +269,11 @@ class Task(ABC):
     def config_defaults(self) -> dict[str, Any]:
         """Fields of a fresh model's configuration that suit the task."""
         return {}
+
+    @property
+    def needs_types(self) -> bool:
+        """Whether token types are to tell two texts apart, for models that embed or split by them."""
+        return False
 
 
 def run(
@@ -317,6 +330,10 @@ def check_training(training: TrainingArguments) -> None:
     for name in ("prediction_loss_only", "batch_eval_metrics"):
         if getattr(training, name):
             raise DataError(f"--{name} leaves no predictions to score and write: leave it away.")
+    if getattr(training, "sortish_sampler", False):
+        raise DataError(
+            "--sortish_sampler does nothing in transformers 5: write --train_sampling_strategy group_by_length"
+        )
     if not training.eval_do_concat_batches:
         raise DataError("--eval_do_concat_batches false leaves no rows to score: leave it away.")
     for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
@@ -439,6 +456,8 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
                 for split in task.split_names
                 if split != "train" or training.do_train
             }
+    if task.saved_options:
+        save_options(model.config, task.pipeline, task.saved_options)
     # The cut of the last call would be saved with the tokenizer; and would not, where the features came from a cache.
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
@@ -559,6 +578,8 @@ def build(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     if arguments.lexicon is not None:
         give_lexicon(model, arguments.lexicon, tokenizer)
     check_vocabulary(tokenizer, model, arguments.tokenizer_name)
+    if task.needs_types and "token_type_ids" in inspect.signature(model.forward).parameters:
+        give_types(tokenizer)
     give_vocabulary(model, tokenizer, label_all_tokens=getattr(task.options, "label_all_tokens", False))
     return tokenizer, model
 

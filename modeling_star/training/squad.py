@@ -56,13 +56,33 @@ def unfold(dataset: Dataset) -> Dataset:
     """SQuAD's own nesting, articles of paragraphs of questions, as one row a question; other data as they are."""
     if not any(isinstance(getattr(dataset.features.get(name), "feature", None), dict) for name in _NESTED):
         return dataset
-    rows: list[dict[str, Any]] = []
-    for article in dataset:
-        _collect(article, {}, rows)
-    kinds: dict[str, Any] = {name: Value("string") for name in ("id", "question", "context")}
-    if any(row["answers"] is not None for row in rows):  # a test file may tell none, which is not to have none
-        kinds["answers"] = [_ANSWER]
-    return Dataset.from_dict({name: [row.get(name) for row in rows] for name in kinds}, features=Features(kinds))
+    kinds = {**{name: Value("string") for name in ("id", "question", "context")}, "answers": [_ANSWER]}
+    questions = dataset.map(
+        _Unfolder(),
+        batched=True,
+        remove_columns=dataset.column_names,
+        features=Features(kinds),
+        desc="Reading questions",
+    )
+    # A test file may tell none, which is not to have none.
+    return (
+        questions
+        if any(answers is not None for answers in questions["answers"])
+        else questions.remove_columns("answers")
+    )
+
+
+@dataclass
+class _Unfolder:
+    """What `unfold` does to a batch of articles; the questions stay on disk, so that features are cached."""
+
+    version: int = 1  # as `WindowEncoder` has it
+
+    def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        rows: list[dict[str, Any]] = []
+        for cells in zip(*batch.values(), strict=True):
+            _collect(dict(zip(batch, cells, strict=True)), {}, rows)
+        return {name: [row.get(name) for row in rows] for name in ("id", "question", "context", "answers")}
 
 
 def _collect(item: dict[str, Any], above: dict[str, Any], rows: list[dict[str, Any]]) -> None:
@@ -278,6 +298,7 @@ class WindowEncoder:
     limit: int | None
     stride: int
     labelled: bool
+    version: int = 1  # of what is made: datasets finds its cache by the fields alone
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         found = encode_windows(batch["question"], batch["context"], self.tokenizer, self.limit, self.stride)

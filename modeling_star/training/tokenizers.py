@@ -524,6 +524,14 @@ def predictions_to_words(
     return [sentences[example] for example in sorted(sentences)]
 
 
+def give_types(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Have a tokenizer tell the tokens of a second text from those of the first, also once it is saved and loaded."""
+    if "token_type_ids" not in tokenizer.model_input_names:
+        tokenizer.model_input_names = [*tokenizer.model_input_names, "token_type_ids"]
+        # save_pretrained writes only what was given at construction (seen in 5.23).
+        tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names
+
+
 def told_limit(model_max_length: int | None) -> int | None:
     """The most tokens that a tokenizer's model takes; `None` where it tells none: transformers writes int(1e30)."""
     return model_max_length if model_max_length is not None and model_max_length < 1e6 else None

@@ -29,9 +29,10 @@ from .fine_tuner import FineTuner, prepare_training
 from .losses import TaskLoss, WithLoss
 from .reports import markdown_table, write_text
 from .running import Task, hub_options
+from .sharding import generate_options
 from .subwords import train_subword_tokenizer
 from .translation_data import SOURCE, TARGET, TranslationData, encode_translations, prepare_translation
-from .translation_models import fresh_translator, set_generation
+from .translation_models import check_languages, fresh_translator, set_generation
 
 
 logger = logging.getLogger(__name__)
@@ -92,6 +93,7 @@ class TranslationTrainer(FineTuner, Seq2SeqTrainer):
                 options = {
                     name: value for name, value in {**self._gen_kwargs, **gen_kwargs}.items() if value is not None
                 }
+                options |= generate_options(self.model)
                 ids = generate_translations(self.model, source, self.max_extra_tokens, **options)
             else:
                 ids = inputs["input_ids"][:, :0]
@@ -151,6 +153,7 @@ class TranslationTask(Task):
             tokenizer = load_tokenizer(
                 name, (), kind="word", lower_case=False, vocab_size=0, **own, trust_remote_code=remote
             )
+            check_languages(tokenizer, name)
         model = self._model(tokenizer, hub)
         if arguments.lexicon is not None:
             give_lexicon(model.get_encoder(), arguments.lexicon, tokenizer)
@@ -197,6 +200,10 @@ class TranslationTask(Task):
                 side.embed_positions.requires_grad_(False)
         return model
 
+    @property
+    def saved_options(self) -> dict[str, Any]:
+        return {"max_extra_tokens": self.options.max_extra_tokens}
+
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
         sides = {
             side: min((n for n in (own, limit if split == "train" else None) if n is not None), default=None)
@@ -234,8 +241,6 @@ class TranslationTask(Task):
         training.label_smoothing_factor = 0.0  # Trainer's own smoothing would stand aside for a loss that is given
         has_validation = "validation" in features and "labels" in features["validation"].column_names
         callbacks = prepare_training(self, training, model, has_validation)
-        if training.ddp_find_unused_parameters is None:
-            training.ddp_find_unused_parameters = False
         metrics: Any = self.metrics_of("validation", features["validation"]) if has_validation else self.metrics
         trainer = TranslationTrainer(
             model=model,

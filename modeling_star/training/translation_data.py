@@ -169,7 +169,9 @@ def prepare_translation(
                     empty.add(row)
         drop_or_raise(split, sorted(empty), f"no text in {source!r} or {target!r}", drop_empty)
         kept = [row for row in range(len(dataset)) if row not in empty]
-        result[split] = Dataset.from_dict({side: [cells[row] for row in kept] for side, cells in sides.items()})
+        result[split] = _standard(dataset, column, {side: {SOURCE: source, TARGET: target}[side] for side in sides})
+        if empty:
+            result[split] = result[split].select(kept)
     return TranslationData(DatasetDict(result), (source, target))
 
 
@@ -177,6 +179,15 @@ def _cells(dataset: Dataset, column: str | None, name: str) -> list[Any]:
     if column is not None:
         return [None if cell is None else cell.get(name) for cell in dataset[column][:]]
     return dataset[name][:] if name in dataset.column_names else [None] * len(dataset)
+
+
+def _standard(dataset: Dataset, column: str | None, names: dict[str, str]) -> Dataset:
+    """The texts as columns of fixed names, which stay on disk where they are, so that features are cached."""
+    if column is not None:
+        dataset = dataset.select_columns(column).flatten()
+        names = {side: f"{column}.{name}" for side, name in names.items()}
+    dataset = dataset.select_columns(list(names.values()))
+    return dataset.rename_columns({name: side for side, name in names.items() if name != side})
 
 
 @dataclass
@@ -187,7 +198,7 @@ class _PairEncoder:
     source_limit: int | None
     target_limit: int | None
     decoder_start: int
-    version: int = 3  # of what is made: datasets finds its cache by the fields alone
+    version: int = 4  # as `squad.WindowEncoder` has it
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         # As `translate` reads a source: whatever the tokenizer puts around it.

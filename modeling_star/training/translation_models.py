@@ -135,6 +135,19 @@ def _with_overrides(fields: dict[str, Any], overrides: dict[str, Any]) -> dict[s
     return {**fields, **sides}
 
 
+def check_languages(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
+    """
+    Raises:
+        DataError: the tokenizer writes codes of languages, and nothing here tells it which.
+    """
+    if hasattr(tokenizer, "src_lang"):
+        raise DataError(
+            f"The tokenizer of {name} marks texts with a code of their language, {tokenizer.src_lang} now, which "
+            "run_translation.py cannot tell it: write --model_name_or_path facebook/bart-base, say, which has none, "
+            "or train a fresh model without --tokenizer_name"
+        )
+
+
 def set_generation(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, num_beams: int, penalty: float) -> None:
     """Save with the model how it is to translate; `generate` then needs no arguments."""
     own = model.generation_config
@@ -155,4 +168,4 @@ def set_generation(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, n
     )
 
 
-__all__ = ["fresh_translator", "set_generation"]
+__all__ = ["check_languages", "fresh_translator", "set_generation"]

@@ -4,6 +4,7 @@ import gzip
 import json
 import logging
 import re
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 from common import examples
 from datasets import Dataset, DatasetDict
+from datasets.fingerprint import Hasher
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import word_tokenizer
@@ -23,7 +25,7 @@ from modeling_star.training.data import hold_out, load_splits
 from modeling_star.training.data_files import DataError
 from modeling_star.training.losses import SpanLoss
 from modeling_star.training.reading import ReadingMetrics
-from modeling_star.training.squad import WindowEncoder, prepare_reading, unfold, window_features
+from modeling_star.training.squad import WindowEncoder, _Unfolder, prepare_reading, unfold, window_features
 from modeling_star.training.tokenizers import train_tokenizer
 
 
@@ -99,8 +101,22 @@ def test_every_form_of_a_file_gives_the_same_questions(tmp_path: Path, name: str
     data = prepare_reading(DatasetDict({split: unfold(rows) for split, rows in splits.items()}))
     assert data.splits["train"].to_list() == ROWS
     assert data.is_labelled("train")
-    # Rows that are right as they are stay in their file, so that `map` finds its cache.
-    assert bool(data.splits["train"].cache_files) == name.startswith("lines")
+
+
+@pytest.mark.parametrize("name", ["squad.json", "lines.jsonl"])
+def test_features_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    path = write(tmp_path / name, ROWS if name.startswith("lines") else nested(ROWS))
+
+    def features() -> list[dict[str, Any]]:
+        splits = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))
+        data = prepare_reading(DatasetDict({split: unfold(rows) for split, rows in splits.items()}))
+        tokenizer = word_tokenizer("Maria lives in Oslo Ada Rome")
+        return window_features(data.splits["train"], tokenizer, max_seq_length=12, doc_stride=2).to_list()
+
+    first = features()
+    for kind in (WindowEncoder, _Unfolder):
+        monkeypatch.delattr(kind, "__call__")
+    assert features() == first
 
 
 def test_answers_may_be_a_list_of_objects_and_columns_may_be_named() -> None:
@@ -291,6 +307,12 @@ def test_labels_slice_to_the_answer_in_every_window_that_holds_it(
             assert found == answers["text"][0].strip(" \u200b")
         else:
             assert first == last == window.no_answer == 0
+
+
+def test_a_cache_of_what_was_made_otherwise_is_not_read() -> None:
+    encode = WindowEncoder(word_tokenizer("q"), None, 0, labelled=False)
+    assert Hasher.hash(encode) == Hasher.hash(replace(encode))
+    assert Hasher.hash(encode) != Hasher.hash(replace(encode, version=encode.version + 1))
 
 
 def test_a_window_labels_no_answer_at_cls_and_no_answer_is_lost(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from script_runner import SCRIPTS
-from script_samples import write_rows
+from script_samples import write_rows, write_typeless_tokenizer
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, TrainingArguments
 
@@ -304,6 +304,54 @@ def test_translation_smooths_its_loss(parsed: Callable[..., Parsed], tmp_path: P
     assert arguments[-1].generation_num_beams == 3
 
 
+def test_translators_are_trained_as_in_the_paper(parsed: Callable[..., Parsed]) -> None:
+    training = parsed(TranslationTask)[-1]
+    assert (training.adam_beta1, training.adam_beta2, training.adam_epsilon) == (0.9, 0.98, 1e-9)
+    assert (training.lr_scheduler_type, training.warmup_steps) == ("inverse_sqrt", 0.1)
+    assert training.predict_with_generate
+    assert parsed(TaggingTask)[-1].adam_beta2 != 0.98
+
+
+def test_what_is_scored_has_its_own_beams(
+    parsed: Callable[..., Parsed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = "--model_type=star_transformer --config_overrides=encoder.hidden_size=16,encoder.num_attention_heads=2"
+    beams = ("--generation_num_beams=2", "--num_beams=3", "--generation_max_length=4", "--validation_fraction=0.5")
+    arguments = parsed(TranslationTask, *sizes.split(), *beams, "--report_to=none", "--vocab_size=60")
+    _, trainer = trainer_of(TranslationTask, arguments, tmp_path / "run")
+    seen: list[tuple[int, int]] = []
+    generate = trainer.model.generate
+
+    def spy(**options: Any) -> Tensor:
+        seen.append((options["num_beams"], options["max_length"]))
+        return generate(**options)
+
+    monkeypatch.setattr(trainer.model, "generate", spy)
+    trainer.evaluate()
+    assert set(seen) == {(2, 4)}
+    seen.clear()
+    trainer.predict(trainer.eval_dataset)
+    assert set(seen) == {(3, 4)}
+
+
+@pytest.mark.parametrize(
+    ("given", "searches"),
+    [
+        (
+            "--model_type=star_transformer --config_overrides=encoder.hidden_size=16,encoder.num_attention_heads=2",
+            False,
+        ),
+        ("--model_type=marian --config_overrides=d_model=16", None),
+    ],
+)
+def test_processes_search_for_unused_parameters_where_a_model_may_have_some(
+    parsed: Callable[..., Parsed], tmp_path: Path, given: str, searches: bool | None
+) -> None:
+    arguments = parsed(TranslationTask, *given.split(), "--report_to=none", "--vocab_size=60")
+    _, trainer = trainer_of(TranslationTask, arguments, tmp_path / "run")
+    assert trainer.args.ddp_find_unused_parameters is searches
+
+
 # What is held out
 
 
@@ -479,6 +527,21 @@ def test_validation_chooses_the_strength_of_tfidf(
 
 
 # What users read is what was scored
+
+
+@pytest.mark.parametrize("kind", [ReadingTask, ClassificationTask])
+def test_a_saved_tokenizer_gives_the_types_that_were_learnt(
+    parsed: Callable[..., Parsed], tmp_path: Path, kind: type[Task]
+) -> None:
+    pairs = [{"sentence1": f"text {n}", "sentence2": "more", "label": "ab"[n == 0]} for n in range(8)]
+    rows = write_rows(tmp_path / "rows.jsonl", pairs if kind is ClassificationTask else ROWS[kind])
+    name = write_typeless_tokenizer(tmp_path / "tokenizer", ["who Ann sees Oslo text more"] * 2)
+    assert "token_type_ids" not in AutoTokenizer.from_pretrained(name)("a", "b")
+    _, trainer = trainer_of(kind, parsed(kind, *TINY, f"--train_file={rows}", f"--tokenizer_name={name}"), tmp_path)
+    trainer.processing_class.save_pretrained(tmp_path / "saved")
+    given = AutoTokenizer.from_pretrained(tmp_path / "saved")("who", "Ann")["token_type_ids"]
+    assert given == trainer.processing_class("who", "Ann")["token_type_ids"] == [0, 0, 0, 1, 1]
+    assert max(trainer.train_dataset[0]["token_type_ids"]) == 1
 
 
 @pytest.mark.parametrize("kind", [TaggingTask, ClassificationTask])

@@ -1,10 +1,12 @@
 """The parts of run_translation.py: tokens, columns, scores, averages, limits."""
 
+import copy
 import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,11 +15,12 @@ import torch
 from datasets import Dataset, DatasetDict, Features, Translation, Value
 from sacrebleu.metrics import BLEU, CHRF
 from safetensors.torch import save_file
-from transformers import AutoTokenizer, EvalPrediction, GenerationConfig, MarianConfig, MarianMTModel
+from tokenizers import decoders
+from transformers import AutoTokenizer, EvalPrediction, GenerationConfig, MarianConfig, MarianMTModel, MBartTokenizer
 
 from modeling_star import translate
 from modeling_star.configuration_encoder_decoder import TextEncoderDecoderConfig
-from modeling_star.training.averaging import average_checkpoints, load_weights
+from modeling_star.training.averaging import average_checkpoints
 from modeling_star.training.bleu import (
     TranslationMetrics,
     bleu_of_counts,
@@ -27,14 +30,17 @@ from modeling_star.training.bleu import (
     count_ngrams,
 )
 from modeling_star.training.bootstrap import count_examples, paired_bootstrap
+from modeling_star.training.building import load_tokenizer
+from modeling_star.training.data import load_splits
 from modeling_star.training.data_files import DataError
 from modeling_star.training.experiments import Table
 from modeling_star.training.losses import TaskLoss
+from modeling_star.training.sharding import load_weights
 from modeling_star.training.subwords import start_and_end, train_subword_tokenizer
 from modeling_star.training.synthetic_parallel import SLOTS, sentence_pair, write_parallel_corpus
 from modeling_star.training.tokenizers import train_tokenizer
-from modeling_star.training.translation_data import encode_translations, prepare_translation
-from modeling_star.training.translation_models import fresh_translator, set_generation
+from modeling_star.training.translation_data import _PairEncoder, encode_translations, prepare_translation
+from modeling_star.training.translation_models import check_languages, fresh_translator, set_generation
 from modeling_star.translation import SourceLengthLimit, generate_translations
 
 
@@ -134,6 +140,32 @@ def test_the_hubs_own_type_of_translations_is_read_as_dictionaries_are() -> None
 
 
 @pytest.mark.parametrize(
+    ("row", "asked"),
+    [
+        ({"translation": {"zh": "我", "en": "I"}}, {"source_column": "en", "target_column": "zh"}),
+        ({"target": "I", "note": "c", "source": "我"}, {"source_column": "target", "target_column": "source"}),
+        ({"en": "I", "zh": "我"}, {}),
+    ],
+)
+def test_features_are_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: dict[str, Any], asked: dict[str, str]
+) -> None:
+    empty = {name: {"en": "", "zh": ""} if isinstance(cell, dict) else "" for name, cell in row.items()}
+    path = tmp_path / "train.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in (row, empty, row)), encoding="utf-8")
+
+    def features() -> list[dict[str, Any]]:
+        splits = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))
+        data = prepare_translation(splits, **asked, drop_empty=True)
+        assert data.splits["train"][:] == {"source": ["I"] * 2, "target": ["我"] * 2}
+        return encode_translations(data.splits["train"], train_subword_tokenizer(TEXTS, vocab_size=300)).to_list()
+
+    first = features()
+    monkeypatch.delattr(_PairEncoder, "__call__")
+    assert features() == first
+
+
+@pytest.mark.parametrize(
     ("row", "asked", "told"),
     [
         ({"translation": {"zh": "a", "en": "b"}}, {"source_column": "fr"}, ["'zh', 'en'", "--source_column zh"]),
@@ -196,6 +228,18 @@ def test_a_translator_is_saved_with_or_without_beams(tokenizer: Any, num_beams: 
     saved = GenerationConfig.from_pretrained(tmp_path)
     assert saved.num_beams == num_beams
     assert (saved.length_penalty == 0.5) is (num_beams > 1)
+
+
+def test_a_tokenizer_that_writes_codes_of_languages_is_refused(tmp_path: Path) -> None:
+    MBartTokenizer().save_pretrained(tmp_path)
+    with pytest.raises(DataError, match=r"en_XX now, which.*--model_name_or_path facebook/bart-base"):
+        check_languages(AutoTokenizer.from_pretrained(tmp_path), str(tmp_path))
+
+
+def test_a_slow_tokenizer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *_, **__: SimpleNamespace(is_fast=False))
+    with pytest.raises(DataError, match=r"of opus is a slow one.*name another model"):
+        load_tokenizer("opus", (), kind="word", lower_case=False, vocab_size=0)
 
 
 SMALL = {"encoder.hidden_size": 16, "encoder.num_attention_heads": 2, "encoder.num_hidden_layers": 1}
@@ -434,6 +478,19 @@ def test_a_standard_transformer_writes_the_same_alone_and_in_a_batch(tokenizer: 
     ids = generate_translations(model, inputs, 4)
     written = (ids != 0).sum(1) - 1  # without the start
     assert (written <= inputs["attention_mask"].sum(1) + 4 + 1).all()
+
+
+def test_a_translation_begins_without_the_blank_that_its_first_token_has(tokenizer: Any) -> None:
+    model = tiny_marian(len(tokenizer))
+    blank = copy.deepcopy(tokenizer)
+    blank.backend_tokenizer.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="never")
+    inside = [index for token, index in tokenizer.get_vocab().items() if not token.startswith("▁")]
+    inputs = dict(tokenizer(TEXTS[0], return_tensors="pt"))
+    (raw,) = blank.batch_decode(
+        generate_translations(model, inputs, begin_suppress_tokens=inside), skip_special_tokens=True
+    )
+    assert raw != raw.strip()
+    assert translate(TEXTS[0], model, blank, begin_suppress_tokens=inside) == [raw.strip()]
 
 
 # Synthetic pairs
