@@ -11,7 +11,7 @@ from datasets import Dataset, DatasetDict, IterableDataset, concatenate_datasets
 
 from .data import cap, load_named, with_validation_name
 from .data_columns import find_text_column
-from .data_files import DataError, DataFileError, TextUnit, plain_texts, read_file, stream_files
+from .data_files import DataError, DataFileError, TextUnit, plain_texts, read_file, stream_files, streamed_columns
 
 
 logger = logging.getLogger(__name__)
@@ -162,14 +162,18 @@ def stream_texts(source: TextSource) -> TextData:
     paths, limits = source.named_files(), source.limits
     if limits.get("train") is not None:
         raise DataError("--max_train_samples has no use with --streaming: --max_steps says how much is read.")
+    column = source.text_column_name
     streams: dict[str, IterableDataset]
     if paths:
-        streams = {split: stream_files(named, source.text_unit) for split, named in paths.items()}
+        for split, named in paths.items():
+            for path in named:
+                table = streamed_columns(path, source.text_unit, column)
+                column = find_text_column(DatasetDict({split: table}), column)
+        streams = {split: stream_files(named, source.text_unit, column) for split, named in paths.items()}
     else:
         streams = source.named_splits(streaming=True)
-    column = source.text_column_name
-    for split, rows in streams.items():
-        column = find_text_column(DatasetDict({split: Dataset.from_list([_first_row(split, rows)])}), column)
+        for split, rows in streams.items():
+            column = find_text_column(DatasetDict({split: Dataset.from_list([_first_row(split, rows)])}), column)
     held = {split: _held(rows, column, limits.get(split)) for split, rows in streams.items() if split != "train"}
     held_out: frozenset[bytes] = frozenset()
     size = limits.get("validation")

@@ -80,6 +80,75 @@ def test_texts_that_pandas_wrote_go_with_others(paths: dict[str, str], tmp_path:
     assert train_of(data) == ["six", "eight", *LINES[:4]]
 
 
+def rows_of(*rows: dict[str, Any]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+UNEQUAL = {
+    "a file with more": [rows_of({"text": "one"}), rows_of({"text": "two", "id": 3})],
+    "other types": [rows_of({"text": "one", "id": 3}), rows_of({"text": "two", "id": "x9"})],
+    "an empty cell first": [rows_of({"text": "one", "meta": None}, {"text": "two", "meta": "m"})],
+    "no text first": [rows_of({"id": 1}, {"text": "one"}), rows_of({"id": 2}, {"text": "two", "date": "2020-01-01"})],
+    "a list": [json.dumps([{"text": "one"}, {"text": "two", "more": [1]}])],
+}
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("what", UNEQUAL)
+def test_rows_may_differ_in_what_stands_beside_their_texts(tmp_path: Path, what: str, streaming: bool) -> None:
+    named = []
+    for number, content in enumerate(UNEQUAL[what]):
+        named.append(str(tmp_path / f"{number}.json"))
+        Path(named[-1]).write_text(content)
+    data = load(streaming, {"train": named}, tmp_path / "cache", text_column_name="text")
+    assert train_of(data) == ["one", "two"]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_column_may_begin_far_into_a_file(tmp_path: Path, streaming: bool) -> None:
+    long = [{"text": f"{number} " + "a" * 10_000} for number in range(1100)]  # beyond what `datasets` reads at a time
+    path = tmp_path / "a.jsonl"
+    path.write_text(rows_of(*long, {"text": "last", "id": 3}))
+    data = load(streaming, {"train": [str(path)]}, tmp_path / "cache")
+    assert [text.split()[0] for text in train_of(data)] == [*map(str, range(1100)), "last"]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_parquet_files_may_have_other_columns(tmp_path: Path, streaming: bool) -> None:
+    for name, columns in (("a", {"text": ["one"]}), ("b", {"id": [3], "text": ["two"]})):
+        pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / f"{name}.parquet")
+    named = [str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")]
+    assert train_of(load(streaming, {"train": named}, tmp_path / "cache")) == ["one", "two"]
+
+
+def test_a_packed_parquet_file_is_streamed(tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["one"]}), tmp_path / "a.parquet")
+    packed = tmp_path / "b.parquet.gz"
+    packed.write_bytes(gzip.compress((tmp_path / "a.parquet").read_bytes()))
+    assert train_of(stream_texts(TextSource({"train": [str(packed)]}))) == ["one"]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_file_without_the_column_is_told_before_anything_is_trained(tmp_path: Path, streaming: bool) -> None:
+    (tmp_path / "a.jsonl").write_text(rows_of({"text": "one"}))
+    (tmp_path / "b.jsonl").write_text(rows_of({"content": "two"}))
+    with pytest.raises(DataError, match="content"):
+        load(streaming, {"train": [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]}, tmp_path / "cache")
+
+
+def test_a_streamed_number_in_the_place_of_a_text_is_told_with_its_file(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(rows_of({"text": "one"}, {"text": 2}))
+    data = stream_texts(TextSource({"train": [str(tmp_path / "a.jsonl")]}))
+    with pytest.raises(DataError, match=r"a\.jsonl, row 2 holds '2'"):
+        train_of(data)
+
+
+def test_files_are_what_a_stream_shuffles_and_shares_out(paths: dict[str, str]) -> None:
+    stream = stream_files([paths[name] for name in ("a.txt", "b.txt.gz", "c.jsonl")], "line", "text")
+    assert stream.num_shards == 3
+    assert list(documents(stream.shard(3, 1), "text")) == LINES[4:]
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_data_set_is_read_by_name(tmp_path: Path, streaming: bool) -> None:
     folder = tmp_path / "named"
@@ -146,7 +215,7 @@ def test_a_split_without_any_text_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_not_streamed_is_told_with_what_is(paths: dict[str, str]) -> None:
     with pytest.raises(DataError, match=r"write \.txt, \.jsonl or"):
-        stream_files([paths["d.csv"]], "line")
+        stream_files([paths["d.csv"]], "line", "text")
     with pytest.raises(DataError, match="--max_steps"):
         stream_texts(TextSource({"train": [paths["a.txt"]]}, limits={"train": 3}))
     with pytest.raises(DataError, match="--max_eval_samples 1000 leaves no document to train on"):
