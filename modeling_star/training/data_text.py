@@ -63,10 +63,27 @@ def document_of(cell: Any) -> str:
 
 
 def documents(rows: Iterable[Any], column: str, held_out: frozenset[bytes] = frozenset()) -> Iterator[str]:
-    """The documents of some rows, without empty ones and those whose `fingerprint` is among `held_out`."""
-    for row in rows:
+    """The documents of some rows, without empty ones and those whose `fingerprint` is among `held_out`.
+
+    Raises:
+        DataError: a cell is no text, or the rows break off, where they are read meanwhile.
+    """
+    count, unread = 0, iter(rows)
+    while True:
+        try:
+            row = next(unread)
+        except StopIteration:
+            return
+        except Exception as error:
+            # The reader's own words, which may be one level down.
+            reason = str(error if isinstance(error, DataError) else error.__cause__ or error) or type(error).__name__
+            raise DataError(
+                f"{reason} (After {count:,} documents. Once that is mended, a run that was in training goes on: "
+                "--resume_from_checkpoint last)"
+            ) from error
         text = document_of(row[column])
         if text and not (held_out and fingerprint(text) in held_out):
+            count += 1
             yield text
 
 
@@ -84,7 +101,7 @@ class TextSource:
         text_unit: what a document is in a `.txt` file.
         dataset_name, dataset_config_name: as in `datasets.load_dataset`, in the place of files.
         text_column_name: the column of the texts; None: found.
-        limits: split -> most rows of it.
+        limits: split -> most documents of it.
         cache_dir, token, revision: as in `datasets.load_dataset`.
     """
 
@@ -146,7 +163,7 @@ def load_texts(source: TextSource) -> TextData:
     splits = {}
     for split, several in tables.items():
         rows = concatenate_datasets([plain_texts(table.select_columns([column])) for table in several])
-        splits[split] = _without_empty(split, cap(rows, source.limits.get(split)), column)
+        splits[split] = cap(_without_empty(split, rows, column), source.limits.get(split))
     return TextData(DatasetDict(splits), column)
 
 

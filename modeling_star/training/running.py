@@ -99,6 +99,19 @@ class Task(ABC):
         self.data: Any = self.with_validation(self.load_data())
         self.metrics: Any = self.choose_metrics()
 
+    @classmethod
+    def check_arguments(cls, options: Any, training: TrainingArguments) -> None:
+        """
+        Before anything is read.
+
+        Args:
+            options: the script's data arguments.
+
+        Raises:
+            DataError: an argument has a value that is not allowed, or that the task cannot do.
+        """
+        check_training(training)
+
     def saved_config(self) -> PreTrainedConfig | None:
         """The configuration of a saved model whose head is kept; `None` for a fresh model or head."""
         name = self.model.model_name_or_path
@@ -277,7 +290,7 @@ def run(
     Returns:
         All results of the one run, or the summary over seeds.
     """
-    check_training(training)
+    task_class.check_arguments(data, training)
     seeds = run_arguments.seeds or [training.seed]
     folders = [Path(training.output_dir)]
     if len(seeds) > 1:

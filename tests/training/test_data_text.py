@@ -143,6 +143,38 @@ def test_a_streamed_number_in_the_place_of_a_text_is_told_with_its_file(tmp_path
         train_of(data)
 
 
+BROKEN = {
+    "a.jsonl": (rows_of(*[{"text": "one"}] * 5).encode() + b'{"text": "t\n', "line 6 is not valid json"),
+    "a.txt": (b"one\n" * 300_000 + "caf\u00e9\n".encode("latin-1"), "is not UTF-8 text"),
+    "a.txt.gz": (gzip.compress(bytes(range(33, 127)) * 5000 + b"\n" + b"one\n" * 300_000)[:-200], "gzip file"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_where_a_stream_breaks_off_its_file_is_told(tmp_path: Path, name: str) -> None:
+    content, problem = BROKEN[name]
+    (tmp_path / name).write_bytes(content)
+    data = stream_texts(TextSource({"train": [str(tmp_path / name)]}))
+    texts = documents(data.stream or (), data.text_column)
+    assert next(texts)
+    with pytest.raises(DataError) as raised:
+        list(texts)
+    message = str(raised.value)
+    assert f"{tmp_path / name}" in message
+    assert problem in message
+    assert "--resume_from_checkpoint last" in message
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_the_first_documents_are_counted_without_empty_rows(tmp_path: Path, streaming: bool) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("\n\n".join(f"text {number}" for number in range(9)))
+    files = {"train": [str(path)], "validation": [str(path)], "test": [str(path)]}
+    limits = {"validation": 3, "test": 4} | ({} if streaming else {"train": 5})
+    data = load(streaming, files, tmp_path / "cache", limits=limits)
+    assert {split: len(data.splits[split]) for split in limits} == limits
+
+
 def test_files_are_what_a_stream_shuffles_and_shares_out(paths: dict[str, str]) -> None:
     stream = stream_files([paths[name] for name in ("a.txt", "b.txt.gz", "c.jsonl")], "line", "text")
     assert stream.num_shards == 3
