@@ -277,13 +277,15 @@ def test_a_stream_that_breaks_off_in_training_is_told_in_one_line(
 # Several processes
 
 
-@pytest.mark.parametrize("source", ["held", pytest.param("streamed", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "source", ["held", *(pytest.param(name, marks=pytest.mark.slow) for name in ("streamed", "streamed unpacked"))]
+)
 def test_two_processes_log_the_losses_of_one_with_twice_the_batch(
     scripts: ScriptRunner, texts: list[str], tmp_path: Path, source: str
 ) -> None:
     flags = ["--max_steps=3", "--gradient_accumulation_steps=2", f"--config_overrides={SHAPE},{NO_DROPOUT}"]
     flags += ["--per_device_eval_batch_size=3"]
-    flags += ["--streaming"] if source == "streamed" else []
+    flags += [] if source == "held" else ["--streaming", f"--packing={source == 'streamed'}"]
     outcomes = []
     for processes, batch in ((1, 6), (2, 3)):
         folder = tmp_path / f"processes-{processes}"

@@ -17,8 +17,9 @@ from .data_files import DataError, DataFileError, TextUnit, plain_texts, read_fi
 logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "validation", "test")
-# A stream has no end to wait for: so many of its documents a tokenizer is trained on unless told otherwise.
-STREAMED_FOR_TOKENIZER = 100_000
+# A stream has no end to wait for: so many of its documents a tokenizer is trained on unless told otherwise, and no
+# more than have so many characters, which are held at once.
+STREAMED_FOR_TOKENIZER, CHARACTERS_FOR_TOKENIZER = 100_000, 400_000_000
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,11 @@ class TextData:
 
     def training_texts(self, count: int | None) -> Iterator[str]:
         """The first `count` documents of the training split; all for `None`, of a stream STREAMED_FOR_TOKENIZER."""
-        if self.stream is not None:
-            count = STREAMED_FOR_TOKENIZER if count is None else count
         rows = self.splits["train"] if self.stream is None else self.stream
-        return itertools.islice(documents(rows, self.text_column, self.held_out), count)
+        texts = documents(rows, self.text_column, self.held_out)
+        if self.stream is not None and count is None:
+            return at_most(texts, STREAMED_FOR_TOKENIZER, CHARACTERS_FOR_TOKENIZER)
+        return itertools.islice(texts, count)
 
 
 def document_of(cell: Any) -> str:
@@ -85,6 +87,15 @@ def documents(rows: Iterable[Any], column: str, held_out: frozenset[bytes] = fro
         if text and not (held_out and fingerprint(text) in held_out):
             count += 1
             yield text
+
+
+def at_most(texts: Iterator[str], count: int, characters: int) -> Iterator[str]:
+    """The next `count` texts, or fewer: none comes after they have so many characters together."""
+    for text in itertools.islice(texts, count):
+        yield text
+        characters -= len(text)
+        if characters <= 0:
+            return
 
 
 def fingerprint(document: str) -> bytes:
@@ -238,4 +249,4 @@ def _held(rows: IterableDataset, column: str, count: int | None) -> Dataset:
     return Dataset.from_dict({column: list(itertools.islice(documents(rows, column), count))})
 
 
-__all__ = ["TextData", "TextSource", "documents", "fingerprint", "load_texts", "stream_texts"]
+__all__ = ["TextData", "TextSource", "at_most", "documents", "fingerprint", "load_texts", "stream_texts"]

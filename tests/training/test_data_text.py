@@ -10,6 +10,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from modeling_star.training import data_text
 from modeling_star.training.data_files import DataError, DataFileError, stream_files
 from modeling_star.training.data_text import TextData, TextSource, documents, load_texts, stream_texts
 
@@ -207,6 +208,15 @@ def test_a_tokenizer_may_be_trained_on_the_first_documents(paths: dict[str, str]
     for streaming in (False, True):
         data = load(streaming, {"train": [paths["a.txt"]]}, tmp_path / "cache")
         assert list(data.training_texts(2)) == LINES[:2]
+
+
+def test_a_tokenizer_is_trained_on_so_many_characters_of_a_stream(
+    paths: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_text, "CHARACTERS_FOR_TOKENIZER", 8)
+    data = stream_texts(TextSource({"train": [paths["a.txt"]]}))
+    assert list(data.training_texts(None)) == LINES[:2]
+    assert list(data.training_texts(3)) == LINES[:3]
 
 
 @pytest.mark.parametrize(

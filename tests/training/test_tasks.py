@@ -1,5 +1,6 @@
 """What flags come to in a task of a script: its data, features, metrics and trainer, before anything is trained."""
 
+import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -367,6 +368,18 @@ def test_documents_and_what_the_tokenizer_sees_of_them(task_of: Callable[..., An
         assert len(task.data.splits["train"]) == count
     task = task_of(PretrainingTask, f"--train_file={text}", "--max_tokenizer_samples=2", "--validation_fraction=0")
     assert len(list(task.training_texts())) == 2
+
+
+def test_a_stream_leaves_the_tokenizer_whole_and_its_blocks_equally_long(
+    parsed: Callable[..., Parsed], tmp_path: Path
+) -> None:
+    flags = ("--streaming", "--max_steps=2", "--packing=false", "--shuffle_buffer=0", "--max_seq_length=16")
+    _, trainer = trainer_of(PretrainingTask, parsed(PretrainingTask, *TINY, *flags), tmp_path / "run")
+    blocks = list(itertools.islice(trainer.train_dataset, 4))
+    # Checkpoints are written while the stream is cut up.
+    assert len(trainer.processing_class("a " * 100)["input_ids"]) > 100
+    # The main process reads for all, and shares out what is equally long.
+    assert [trainer.data_collator([block])["input_ids"].shape for block in blocks] == [(1, 16)] * 4
 
 
 # What is scored of a tagger
