@@ -231,6 +231,8 @@ class RepeatArguments:
         "short within each 50 batches.",
         True,
     )
+    # No flag: whether --load_best_model_at_end was named, and declined. TrainingArguments tell no difference.
+    takes_last = False
 
 
 @dataclass
@@ -469,6 +471,10 @@ def parse(
     training = parsed[-1]
     if "metric_for_best_model" not in named:  # TrainingArguments puts the loss there for some other flags
         training.metric_for_best_model = training.greater_is_better = None
+    if "load_best_model_at_end" in named and not training.load_best_model_at_end:
+        for group in parsed:
+            if isinstance(group, RepeatArguments):
+                group.takes_last = True
     return tuple(parsed)
 
 
