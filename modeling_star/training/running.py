@@ -52,8 +52,7 @@ from .tfidf import run_tfidf
 
 logger = logging.getLogger(__name__)
 Found = TypeVar("Found")
-# Of TrainingArguments, what decides which weights a run ends with; of the script's own, what does not.
-_DECISIVE = (
+DECISIVE = (
     *("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "weight_decay", "max_grad_norm"),
     *("num_train_epochs", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps"),
     *("optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon", "label_smoothing_factor"),
@@ -62,6 +61,9 @@ _DECISIVE = (
     *("dataloader_drop_last", "neftune_noise_alpha", "average_tokens_across_devices", "bf16_full_eval"),
     *("fp16_full_eval", "predict_with_generate", "generation_num_beams", "generation_max_length"),
 )
+"""Of TrainingArguments, what decides which weights a run ends with, or what they are scored with."""
+
+# Of the script's own arguments, what does not.
 _INDECISIVE = ("seeds", "token", "cache_dir", "preprocessing_num_workers", "overwrite_cache")
 # What Trainer and `Pretrainer` tell of the part of a run since it was resumed.
 _OF_ONE_PART = (
@@ -358,7 +360,7 @@ def check_several_seeds(seeds: list[int], training: TrainingArguments) -> None:
 def asked_for(model: Any, data: Any, run_arguments: Any, training: TrainingArguments) -> dict[str, Any]:
     """The arguments that decide what a seed's run comes to."""
     given = {**vars(model), **vars(data), **vars(run_arguments)}
-    given |= {name: value for name, value in training.to_dict().items() if name in _DECISIVE}
+    given |= {name: value for name, value in training.to_dict().items() if name in DECISIVE}
     given["processes"] = training.world_size
     # As they are read back.
     return json.loads(
