@@ -165,7 +165,7 @@ class TextArguments:
         "token",
     )
     max_tokenizer_samples: int | None = flag(
-        "Documents that a tokenizer is trained on. None: all; of a stream the first 100,000."
+        "Documents that a tokenizer is trained on. None: all; of a stream 100,000, or 400 million characters of them."
     )
     max_train_samples: int | None = flag("Use only so many training documents.")
     max_eval_samples: int | None = flag(
