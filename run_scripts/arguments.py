@@ -182,7 +182,7 @@ class TextArguments:
         "token",
     )
     max_tokenizer_samples: int | None = flag(
-        "Documents that a tokenizer is trained on. None: all; of a stream the first 100,000."
+        "Documents that a tokenizer is trained on. None: all; of a stream 100,000, or 400 million characters of them."
     )
     max_train_samples: int | None = flag("Use only so many training documents.")
     max_eval_samples: int | None = flag(
@@ -248,6 +248,8 @@ class RepeatArguments:
         "short within each 50 batches.",
         True,
     )
+    # No flag: whether --load_best_model_at_end was named, and declined. TrainingArguments tell no difference.
+    takes_last = False
 
 
 @dataclass
@@ -493,6 +495,10 @@ def parse(
     training = parsed[-1]
     if "metric_for_best_model" not in named:  # TrainingArguments puts the loss there for some other flags
         training.metric_for_best_model = training.greater_is_better = None
+    if "load_best_model_at_end" in named and not training.load_best_model_at_end:
+        for group in parsed:
+            if isinstance(group, RepeatArguments):
+                group.takes_last = True
     return tuple(parsed)
 
 

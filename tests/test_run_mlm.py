@@ -259,16 +259,33 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     assert scores[0] == scores[1]
 
 
+def test_a_stream_that_breaks_off_in_training_is_told_in_one_line(
+    scripts: ScriptRunner, pretrained: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "broken.jsonl"
+    path.write_text('{"text": "a good film"}\n' * 40 + '{"text": "a\n', encoding="utf-8")
+    flags = [f"--model_name_or_path={pretrained}", "--streaming", "--shuffle_buffer=0", "--max_steps=30"]
+    flags += [f"--train_file={path}", "--dataloader_num_workers=2", f"--output_dir={tmp_path}/run"]
+    done = scripts.run("run_mlm.py", *MLM, *flags)
+    assert done.code == 1, done.out + done.error
+    assert "Traceback" not in done.error, done.error
+    (message,) = [line for line in done.error.splitlines() if line.startswith("run_mlm.py: ")]
+    assert message.startswith(f"run_mlm.py: {path}, line 41 is not valid json")
+    assert "(After 40 documents." in message
+
+
 # Several processes
 
 
-@pytest.mark.parametrize("source", ["held", pytest.param("streamed", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "source", ["held", *(pytest.param(name, marks=pytest.mark.slow) for name in ("streamed", "streamed unpacked"))]
+)
 def test_two_processes_log_the_losses_of_one_with_twice_the_batch(
     scripts: ScriptRunner, texts: list[str], tmp_path: Path, source: str
 ) -> None:
     flags = ["--max_steps=3", "--gradient_accumulation_steps=2", f"--config_overrides={SHAPE},{NO_DROPOUT}"]
     flags += ["--per_device_eval_batch_size=3"]
-    flags += ["--streaming"] if source == "streamed" else []
+    flags += [] if source == "held" else ["--streaming", f"--packing={source == 'streamed'}"]
     outcomes = []
     for processes, batch in ((1, 6), (2, 3)):
         folder = tmp_path / f"processes-{processes}"
@@ -294,7 +311,24 @@ BAD_INPUTS = {
         "--test_file={texts}/train.txt",
         ["Nothing is to be trained", "--model_name_or_path FOLDER"],
     ),
-    "no end": ("--train_file={texts}/train.txt --streaming", ["--max_steps 10000"]),
+    # Before anything is read: the file that is named is not there.
+    "no end": ("--train_file=none.txt --streaming", ["--max_steps 10000"]),
+    "no such buffer": (
+        "--train_file=none.txt --streaming --max_steps=3 --shuffle_buffer=-1",
+        ["--shuffle_buffer -1", "--shuffle_buffer 10000"],
+    ),
+    "a part of a stream": (
+        "--train_file=none.txt --streaming --max_steps=3 --validation_fraction=0.2",
+        ["--validation_fraction 0.2", "--max_eval_samples 1000"],
+    ),
+    **{
+        f"{flag} {count}": (
+            f"--train_file=none.txt --streaming --max_steps=3 --{flag}={count}",
+            [f"--{flag} {count}", "at least 1"],
+        )
+        for flag in ("max_eval_samples", "max_tokenizer_samples")
+        for count in (-1, 0)
+    },
     "tf-idf": ("--train_file={texts}/train.txt --model_type=tfidf", ["nothing to pretrain"]),
     "by length": (
         "--train_file={texts}/train.txt --train_sampling_strategy=group_by_length",

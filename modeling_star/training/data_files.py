@@ -11,13 +11,14 @@ import itertools
 import json
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
-from datasets import Dataset, Features, IterableDataset, List, Value, concatenate_datasets, load_dataset
+from datasets import Dataset, Features, IterableDataset, List, Value, load_dataset
 from datasets.exceptions import DatasetsError
+from pyarrow.parquet import ParquetFile
 
 
 class DataError(ValueError):
@@ -49,6 +50,8 @@ TextUnit = Literal["line", "paragraph", "file"]
 """What a document is in a `.txt` file that holds running text: a paragraph ends at an empty line."""
 
 _STREAMED = ("text", "json", "parquet")
+# Of a file that is streamed, held at a time: characters of running text, and rows.
+_TEXT_BLOCK, _PARQUET_ROWS = 10 << 20, 100
 
 _CONLL_COLUMNS = {
     1: ["tokens"],
@@ -89,7 +92,7 @@ def read_file(
     kind = _check_file(path, text_unit)
     if column_names:
         kind = _headless(path, kind)
-    try:
+    with _naming(path, kind):
         if kind == "json":
             dataset = _read_json(path, cache_dir)
         elif kind == "parquet":
@@ -100,6 +103,16 @@ def read_file(
             dataset = _read_conll(path)
         else:
             dataset = _read_csv(path, "\t" if kind == "tsv" else ",", cache_dir, column_names)
+    if dataset.num_rows == 0:
+        raise _no_rows(path)
+    return dataset
+
+
+@contextmanager
+def _naming(path: Path, kind: str) -> Iterator[None]:
+    """Within it whatever a reader raises becomes a DataError that names the file."""
+    try:
+        yield
     except DataError:
         raise
     except _BROKEN_GZIP as error:
@@ -112,35 +125,111 @@ def read_file(
         if "corresponds to no data" in reason:
             raise _no_rows(path) from error
         raise DataError(f"{path} could not be read as {kind}: {reason}") from error
-    if dataset.num_rows == 0:
-        raise _no_rows(path)
-    return dataset
 
 
-def stream_files(paths: Sequence[str | Path], text_unit: TextUnit) -> IterableDataset:
-    """Files one after the other, read while they are used and never held as a whole.
+def stream_files(paths: Sequence[str | Path], text_unit: TextUnit, column: str) -> IterableDataset:
+    """Texts of files, one file after the other, read while they are used and never held as a whole.
 
     Args:
         paths: running text (`.txt`), json lines or parquet, each also with `.gz`; their kinds may be mixed.
         text_unit: what a row of running text is.
+        column: of the texts. What else a file holds is not looked at, and may differ between files and rows.
 
     Raises:
         DataFileError: a file is absent or empty.
         DataError: a file is of another kind.
     """
-    kinds = [(_check_file(Path(path), text_unit), Path(path)) for path in paths]
-    for kind, path in kinds:
-        if kind not in _STREAMED:
-            raise DataError(
-                f"{path} is {kind}, which is checked as a whole before use and so not streamed: write .txt, .jsonl or "
-                ".parquet files, or leave --streaming away."
-            )
-    streams = []
-    for kind, group in itertools.groupby(kinds, key=lambda entry: entry[0]):
-        files = {"train": [glob.escape(str(path.resolve())) for _, path in group]}
-        options = _text_options(text_unit) if kind == "text" else {}
-        streams.append(load_dataset(kind, data_files=files, split="train", streaming=True, **options))
-    return streams[0] if len(streams) == 1 else concatenate_datasets([plain_texts(rows) for rows in streams])
+    for path in paths:
+        _streamed_kind(Path(path), text_unit)
+    # A reader of `datasets` would want the columns of the first rows everywhere. The list of files is what is shared
+    # out, and shuffled.
+    options = {"paths": [str(path) for path in paths], "text_unit": text_unit, "column": column}
+    return IterableDataset.from_generator(_stream, gen_kwargs=options)
+
+
+def streamed_columns(path: str | Path, text_unit: TextUnit, column: str | None) -> Dataset:
+    """The columns of a file for `stream_files`, as a table: of json those of the first row that has `column`.
+
+    Raises:
+        DataFileError, DataError: as in `stream_files`.
+    """
+    path = Path(path)
+    kind = _streamed_kind(path, text_unit)
+    with _naming(path, kind):
+        if kind == "text":
+            return Dataset.from_dict({"text": [""]})
+        if kind == "parquet":
+            with _open_parquet(path) as file:
+                if not file.metadata.num_rows:
+                    raise _no_rows(path)
+                return Dataset(file.schema_arrow.empty_table())
+        rows = _json_rows(path)
+        first = next(rows, None)
+        if first is None:
+            raise _no_rows(path)
+        if column is not None and column not in first:
+            first = next((row for row in rows if column in row), first)
+        # A table has one type a column; a row of json may hold what no table does.
+        return Dataset.from_list([{name: cell if isinstance(cell, str) else None for name, cell in first.items()}])
+
+
+def _streamed_kind(path: Path, text_unit: TextUnit) -> str:
+    kind = _check_file(path, text_unit)
+    if kind not in _STREAMED:
+        raise DataError(
+            f"{path} is {kind}, which is checked as a whole before use and so not streamed: write .txt, .jsonl or "
+            ".parquet files, or leave --streaming away."
+        )
+    return kind
+
+
+def _stream(paths: list[str], text_unit: TextUnit, column: str) -> Iterator[dict[str, str | None]]:
+    """The texts of files, with nothing in the rows that have none."""
+    for path in map(Path, paths):
+        kind = _check_file(path, text_unit)
+        with _naming(path, kind):
+            cells: Iterator[Any]
+            if kind == "text":
+                cells = _texts(path, text_unit)
+            elif kind == "parquet":
+                cells = _parquet_cells(path, column)
+            else:
+                cells = (row.get(column) for row in _json_rows(path))
+            for number, cell in enumerate(cells, 1):
+                if cell is not None and not isinstance(cell, str):
+                    raise DataError(
+                        f"{path}, row {number} holds {str(cell)[:60]!r} in column {column!r}, where a text is wanted. "
+                        f'Write it as one, e.g. {{"{column}": "a fine film"}}'
+                    )
+                yield {column: cell}
+
+
+def _texts(path: Path, unit: TextUnit) -> Iterator[str]:
+    """The rows of running text, as `datasets` splits it."""
+    with _open_text(path) as file:
+        if unit == "line":
+            for line in file:
+                yield line.rstrip("\n")
+        elif unit == "file":
+            yield file.read()
+        else:
+            rest = ""
+            while block := file.read(_TEXT_BLOCK):
+                *paragraphs, rest = (rest + block).split("\n\n")
+                yield from paragraphs
+            yield rest
+
+
+def _parquet_cells(path: Path, column: str) -> Iterator[Any]:
+    with _open_parquet(path) as file:
+        for rows in file.iter_batches(_PARQUET_ROWS, columns=[column]):
+            yield from rows[column].to_pylist()
+
+
+@contextmanager
+def _open_parquet(path: Path) -> Iterator[ParquetFile]:
+    with gzip.open(path) if _is_packed(path) else open(path, "rb") as content, ParquetFile(content) as file:
+        yield file
 
 
 def plain_texts(rows: Any) -> Any:
@@ -204,11 +293,14 @@ def _headless(path: Path, kind: str) -> str:
 
 def _open_text(path: Path) -> IO[str]:
     """A text file, unpacked where its first two bytes say gzip (whatever its name says)."""
-    with open(path, "rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    if packed:
+    if _is_packed(path):
         return cast(IO[str], gzip.open(path, "rt", encoding="utf-8-sig", newline=None))
     return open(path, encoding="utf-8-sig", newline=None)
+
+
+def _is_packed(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(2) == b"\x1f\x8b"
 
 
 def _load(builder: str, path: Path, cache_dir: str | None, **kwargs: Any) -> Dataset:
@@ -241,19 +333,19 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
         lines.seek(0)
         if head.startswith("["):
             try:
-                parsed = list(enumerate(json.load(lines), 1))
+                parsed: Iterable[tuple[int, Any]] = enumerate(json.load(lines), 1)
             except json.JSONDecodeError as error:
                 raise DataError(f"{path} is not valid json: {error}") from error
             unit = "element"
         else:
-            parsed, unit = list(_json_lines(path, lines)), "line"
-    for number, row in parsed:
-        if not isinstance(row, dict):
-            raise DataError(
-                f"{path}, {unit} {number} holds {str(row)[:60]!r}. Every row is an object with the columns as keys, "
-                'e.g. {"text": "a fine film", "label": "positive"}'
-            )
-        yield row
+            parsed, unit = _json_lines(path, lines), "line"
+        for number, row in parsed:
+            if not isinstance(row, dict):
+                raise DataError(
+                    f"{path}, {unit} {number} holds {str(row)[:60]!r}. Every row is an object with the columns as "
+                    'keys, e.g. {"text": "a fine film", "label": "positive"}'
+                )
+            yield row
 
 
 def _json_lines(path: Path, lines: IO[str]) -> Iterator[tuple[int, Any]]:

@@ -11,14 +11,15 @@ from datasets import Dataset, DatasetDict, IterableDataset, concatenate_datasets
 
 from .data import cap, load_named, with_validation_name
 from .data_columns import find_text_column
-from .data_files import DataError, DataFileError, TextUnit, plain_texts, read_file, stream_files
+from .data_files import DataError, DataFileError, TextUnit, plain_texts, read_file, stream_files, streamed_columns
 
 
 logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "validation", "test")
-# A stream has no end to wait for: so many of its documents a tokenizer is trained on unless told otherwise.
-STREAMED_FOR_TOKENIZER = 100_000
+# A stream has no end to wait for: so many of its documents a tokenizer is trained on unless told otherwise, and no
+# more than have so many characters, which are held at once.
+STREAMED_FOR_TOKENIZER, CHARACTERS_FOR_TOKENIZER = 100_000, 400_000_000
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,11 @@ class TextData:
 
     def training_texts(self, count: int | None) -> Iterator[str]:
         """The first `count` documents of the training split; all for `None`, of a stream STREAMED_FOR_TOKENIZER."""
-        if self.stream is not None:
-            count = STREAMED_FOR_TOKENIZER if count is None else count
         rows = self.splits["train"] if self.stream is None else self.stream
-        return itertools.islice(documents(rows, self.text_column, self.held_out), count)
+        texts = documents(rows, self.text_column, self.held_out)
+        if self.stream is not None and count is None:
+            return at_most(texts, STREAMED_FOR_TOKENIZER, CHARACTERS_FOR_TOKENIZER)
+        return itertools.islice(texts, count)
 
 
 def document_of(cell: Any) -> str:
@@ -63,11 +65,37 @@ def document_of(cell: Any) -> str:
 
 
 def documents(rows: Iterable[Any], column: str, held_out: frozenset[bytes] = frozenset()) -> Iterator[str]:
-    """The documents of some rows, without empty ones and those whose `fingerprint` is among `held_out`."""
-    for row in rows:
+    """The documents of some rows, without empty ones and those whose `fingerprint` is among `held_out`.
+
+    Raises:
+        DataError: a cell is no text, or the rows break off, where they are read meanwhile.
+    """
+    count, unread = 0, iter(rows)
+    while True:
+        try:
+            row = next(unread)
+        except StopIteration:
+            return
+        except Exception as error:
+            # The reader's own words, which may be one level down.
+            reason = str(error if isinstance(error, DataError) else error.__cause__ or error) or type(error).__name__
+            raise DataError(
+                f"{reason} (After {count:,} documents. Once that is mended, a run that was in training goes on: "
+                "--resume_from_checkpoint last)"
+            ) from error
         text = document_of(row[column])
         if text and not (held_out and fingerprint(text) in held_out):
+            count += 1
             yield text
+
+
+def at_most(texts: Iterator[str], count: int, characters: int) -> Iterator[str]:
+    """The next `count` texts, or fewer: none comes after they have so many characters together."""
+    for text in itertools.islice(texts, count):
+        yield text
+        characters -= len(text)
+        if characters <= 0:
+            return
 
 
 def fingerprint(document: str) -> bytes:
@@ -84,7 +112,7 @@ class TextSource:
         text_unit: what a document is in a `.txt` file.
         dataset_name, dataset_config_name: as in `datasets.load_dataset`, in the place of files.
         text_column_name: the column of the texts; None: found.
-        limits: split -> most rows of it.
+        limits: split -> most documents of it.
         cache_dir, token, revision: as in `datasets.load_dataset`.
     """
 
@@ -146,7 +174,7 @@ def load_texts(source: TextSource) -> TextData:
     splits = {}
     for split, several in tables.items():
         rows = concatenate_datasets([plain_texts(table.select_columns([column])) for table in several])
-        splits[split] = _without_empty(split, cap(rows, source.limits.get(split)), column)
+        splits[split] = cap(_without_empty(split, rows, column), source.limits.get(split))
     return TextData(DatasetDict(splits), column)
 
 
@@ -162,14 +190,18 @@ def stream_texts(source: TextSource) -> TextData:
     paths, limits = source.named_files(), source.limits
     if limits.get("train") is not None:
         raise DataError("--max_train_samples has no use with --streaming: --max_steps says how much is read.")
+    column = source.text_column_name
     streams: dict[str, IterableDataset]
     if paths:
-        streams = {split: stream_files(named, source.text_unit) for split, named in paths.items()}
+        for split, named in paths.items():
+            for path in named:
+                table = streamed_columns(path, source.text_unit, column)
+                column = find_text_column(DatasetDict({split: table}), column)
+        streams = {split: stream_files(named, source.text_unit, column) for split, named in paths.items()}
     else:
         streams = source.named_splits(streaming=True)
-    column = source.text_column_name
-    for split, rows in streams.items():
-        column = find_text_column(DatasetDict({split: Dataset.from_list([_first_row(split, rows)])}), column)
+        for split, rows in streams.items():
+            column = find_text_column(DatasetDict({split: Dataset.from_list([_first_row(split, rows)])}), column)
     held = {split: _held(rows, column, limits.get(split)) for split, rows in streams.items() if split != "train"}
     held_out: frozenset[bytes] = frozenset()
     size = limits.get("validation")
@@ -217,4 +249,4 @@ def _held(rows: IterableDataset, column: str, count: int | None) -> Dataset:
     return Dataset.from_dict({column: list(itertools.islice(documents(rows, column), count))})
 
 
-__all__ = ["TextData", "TextSource", "documents", "fingerprint", "load_texts", "stream_texts"]
+__all__ = ["TextData", "TextSource", "at_most", "documents", "fingerprint", "load_texts", "stream_texts"]

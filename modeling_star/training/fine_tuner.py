@@ -165,6 +165,10 @@ def prepare_training(
     if task.run.early_stopping_patience is None:
         return []
     if not training.load_best_model_at_end:
+        if task.run.takes_last:
+            raise DataError(
+                "--early_stopping_patience keeps the best model: leave --load_best_model_at_end false away, or it."
+            )
         raise DataError("--early_stopping_patience needs a validation split, and eval and save at the same steps.")
     return [EarlyStoppingCallback(task.run.early_stopping_patience)]
 
@@ -183,7 +187,7 @@ def choose_best(task: "Task", training: TrainingArguments) -> None:
             flag = "--save_strategy best" if saves_best else _schedule(training)
             raise DataError(f"{flag} follows a score: it needs a validation split, and --eval_strategy epoch, say.")
         return
-    if saves_best or training.eval_strategy == training.save_strategy:
+    if not task.run.takes_last and (saves_best or training.eval_strategy == training.save_strategy):
         training.load_best_model_at_end = True
         apart = training.save_strategy == "steps" and training.eval_steps != training.save_steps
         if apart and not task.run.average_checkpoints:
@@ -192,7 +196,7 @@ def choose_best(task: "Task", training: TrainingArguments) -> None:
                 f"model may be one that is not saved: write --eval_steps {training.eval_steps:g} --save_steps "
                 f"{training.eval_steps:g}"
             )
-    elif not follows and training.metric_for_best_model is None:
+    elif not (saves_best or follows) and training.metric_for_best_model is None:
         return
     training.metric_for_best_model = training.metric_for_best_model or task.metrics.metric_for_best_model
     best = training.metric_for_best_model.removeprefix("eval_")

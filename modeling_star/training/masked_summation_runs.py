@@ -10,7 +10,7 @@ import logging
 import math
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,36 +32,20 @@ from .metrics import metrics_for
 from .output_folder import differences, last_checkpoint
 from .reports import plot_training_curves, write_json
 from .run_card import typed_command
-from .running import as_main_process, script_messages
+from .running import DECISIVE, as_main_process, script_messages
 
 
 logger = logging.getLogger(__name__)
 
 STAGES = ("train", "time", "report")
 MAX_SECONDS = 60.0  # a slower pass is timed once, not repeated
-# The training arguments that a result depends on.
-TRAINED_BY = (
-    "num_train_epochs",
-    "max_steps",
-    "learning_rate",
-    "lr_scheduler_type",
-    "lr_scheduler_kwargs",
-    "warmup_steps",
-    "optim",
-    "optim_args",
-    "weight_decay",
-    "adam_beta1",
-    "adam_beta2",
-    "adam_epsilon",
-    "label_smoothing_factor",
-    "data_seed",
-    "max_grad_norm",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "bf16",
-    "fp16",
-    "load_best_model_at_end",
-)
+# The training arguments that a result depends on; here no task says which way a score is better.
+_TRAINED_BY = (*DECISIVE, "greater_is_better")
+# Those of results that tell fewer of them: those that were not named.
+_UNTOLD = {field.name: field.default for field in fields(TrainingArguments) if field.name in _TRAINED_BY} | {
+    "do_train": True,
+    "save_strategy": "epoch",
+}
 
 
 class Experiment:
@@ -120,8 +104,7 @@ class Experiment:
         """What the results of all systems and lengths depend on alike."""
         options, training = self.options, self.training
         task = ("flagged", "width", "train_samples", "validation_samples", "test_samples", "draw_seed")
-        trained = {name: getattr(training, name) for name in TRAINED_BY}
-        told = {name: getattr(value, "value", value) for name, value in trained.items()}
+        told = {name: value for name, value in training.to_dict().items() if name in _TRAINED_BY}
         return {**{name: getattr(options, name) for name in task}, **told, "processes": training.world_size}
 
     @property
@@ -135,7 +118,14 @@ class Experiment:
             failed = self.train_all()
         if self.training.process_index == 0:
             if "time" in self.options.stages:
-                self.time_all()
+                training = self.runs_in_progress()
+                if training:
+                    logger.warning(
+                        f"Nothing is timed while another process is at {', '.join(training)}, which would disturb the "
+                        "times. It takes them when it is done, or: --stages time report"
+                    )
+                else:
+                    self.time_all()
             if "report" in self.options.stages:
                 print(write_report(self.results, self.folder))
         return failed
@@ -273,6 +263,17 @@ class Experiment:
 
     # ------ test time
 
+    def runs_in_progress(self) -> list[str]:
+        """The runs that another process is at."""
+        held = []
+        for path in sorted(self.folder.glob("runs/*/running.lock")):
+            try:
+                with FileLock(path, timeout=0):
+                    pass
+            except Timeout:
+                held.append(path.parent.name)
+        return held
+
     def time_all(self) -> None:
         """
         Time a forward pass of each system at each length, interleaved: what disturbs the machine disturbs all of them.
@@ -349,7 +350,10 @@ def check_same(path: Path, kept: dict[str, Any], asked: dict[str, Any]) -> None:
         DataError: it was made by something else.
     """
     asked = json.loads(json.dumps(asked))  # as it is kept: tuples are lists
-    other = differences(_flat({key: kept.get(key) for key in asked}), _flat(asked))
+    before = {key: kept.get(key) for key in asked}
+    if "arguments" in asked:
+        before["arguments"] = {**_UNTOLD, **kept["arguments"]}
+    other = differences(_flat(before), _flat(asked))
     if other:
         raise DataError(
             f"{path} was made with other arguments ({other}): name another --output_dir (and --results, where it is "

@@ -22,13 +22,15 @@ from torch.utils.data import get_worker_info
 from transformers import PreTrainedTokenizerBase
 
 from .data_files import DataFileError
-from .data_text import documents
+from .data_text import at_most, documents
 
 
 # Pieces that are packed with one another.
 _WINDOW = 10_000
-# Documents of a stream that are tokenized, and packed with one another.
-_STREAM_WINDOW = 1_000
+# Documents of a stream that are tokenized, and packed with one another: fewer where they have so many characters.
+_STREAM_WINDOW, _WINDOW_CHARACTERS = 1_000, 4_000_000
+# Characters that a tokenizer is given at a time, which makes some hundred bytes of each.
+_TOKENIZED_CHARACTERS = 1_000_000
 # First of the numbers that a piece's masks are drawn from: those of evaluation are the same whatever the run's seed.
 _TRAINING, _EVALUATION, _STREAM = 1, 2, 3
 
@@ -61,18 +63,35 @@ class PieceEncoder:
     column: str
     size: int
 
-    def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[list[int]]]:
+    def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[np.ndarray]]:
         """Rows of documents to `input_ids`, one row a piece; a document that no token is made of has none."""
-        encoded = self.tokenizer(
-            batch[self.column],
-            truncation=True,
-            max_length=self.size,
-            return_overflowing_tokens=True,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-        )
         special = self.tokenizer.num_special_tokens_to_add()
-        return {"input_ids": [ids for ids in encoded["input_ids"] if len(ids) > special]}
+        pieces = []
+        for texts in _parts(batch[self.column]):
+            encoded = self.tokenizer(
+                texts,
+                truncation=True,
+                max_length=self.size,
+                return_overflowing_tokens=True,
+                return_attention_mask=False,
+                return_token_type_ids=False,
+            )
+            pieces += [np.array(ids, dtype=np.int32) for ids in encoded["input_ids"] if len(ids) > special]
+        return {"input_ids": pieces}
+
+
+def _parts(texts: list[str]) -> Iterator[list[str]]:
+    """Texts that follow one another, _TOKENIZED_CHARACTERS at most; a longer one comes alone."""
+    part: list[str] = []
+    count = 0
+    for text in texts:
+        if part and count + len(text) > _TOKENIZED_CHARACTERS:
+            yield part
+            part, count = [], 0
+        part.append(text)
+        count += len(text)
+    if part:
+        yield part
 
 
 def to_pieces(
@@ -83,9 +102,11 @@ def to_pieces(
     Raises:
         DataFileError: there is none.
     """
+    mean = texts.data.nbytes // texts.data.num_rows + 1
     pieces = texts.map(
         encode,
         batched=True,
+        batch_size=min(_STREAM_WINDOW, _WINDOW_CHARACTERS // mean + 1),
         remove_columns=texts.column_names,
         num_proc=num_proc,
         load_from_cache_file=load_from_cache_file,
@@ -169,7 +190,8 @@ class StreamedBlocks(TorchIterableDataset):
     Blocks of a stream that never ends: after its last document comes the first, in another order.
 
     One pass for Trainer, whatever the number of times that the documents are read: what it skips when it resumes is
-    then what it had seen.
+    then what it had seen. Each of several worker processes reads all documents and tokenizes every k-th: with a part
+    of the files for each, one would begin again while others have documents that nobody has seen.
 
     Args:
         stream: the documents.
@@ -198,27 +220,30 @@ class StreamedBlocks(TorchIterableDataset):
 
     def __iter__(self) -> Iterator[list[Piece]]:
         worker = get_worker_info()
-        number = 0 if worker is None else worker.id
+        number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for epoch in itertools.count():
             self.stream.set_epoch(epoch)
             source = (_STREAM, self.seed, number, epoch)
-            blocks = self._pass(source)
+            blocks = self._pass(source, number, workers)
             first = next(blocks, None)
-            if first is None:  # a worker that the files do not suffice for
+            if first is None:  # a worker that the documents do not suffice for
                 return
             yield first
             yield from blocks
 
-    def _pass(self, source: tuple[int, ...]) -> Iterator[list[Piece]]:
-        """The blocks of the documents, read once."""
-        texts = documents(self.stream, self.encode.column, self.held_out)
+    def _pass(self, source: tuple[int, ...], number: int, workers: int) -> Iterator[list[Piece]]:
+        """The blocks of a worker's documents, read once."""
+        column = self.encode.column
+        # In a worker process the stream itself would give the documents of some of the files.
+        rows = ({column: text} for batch in self.stream.iter(1) for text in batch[column])
+        texts = itertools.islice(documents(rows, column, self.held_out), number, None, workers)
         count = 0
         for window in itertools.count():
-            batch = list(itertools.islice(texts, _STREAM_WINDOW))
+            batch = list(at_most(texts, _STREAM_WINDOW, _WINDOW_CHARACTERS))
             if not batch:
                 return
-            ids = self.encode({self.encode.column: batch})["input_ids"]
-            pieces = [Piece(np.asarray(own), (*source, count + place)) for place, own in enumerate(ids)]
+            ids = self.encode({column: batch})["input_ids"]
+            pieces = [Piece(own, (*source, count + place)) for place, own in enumerate(ids)]
             count += len(pieces)
             blocks = [[piece] for piece in pieces]
             if self.packed:

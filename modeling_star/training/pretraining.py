@@ -154,10 +154,18 @@ class Pretrainer(FineTuner):
     exact_loss = MaskedLoss()
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """As in Trainer; the results also tell how many tokens a second were read, special ones included."""
+        """As in Trainer; the results also tell how many tokens a second were read, special ones included.
+
+        Raises:
+            DataError: a stream broke off.
+        """
         before = TokensBefore()
         self.add_callback(before)
-        output = super().train(*args, **kwargs)
+        try:
+            output = super().train(*args, **kwargs)
+        except DataError as error:
+            # One that a worker process raised comes with its traceback, in the message.
+            raise DataError(str(error).rpartition(f"{DataError.__name__}: ")[2]) from error
         self.remove_callback(before)
         read = self.state.num_input_tokens_seen - before.count
         output.metrics["train_tokens_per_second"] = round(read / output.metrics["train_runtime"], 3)
@@ -225,6 +233,29 @@ class PretrainingTask(Task):
         self.tokenizer: PreTrainedTokenizerBase | None = None
         self.masking: MaskingCollator | None = None
         self.size = self.options.max_seq_length
+
+    @classmethod
+    def check_arguments(cls, options: Any, training: TrainingArguments) -> None:
+        super().check_arguments(options, training)
+        for name in ("max_train_samples", "max_eval_samples", "max_predict_samples", "max_tokenizer_samples"):
+            count = getattr(options, name)
+            if count is not None and count < 1:
+                raise DataError(f"--{name} {count} is given: at least 1 is needed. Leave it away for all documents.")
+        if options.shuffle_buffer < 0:
+            raise DataError(
+                f"--shuffle_buffer {options.shuffle_buffer} is given: 0, for documents in their order, or more is "
+                "allowed: write --shuffle_buffer 10000"
+            )
+        if not options.streaming:
+            return
+        if training.do_train and training.max_steps < 1:
+            raise DataError("--streaming knows no end of the data: say how long to train, --max_steps 10000")
+        if options.validation_fraction not in (0, type(options).validation_fraction):
+            raise DataError(
+                f"--validation_fraction {options.validation_fraction:g} is a part of a whole, and --streaming knows "
+                "none: leave the first documents of the stream to validation, --max_eval_samples 1000, or name a file "
+                "of others, --validation_file"
+            )
 
     def load_data(self) -> TextData:
         options = self.options
@@ -304,8 +335,6 @@ class PretrainingTask(Task):
                 f"--train_sampling_strategy {training.train_sampling_strategy} has no use here, where batches are "
                 "made of blocks: random or sequential."
             )
-        if training.do_train and self.data.stream is not None and training.max_steps < 1:
-            raise DataError("--streaming knows no end of the data: say how long to train, --max_steps 10000")
         callbacks = prepare_training(self, training, model, "validation" in features)
         train: Blocks | StreamedBlocks | None = None
         if training.do_train:

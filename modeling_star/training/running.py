@@ -55,8 +55,7 @@ from .tokenizers import give_types
 
 logger = logging.getLogger(__name__)
 Found = TypeVar("Found")
-# Of TrainingArguments, what decides which weights a run ends with; of the script's own, what does not.
-_DECISIVE = (
+DECISIVE = (
     *("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "weight_decay", "max_grad_norm"),
     *("num_train_epochs", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps"),
     *("optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon", "label_smoothing_factor"),
@@ -65,6 +64,9 @@ _DECISIVE = (
     *("dataloader_drop_last", "neftune_noise_alpha", "average_tokens_across_devices", "bf16_full_eval"),
     *("fp16_full_eval", "predict_with_generate", "generation_num_beams", "generation_max_length"),
 )
+"""Of TrainingArguments, what decides which weights a run ends with, or what they are scored with."""
+
+# Of the script's own arguments, what does not.
 _INDECISIVE = ("seeds", "token", "cache_dir", "preprocessing_num_workers", "overwrite_cache")
 # What Trainer and `Pretrainer` tell of the part of a run since it was resumed.
 _OF_ONE_PART = (
@@ -101,6 +103,19 @@ class Task(ABC):
         self.run = run_arguments
         self.data: Any = self.with_validation(self.load_data())
         self.metrics: Any = self.choose_metrics()
+
+    @classmethod
+    def check_arguments(cls, options: Any, training: TrainingArguments) -> None:
+        """
+        Before anything is read.
+
+        Args:
+            options: the script's data arguments.
+
+        Raises:
+            DataError: an argument has a value that is not allowed, or that the task cannot do.
+        """
+        check_training(training)
 
     def saved_config(self) -> PreTrainedConfig | None:
         """The configuration of a saved model whose head is kept; `None` for a fresh model or head."""
@@ -290,7 +305,7 @@ def run(
     Returns:
         All results of the one run, or the summary over seeds.
     """
-    check_training(training)
+    task_class.check_arguments(data, training)
     seeds = run_arguments.seeds or [training.seed]
     folders = [Path(training.output_dir)]
     if len(seeds) > 1:
@@ -362,7 +377,7 @@ def check_several_seeds(seeds: list[int], training: TrainingArguments) -> None:
 def asked_for(model: Any, data: Any, run_arguments: Any, training: TrainingArguments) -> dict[str, Any]:
     """The arguments that decide what a seed's run comes to."""
     given = {**vars(model), **vars(data), **vars(run_arguments)}
-    given |= {name: value for name, value in training.to_dict().items() if name in _DECISIVE}
+    given |= {name: value for name, value in training.to_dict().items() if name in DECISIVE}
     given["processes"] = training.world_size
     # As they are read back.
     return json.loads(

@@ -268,6 +268,7 @@ def test_results_of_other_arguments_are_neither_used_nor_replaced(
     before = {path.name: path.read_bytes() for path in (finished / "results").iterdir()}
     for flags, told in (
         (("--num_train_epochs=3",), "num_train_epochs 2.0, now 3.0"),
+        (("--dataloader_drop_last",), "dataloader_drop_last False, now True"),
         (("--flagged=1",), "flagged 2, now 1"),
         (("--config_overrides=hidden_size=8,num_attention_heads=2",), "hidden_size 16, now 8"),
         (("--stages", "time", "--per_device_eval_batch_size=4"), "rows 8, now 4"),
@@ -327,6 +328,44 @@ def test_a_run_that_was_stopped_goes_on_and_ends_as_if_it_had_not(
     assert sorted(path.name for path in (tmp_path / "runs/star-n6-seed1").iterdir()) == [
         *("environment.json", "made_by.json", "running.lock", "training_curves.png")
     ]
+
+
+def test_a_result_that_tells_fewer_arguments_was_made_with_those_that_were_not_named(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    result = kept_in(finished)["star-n4-seed1"]
+    told = ("eval_strategy", "save_strategy", "do_train", "dataloader_drop_last", "metric_for_best_model")
+    for name in told:
+        del result["arguments"][name]
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "star-n4-seed1.json").write_text(json.dumps(result), encoding="utf-8")
+    flags = ("--systems", "star", "--lengths", 4, "--stages", "train")
+    assert asked(monkeypatch, tmp_path, *flags).due() == []
+    for flag in ("--save_strategy=no", "--dataloader_drop_last"):
+        with pytest.raises(DataError, match="was made with other arguments"):
+            asked(monkeypatch, tmp_path, *flags, flag).due()
+
+
+def test_the_committed_result_is_that_of_its_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(ROOT)
+    kept = json.loads((ROOT / "results/masked_summation/star-n200-seed1.json").read_text(encoding="utf-8"))
+    command = [*kept["command"].split()[2:], f"--output_dir={tmp_path}"]
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *command])
+    assert Experiment(*parse((SummationArguments,), "", SUMMATION_DEFAULTS, SUMMATION_HELP)).due() == []
+
+
+def test_nothing_is_timed_while_another_process_trains(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "runs" / "star-n6-seed1"
+    folder.mkdir(parents=True)
+    flags = ("--systems", "star", "--lengths", 4, "--stages", "time")
+    with FileLock(folder / "running.lock"):
+        assert asked(monkeypatch, tmp_path, *flags).run() is False
+    assert "Nothing is timed while another process is at star-n6-seed1" in caplog.text
+    assert kept_in(tmp_path) == {}
+    assert asked(monkeypatch, tmp_path, *flags).run() is False
+    assert list(kept_in(tmp_path)) == ["times-n4"]
 
 
 def test_a_run_that_another_process_is_at_is_left_to_it(

@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -11,9 +12,10 @@ from common import examples
 from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 from modeling_star.training import packing
-from modeling_star.training.data_files import DataFileError
+from modeling_star.training.data_files import DataFileError, stream_files
 from modeling_star.training.data_text import fingerprint
 from modeling_star.training.packing import (
     Blocks,
@@ -68,6 +70,46 @@ def test_a_document_that_no_token_is_made_of_has_no_piece(encode: PieceEncoder) 
 def test_a_split_of_which_no_token_is_made_is_refused(encode: PieceEncoder) -> None:
     with pytest.raises(DataFileError, match="validation split has no text"):
         to_pieces(Dataset.from_dict({"text": ["\u200b"]}), encode, "validation", None, False)
+
+
+class CountingTokenizer:
+    """A token a character, and the number of characters of each call."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, int]] = []
+
+    def num_special_tokens_to_add(self) -> int:
+        return 0
+
+    def __call__(self, texts: list[str], max_length: int, **_: object) -> dict[str, list[list[int]]]:
+        self.calls.append((len(texts), sum(map(len, texts))))
+        cuts = ((text, start) for text in texts for start in range(0, len(text), max_length))
+        return {"input_ids": [[ord(sign) for sign in text[start : start + max_length]] for text, start in cuts]}
+
+
+def test_a_tokenizer_is_given_so_many_characters_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "_TOKENIZED_CHARACTERS", 50)
+    tokenizer = CountingTokenizer()
+    texts = ["a" * length for length in (30, 20, 1, 200, 10, 10, 10, 30)]
+    pieces = PieceEncoder(tokenizer, "text", 1000)({"text": texts})["input_ids"]  # type: ignore[arg-type]
+    assert [len(ids) for ids in pieces] == [30, 20, 1, 200, 10, 10, 10, 30]
+    assert all(ids.dtype == np.int32 for ids in pieces)
+    assert tokenizer.calls == [(2, 50), (1, 1), (1, 200), (3, 30), (1, 30)]
+
+
+def test_few_long_documents_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "_WINDOW_CHARACTERS", 100)
+    texts = ["ab" * 20 + str(number % 10) for number in range(40)]  # 41 characters each
+    for streams in (False, True):
+        tokenizer = CountingTokenizer()
+        encode = PieceEncoder(tokenizer, "text", 16)  # type: ignore[arg-type]
+        if streams:
+            assert len(list(itertools.islice(streamed(encode, texts, packed=False, buffer=0), 40))) == 40
+        else:
+            assert len(to_pieces(Dataset.from_dict({"text": texts}), encode, "train", None, False)) == 40 * 3
+        counts = [count for count, _ in tokenizer.calls]
+        assert max(counts) == 3, "until there are 100 characters"
+        assert sum(count == 3 for count in counts) >= len(counts) - 1
 
 
 # Blocks
@@ -132,6 +174,35 @@ def test_a_stream_gives_every_document_once_before_it_begins_again_in_another_or
         passes.append([tuple(piece.ids.tolist()) for piece in seen])
         assert Counter(passes[-1]) == expected
     assert passes[0] != passes[1]
+
+
+def test_each_window_of_a_stream_is_packed_and_comes_in_another_order(encode: PieceEncoder) -> None:
+    ids = [tuple(own.tolist()) for own in encode({"text": TEXTS})["input_ids"]]
+    order, starts = pack([len(own) for own in ids], encode.size)
+    packed = [[ids[place] for place in order[a:b]] for a, b in itertools.pairwise(starts.tolist())]
+    blocks = itertools.islice(streamed(encode, TEXTS, buffer=0), len(packed))
+    seen = [[tuple(piece.ids.tolist()) for piece in block] for block in blocks]
+    assert sorted(seen) == sorted(packed)
+    assert seen != packed
+
+
+@pytest.mark.parametrize("buffer", [0, 10])
+def test_workers_give_every_document_once_whatever_the_files_hold(
+    encode: PieceEncoder, tmp_path: Path, buffer: int
+) -> None:
+    paths, count = [], 0
+    for size in (100, 30, 30):
+        paths.append(tmp_path / f"{size}-{count}.txt")
+        # Each its own: numbers in the nineteen words of the tokenizer.
+        lines = (f"w{number // 19 % 19} w{number % 19}\n" for number in range(count, count + size))
+        paths[-1].write_text("".join(lines))
+        count += size
+    stream = stream_files(paths, "line", "text")
+    blocks = StreamedBlocks(stream, encode, packed=False, seed=3, buffer=buffer)
+    loader = DataLoader(blocks, batch_size=1, num_workers=2, collate_fn=list)
+    seen = [tuple(block[0].ids.tolist()) for (block,) in itertools.islice(loader, 160)]
+    assert len(set(seen)) == 160
+    assert len({piece.key for (block,) in itertools.islice(loader, 160) for piece in block}) == 160
 
 
 @pytest.mark.parametrize("packed", [True, False])

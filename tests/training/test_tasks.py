@@ -1,5 +1,6 @@
 """What flags come to in a task of a script: its data, features, metrics and trainer, before anything is trained."""
 
+import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -90,11 +91,10 @@ def task_of(parsed: Callable[..., Parsed]) -> Callable[..., Any]:
 
 
 def best_of(
-    training: TrainingArguments, name: str = "tagging", labels: tuple[str, ...] = ("O", "B-PER")
+    training: TrainingArguments, name: str = "tagging", labels: tuple[str, ...] = ("O", "B-PER"), run: Any = None
 ) -> TrainingArguments:
     """The arguments as `prepare_training` leaves them, for a task with these metrics."""
-    run = SimpleNamespace(average_checkpoints=0, early_stopping_patience=None)
-    task: Any = SimpleNamespace(metrics=metrics_for(name, labels), run=run)
+    task: Any = SimpleNamespace(metrics=metrics_for(name, labels), run=run or flags.RunArguments())
     prepare_training(task, training, torch.nn.Linear(1, 1), True)  # type: ignore[arg-type]
     return training
 
@@ -111,12 +111,24 @@ def best_of(
         (["--save_strategy=no", "--metric_for_best_model=accuracy"], (False, "accuracy", True)),
         (["--save_strategy=no", "--lr_scheduler_type=greedy"], (False, "f1", True)),
         (["--save_strategy=no"], (False, None, None)),
+        (["--load_best_model_at_end=false"], (False, None, None)),
+        (["--load_best_model_at_end=no", "--save_strategy=best"], (False, "f1", True)),
+        # Steps that differ lose no best model where none is kept.
+        (
+            [
+                "--load_best_model_at_end",
+                "false",
+                *("--eval_strategy=steps", "--save_strategy=steps", "--eval_steps=3"),
+            ],
+            (False, None, None),
+        ),
     ],
 )
 def test_the_tasks_score_chooses_the_best_model(
     parsed: Callable[..., Parsed], given: list[str], chosen: tuple[bool, str | None, bool | None]
 ) -> None:
-    training = best_of(parsed(TaggingTask, *given)[-1])
+    *_, run, training = parsed(TaggingTask, *given)
+    best_of(training, run=run)
     assert (training.load_best_model_at_end, training.metric_for_best_model, training.greater_is_better) == chosen
 
 
@@ -208,6 +220,7 @@ def test_the_score_that_chooses_is_drawn(
         *("--per_device_train_batch_size=3", "--gradient_accumulation_steps=3", "--max_steps=7", "--stride=2"),
         *("--lr_scheduler_type=cosine", "--optim=adafactor", "--max_grad_norm=2", "--class_weights=balanced"),
         *("--train_sampling_strategy=group_by_length", "--shuffle_length_groups=false", "--average_checkpoints=1"),
+        "--load_best_model_at_end=false",
     ],
 )
 def test_seeds_go_on_only_with_what_decides_as_it_was(parsed: Callable[..., Parsed], flag: str) -> None:
@@ -415,6 +428,18 @@ def test_documents_and_what_the_tokenizer_sees_of_them(task_of: Callable[..., An
         assert len(task.data.splits["train"]) == count
     task = task_of(PretrainingTask, f"--train_file={text}", "--max_tokenizer_samples=2", "--validation_fraction=0")
     assert len(list(task.training_texts())) == 2
+
+
+def test_a_stream_leaves_the_tokenizer_whole_and_its_blocks_equally_long(
+    parsed: Callable[..., Parsed], tmp_path: Path
+) -> None:
+    flags = ("--streaming", "--max_steps=2", "--packing=false", "--shuffle_buffer=0", "--max_seq_length=16")
+    _, trainer = trainer_of(PretrainingTask, parsed(PretrainingTask, *TINY, *flags), tmp_path / "run")
+    blocks = list(itertools.islice(trainer.train_dataset, 4))
+    # Checkpoints are written while the stream is cut up.
+    assert trainer.processing_class.backend_tokenizer.truncation is None
+    # The main process reads for all, and shares out what is equally long.
+    assert [trainer.data_collator([block])["input_ids"].shape for block in blocks] == [(1, 16)] * 4
 
 
 # What is scored of a tagger
