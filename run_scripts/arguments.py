@@ -90,8 +90,10 @@ class FileArguments:
     test_file: str | None = flag("Likewise.")
     column_names: str | None = flag("Columns of csv, tsv and txt files without a header line, such as label,text.")
     dataset_title: str | None = flag("What the model card calls the data; say synthetic where they are generated.")
-    validation_fraction: float = flag("Part of train to hold out where there is no validation split.", 0.1)
-    max_seq_length: int | None = flag("Most tokens of an input. None: what model and tokenizer allow.")
+    validation_fraction: float = flag(
+        "Fraction of train held out for validation where there is no validation split; 0: none.", 0.1
+    )
+    max_seq_length: int | None = flag("Maximum number of tokens of an input. None: what model and tokenizer allow.")
     max_train_samples: int | None = flag("Use only so many training examples.")
     max_eval_samples: int | None = flag("Use only so many validation examples.")
     max_predict_samples: int | None = flag("Use only so many test examples.")
@@ -107,9 +109,12 @@ class DataArguments(FileArguments):
     train_file: str | None = flag("json, jsonl, csv, tsv, parquet or CoNLL, .gz allowed.")
     task_name: str | None = flag("A task that tells columns and metrics: ner, pos; cola, sst2, mrpc, stsb, ...")
     text_column_name: str | None = flag(
-        "Column of the words or texts; two, joined by a comma, for pairs. None: found."
+        "Column of the words or texts; two, joined by a comma, for pairs. None: found by its name: tokens, words, "
+        "text, sentence, review, ..."
     )
-    label_column_name: str | None = flag("Column of the tags or labels. None: found.")
+    label_column_name: str | None = flag(
+        "Column of the tags or labels. None: found by its name: ner_tags, tags, label, class, sentiment, ..."
+    )
     pad_to_max_length: bool = flag("Pad every input to max_seq_length, not each batch to its longest.", False)
 
 
@@ -118,8 +123,8 @@ class TaggingArguments(DataArguments):
     """data"""
 
     stride: int | None = flag(
-        "Tokens that windows of a too long input share. None: an eighth of a window in what is scored, and what is "
-        "trained on is cut, with a warning."
+        "Overlap, in tokens, of the windows of an input that is too long. None: validation and test are read in "
+        "windows that overlap by an eighth; training inputs are truncated, with a warning."
     )
     label_all_tokens: bool = flag("Label every piece of a word (B- becomes I-), not only the first.", False)
     return_entity_level_metrics: bool = flag("Log the scores of every entity type at each evaluation.", False)
@@ -139,12 +144,16 @@ class ReadingArguments(DataArguments):
     """data"""
 
     train_file: str | None = flag("SQuAD's own json, or json, jsonl, parquet with a question a row; .gz allowed.")
-    text_column_name: str | None = flag("Columns of questions and contexts, joined by a comma. None: found.")
-    label_column_name: str | None = flag('Column of the answers, {"text": [...], "answer_start": [...]}. None: found.')
-    max_seq_length: int | None = flag("Most tokens of a window, question included. None: the model's own limit.")
+    text_column_name: str | None = flag(
+        "Columns of questions and contexts, joined by a comma. None: found by their names."
+    )
+    label_column_name: str | None = flag(
+        'Column of the answers, {"text": [...], "answer_start": [...]}. None: found by its name.'
+    )
+    max_seq_length: int | None = flag("Maximum number of tokens of a window, question included. None: the model's.")
     doc_stride: int = flag("Tokens that windows of a too long context share.", 128)
     n_best_size: int = flag("Best answers to each question that the predictions hold.", 20)
-    max_answer_length: int = flag("Most tokens of a predicted answer.", 30)
+    max_answer_length: int = flag("Maximum number of tokens of a predicted answer.", 30)
     version_2_with_negative: bool = flag("Some questions have no answer, as in SQuAD 2.0.", False)
     null_score_diff_threshold: float = flag(
         "No answer where its score exceeds the best answer's by more than this, with --version_2_with_negative.", 0.0
@@ -168,14 +177,16 @@ class TextArguments:
     text_unit: Literal["line", "paragraph", "file"] = flag(
         "What a document is in a .txt file; an empty line ends a paragraph.", "line"
     )
-    text_column_name: str | None = flag("Column of the texts in the other files. None: found.")
+    text_column_name: str | None = flag("Column of the texts in the other files. None: found by its name: text, ...")
     dataset_title: str | None = flag("What the model card calls the data; say synthetic where they are generated.")
     streaming: bool = flag("Read the training data while they are used; needs --max_steps.", False)
-    shuffle_buffer: int = flag("Streamed documents that a random one is taken from; 0: in their order.", 10000)
-    validation_fraction: float = flag("Part of train to hold out where there is no validation split.", 0.05)
+    shuffle_buffer: int = flag("Size of the shuffle buffer of a stream, in documents; 0: no shuffling.", 10000)
+    validation_fraction: float = flag(
+        "Fraction of train held out for validation where there is no validation split; 0: none.", 0.05
+    )
     max_seq_length: int = flag("Tokens of a block; a longer document is cut into several.", 512)
     packing: bool = flag("Several documents a block. false: one, and batches are padded to their longest.", True)
-    mlm_probability: float = flag("Part of the tokens that is hidden.", 0.15)
+    mlm_probability: float = flag("Fraction of the tokens that are masked.", 0.15)
     mask_unit: str = flag(
         "What is hidden at a time: token; whole_word, the words that a subword tokenizer cut up; or words of Chinese "
         "characters: jieba (its dictionary), or a file with one word a line.",
@@ -220,7 +231,9 @@ class TranslationArguments(FileArguments):
 
     source_column: str | None = flag("Column of the texts, or a key of the column translation. None: the first.")
     target_column: str | None = flag("Column, or key, of their translations. None: the second.")
-    max_seq_length: int | None = flag("Most tokens of a source or target in training. None: the model's limit.", 256)
+    max_seq_length: int | None = flag(
+        "Maximum number of tokens of a source or target in training. None: the model's.", 256
+    )
     num_beams: int = flag("Beams of what is scored and reported (--generation_num_beams: while training).", 4)
     length_penalty: float = flag(
         "Beams are ranked by their log-probability divided by length ** this. 0.5 does at 25 tokens what the "
@@ -332,7 +345,7 @@ training:
   --learning_rate X                    peak (default: {FRESH_LEARNING_RATE:g} for a fresh model, 5e-05 for a saved one)
   --per_device_train_batch_size N      examples a process and step (default: 8)
   --gradient_accumulation_steps N      steps gathered into one update (default: 1)
-  --warmup_steps X                     steps, or a part of all if below 1 (default: 0)
+  --warmup_steps X                     number of steps, or below 1 a fraction of all (default: 0)
   --metric_for_best_model NAME         score that chooses the best model (default: the task's main score)
   --resume_from_checkpoint last|DIR    go on where a run was interrupted
   --use_cpu, --bf16, --torch_compile, --gradient_checkpointing
@@ -383,7 +396,7 @@ training:
   --output_dir DIR                     where everything goes (default: outputs/run_masked_summation)
   --num_train_epochs N                 passes over the training data (default: {num_train_epochs})
   --learning_rate X                    peak of a rise and a cosine fall (default: {learning_rate:g})
-  --warmup_steps X                     the rise in steps, or a part of all if below 1 (default: {warmup_steps:g})
+  --warmup_steps X                     the rise in steps, or below 1 a fraction of all (default: {warmup_steps:g})
   --per_device_train_batch_size N      examples a process and step (default: {per_device_train_batch_size})
   --per_device_eval_batch_size N       examples tested, or timed, at once (default: {per_device_eval_batch_size})
   --seed N                             seed of a single run (default: {seed})
