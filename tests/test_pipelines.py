@@ -313,7 +313,9 @@ def test_windows_are_no_longer_than_the_model_takes(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("modeling_star"), "propagate", True)
-    model = look_up(ANSWERS, "Kyoto", "city", max_position_embeddings=12)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = BertConfig(vocab_size=len(ANSWERS), max_position_embeddings=12, **sizes)
+    model = BertForQuestionAnswering(config).eval()  # an index error beyond its positions
     own = answer_question("where", CONTEXT, model, ANSWERS, stride=2)
     assert "exceeds" not in caplog.text
     assert answer_question("where", CONTEXT, model, ANSWERS, stride=2, max_length=64) == own
