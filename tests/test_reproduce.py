@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -171,25 +171,34 @@ def _script() -> ModuleType:
     return script
 
 
+def _runner(table: Table, results: Path, done: Callable[[Configuration, int], bool]) -> Runner:
+    """One whose runs take no time, and are another process's where they are not `done`."""
+
+    class Quick(Runner):
+        def run(self, configuration: Configuration, seed: int) -> dict[str, Any] | None:
+            if not done(configuration, seed):
+                return None
+            result = {"validation": configuration.number / 4, "test": 0.5}
+            write_json(self.finished.path(configuration, seed), result)
+            return result
+
+    return Quick(table, results, results / "work", {}, [])
+
+
 def test_one_call_runs_also_what_others_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     script = _script()
     table = Table.read(ROOT / "configuration" / "tables" / "table3.yaml")
     ran: list[str] = []
 
-    class Stub(Runner):
-        def run(self, configuration: Configuration, seed: int) -> dict[str, Any] | None:
-            name = f"{configuration.task}-{configuration.number}-{seed}"
-            ran.append(name)
-            if name == "music-0-1" and ran.count(name) == 1:
-                return None  # another process is at it, and is done at the next look
-            if configuration.task == "video":
-                raise DataError("it failed")
-            result = {"validation": configuration.number / 2, "test": 0.5}
-            write_json(self.finished.path(configuration, seed), result)
-            return result
+    def done(configuration: Configuration, seed: int) -> bool:
+        name = f"{configuration.task}-{configuration.number}-{seed}"
+        ran.append(name)
+        if configuration.task == "video":
+            raise DataError("it failed")
+        return name != "music-0-1" or ran.count(name) > 1
 
-    runner = Stub(table, tmp_path / "results", tmp_path / "work", {}, [])
+    runner = _runner(table, tmp_path / "results", done)
     monkeypatch.setattr(script, "_LOOK_AGAIN", 0.0)
     tasks = ("baby", "MR", "books", "music", "video")
     cells = [table.configurations(task, "static", "star") for task in tasks]
@@ -199,7 +208,7 @@ def test_one_call_runs_also_what_others_decide(tmp_path: Path, monkeypatch: pyte
     assert ran.count("video-1-1") == 1, "what failed is not tried again"
     # Alone it waits for those that choose, and says so.
     ran.clear()
-    other = Stub(table, tmp_path / "none", tmp_path / "work", {}, [])
+    other = _runner(table, tmp_path / "none", done)
     assert script.run_cells(other, cells[:1], [1]) is False
     assert ran == []
     assert other.waits_for(cells[0])
@@ -211,17 +220,12 @@ def test_a_choice_that_another_process_is_at_is_waited_for(tmp_path: Path, monke
     table = Table.read(ROOT / "configuration" / "tables" / "table4.yaml")
     looks: list[int] = []
 
-    class Stub(Runner):
-        def run(self, configuration: Configuration, seed: int) -> dict[str, Any] | None:
-            if (configuration.number, seed) == (0, 1):
-                looks.append(seed)
-                if len(looks) < 3:
-                    return None
-            result = {"validation": configuration.number / 4, "test": 0.5}
-            write_json(self.finished.path(configuration, seed), result)
-            return result
+    def done(configuration: Configuration, seed: int) -> bool:
+        if (configuration.number, seed) == (0, 1):
+            looks.append(seed)
+        return len(looks) >= 3
 
-    runner = Stub(table, tmp_path / "results", tmp_path / "work", {}, [])
+    runner = _runner(table, tmp_path / "results", done)
     monkeypatch.setattr(script, "_LOOK_AGAIN", 0.0)
     cell = table.configurations("snli", "static", "star")
     assert script.run_cells(runner, [cell], [1, 2, 3]) is False
