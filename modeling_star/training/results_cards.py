@@ -28,8 +28,6 @@ _HUB_TASKS = {
     "run_translation.py": "translation",
 }
 
-# Stands in no other file than such a card.
-_CAUTION = "> **No weights are published with this card.**"
 _TEXT = """---
 {metadata}
 ---
@@ -38,7 +36,7 @@ _TEXT = """---
 
 A {family}.
 
-{caution} Each line's command trains the models and measures them again; DATA is a
+> **No weights are published with this card.** Each line's command trains the models and measures them again; DATA is a
 > folder with one folder for each data set: train, validation and test .jsonl.gz (docs/data.md).
 
 ## Results
@@ -94,15 +92,13 @@ def write_cards(tables: Path, results: Path, folder: Path, page: Path) -> list[P
             model_type = json.loads(Path(config).read_text(encoding="utf-8"))["model_type"]
             families.setdefault(model_type, []).append(line)
     summation = Kept(results / SUMMATION) if (results / SUMMATION).is_dir() else None
-    cards = {
-        folder / f"{model_type.replace('_', '-')}.md": _card(model_type, lines, summation, folder, page)
+    paths = {model_type: folder / f"{model_type.replace('_', '-')}.md" for model_type in FAMILIES}
+    for model_type in FAMILIES.keys() - families.keys():  # its runs were deleted
+        paths[model_type].unlink(missing_ok=True)
+    return [
+        write_text(paths[model_type], _card(model_type, lines, summation, folder, page))
         for model_type, lines in sorted(families.items())
-    }
-    # Of an encoder whose runs were deleted.
-    for path in folder.glob("*.md"):
-        if path not in cards and _CAUTION in path.read_text(encoding="utf-8"):
-            path.unlink()
-    return [write_text(path, card) for path, card in cards.items()]
+    ]
 
 
 def _lines(table: Table, results: Path) -> Iterator[_Line]:
@@ -168,7 +164,6 @@ def _card(model_type: str, lines: list[_Line], summation: Kept | None, folder: P
     return _TEXT.format(
         metadata=_metadata(name, model_type, lines).to_yaml(),
         name=name,
-        caution=_CAUTION,
         family=family,
         page=told,
         link=Path(os.path.relpath(page, folder)).as_posix(),

@@ -87,7 +87,7 @@ def test_a_card_whose_runs_are_deleted_goes_and_other_files_stay(folder: Path) -
 
     star, vanilla = write()
     other = folder / "cards" / "notes.md"
-    other.write_text("Mine.", encoding="utf-8")
+    other.write_text(star.read_text(encoding="utf-8"), encoding="utf-8")
     for kept in (folder / "results").rglob("vanilla-*.json"):
         kept.unlink()
     assert write() == [star]
