@@ -108,6 +108,6 @@ def bert(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
 @pytest.fixture(scope="module")
 def tagger(scripts: ScriptRunner, corpora: Path) -> Path:
     """The output folder of a tagger that was fine-tuned for a moment."""
-    name = "--dataset_title=synthetic entities"
-    scripts.check("run_ner.py", *files(corpora / "entities"), *TINY, *QUICK, name, "--output_dir=tagger")
+    told = ["--dataset_title=synthetic entities", "--tokenizer_kind=word", "--lower_case=true"]
+    scripts.check("run_ner.py", *files(corpora / "entities"), *TINY, *QUICK, *told, "--output_dir=tagger")
     return scripts.folder / "tagger"

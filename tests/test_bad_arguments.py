@@ -212,7 +212,7 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
     "noise": (GLUE, "--train_file={sentiment} --neftune_noise_alpha=5", ["--neftune_noise_alpha"]),
     "pieces of words": (
         NER,
-        "--train_file={entities} --model_type=big_transformer --lexicon=whole_word",
+        "--train_file={entities} --model_type=big_transformer --lexicon=whole_word --tokenizer_kind=word",
         ["--tokenizer_kind wordpiece"],
     ),
     "no network to push to": (
