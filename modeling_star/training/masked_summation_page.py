@@ -50,7 +50,9 @@ class Kept:
         if not self.runs and not self.times:
             raise DataError(f"{folder} holds no finished run: write --stages train time report")
         for run in self.runs[1:]:
-            if run["arguments"] != self.runs[0]["arguments"]:
+            mine, first = run["arguments"], self.runs[0]["arguments"]
+            # An early run tells fewer of them; `check_same` has seen to the others.
+            if any(mine[name] != first[name] for name in mine.keys() & first.keys()):
                 raise DataError(f"{folder} holds runs of different arguments: keep those of one kind in a folder.")
         configs = [(run["system"], run["config"]) for run in self.runs]
         configs += [each for kept in self.times.values() for each in kept["config"].items()]

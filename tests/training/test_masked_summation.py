@@ -529,6 +529,10 @@ def test_an_empty_folder_and_one_of_mixed_arguments_give_no_page(results: Path, 
         write_report(tmp_path / "nothing", tmp_path)
     path = results / "star-n200-seed2.json"
     run = json.loads(path.read_text(encoding="utf-8"))
+    # Results of later versions tell more arguments.
+    run["arguments"]["dataloader_drop_last"] = False
+    path.write_text(json.dumps(run), encoding="utf-8")
+    write_report(results, tmp_path)
     run["arguments"]["num_train_epochs"] = 1
     path.write_text(json.dumps(run), encoding="utf-8")
     with pytest.raises(DataError, match="holds runs of different arguments"):
