@@ -323,7 +323,7 @@ DEFAULTS = {
     "ddp_broadcast_buffers": False,
 }
 FRESH_LEARNING_RATE = 5e-4
-# What a recipe may say of a fresh model, of which nothing holds for a saved one.
+# What a recipe says of a fresh model, whose shape, embeddings and tokenizer a saved one has already.
 FRESH_MODEL = frozenset(
     ("model_type", "config_name", "config_overrides", "embeddings_from", "embeddings_mode", "freeze_embeddings")
 ) | {"tokenizer_kind", "lower_case", "vocab_size"}

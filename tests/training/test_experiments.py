@@ -5,12 +5,9 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 import yaml
@@ -24,19 +21,16 @@ from modeling_star.training.experiments import (
     FinishedRuns,
     Runner,
     Table,
-    accelerate_launch,
     commit,
     environment,
     merged,
     round_as_avx2,
-    run_to_the_end,
 )
 from modeling_star.training.results_page import Cell, write_page
 from modeling_star.training.results_pictures import write_pictures
 
 
 ROOT = Path(__file__).resolve().parents[2]
-LONG = 300  # seconds, more than a test waits
 CONTENT: dict[str, Any] = {
     "title": "A table",
     "about": "Of two systems.",
@@ -676,48 +670,3 @@ def test_a_run_that_is_taken_over_is_told_which_test_rows_are_in_train(table: Ta
     runner = Runner(table, tmp_path / "results", tmp_path / "work", {}, ["false"])
     assert runner.run(configuration, 1)["repeated"] == "10"
     assert runner.finished.read(configuration, 1)["repeated"] == "10"
-
-
-def test_a_launch_that_there_is_no_file_of_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    assert accelerate_launch("cpu")[-1] == "configuration/accelerate/cpu.yaml"
-    with pytest.raises(DataError, match=r"no configuration/accelerate/cpu\.yaml\.yaml.*fsdp, multi_cpu.*--launch cpu"):
-        accelerate_launch("cpu.yaml")
-
-
-def test_a_command_is_run_to_its_end_and_its_status_told(tmp_path: Path) -> None:
-    with (tmp_path / "log.txt").open("w") as log:
-        assert run_to_the_end([sys.executable, "-c", "print('seen'); raise SystemExit(3)"], log) == 3
-    assert (tmp_path / "log.txt").read_text() == "seen\n"
-
-
-@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_what_a_command_has_started_ends_with_who_waits_for_it(tmp_path: Path) -> None:
-    log = tmp_path / "log.txt"
-    training = f"import os, time; print(os.getpid(), flush=True); time.sleep({LONG})"
-    launcher = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {training!r}])"
-    waiting = (
-        "import signal, sys; from modeling_star.training.experiments import run_to_the_end; "
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); "
-        f"run_to_the_end([sys.executable, '-c', {launcher!r}], open({str(log)!r}, 'w'))"
-    )
-    with subprocess.Popen([sys.executable, "-c", waiting], cwd=ROOT) as process:
-        started = _until(lambda: log.is_file() and log.read_text().strip())
-        process.terminate()
-        assert process.wait() == 143
-    assert _until(lambda: not _runs(int(started)))
-
-
-def _until(seen: Callable[[], Any]) -> Any:
-    """What `seen` returns, once it is true."""
-    for _ in range(LONG):
-        found = seen()
-        if found:
-            return found
-        time.sleep(0.1)
-    raise AssertionError("not seen in time")
-
-
-def _runs(process: int) -> bool:
-    """A process whose parent is gone and that nobody reaps is dead as well."""
-    return psutil.pid_exists(process) and psutil.Process(process).status() != psutil.STATUS_ZOMBIE
