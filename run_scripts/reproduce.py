@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 
 if TYPE_CHECKING:
-    from modeling_star.training.experiments import Configuration, Runner
+    from modeling_star.training.experiment_runs import Runner
+    from modeling_star.training.experiments import Configuration
 
 RESULTS = Path("results")
 _LOOK_AGAIN = 10.0  # seconds between looks at what another process runs
@@ -86,7 +87,9 @@ def main() -> None:
 def run_table(arguments: argparse.Namespace) -> bool:
     """Run what is missing of a table; whether a run failed, or could not be chosen."""
     from modeling_star.training.data_files import DataError
-    from modeling_star.training.experiments import Runner, Table, accelerate_launch, round_as_avx2
+    from modeling_star.training.experiment_runs import Runner
+    from modeling_star.training.experiments import Table
+    from modeling_star.training.launching import accelerate_launch, round_as_avx2
 
     table = Table.read(Path("configuration/tables") / f"{arguments.table}.yaml")
     seeds = arguments.seeds or table.seeds
@@ -151,7 +154,7 @@ def run_cells(runner: "Runner", cells: list[list["Configuration"]], seeds: list[
     from tqdm import tqdm
 
     from modeling_star.training.data_files import DataError
-    from modeling_star.training.experiments import BeforeError
+    from modeling_star.training.experiment_runs import BeforeError
 
     failed: set[tuple[Configuration, int]] = set()
     splits = dict.fromkeys(("validation", runner.table.split))

@@ -16,7 +16,8 @@ import pytest
 from script_samples import paired, read_rows, write_bert
 
 from modeling_star.training.data_files import DataError
-from modeling_star.training.experiments import Configuration, Runner, Table
+from modeling_star.training.experiment_runs import Runner
+from modeling_star.training.experiments import Configuration, Table
 from modeling_star.training.reports import write_json
 from modeling_star.training.synthetic import write_ner_corpus, write_reading_corpus, write_sentiment_corpus
 from modeling_star.training.synthetic_parallel import write_parallel_corpus

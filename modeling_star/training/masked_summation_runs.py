@@ -24,7 +24,7 @@ from transformers import PreTrainedModel, Trainer, TrainingArguments, default_da
 from .benchmark import interleave
 from .building import parse_overrides
 from .data_files import DataError
-from .experiments import environment, read_environment
+from .launching import environment, read_environment
 from .losses import TaskLoss, WithLoss
 from .masked_summation import MaskedSummation, System, read_shape
 from .masked_summation_page import write_report

@@ -14,7 +14,8 @@ from statistics import fmean
 from huggingface_hub import EvalResult, ModelCardData
 
 from .cards import FAMILIES, HUB_METRICS
-from .experiments import SCORES, Table
+from .experiment_runs import SCORES
+from .experiments import Table
 from .masked_summation_page import Kept, command_again, error_cell
 from .reports import markdown_table, write_text
 from .results_page import EARLY_NOTE, SUMMATION, Cell, read_cells

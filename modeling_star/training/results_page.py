@@ -10,7 +10,9 @@ import numpy as np
 
 from .bootstrap import Interval, bootstrap_counts, bootstrap_mean, score_counts
 from .data_files import DataError
-from .experiments import USUAL, Configuration, FinishedRuns, Table
+from .experiment_runs import FinishedRuns
+from .experiments import Configuration, Table
+from .launching import USUAL
 from .masked_summation_page import write_report
 from .reports import markdown_table, write_text
 

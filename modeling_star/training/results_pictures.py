@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from .experiments import FinishedRuns, Table
+from .experiment_runs import FinishedRuns
+from .experiments import Table
 from .reports import new_figure, plot_training_curves, save_figure
 from .results_page import column_title, intervals, picture_name
 

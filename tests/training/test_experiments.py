@@ -14,18 +14,9 @@ import yaml
 from filelock import FileLock
 
 from modeling_star.training.data_files import DataError
-from modeling_star.training.experiments import (
-    AVX2,
-    BeforeError,
-    Configuration,
-    FinishedRuns,
-    Runner,
-    Table,
-    commit,
-    environment,
-    merged,
-    round_as_avx2,
-)
+from modeling_star.training.experiment_runs import BeforeError, FinishedRuns, Runner
+from modeling_star.training.experiments import Configuration, Table, merged
+from modeling_star.training.launching import AVX2, commit, environment, round_as_avx2
 from modeling_star.training.results_page import Cell, write_page
 from modeling_star.training.results_pictures import write_pictures
 
@@ -50,6 +41,13 @@ CONTENT: dict[str, Any] = {
         "big": {"title": "BiG", "settings": ["none"], "arguments": {"config_overrides": {"hidden_size": 8}}},
         "linear": {"title": "linear", "settings": ["bert"], "last": {"config_name": None, "config_overrides": None}},
     },
+}
+
+# The same where BERT is the only setting, and BiG has no place.
+ON_BERT = {
+    **CONTENT,
+    "settings": {"bert": {"title": "BERT"}},
+    "systems": {name: CONTENT["systems"][name] for name in ("star", "linear")},
 }
 
 
@@ -183,9 +181,8 @@ def test_a_run_of_another_table_with_the_same_arguments_is_taken_over(table: Tab
 
 
 def test_averages_and_the_papers_numbers_have_their_place(table: Table, tmp_path: Path) -> None:
-    settings = {"bert": {"title": "BERT"}}
     paper = {"star": {"films": 90.0, "books": 92.0, "music": 10.0}, "linear": {"films": 80.0}}
-    content = {**CONTENT, "settings": settings, "average": "average", "paper": paper}
+    content = {**ON_BERT, "average": "average", "paper": paper}
     path = tmp_path / "tables" / "two.yaml"
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     table = Table.read(path)
@@ -223,7 +220,7 @@ def test_averages_and_the_papers_numbers_have_their_place(table: Table, tmp_path
 def test_a_table_with_many_tasks_has_a_line_for_each(table: Table, tmp_path: Path) -> None:
     tasks = {f"set{n}": {**CONTENT["tasks"]["films"], "title": f"Set {n}"} for n in range(9)}
     path = tmp_path / "tables" / "two.yaml"
-    content = {**CONTENT, "tasks": tasks, "settings": {"bert": {"title": "BERT"}}}
+    content = {**ON_BERT, "tasks": tasks}
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     (configuration,) = Table.read(path).configurations("set3", "bert", "star")
     keep(runner_of(table, tmp_path), configuration, 1, validation=0.5, correct="10")
@@ -420,7 +417,7 @@ def test_what_a_cell_has_several_of_is_told_by_number_and_cost(table: Table, tmp
 
 
 def test_the_mean_over_tasks_takes_seeds_that_all_of_them_have(table: Table, tmp_path: Path) -> None:
-    content = {**CONTENT, "settings": {"bert": {"title": "BERT"}}, "average": "mean"}
+    content = {**ON_BERT, "average": "mean"}
     (tmp_path / "tables" / "two.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     own = Table.read(tmp_path / "tables" / "two.yaml")
     runner = runner_of(own, tmp_path)
@@ -592,7 +589,7 @@ def test_the_command_keeps_to_avx2_before_it_runs_anything(tmp_path: Path, monke
     import reproduce
 
     done: list[str] = []
-    monkeypatch.setattr("modeling_star.training.experiments.round_as_avx2", lambda: done.append("rounds"))
+    monkeypatch.setattr("modeling_star.training.launching.round_as_avx2", lambda: done.append("rounds"))
     monkeypatch.setattr(reproduce, "run_cells", lambda *arguments: bool(done.append("runs")))
     command = ["reproduce.py", "table5", f"--data={tmp_path}", f"--results={tmp_path}/kept", f"--work={tmp_path}/work"]
     monkeypatch.setattr(sys, "argv", command)
@@ -645,6 +642,18 @@ def test_instructions_that_are_asked_for_are_kept_and_told(
     [
         ({"against": ["star", "starr"]}, "against names starr; the systems are star"),
         ({"split": "dev"}, "split: dev is given; write test or validation"),
+        ({"tuned_on": ["film"]}, "tuned_on names film; the tasks are films, books"),
+        (
+            {"systems": {"star": {"title": "Star", "settings": ["non"]}}},
+            "star: settings names non; the settings are none",
+        ),
+        (
+            {"settings": {**CONTENT["settings"], "none": {"title": "a", "tasks": ["film"]}}},
+            "none: tasks names film; the",
+        ),
+        ({"tuned_one": ["films"]}, "tuned_one is no key there: title, about, against"),
+        ({"systems": {"star": {"title": "Star", "grids": []}}}, "systems: star: grids is no key there: title, tasks"),
+        ({"systems": {"star": None}}, "systems: star: title lacks; docs/data.md"),
     ],
     ids=str,
 )
@@ -653,6 +662,13 @@ def test_a_table_that_names_what_there_is_not_is_refused(field: dict, message: s
     path.write_text(yaml.safe_dump({**CONTENT, **field}, sort_keys=False), encoding="utf-8")
     with pytest.raises(DataError, match=message):
         Table.read(path)
+
+
+@pytest.mark.parametrize("text", ["", "- title", "title"], ids=["empty", "list", "text"])
+def test_a_file_without_keys_is_no_table(text: str, tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match="holds no table: write keys and values"):
+        Table.read(tmp_path / "two.yaml")
 
 
 def test_a_run_that_is_taken_over_is_told_which_test_rows_are_in_train(table: Table, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from modeling_star.training.data_files import DataError
-from modeling_star.training.experiments import accelerate_launch, run_to_the_end
+from modeling_star.training.launching import accelerate_launch, run_to_the_end
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ def test_what_a_command_has_started_ends_with_who_waits_for_it(tmp_path: Path) -
     training = f"import os, time; print(os.getpid(), flush=True); time.sleep({LONG})"
     launcher = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {training!r}])"
     waiting = (
-        "import signal, sys; from modeling_star.training.experiments import run_to_the_end; "
+        "import signal, sys; from modeling_star.training.launching import run_to_the_end; "
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); "
         f"run_to_the_end([sys.executable, '-c', {launcher!r}], open({str(log)!r}, 'w'))"
     )

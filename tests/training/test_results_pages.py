@@ -15,7 +15,8 @@ from sacrebleu.metrics import BLEU, CHRF
 
 from modeling_star.training.bootstrap import count_examples, score_counts
 from modeling_star.training.data_files import DataError
-from modeling_star.training.experiments import FinishedRuns, Table
+from modeling_star.training.experiment_runs import FinishedRuns
+from modeling_star.training.experiments import Table
 from modeling_star.training.results_cards import write_cards
 from modeling_star.training.results_page import Cell, intervals, read_cells, table_sections, write_page
 from modeling_star.training.results_pictures import write_pictures

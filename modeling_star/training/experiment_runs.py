@@ -1,0 +1,358 @@
+"""The runs of a table of experiments: which are missing, one after the other through its script, and what is kept."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import yaml
+from filelock import FileLock, Timeout
+
+from .bootstrap import count_examples
+from .data import load_splits
+from .data_files import DataError
+from .experiments import Configuration, Table
+from .launching import USUAL, environment, launch_settings, read_environment, run_to_the_end
+from .output_folder import differences, last_checkpoint
+from .reports import metrics_only, write_json, write_text
+
+
+# Metric of a table -> name of the score in all_results.json.
+SCORES = {"accuracy": "accuracy", "entity_f1": "f1", "pearson": "pearson", "answer_f1": "f1"}
+SCORES |= {"bleu": "bleu", "bleu_zh": "bleu"}
+# Scores that the scripts tell from 0 to 100; results keep all from 0 to 1.
+PERCENT = ("bleu", "bleu_zh")
+
+
+class BeforeError(DataError):
+    """What has to run before a table's runs has failed: so would each of them."""
+
+
+def check_arguments(path: Path, made_with: dict[str, Any] | None, asked: dict[str, Any]) -> None:
+    """
+    Args:
+        path: of what was made.
+        made_with: the arguments that made it; `None` where none are known.
+        asked: what they should be.
+
+    Raises:
+        DataError: they differ; it names the file and what differs.
+    """
+    other = "" if made_with is None else differences(made_with, asked)
+    if other:
+        raise DataError(f"{path} was made with other arguments ({other}): delete it to make it anew.")
+
+
+@dataclass(frozen=True)
+class FinishedRuns:
+    """
+    The runs of a table that are kept, one file each: `TABLE/TASK/SETTING/SYSTEM-CONFIGURATION-seedN.json`.
+
+    Args:
+        table: the table.
+        folder: of all tables' runs.
+    """
+
+    table: Table
+    folder: Path
+
+    def path(self, configuration: Configuration, seed: int) -> Path:
+        """Where a run is kept."""
+        name = f"{configuration.system}-{configuration.number}-seed{seed}.json"
+        return self.folder / self.table.name / configuration.task / configuration.setting / name
+
+    def read(self, configuration: Configuration, seed: int) -> dict[str, Any] | None:
+        """
+        What is kept of a run, or `None`.
+
+        Raises:
+            DataError: it was made with other arguments than the table gives now.
+        """
+        path = self.path(configuration, seed)
+        if not path.is_file():
+            return None
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        check_arguments(path, kept.get("arguments"), {**configuration.arguments, "seed": seed})
+        return kept
+
+    def path_before(self, name: str) -> Path:
+        """Where what ran before all runs is kept."""
+        return self.folder / self.table.name / "before" / f"{name}.json"
+
+    def read_before(self, name: str) -> dict[str, Any] | None:
+        """
+        What is kept of it, or `None`.
+
+        Raises:
+            BeforeError: it was made with other arguments than the table gives now.
+        """
+        path = self.path_before(name)
+        if not path.is_file():
+            return None
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            check_arguments(path, kept["arguments"], self.table.arguments_before(name))
+        except DataError as error:
+            raise BeforeError(f"{error} The runs beside it began from that model: delete them as well.") from None
+        return kept
+
+    def elsewhere(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
+        """What another table keeps of a run with the same arguments, the seed among them; or `None`."""
+        for path in sorted(self.folder.glob(f"*/*/*/*-seed{arguments['seed']}.json")):
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            if kept.get("arguments") == arguments:
+                return kept
+        return None
+
+    def best(self, configurations: list[Configuration]) -> Configuration | None:
+        """The configuration of a cell that validation chooses, or `None` while one of several has not run."""
+        if len(configurations) == 1:
+            return configurations[0]
+        own = configurations[0]
+        tuning = [
+            self.table.configurations(task, own.setting, own.system) for task in self.table.tuning_tasks(own.task)
+        ]
+        scores = []
+        for number in range(len(configurations)):
+            runs = [self.read(task[number], self.table.seeds[0]) for task in tuning if task]
+            if not all(runs):
+                return None
+            scores.append(fmean(run["validation"] for run in runs))
+        return configurations[max(range(len(scores)), key=scores.__getitem__)]
+
+
+@dataclass(frozen=True)
+class Runner:
+    """
+    Runs what is missing of a table.
+
+    Args:
+        table: the table.
+        results: folder of the finished runs, one file each.
+        work: folder of the runs' models and logs.
+        names: what `$DATA`, `$MINILM` and the like stand for here.
+        launcher: what stands before the script: `accelerate launch ...`.
+        keep_models: do not delete a run's model once it is measured.
+    """
+
+    table: Table
+    results: Path
+    work: Path
+    names: dict[str, str]
+    launcher: list[str]
+    keep_models: bool = False
+
+    @property
+    def finished(self) -> FinishedRuns:
+        """The runs that are there."""
+        return FinishedRuns(self.table, self.results)
+
+    def missing(self, configurations: list[Configuration], seeds: list[int]) -> Iterator[tuple[Configuration, int]]:
+        """
+        The runs of a cell that are not there, each as it is due: the best configuration is known only later.
+
+        Args:
+            configurations: those of the cell.
+            seeds: what the best configuration is to run with; the table's first seed chooses it.
+        """
+        own = configurations[0]
+        if len(configurations) > 1 and own.task in self.table.tuning_tasks(own.task):
+            for configuration in configurations:
+                if self.finished.read(configuration, self.table.seeds[0]) is None:
+                    yield configuration, self.table.seeds[0]
+        best = self.finished.best(configurations)
+        for seed in seeds:
+            if best is not None and self.finished.read(best, seed) is None:
+                yield best, seed
+
+    def waits_for(self, configurations: list[Configuration]) -> list[str]:
+        """The other tasks that have to run before a cell's configuration is known."""
+        if self.finished.best(configurations) is not None:
+            return []
+        own = configurations[0].task
+        return [task for task in self.table.tuning_tasks(own) if task != own]
+
+    def run(self, configuration: Configuration, seed: int) -> dict[str, Any] | None:
+        """
+        One run of a script, or the rest of one that was interrupted; keeps its result. What another table has run
+        with the same arguments is taken over.
+
+        Returns:
+            What is kept, or `None` where another process is at this run.
+
+        Raises:
+            DataError: the script failed; its log is named.
+        """
+        arguments = {**configuration.arguments, "seed": seed}
+        first = [name for name in self.table.before if f"${name}" in json.dumps(arguments)]
+        # Another table may call another model by the same name.
+        known = None if first else self.finished.elsewhere(arguments)
+        if known is not None:
+            column = self.table.content["tasks"][configuration.task].get("repeated")
+            if column is not None and "repeated" not in known:
+                known["repeated"] = self._repeated(arguments, column)
+            write_json(self.finished.path(configuration, seed), known)
+            return known
+        folder = self.work / self.table.name / configuration.cell / f"{configuration.number}-seed{seed}"
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(folder / "running.lock", timeout=0):
+                for name in first:
+                    self._run_before(name)
+                # Another process may have ended it since it was found missing.
+                return self.finished.read(configuration, seed) or self._run(configuration, seed, arguments, folder)
+        except Timeout:
+            return None
+
+    def _run_before(self, name: str) -> None:
+        """
+        The run that leaves the model `$NAME`, or the rest of it; keeps what it measured. Another process that needs it
+        waits.
+
+        Raises:
+            BeforeError: it failed, or was made with other arguments.
+        """
+        told = self.table.before[name]
+        model = Path(self._model_before(name))
+        model.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(model.parent / "running.lock"):
+            before = self.finished.read_before(name)
+            arguments = self.table.arguments_before(name)
+            resumed = False
+            if before is None or not (model / "all_results.json").is_file():
+                try:
+                    resumed = self._run_script(name, told["script"], arguments, model.parent)
+                except DataError as error:
+                    raise BeforeError(str(error)) from None
+            scores = json.loads((model / "all_results.json").read_text(encoding="utf-8"))
+            measured = metrics_only({key: value for key, value in scores.items() if key.startswith("eval_")})
+            if before is not None:
+                if before["scores"] != measured:
+                    raise BeforeError(
+                        f"{model} is another model than the finished runs began from: its scores are {measured}, "
+                        f"those in {self.finished.path_before(name)} {before['scores']}. Keep runs of both apart: "
+                        "write --results NAME --work NAME"
+                    )
+                return
+            state = json.loads((model / "trainer_state.json").read_text(encoding="utf-8"))
+            kept = {
+                "scores": measured,
+                "parameters": scores["parameters"],
+                "training_seconds": None if resumed else _seconds(scores),
+                "tokens_per_second": None if resumed else scores.get("train_tokens_per_second"),
+                "arguments": arguments,
+                "environment": read_environment(model.parent),
+                "log_history": [
+                    {key: entry[key] for key in ("step", "loss", "eval_loss") if key in entry}
+                    for entry in state["log_history"]
+                    if "loss" in entry or "eval_loss" in entry
+                ],
+            }
+            write_json(self.finished.path_before(name), kept)
+
+    def _model_before(self, name: str) -> str:
+        return str(self.work / self.table.name / "before" / name / "model")
+
+    def _run(self, configuration: Configuration, seed: int, arguments: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """A run that nobody else is at, in its folder."""
+        model = folder / "model"
+        script = self.table.content["tasks"][configuration.task]["script"]
+        resumed = self._run_script(f"{configuration.cell}, seed {seed}", script, arguments, folder)
+        result = {**self._measured(configuration, arguments, model), "environment": read_environment(folder)}
+        if resumed:
+            result["training_seconds"] = None  # those of the last part alone would mislead
+        write_json(self.finished.path(configuration, seed), result)
+        if not self.keep_models:
+            for path in sorted(model.rglob("*.safetensors")) + sorted(model.rglob("optimizer.pt")):
+                path.unlink()
+        return result
+
+    def _run_script(self, title: str, script: str, arguments: dict[str, Any], folder: Path) -> bool:
+        """
+        Run a script, or the rest of it, into `folder/model`, unless it is finished there; whether it was gone on with.
+
+        Raises:
+            DataError: the script failed; its log is named.
+        """
+        model, recipe, asked = folder / "model", folder / "recipe.yaml", folder / "arguments.json"
+        here = {name: self._filled(value) for name, value in arguments.items()}
+        here |= {"output_dir": str(model), "resume_from_checkpoint": "last"}
+        finished = (model / "all_results.json").is_file()  # what a run writes last
+        resumed = not finished and last_checkpoint(model) is not None
+        if asked.is_file() and (finished or resumed):  # without the names of this machine's folders
+            check_arguments(folder, json.loads(asked.read_text(encoding="utf-8")), arguments)
+        if finished:
+            return False
+        if not resumed:  # stopped before there was anything to go on from
+            shutil.rmtree(model, ignore_errors=True)
+        launch = launch_settings(self.launcher)
+        now = environment(bool(here.get("use_cpu") or launch.get("use_cpu")))
+        # Neither is an argument, and both make another training of the same arguments.
+        now |= {name: launch[name] for name, usual in USUAL.items() if launch.get(name, usual) != usual}
+        if resumed and read_environment(folder) != now:
+            now["commit"] = None  # no single one made it
+        write_json(folder / "environment.json", now)
+        write_json(asked, arguments)
+        write_text(recipe, yaml.safe_dump(here, allow_unicode=True))
+        command = [*self.launcher, f"run_scripts/{script}", str(recipe)]
+        with (folder / "log.txt").open("a") as log:
+            code = run_to_the_end(command, log)
+        if code:
+            tail = (folder / "log.txt").read_text(encoding="utf-8").strip().splitlines()[-3:]
+            raise DataError(f"{title} stopped with {code}; {folder / 'log.txt'}: {tail}")
+        return resumed
+
+    def _filled(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._filled(each) for each in value]
+        if not isinstance(value, str):
+            return value
+        for name, meant in {**self.names, **{name: self._model_before(name) for name in self.table.before}}.items():
+            value = value.replace(f"${name}", meant)
+        return value
+
+    def _measured(self, configuration: Configuration, arguments: dict[str, Any], model: Path) -> dict[str, Any]:
+        """What is kept of a run: its scores, and what each test example added to them."""
+        task = self.table.content["tasks"][configuration.task]
+        metric = task["metric"]
+        scores = json.loads((model / "all_results.json").read_text(encoding="utf-8"))
+        lines = (model / "predictions_test.jsonl").read_text(encoding="utf-8").splitlines()
+        rows = [json.loads(line) for line in lines]
+        expected = [row["labels"] if "labels" in row else row["label"] for row in rows]
+        counts = count_examples(metric, expected, [row["predicted"] for row in rows])
+        scale = 100 if metric in PERCENT else 1
+        result = {
+            "validation": scores[f"eval_{SCORES[metric]}"] / scale,
+            "test": scores[f"test_{SCORES[metric]}"] / scale,
+            "parameters": scores["parameters"],
+            "training_seconds": _seconds(scores),
+            "arguments": arguments,
+            "counts": "; ".join(" ".join(f"{number:g}" for number in column) for column in counts.T),
+        }
+        if "repeated" in task:
+            result["repeated"] = self._repeated(arguments, task["repeated"])
+        return result
+
+    def _repeated(self, arguments: dict[str, Any], column: str) -> str:
+        """For each test row 1 where its text occurs in train too, else 0."""
+        files = {split: self._filled(arguments[f"{split}_file"]) for split in ("train", "test")}
+        splits = load_splits(files=files)
+        known = set(map(_hashable, splits["train"][column]))
+        return "".join(str(int(_hashable(text) in known)) for text in splits["test"][column])
+
+
+def _hashable(text: Any) -> Any:
+    """A text, or the words of one."""
+    return tuple(text) if isinstance(text, list) else text
+
+
+def _seconds(scores: dict[str, Any]) -> float | None:
+    """How long a run trained; of one that was resumed nobody knows."""
+    seconds = scores.get("train_runtime")
+    return None if seconds is None else round(seconds, 1)
+
+
+__all__ = ["SCORES", "BeforeError", "FinishedRuns", "Runner"]
