@@ -21,7 +21,7 @@ from .saved_options import saved_options
 
 logger = logging.get_logger(__name__)
 
-DEFAULTS: dict[str, Any] = {"max_answer_tokens": 30, "max_length": None, "stride": 128}
+DEFAULTS: dict[str, Any] = {"max_answer_tokens": 30, "max_length": None, "stride": 128, "null_threshold": None}
 """What `answer_question` does where neither its arguments nor the model's configuration say anything."""
 
 
@@ -78,8 +78,8 @@ def answer_question(
     """
     The best spans of a context, read in overlapping windows where it is longer than the model takes.
 
-    How windows are cut and how long answers are is `None` by default: as run_qa.py scored the model, which its
-    configuration tells; for other models as said below.
+    How windows are cut, how long answers are and when there is none is `None` by default: as run_qa.py scored the
+    model, which its configuration tells; for other models as said below.
 
     Args:
         question, context: texts.
@@ -91,7 +91,9 @@ def answer_question(
             one window where it has none.
         stride: tokens that neighbouring windows share, lowered where a window has no room for it; 128.
         null_threshold: for a model that was trained on questions without answers: "no answer" comes first where it
-            beats the best span by more than this; `None`: there is always an answer.
+            beats the best span by more than this; 0 for a model of run_qa.py's `--version_2_with_negative`, whose
+            best one stands in all_results.json as `best_f1_threshold`. Of other models, and with `float("inf")`,
+            there is always an answer.
 
     Returns:
         At most `top_k` answers, the best first, and with a `null_threshold` the empty one among them; none where the
@@ -102,6 +104,7 @@ def answer_question(
             the context.
     """
     given = {"max_answer_tokens": max_answer_tokens, "max_length": max_length, "stride": stride}
+    given["null_threshold"] = null_threshold
     options = {**DEFAULTS, **saved_options(model.config, "question-answering")}
     options |= {name: value for name, value in given.items() if value is not None}
     for name, value in {"top_k": top_k, "max_answer_tokens": options["max_answer_tokens"]}.items():
@@ -137,7 +140,7 @@ def answer_question(
         logits,
         top_k=top_k,
         max_answer_tokens=options["max_answer_tokens"],
-        null_threshold=null_threshold,
+        null_threshold=options["null_threshold"],
     )
     return found
 

@@ -36,7 +36,8 @@ def main() -> None:
         "--null_threshold",
         type=float,
         metavar="X",
-        help="no answer where its score exceeds the best answer's by more (default: there is always an answer)",
+        help="no answer where its score exceeds the best answer's by more; inf: there is always one (default: as the "
+        "model was scored)",
     )
     parser.add_argument("--batch_size", type=int, default=32, help="texts read at once (default: 32)")
     parser.add_argument("--json", action="store_true", help="print one JSON object a text instead of lines to read")

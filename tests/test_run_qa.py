@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import math
 import re
 import runpy
 from pathlib import Path
@@ -182,7 +183,7 @@ def test_chinese_characters_words_and_windows(scripts: ScriptRunner, tmp_path: P
 def test_a_saved_bert_reads_questions_without_an_answer_from_squads_own_json(
     scripts: ScriptRunner, data: Path, tmp_path: Path
 ) -> None:
-    from transformers import AutoModelForQuestionAnswering
+    from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
     train = read_rows(data / "train.jsonl")
     bert = write_bert(tmp_path / "bert", [row["context"] for row in train])
@@ -230,7 +231,17 @@ def test_a_saved_bert_reads_questions_without_an_answer_from_squads_own_json(
         assert any(one["text"] == "" for one in row["n_best"]) or len(row["n_best"]) == 20
     card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     assert "max_length=64, stride=8, null_threshold=0.0)" in card
-    assert type(AutoModelForQuestionAnswering.from_pretrained(tmp_path / "run")).__name__ == "BertForQuestionAnswering"
+    model = AutoModelForQuestionAnswering.from_pretrained(tmp_path / "run")
+    assert type(model).__name__ == "BertForQuestionAnswering"
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
+    given = read_rows(tmp_path / "v2" / "test.jsonl")
+    for row, told in list(zip(given, rows, strict=True))[:8]:
+        (first,) = answer_question(row["question"], row["context"], model, tokenizer)
+        assert first.text == told["predicted"]
+        for threshold, nothing in ((-1000.0, True), (math.inf, False)):
+            (first,) = answer_question(row["question"], row["context"], model, tokenizer, null_threshold=threshold)
+            assert (first.text == "") == nothing
+    assert any(row["predicted"] == "" for row in rows[:8])
 
 
 def long_rows(count: int, words: int) -> list[dict[str, Any]]:

@@ -205,13 +205,13 @@ class ReadingTask(Task):
             "max_answer_tokens": options.max_answer_length,
             "max_length": None if options.max_seq_length is None else self._limit,
             "stride": options.doc_stride,
+            "null_threshold": self.metrics.null_threshold,
         }
 
     @property
     def usage_options(self) -> dict[str, Any]:
         """What `answer_question` needs to answer as this run did, where it is not its default."""
-        given = {**self.saved_options, "null_threshold": self.metrics.null_threshold}
-        return {name: value for name, value in given.items() if value != DEFAULTS.get(name)}
+        return {name: value for name, value in self.saved_options.items() if value != DEFAULTS[name]}
 
     def training_texts(self) -> Any:
         train = self.data.splits["train"]
