@@ -103,7 +103,7 @@ def answer_question(
         ValueError: the tokenizer has no offsets, the model answers no questions, or the question leaves no room for
             the context.
     """
-    given = {"max_answer_tokens": max_answer_tokens, "max_length": max_length, "stride": stride}
+    given: dict[str, Any] = {"max_answer_tokens": max_answer_tokens, "max_length": max_length, "stride": stride}
     given["null_threshold"] = null_threshold
     options = {**DEFAULTS, **saved_options(model.config, "question-answering")}
     options |= {name: value for name, value in given.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Paired bootstrap: how sure a difference between two systems is, given the test examples."""
+"""Paired bootstrap: how sure a difference between two systems is, given the test examples and the seeds."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from seqeval.metrics.sequence_labeling import get_entities
 
-from modeling_star.training.answers import answer_language, score_answers
+from modeling_star.training.answers import Language, answer_language, score_answers
 from modeling_star.training.bleu import bleu_of_counts, chrf_of_counts, count_translations
 from modeling_star.training.metrics import seqeval_labels
 
@@ -44,7 +44,10 @@ def paired_bootstrap(
 ) -> Interval:
     """The difference between two systems on the same examples, with a percentile bootstrap interval.
 
-    Whole examples (sentences) are drawn with replacement, the same ones for both systems.
+    Whole examples (sentences) are drawn with replacement, the same ones for both systems. Where a system has several
+    runs, some of these are drawn too, for each system by itself: one fewer than there are, so that the mean varies as
+    that of so many seeds does (Rao and Wu, 1988, "Resampling Inference With Complex Survey Data"). Two or three seeds
+    tell roughly how far seeds differ, no more.
 
     Args:
         metric: "accuracy", "macro_f1", "weighted_f1", "f1" (label 1 of 0 and 1) or "matthews_correlation" (of labels,
@@ -54,8 +57,7 @@ def paired_bootstrap(
             second for thousands of examples. Or a function of (references, predictions), called 2 x `samples` times.
         references: one item for each example.
         predictions_a, predictions_b: likewise; with `several_runs`, a list of such lists for each system (its seeds),
-            whose metrics are averaged within every sample. The runs are taken as given: the interval tells what other
-            test examples could change, not what other seeds could.
+            whose metrics are averaged within every sample. One run tells nothing of what other seeds would change.
         samples: how many resamples.
         confidence: the share of resamples inside the interval.
 
@@ -75,11 +77,13 @@ def paired_bootstrap(
                 "the same order (for several seeds, lists of them and several_runs=True)."
             )
     resample = _resample_by_call if callable(metric) else _resample_by_counts
-    draws = _draws(len(references), samples, seed)
+    draws = _draws(len(references), [len(system) for system in systems], samples, seed)
     return _interval(resample(metric, references, systems, draws), confidence)
 
 
-def count_examples(metric: str, references: Sequence[Any], predictions: Sequence[Any]) -> np.ndarray:
+def count_examples(
+    metric: str, references: Sequence[Any], predictions: Sequence[Any], language: Language | None = None
+) -> np.ndarray:
     """
     What each example adds to a metric, so that a run can be compared later without its predictions.
 
@@ -87,12 +91,16 @@ def count_examples(metric: str, references: Sequence[Any], predictions: Sequence
         metric: "accuracy", "entity_f1", "answer_f1", "answer_em", "bleu", "bleu_zh", "chrf", "pearson" or "mse": those
             whose counts need no list of all labels. The two for answers have the same counts; those for BLEU serve
             chrF too.
-        references, predictions: one item for each example, as in `paired_bootstrap`.
+        references, predictions: one item for each example, as in `paired_bootstrap`; words whose reference is `None`
+            are those without a label, which add nothing.
+        language: how answers are compared; `None`: as the references tell.
 
     Returns:
         `[examples, k]`, for `bootstrap_counts`.
     """
-    return _METRICS[metric].count(references, predictions, [])
+    if language is not None and metric in ("answer_f1", "answer_em"):
+        return _count_answers_in(language, references, predictions)
+    return _METRICS[metric].count(*_labelled(references, predictions), [])
 
 
 def score_counts(metric: str, counts: np.ndarray) -> float:
@@ -110,7 +118,7 @@ def bootstrap_counts(
     confidence: float = 0.95,
 ) -> Interval:
     """`paired_bootstrap` of several runs, from the counts `[examples, k]` of each run (`count_examples`)."""
-    return _interval(_resample_counts(metric, runs_a, runs_b, _draws(len(runs_a[0]), samples, seed)), confidence)
+    return _interval(_resample_counts(metric, runs_a, runs_b, _draws_of(runs_a, runs_b, samples, seed)), confidence)
 
 
 def bootstrap_mean(
@@ -122,7 +130,7 @@ def bootstrap_mean(
     confidence: float = 0.95,
 ) -> Interval:
     """
-    The difference of two systems' mean over several tasks, the examples of each drawn by themselves.
+    The difference of two systems' mean over several tasks, the examples and runs of each drawn by themselves.
 
     Args:
         metric: as in `count_examples`.
@@ -130,15 +138,38 @@ def bootstrap_mean(
         samples, seed, confidence: as in `paired_bootstrap`.
     """
     differences = [
-        _resample_counts(metric, runs_a, runs_b, _draws(len(runs_a[0]), samples, seed + number))
+        _resample_counts(metric, runs_a, runs_b, _draws_of(runs_a, runs_b, samples, seed + number))
         for number, (runs_a, runs_b) in enumerate(tasks)
     ]
     return _interval(np.mean(differences, axis=0), confidence)
 
 
-def _draws(examples: int, samples: int, seed: int) -> Iterable[np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return (rng.integers(examples, size=examples) for _ in range(samples))
+class _Draw(NamedTuple):
+    """Indices of examples, and for each of two systems those of its runs."""
+
+    examples: np.ndarray
+    runs: list[np.ndarray]
+
+
+def _draws(examples: int, runs: list[int], samples: int, seed: int) -> list[_Draw]:
+    """All of them as they are, then `samples` draws with replacement."""
+    rng, rng_of_runs = np.random.default_rng(seed), np.random.default_rng([seed, 1])
+    whole = _Draw(np.arange(examples), [np.arange(count) for count in runs])
+    return [
+        whole,
+        *(
+            _Draw(
+                rng.integers(examples, size=examples),
+                [rng_of_runs.integers(count, size=max(1, count - 1)) for count in runs],
+            )
+            for _ in range(samples)
+        ),
+    ]
+
+
+def _draws_of(runs_a: Sequence[np.ndarray], runs_b: Sequence[np.ndarray], samples: int, seed: int) -> list[_Draw]:
+    """Draws for the counts `[examples, k]` of two systems' runs."""
+    return _draws(len(runs_a[0]), [len(runs_a), len(runs_b)], samples, seed)
 
 
 def _interval(differences: np.ndarray, confidence: float) -> Interval:
@@ -148,19 +179,22 @@ def _interval(differences: np.ndarray, confidence: float) -> Interval:
 
 
 def _resample_by_call(
-    metric: Any, references: Sequence[Any], systems: list[list[Sequence[Any]]], draws: Iterable[np.ndarray]
+    metric: Any, references: Sequence[Any], systems: list[list[Sequence[Any]]], draws: list[_Draw]
 ) -> np.ndarray:
-    """Differences on all examples, then on each draw, `[1 + samples]`."""
+    """The difference on each draw, `[draws]`."""
     differences = []
-    for draw in [np.arange(len(references)), *draws]:
-        truth = [references[i] for i in draw]
-        means = [np.mean([metric(truth, [run[i] for i in draw]) for run in runs]) for runs in systems]
+    for examples, chosen in draws:
+        truth = [references[i] for i in examples]
+        means = [
+            np.mean([metric(truth, [runs[number][i] for i in examples]) for number in numbers])
+            for runs, numbers in zip(systems, chosen, strict=True)
+        ]
         differences.append(means[0] - means[1])
     return np.array(differences)
 
 
 def _resample_by_counts(
-    metric: Any, references: Sequence[Any], systems: list[list[Sequence[Any]]], draws: Iterable[np.ndarray]
+    metric: Any, references: Sequence[Any], systems: list[list[Sequence[Any]]], draws: list[_Draw]
 ) -> np.ndarray:
     """As `_resample_by_call`, from sums of counts."""
     if metric not in _METRICS:
@@ -177,21 +211,35 @@ def _resample_by_counts(
 
 
 def _resample_counts(
-    metric: str, runs_a: Sequence[np.ndarray], runs_b: Sequence[np.ndarray], draws: Iterable[np.ndarray]
+    metric: str, runs_a: Sequence[np.ndarray], runs_b: Sequence[np.ndarray], draws: list[_Draw]
 ) -> np.ndarray:
-    """Differences on all examples, then on each draw, `[1 + samples]`, from each run's counts `[examples, k]`."""
+    """The difference on each draw, `[draws]`, from each run's counts `[examples, k]`."""
     # all runs' counts side by side, so that one product resamples them all
     counts = np.stack([*runs_a, *runs_b], axis=1).astype(np.float64)
     examples, runs, width = counts.shape
-    times = [np.ones(examples), *(np.bincount(draw, minlength=examples) for draw in draws)]
+    times = (np.bincount(draw.examples, minlength=examples).astype(np.float64) for draw in draws)
     flat = counts.reshape(examples, -1)
     values = _METRICS[metric].score(np.stack([weights @ flat for weights in times]).reshape(-1, runs, width))
-    return values[:, : len(runs_a)].mean(axis=1) - values[:, len(runs_a) :].mean(axis=1)
+    split = len(runs_a)
+    return np.array(
+        [
+            own[:split][draw.runs[0]].mean() - own[split:][draw.runs[1]].mean()
+            for own, draw in zip(values, draws, strict=True)
+        ]
+    )
 
 
 def _listed(item: Any) -> list[Any]:
     """The labels of a tagged sentence, or one label as a list of one."""
     return list(item) if isinstance(item, (list, tuple, np.ndarray)) else [item]
+
+
+def _labelled(references: Sequence[Any], predictions: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    """References and predictions without the words of tagged sentences whose reference is `None`."""
+    if not any(None in _listed(reference) for reference in references):
+        return references, predictions
+    kept = [[pair for pair in item if pair[0] is not None] for item in _pairs(references, predictions)]
+    return [[truth for truth, _ in item] for item in kept], [[guess for _, guess in item] for item in kept]
 
 
 def _pairs(references: Sequence[Any], predictions: Sequence[Any]) -> Iterable[list[tuple[Any, Any]]]:
@@ -216,8 +264,12 @@ def _count_entities(references: Sequence[Any], predictions: Sequence[Any], label
 
 
 def _count_answers(references: Sequence[Any], predictions: Sequence[Any], labels: list[Any]) -> np.ndarray:
-    """F1, exact match and 1 of each question, [examples, 3]."""
     language = answer_language(answer for answers in references for answer in answers)
+    return _count_answers_in(language, references, predictions)
+
+
+def _count_answers_in(language: Language, references: Sequence[Any], predictions: Sequence[Any]) -> np.ndarray:
+    """F1, exact match and 1 of each question, [examples, 3]."""
     exact, f1 = score_answers(predictions, references, language)
     return np.stack([f1, exact, np.ones_like(f1)], axis=1)
 

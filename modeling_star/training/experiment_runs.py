@@ -1,6 +1,7 @@
 """The runs of a table of experiments: which are missing, one after the other through its script, and what is kept."""
 
 import json
+import math
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
-from .bootstrap import count_examples
+from .bootstrap import count_examples, score_counts
 from .data import load_splits
 from .data_files import DataError
 from .experiments import Configuration, Table
@@ -315,18 +316,30 @@ class Runner:
         return value
 
     def _measured(self, configuration: Configuration, arguments: dict[str, Any], model: Path) -> dict[str, Any]:
-        """What is kept of a run: its scores, and what each test example added to them."""
+        """
+        What is kept of a run: its scores, and what each test example added to them.
+
+        Raises:
+            DataError: its predictions have another score than the script told.
+        """
         task = self.table.content["tasks"][configuration.task]
         metric = task["metric"]
         scores = json.loads((model / "all_results.json").read_text(encoding="utf-8"))
         lines = (model / "predictions_test.jsonl").read_text(encoding="utf-8").splitlines()
         rows = [json.loads(line) for line in lines]
         expected = [row["labels"] if "labels" in row else row["label"] for row in rows]
-        counts = count_examples(metric, expected, [row["predicted"] for row in rows])
+        predicted = [row["predicted"] for row in rows]
+        counts = count_examples(metric, expected, predicted, arguments.get("answer_language"))
         scale = 100 if metric in PERCENT else 1
+        told = scores[f"test_{SCORES[metric]}"] / scale
+        if not math.isclose(score_counts(metric, counts), told, abs_tol=1e-4):
+            raise DataError(
+                f"{model}: the test score is {told}, that of its predictions {score_counts(metric, counts)}: "
+                "intervals are made of the predictions and would be those of another score. Nothing of it is kept."
+            )
         result = {
             "validation": scores[f"eval_{SCORES[metric]}"] / scale,
-            "test": scores[f"test_{SCORES[metric]}"] / scale,
+            "test": told,
             "parameters": scores["parameters"],
             "training_seconds": _seconds(scores),
             "arguments": arguments,

@@ -22,9 +22,10 @@ INTRODUCTION = """# Results
 Made by `python run_scripts/reproduce.py --page` from `results/`, where every run keeps its arguments, its scores and
 what each test example added to them. Scores are those of the test split in percent, unless a table says otherwise: the
 mean over seeds, ± the deviation, and in brackets how many seeds have run. A system's configuration is chosen on the
-validation split with the first seed. A difference comes with its 95 % interval: a paired bootstrap over test examples,
-the seeds taken as they are. `--` stands where no run is finished. What a paper reports, on its own data and vectors,
-stands in rows of its own.
+validation split with the first seed. A difference comes with its 95 % interval: a paired bootstrap over test examples
+and, where several seeds have run, over these too; of one seed nothing tells what another would give. One in twenty of
+such intervals is expected to miss. `--` stands where no run is finished. What a paper reports, on its own data and
+vectors, stands in rows of its own.
 
 To run one number again: `OMP_NUM_THREADS=1 python run_scripts/reproduce.py TABLE --data DATA --only
 TASK/SETTING/SYSTEM --seeds N --results again --work outputs/again`, with `--configuration N` where validation chose
@@ -184,13 +185,14 @@ def table_sections(table: Table, results: Path) -> Iterator[str]:
         rows = [_row(table, system, tasks, cells) for system in systems] + list(_paper(content, tasks, cells))
         columns = [*tasks, AVERAGE] if "average" in content else tasks
         yield _laid_out("", [column_title(table, task) for task in columns], rows)
-        yield from _differences(table, setting, columns, results)
+        differences = {against: intervals(table, cells, against) for against in table.compared}
+        yield from _differences(table, columns, cells, differences)
         # Other scores of the same runs cost nothing.
         own = [task for task in tasks if _own(task) == task]
         costs = [_cost(table, system, own, cells) for system in systems]
         yield _laid_out("parameters, training minutes", [column_title(table, task) for task in own], costs)
         yield from _configurations(table, setting, own, cells, results)
-        if intervals(table, setting, results, table.compared[0]):
+        if differences[table.compared[0]]:
             yield f"![Differences, {told['title']}](pictures/{picture_name(table, setting)})\n"
 
 
@@ -304,9 +306,15 @@ def _paper(content: dict[str, Any], tasks: list[str], cells: dict[tuple[str, str
         yield [f"{title}, the paper's", *("--" if number is None else f"{number:.1f}" for number in numbers)]
 
 
-def intervals(table: Table, setting: str, results: Path, against: str) -> dict[tuple[str, str], Interval]:
-    """By task and system, how far the system `against` is ahead; of the mean over tasks under AVERAGE."""
-    cells = read_cells(table, setting, results)
+def intervals(table: Table, cells: dict[tuple[str, str], Cell], against: str) -> dict[tuple[str, str], Interval]:
+    """
+    How far the system `against` is ahead, by task and system; of the mean over tasks under AVERAGE.
+
+    Args:
+        table: the table.
+        cells: those of one setting, from `read_cells`.
+        against: the system.
+    """
     found: dict[tuple[str, str], Interval] = {}
     if table.split != "test":
         return found
@@ -324,13 +332,17 @@ def intervals(table: Table, setting: str, results: Path, against: str) -> dict[t
     return found
 
 
-def _differences(table: Table, setting: str, columns: list[str], results: Path) -> Iterator[str]:
+def _differences(
+    table: Table,
+    columns: list[str],
+    cells: dict[tuple[str, str], Cell],
+    differences: dict[str, dict[tuple[str, str], Interval]],
+) -> Iterator[str]:
     """For each system that others are compared with, a row for each other; a pair of two such stands there once."""
-    for number, against in enumerate(table.compared):
-        found = intervals(table, setting, results, against)
+    for number, (against, found) in enumerate(differences.items()):
         others = {system for _, system in found}.difference(table.compared[:number])
         rows = [
-            [_title(table, system), *(_told(found.get((task, system))) for task in columns)]
+            [_title(table, system), *(_told(found, cells, task, system, against) for task in columns)]
             for system in table.content["systems"]
             if system in others
         ]
@@ -339,10 +351,17 @@ def _differences(table: Table, setting: str, columns: list[str], results: Path) 
             yield _laid_out(f"{_title(table, against)} minus", titles, rows)
 
 
-def _told(interval: Interval | None) -> str:
-    if interval is None:
+def _told(
+    found: dict[tuple[str, str], Interval], cells: dict[tuple[str, str], Cell], task: str, system: str, against: str
+) -> str:
+    """One difference, marked where one of the two systems has an early run in its column."""
+    if (task, system) not in found:
         return "--"
-    return f"{100 * interval.difference:+.1f} [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
+    difference, low, high = (100 * number for number in found[task, system])
+    both = [cell for (name, own), cell in cells.items() if own in (system, against) and task in (name, AVERAGE)]
+    return f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]" + (
+        f" {EARLY}" if any(cell.is_early for cell in both) else ""
+    )
 
 
 def _cost(table: Table, system: str, tasks: list[str], cells: dict[tuple[str, str], Cell]) -> list[str]:

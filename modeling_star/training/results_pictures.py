@@ -6,7 +6,7 @@ from pathlib import Path
 from .experiment_runs import FinishedRuns
 from .experiments import Table
 from .reports import new_figure, plot_training_curves, save_figure
-from .results_page import column_title, intervals, picture_name
+from .results_page import column_title, intervals, picture_name, read_cells
 
 
 def write_pictures(tables: Path, results: Path, folder: Path) -> list[Path]:
@@ -40,7 +40,7 @@ def _losses(tables: Path, results: Path, folder: Path) -> Iterator[Path | None]:
 
 
 def _draw(table: Table, setting: str, results: Path, folder: Path) -> Path | None:
-    found = intervals(table, setting, results, table.compared[0])
+    found = intervals(table, read_cells(table, setting, results), table.compared[0])
     if not found:
         return None
     tasks = list(dict.fromkeys(task for task, _ in found))

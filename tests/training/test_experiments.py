@@ -257,7 +257,7 @@ with open(sys.argv[0] + ".log", "a") as log:
     print(json.dumps([sys.argv[1], recipe.get("model_name_or_path"), recipe["train_file"]]), file=log)
 folder = pathlib.Path(recipe["output_dir"])
 folder.mkdir()
-scores = {"eval_accuracy": 0.7, "test_accuracy": 0.5, "eval_loss": 2.0, "eval_perplexity": 7.389, "eval_runtime": 9}
+scores = {"eval_accuracy": 0.7, "test_accuracy": 1.0, "eval_loss": 2.0, "eval_perplexity": 7.389, "eval_runtime": 9}
 scores |= {"parameters": 3_000_000, "train_runtime": 120.0, "train_tokens_per_second": 1234.5}
 (folder / "all_results.json").write_text(json.dumps(scores))
 losses = [{"step": 5, "epoch": 1, "loss": 3.0}, {"step": 5, "epoch": 1, "eval_loss": 2.0}, {"step": 5}]
@@ -346,6 +346,20 @@ def test_a_run_that_finished_unnoticed_is_measured_and_not_run_again(table: Tabl
     assert kept["environment"] == {"commit": "0123456789ab"}, "that of the run, not that of its measuring"
 
 
+def test_a_run_whose_predictions_score_otherwise_is_not_kept(table: Table, tmp_path: Path) -> None:
+    """Intervals are made of the predictions, and would be those of another score."""
+    runner = Runner(table, tmp_path / "results", tmp_path / "work", {}, ["false"])
+    (configuration,) = table.configurations("films", "bert", "star")
+    model = tmp_path / "work" / "two" / configuration.cell / "0-seed1" / "model"
+    model.mkdir(parents=True)
+    scores = {"eval_accuracy": 0.7, "test_accuracy": 0.5, "parameters": 3, "train_runtime": 2.0}
+    (model / "all_results.json").write_text(json.dumps(scores), encoding="utf-8")
+    (model / "predictions_test.jsonl").write_text('{"predicted": "a", "label": "a"}\n', encoding="utf-8")
+    with pytest.raises(DataError, match=r"the test score is 0\.5, that of its predictions 1\.0"):
+        runner.run(configuration, 1)
+    assert not runner.finished.path(configuration, 1).exists()
+
+
 def test_a_kept_run_of_other_arguments_stops_the_table(table: Table, tmp_path: Path) -> None:
     runner = runner_of(table, tmp_path)
     (configuration,) = table.configurations("films", "bert", "star")
@@ -367,7 +381,7 @@ if not folder.is_dir():  # killed after a checkpoint
     (folder / "checkpoint-1").mkdir(parents=True)
     (folder / "checkpoint-1" / "trainer_state.json").write_text("{}")
     sys.exit(1)
-scores = {"eval_accuracy": 0.7, "test_accuracy": 0.5, "parameters": 3}  # no time: it is of the last part alone
+scores = {"eval_accuracy": 0.7, "test_accuracy": 1.0, "parameters": 3}  # no time: it is of the last part alone
 (folder / "all_results.json").write_text(json.dumps(scores))
 (folder / "predictions_test.jsonl").write_text(json.dumps({"predicted": "a", "label": "a"}))
 """
