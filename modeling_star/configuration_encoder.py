@@ -166,6 +166,11 @@ class EncoderConfig(PreTrainedConfig):
                 f"{type(self).__name__} has no field {key!r}: it is kept and has no effect.{did_you_mean(key, known)}"
             )
 
+    @property
+    def keys_to_ignore_at_inference(self) -> list[str]:
+        """What Trainer leaves out of predictions, so that a tagger with a CRF predicts logits as any other does."""
+        return ["paths", "sequence_losses"] if self.use_crf else []
+
     position_embedding_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none")
 
     def validate_positions(self) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset
+from torch import nn
 from torch.utils.data import DataLoader, Sampler
 from transformers import (
     EarlyStoppingCallback,
@@ -78,6 +79,18 @@ class FineTuner(Trainer):
             seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
             return ShuffledLengthGroups(sampler, seed, lambda: int(self.state.epoch or 0))
         return sampler
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> tuple[Any, Any, Any]:
+        """As in Trainer, with the best paths of a CRF, which are what is scored (`ChainLoss.keep`)."""
+        if ignore_keys is None and getattr(self.model, "crf", None) is not None:
+            ignore_keys = []
+        return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         """As in Trainer, rows in their order."""
