@@ -201,6 +201,24 @@ def test_the_usual_metrics_of_taggers_work(problem: str, tmp_path: Path) -> None
     assert trainer.evaluate()["eval_accuracy"] == pytest.approx(float(expected))
 
 
+@pytest.mark.parametrize("stem", STEMS)
+def test_noise_on_embeddings_is_of_the_size_that_a_row_asks_for(stem: str, tmp_path: Path) -> None:
+    rows = rows_of("single_label_classification", 4)
+    model = tiny_model(stem, "ForSequenceClassification", seed=None)
+    seen: list[torch.Tensor] = []
+    trainer = trainer_of(model, rows, tmp_path, max_steps=1, per_device_train_batch_size=4, neftune_noise_alpha=5.0)
+    table = model.get_input_embeddings()
+    table.register_forward_hook(lambda _, inputs, output: seen.append(output - table.weight[inputs[0]]))
+    trainer.train()
+    longest = max(len(row["input_ids"]) for row in rows)
+    assert [tuple(rows_seen.shape) for rows_seen in seen] == [(4, longest, TINY["hidden_size"])]
+    # Trainer's own hook comes after this one: what it does is seen by the size that it is given.
+    assert not hasattr(table, "neftune_noise_alpha"), "Trainer takes it away"
+    with torch.no_grad():
+        model(rows[0]["input_ids"][None])
+    assert seen[-1].dim() == 2
+
+
 def test_the_best_model_is_loaded_and_saved_whole(tmp_path: Path) -> None:
     model = tiny_model("StarTransformer", "ForTokenClassification", freeze_embeddings=True)
     arguments = {

@@ -164,13 +164,7 @@ def prepare_training(
         training.eval_strategy = "no"
     if training.do_train:
         choose_best(task, training)
-    translates = isinstance(model, TextEncoderDecoderModel)
-    own = translates or isinstance(model, EncoderPreTrainedModel)
-    if training.neftune_noise_alpha is not None and own:
-        raise DataError(
-            "--neftune_noise_alpha adds noise to rows of embeddings, which these models have none of: write "
-            f"--config_overrides {'encoder.' if translates else ''}embedding_dropout_prob=0.3, or leave it away."
-        )
+    own = isinstance(model, (EncoderPreTrainedModel, TextEncoderDecoderModel))
     if training.ddp_find_unused_parameters is None and own:
         training.ddp_find_unused_parameters = False  # these models have none: no search at every step
     if task.run.average_checkpoints:
