@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 import torch
 from common import lexicon_of, some_words
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForSeq2SeqLM
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedTokenizerFast
 
-from modeling_star import TextEncoderDecoderConfig, TextEncoderDecoderModel
+from modeling_star import TextEncoderDecoderConfig, TextEncoderDecoderModel, translate
 
 
 KINDS = ("star_transformer", "big_transformer", "vanilla_transformer", "disan", "bilstm")
@@ -297,6 +299,37 @@ def test_the_decoder_attends_in_the_way_that_is_asked_for(tmp_path: Path) -> Non
     assert [weights.shape[-2:] for weights in output.cross_attentions] == [
         (2, 7)
     ] * model.config.decoder.decoder_layers
+
+
+def test_states_that_the_configuration_asks_for_are_those_of_both_sides(tmp_path: Path) -> None:
+    tiny("star_transformer").save_pretrained(tmp_path)
+    asked = {"output_hidden_states": True, "output_attentions": True, "attn_implementation": "eager"}
+    model = TextEncoderDecoderModel.from_pretrained(tmp_path, **asked)
+    output = model(sources()[0], decoder_input_ids=torch.tensor([[START, 5]]))
+    layers = model.config.encoder.num_hidden_layers
+    assert len(output.encoder_hidden_states) == len(output.decoder_hidden_states) == layers + 1
+    assert len(output.encoder_attentions) == len(output.cross_attentions) == layers
+    none = model(sources()[0], decoder_input_ids=torch.tensor([[START, 5]]), output_hidden_states=False)
+    assert none.encoder_hidden_states is None
+
+
+def test_a_missing_target_is_told_with_what_to_write() -> None:
+    with pytest.raises(ValueError, match=r"No target is given: .*DataCollatorForSeq2Seq\(tokenizer, model=model\)"):
+        tiny("star_transformer")(sources()[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [({"num_return_sequences": 3}, "3 is given.*write generate_translations"), ({"batch_size": 0}, "at least 1")],
+)
+def test_counts_that_translate_has_no_answer_for_are_refused(options: dict[str, int], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        translate(
+            ["we"],
+            tiny("star_transformer"),
+            PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel())),
+            **options,
+        )
 
 
 def test_resizing_is_refused_with_what_to_write() -> None:
