@@ -119,18 +119,13 @@ class EncoderConfig(BaseConfig):
             self.embedding_size = (
                 self.hidden_size if self.backbone_config is None else self.backbone_config.hidden_size
             )
-        own = getattr(self.backbone_config, "_attn_implementation", None)
         super().__post_init__(**kwargs)
-        if self.backbone_config is not None and kwargs.get("attn_implementation") is None:
-            # transformers hands on that nothing was asked for.
-            self.backbone_config._attn_implementation = own
 
     @property
     def keys_to_ignore_at_inference(self) -> list[str]:
         """What Trainer leaves out of predictions, so that a tagger with a CRF predicts logits as any other does."""
         return ["paths", "sequence_losses"] if self.use_crf else []
 
-    sub_configs: ClassVar[dict[str, Any]] = {"backbone_config": AutoConfig}
     derived_fields: ClassVar[tuple[str, ...]] = ("embedding_size",)
     position_embedding_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none")
 

@@ -524,20 +524,6 @@ def test_sizes_of_embeddings_are_those_of_their_source(name: str, tmp_path: Path
         TAGGER.from_embeddings(tmp_path, **{"hidden_size": 8, "num_attention_heads": 2, name: 5})
 
 
-@pytest.mark.parametrize("asked", ["eager", {"backbone_config": "eager"}, {"backbone_config": "sdpa"}, None], ids=str)
-def test_the_encoder_inside_attends_in_the_way_that_is_asked_for(asked: Any, tmp_path: Path) -> None:
-    tiny_model("StarTransformer", backbone_config=tiny_bert()).save_pretrained(tmp_path)
-    model = AutoModel.from_pretrained(tmp_path, attn_implementation=asked)
-    expected = {"eager": "eager", "None": "sdpa"}.get(str(asked)) or asked["backbone_config"]
-    assert model.embeddings.backbone.config._attn_implementation == expected
-
-
-def test_what_the_encoder_inside_was_given_stays_where_nothing_is_asked_for() -> None:
-    inside = BertConfig(**{**tiny_bert().to_dict(), "attn_implementation": "eager"})
-    model = tiny_model("StarTransformer", backbone_config=inside)
-    assert model.embeddings.backbone.config._attn_implementation == "eager"
-
-
 TAGGER = modeling_star.StarTransformerForTokenClassification
 VOCABULARY = {"tea": 0, "cup": 1, "New York": 2, "Tokyo": 3}
 
