@@ -91,8 +91,8 @@ class CharacterFeatures(VocabularyTables):
         self.register_buffer("characters", characters)
         self.register_buffer("traits", torch.zeros((config.vocab_size, len(TRAITS)), dtype=torch.bool))
         self.register_buffer("alone", torch.zeros(config.vocab_size, dtype=torch.bool))
-        self._cached: Tensor | None = None
-        self._cached_from: list[tuple] = []
+        # The features of all entries, and the tensors that they were made of, each as it was.
+        self._cached: tuple[Tensor, list[tuple[Tensor, tuple]]] | None = None
 
     def load_vocabulary(self, vocabulary: Vocabulary, label_all_tokens: bool) -> None:
         longest = self.characters.shape[1]
@@ -117,8 +117,9 @@ class CharacterFeatures(VocabularyTables):
             init.zeros_(table)
 
     def train(self, mode: bool = True) -> "CharacterFeatures":
-        """As in nn.Module; what was computed for all entries is forgotten."""
-        self._cached = None
+        """As in nn.Module; what was computed for all entries is forgotten where the mode changes."""
+        if mode != self.training:
+            self._cached = None
         return super().train(mode)
 
     def forward(self, ids: Tensor, layout: TokenLayout) -> Tensor:
@@ -183,18 +184,22 @@ class CharacterFeatures(VocabularyTables):
         """Features of every entry `[V, f]`, computed again only after something has changed."""
         tensors = [self.characters, self.traits, *self.parameters()]
         now = [_state_of(tensor) for tensor in tensors]
-        # The tensors themselves are held: another one may take the address of one that is gone.
-        held = [tensor for tensor, _ in self._cached_from]
-        same = len(held) == len(tensors) and all(a is b for a, b in zip(held, tensors, strict=True))
-        if self._cached is None or not same or [state for _, state in self._cached_from] != now:
-            if not self.characters.any():
-                self._warn_of_no_characters()
-            # Neither tied to inference mode nor to autocast, so that any later call can use it.
-            with torch.inference_mode(False), torch.no_grad(), torch.autocast(self.traits.device.type, enabled=False):
-                parts = zip(*(t.split(_ENTRIES_AT_ONCE) for t in (self.characters, self.traits)), strict=True)
-                self._cached = torch.cat([self.features(*part) for part in parts])
-            self._cached_from = list(zip(tensors, now, strict=True))
-        return self._cached
+        # Read once: another thread may write or forget it meanwhile.
+        cached = self._cached
+        if cached is not None:
+            table, made_of = cached
+            # The tensors themselves are held: another one may take the address of one that is gone.
+            same = len(made_of) == len(tensors) and all(a is b for (a, _), b in zip(made_of, tensors, strict=True))
+            if same and [state for _, state in made_of] == now:
+                return table
+        if not self.characters.any():
+            self._warn_of_no_characters()
+        # Neither tied to inference mode nor to autocast, so that any later call can use it.
+        with torch.inference_mode(False), torch.no_grad(), torch.autocast(self.traits.device.type, enabled=False):
+            parts = zip(*(t.split(_ENTRIES_AT_ONCE) for t in (self.characters, self.traits)), strict=True)
+            table = torch.cat([self.features(*part) for part in parts])
+        self._cached = (table, list(zip(tensors, now, strict=True)))
+        return table
 
     def _warn_of_no_characters(self) -> None:
         logger.warning_once(

@@ -1,6 +1,6 @@
 """Configuration of the BiG-Transformer."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 
@@ -45,6 +45,7 @@ class BigTransformerConfig(EncoderConfig):
     """
 
     model_type = "big_transformer"
+    derived_fields: ClassVar[tuple[str, ...]] = (*EncoderConfig.derived_fields, "intermediate_size", "scale_embedding")
 
     intermediate_size: int | None = None
     max_word_length: int = 4

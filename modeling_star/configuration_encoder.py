@@ -1,49 +1,21 @@
 """The fields that every encoder shares, declared and checked once."""
 
 import copy
-import difflib
 from dataclasses import fields
 from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.activations import ACT2FN
-from transformers.utils import logging
 
-
-logger = logging.get_logger(__name__)
-
-# Keys that transformers itself passes to or stores in any configuration, beside the declared fields.
-_LIBRARY_KEYS = frozenset(
-    [
-        "name_or_path",
-        "num_labels",
-        "output_attentions",
-        "attn_implementation",
-        "torch_dtype",
-        "auto_map",
-        "tie_last_hidden_states",
-        "custom_pipelines",
-        "finetuning_task",
-        "task_specific_params",
-        "use_cache",
-        "per_layer_config",
-        "quantization_config",
-    ]
-)
+from .configuration_base import BaseConfig, did_you_mean
 
 
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
 
 
-def did_you_mean(given: str, allowed: list[str]) -> str:
-    """A sentence part such as ` Did you mean "relu"?`, or an empty string when nothing is close."""
-    close = difflib.get_close_matches(given, allowed, n=1)
-    return f' Did you mean "{close[0]}"?' if close else ""
-
-
 @strict
-class EncoderConfig(PreTrainedConfig):
+class EncoderConfig(BaseConfig):
     r"""
     What StarTransformerConfig, VanillaTransformerConfig and the other encoders have in common.
 
@@ -130,7 +102,6 @@ class EncoderConfig(PreTrainedConfig):
     tie_word_embeddings: bool = True
 
     def __post_init__(self, **kwargs: Any) -> None:
-        self._warn_about_unknown_keys(kwargs)
         if isinstance(self.backbone_config, dict):
             backbone = dict(self.backbone_config)
             if "model_type" not in backbone:
@@ -150,22 +121,12 @@ class EncoderConfig(PreTrainedConfig):
             )
         super().__post_init__(**kwargs)
 
-    @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """As in PreTrainedConfig, but overridden fields are in place before others are derived from them."""
-        names = {f.name for f in fields(cls)}
-        overrides = {name: kwargs.pop(name) for name in list(kwargs) if name in names}
-        return super().from_dict({**config_dict, **overrides}, **kwargs)
+    @property
+    def keys_to_ignore_at_inference(self) -> list[str]:
+        """What Trainer leaves out of predictions, so that a tagger with a CRF predicts logits as any other does."""
+        return ["paths", "sequence_losses"] if self.use_crf else []
 
-    def _warn_about_unknown_keys(self, kwargs: dict) -> None:
-        known = [f.name for f in fields(self)]
-        for key in kwargs:
-            if key.startswith("_") or key in _LIBRARY_KEYS or hasattr(type(self), key):
-                continue
-            logger.warning(
-                f"{type(self).__name__} has no field {key!r}: it is kept and has no effect.{did_you_mean(key, known)}"
-            )
-
+    derived_fields: ClassVar[tuple[str, ...]] = ("embedding_size",)
     position_embedding_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none")
 
     def validate_positions(self) -> None:

@@ -1,14 +1,16 @@
 """Configuration of an encoder of this package with a Transformer decoder."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import MarianConfig, PreTrainedConfig
 
+from .configuration_base import BaseConfig, did_you_mean
 from .configuration_big import BigTransformerConfig
 from .configuration_bilstm import BiLstmConfig
 from .configuration_disan import DisanConfig
-from .configuration_encoder import EncoderConfig, did_you_mean
+from .configuration_encoder import EncoderConfig
 from .configuration_star import StarTransformerConfig
 from .configuration_vanilla import VanillaTransformerConfig
 
@@ -20,7 +22,7 @@ ENCODER_CONFIGS: dict[str, type[EncoderConfig]] = {
 
 
 @strict
-class TextEncoderDecoderConfig(PreTrainedConfig):
+class TextEncoderDecoderConfig(BaseConfig):
     r"""
     Configuration of a `TextEncoderDecoderModel`: any encoder of this package, and the decoder of the standard
     Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762) as transformers' Marian has it.
@@ -52,6 +54,7 @@ class TextEncoderDecoderConfig(PreTrainedConfig):
 
     model_type = "text_encoder_decoder"
     keys_to_ignore_at_inference = ["past_key_values"]
+    derived_fields: ClassVar[tuple[str, ...]] = ("share_embeddings", "decoder_start_token_id")
 
     encoder: Any = None
     decoder: Any = None
@@ -88,6 +91,24 @@ class TextEncoderDecoderConfig(PreTrainedConfig):
             self.decoder = self._decoder_config(self.decoder or {})
         self._check_embeddings()
         super().__post_init__(**kwargs)
+
+    @classmethod
+    def overridden(cls, saved: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+        """As in every configuration; the vocabulary is the encoder's where an encoder is given that tells its own."""
+        encoder = overrides.get("encoder")
+        tells_own = "vocab_size" in encoder if isinstance(encoder, dict) else encoder is not None
+        if tells_own and "vocab_size" not in overrides:
+            saved = {name: value for name, value in saved.items() if name != "vocab_size"}
+        return super().overridden(saved, overrides)
+
+    @classmethod
+    def _merged(cls, name: str, saved: Any, given: Any) -> Any:
+        """As in every configuration; what the encoder has derived is derived again."""
+        merged = super()._merged(name, saved, given)
+        if name != "encoder" or merged is given:
+            return merged
+        kind = saved.get("model_type", StarTransformerConfig.model_type)
+        return ENCODER_CONFIGS[kind].overridden(saved, given) if kind in ENCODER_CONFIGS else merged
 
     def _decoder_config(self, given: dict[str, Any]) -> MarianConfig:
         """Marian's, its fields about special tokens and vocabulary being those of the whole model."""

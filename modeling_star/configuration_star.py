@@ -43,6 +43,7 @@ class StarTransformerConfig(EncoderConfig):
 
     model_type = "star_transformer"
     head_dim_hint: ClassVar[str] = ", or set head_dim"
+    derived_fields: ClassVar[tuple[str, ...]] = (*EncoderConfig.derived_fields, "head_dim")
     position_embedding_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none", "ring")
 
     head_dim: int | None = None

@@ -1,6 +1,6 @@
 """Configuration of the standard Transformer encoder."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 
@@ -29,6 +29,7 @@ class VanillaTransformerConfig(EncoderConfig):
     """
 
     model_type = "vanilla_transformer"
+    derived_fields: ClassVar[tuple[str, ...]] = (*EncoderConfig.derived_fields, "intermediate_size")
 
     intermediate_size: int | None = None
 

@@ -180,10 +180,21 @@ class LinearChainCrf(VocabularyTables):
 
         Returns:
             `[b, n]`, bool.
+
+        Raises:
+            ValueError: `tag_mask` has another shape.
         """
         if tag_mask is not None:
+            if tag_mask.shape != real.shape:
+                raise ValueError(
+                    f"tag_mask has shape {list(tag_mask.shape)}; {list(real.shape)} is needed, one value for each "
+                    "token."
+                )
             return real & (tag_mask != 0)
-        return real if input_ids is None else real & ~self.carries_no_tag[input_ids]
+        if input_ids is None:
+            return real
+        # Any number may stand at padding.
+        return real & ~self.carries_no_tag[input_ids.masked_fill(~real, 0)]
 
     # ------ what the scores say
 

@@ -130,7 +130,7 @@ class TokenEmbeddings(nn.Module):
         if self.backbone is not None:
             embedded = self._contextual(layout, tokens, types, as_ids=input_ids is not None)
         else:
-            embedded = self.word_embeddings(tokens) if input_ids is not None else tokens
+            embedded = self._looked_up(tokens, layout) if input_ids is not None else tokens
         if self.config.scale_embedding:
             embedded = embedded * math.sqrt(embedded.shape[-1])
         if self.characters is not None and input_ids is not None:
@@ -152,6 +152,12 @@ class TokenEmbeddings(nn.Module):
             types = torch.zeros_like(position) if types is None else types
             embedded = embedded + self.token_type_embeddings(types)
         return self.dropout(embedded)
+
+    def _looked_up(self, ids: Tensor, layout: TokenLayout) -> Tensor:
+        """Rows of the table, `[N]` to `[N, w]`; in rows of `[b, m]` where Trainer's NEFTune asks for their length."""
+        if getattr(self.word_embeddings, "neftune_noise_alpha", None) is None:
+            return self.word_embeddings(ids)
+        return layout.from_rows(self.word_embeddings(layout.to_rows(ids)))
 
     def _contextual(self, layout: TokenLayout, tokens: Tensor, types: Tensor | None, as_ids: bool) -> Tensor:
         """Last hidden state of the encoder inside, one right-padded row a sequence: `[N]` or `[N, w]` to `[N, w]`."""

@@ -37,6 +37,28 @@ def head_dropout(config: EncoderConfig) -> nn.Dropout:
     return nn.Dropout(config.hidden_dropout_prob if own is None else own)
 
 
+def shaped_labels(labels: Tensor, shape: torch.Size | tuple[int, ...], what: str) -> Tensor:
+    """
+    Labels as a loss wants them, whole numbers of 64 bits; in a traced graph as they are.
+
+    Args:
+        labels: in `shape`, a last axis of 1 allowed.
+        shape: `[b]` or `[b, n]`.
+        what: is needed, for a message.
+
+    Raises:
+        ValueError: they have another shape, or are no whole numbers.
+    """
+    if is_traced():
+        return labels
+    labels = labels.reshape(1) if labels.dim() == 0 else labels
+    if labels.shape not in (shape, (*shape, 1)):
+        raise ValueError(f"labels have shape {list(labels.shape)}; {list(shape)} is needed, {what}.")
+    if labels.is_floating_point():
+        raise ValueError(f"labels are {labels.dtype}; whole numbers are needed, {what}: labels.long().")
+    return labels.reshape(shape).long()
+
+
 def check_labels(labels: Tensor, count: int) -> None:
     """
     Make sure that labels are among those that a model has.
@@ -55,6 +77,15 @@ def check_labels(labels: Tensor, count: int) -> None:
         raise IndexError(
             f"A label is {low if low < 0 else high}; the model has {count}, from 0 to {count - 1}, and -100 for none."
         )
+
+
+def check_known_labels(labels: Tensor, count: int) -> None:
+    """
+    `check_labels` of those that are not -100, where a look at them costs nothing: on a GPU it would have training
+    wait, and torch raises there, in its own words; a graph cannot.
+    """
+    if labels.device.type == "cpu" and not is_traced():
+        check_labels(labels[labels != UNKNOWN], count)
 
 
 def pair_features(pooled: Tensor) -> Tensor:
@@ -102,10 +133,21 @@ def sequence_loss(
         num_items_in_batch: labels in the whole accumulated batch; `None` averages over this one.
 
     Raises:
-        ValueError: the problem type is unknown.
+        ValueError: the problem type is unknown, or the labels have another shape.
+        IndexError: a class that the model lacks.
     """
     if problem_type not in PROBLEM_TYPES:
         raise ValueError(f"config.problem_type={problem_type!r} is given; {', '.join(PROBLEM_TYPES)} are allowed.")
+    b, k = logits.shape
+    if problem_type == "single_label_classification":
+        labels = shaped_labels(labels, (b,), "a class for each text; several at once are float labels [b, k]")
+        check_known_labels(labels, k)
+    elif not is_traced() and (labels.shape[:1] not in ((), (b,)) or labels.numel() != logits.numel()):
+        needed = f"[{b}] or [{b}, 1]" if k == 1 else f"[{b}, {k}]"
+        raise ValueError(
+            f"labels have shape {list(labels.shape)} and are {labels.dtype}; for {problem_type} {needed} is needed, "
+            "a number for each output of each text. For one class of each text: labels.long(), whole numbers [b]."
+        )
     labels = labels.to(logits.device)
     logits = logits.float()
     if problem_type == "single_label_classification":
@@ -197,9 +239,11 @@ class ForSequenceClassification(Head):
         logits = self.classifier(pair_features(pooled) if self.config.pair_mode == "siamese" else pooled)
         loss = None
         if labels is not None:
+            problem_type = self.config.problem_type or self._problem_type(labels)
+            loss = sequence_loss(logits, labels, problem_type, num_items_in_batch)
+            # Only once there is a loss: labels that were given by mistake say nothing of the next ones.
             if self.config.problem_type is None:
-                self.config.problem_type = self._problem_type(labels)
-            loss = sequence_loss(logits, labels, self.config.problem_type, num_items_in_batch)
+                self.config.problem_type = problem_type
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
         )
@@ -266,6 +310,8 @@ class ForTokenClassification(Head):
             return_dict=True,
         )
         logits = self.classifier(self.dropout(output.last_hidden_state))
+        if labels is not None:
+            labels = shaped_labels(labels, logits.shape[:2], "a label for each token")
         recorded = {"hidden_states": output.hidden_states, "attentions": output.attentions}
         if self.crf is not None:
             real = torch.ones_like(logits[..., 0]).bool() if attention_mask is None else attention_mask != 0
@@ -280,6 +326,7 @@ class ForTokenClassification(Head):
             raise ValueError("tag_mask is given to a tagger without a CRF: leave it out, or set use_crf=True.")
         loss = None
         if labels is not None:
+            check_known_labels(labels, self.config.num_labels)
             count = items_of(labels, num_items_in_batch)
             loss = self.loss_function(logits, labels, self.config, num_items_in_batch=count)
         return TokenClassifierOutput(loss=loss, logits=logits, **recorded)
@@ -343,8 +390,16 @@ def span_loss(logits: Tensor, positions: Tensor, num_items_in_batch: Tensor | in
         logits: `[b, n]`.
         positions: `[b]`.
         num_items_in_batch: answers in the whole accumulated batch; `None` averages over this one.
+
+    Raises:
+        ValueError: positions of another shape.
     """
-    positions = positions.to(logits.device).reshape(-1)
+    if not is_traced() and positions.shape not in (logits.shape[:1], (len(logits), 1)):
+        raise ValueError(
+            f"start_positions or end_positions have shape {list(positions.shape)}; [{len(logits)}] is needed, a "
+            "column for each row."
+        )
+    positions = positions.to(logits.device).reshape(-1).long()
     outside = (positions < 0) | (positions >= logits.shape[1])
     positions = positions.masked_fill(outside, UNKNOWN)
     total = nn.functional.cross_entropy(logits.float(), positions, ignore_index=UNKNOWN, reduction="sum")
@@ -474,6 +529,9 @@ class ForMaskedLM(Head):
             **kwargs,
             return_dict=True,
         )
+        if labels is not None:
+            labels = shaped_labels(labels, output.last_hidden_state.shape[:2], "an id for each token, -100 for none")
+            check_known_labels(labels, self.config.vocab_size)
         logits = self.lm_head(output.last_hidden_state)
         loss = None
         if labels is not None:

@@ -178,8 +178,7 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         self.attention = WordAttention(config) if config.candidate_roles else None
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.intermediate = nn.Linear(config.hidden_size, config.intermediate_size)
-        # The widest tensor of the layer: written over, where the activation can be.
-        self.activation = nn.ReLU(inplace=True) if config.hidden_act == "relu" else ACT2FN[config.hidden_act]
+        self.activation = ACT2FN[config.hidden_act]
         self.output = nn.Linear(config.intermediate_size, config.hidden_size)
         self.output_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
@@ -237,7 +236,8 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
         """
         Give the model the words that it finds in its input, in place of those it had; they are saved with it.
 
-        No weight depends on them: a trained model takes another lexicon as it is.
+        No weight depends on them: a trained model takes another lexicon as it is. The configuration follows: give
+        each model one of its own, copy.deepcopy(config), where several are built from one.
 
         Args:
             lexicon: words of the tokenizer that makes the input; `None` takes the words away.
@@ -247,7 +247,9 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
             ValueError: the model reads no words, or embeds fewer tokens than those of the lexicon.
         """
         config, encoder = self.config, self.base_model
-        if lexicon is not None and not isinstance(lexicon, Lexicon):
+        # What is used of it, not its class: code that came with a saved model has a Lexicon of its own.
+        used = ("kind", "max_word_length", "words", "continues", "alone")
+        if lexicon is not None and not all(hasattr(lexicon, name) for name in used):
             raise TypeError(
                 f"lexicon={str(lexicon)[:40]!r} is a {type(lexicon).__name__}: write "
                 "model.set_lexicon(Lexicon.from_words(words, tokenizer)), or Lexicon.from_jieba(tokenizer)."

@@ -187,6 +187,12 @@ class EncoderPreTrainedModel(PreTrainedModel):
             taken |= {"backbone_config": source_config, "position_embedding_type": "none"}
         else:
             taken["embedding_size"] = table.shape[1]
+        for name in ("vocab_size", "embedding_size"):
+            if name in taken and config.get(name, taken[name]) != taken[name]:
+                raise ValueError(
+                    f"{name}={config[name]} is given with the embeddings of {name_or_path}, whose {name} is "
+                    f"{taken[name]}: leave it out. hidden_size may be any, they are projected to it."
+                )
         model = cls(cls.config_class(**{**taken, **config}))
         if mode == "contextual":
             own = model._embeddings.backbone.state_dict()
@@ -320,10 +326,12 @@ class EncoderModel(EncoderPreTrainedModel):
     ) -> EncoderOutput:
         """
         Args:
-            input_ids: `[b, n]`; or `inputs_embeds`: `[b, n, w]`, w being `embedding_size`.
+            input_ids: `[b, n]`; or `inputs_embeds`: `[b, n, w]`, w being the width of
+                `get_input_embeddings()`.
             attention_mask: `[b, n]`, 1 at real tokens; padding may stand anywhere.
             token_type_ids: `[b, n]`: embedded where `type_vocab_size` > 0, and what splits a pair in siamese mode.
-            position_ids: `[b, n]`; default to each token's place among the real tokens of its sequence.
+            position_ids: `[b, n]`, or `[1, n]` for all rows; default to each token's place among the real tokens of
+                its sequence.
             word_mask: `[b, n, max_word_length]`, for the BiG-Transformer: the words, in place of its lexicon's. At
                 `[b, i, l - 1]`, nonzero where a word of l real tokens starts in column i; what stands at l = 1 and at
                 padding is not looked at.
@@ -344,7 +352,7 @@ class EncoderModel(EncoderPreTrainedModel):
             "position_ids": position_ids,
             "word_mask": word_mask,
         }
-        mask = self._checked_mask(attention_mask, inputs, look_at_values=not traced)
+        mask, inputs = self._checked(attention_mask, inputs, look_at_values=not traced)
         siamese = self.config.pair_mode == "siamese"
         if siamese:
             mask, inputs = split_pairs(mask, inputs)
@@ -357,10 +365,10 @@ class EncoderModel(EncoderPreTrainedModel):
         output = EncoderOutput(last_hidden_state=layout.unpack(tokens), **per_sequence, **record.recorded())
         return join_pairs(output) if siamese else output
 
-    def _checked_mask(
+    def _checked(
         self, attention_mask: Tensor | None, inputs: dict[str, Tensor | None], look_at_values: bool
-    ) -> Tensor:
-        """The mask as booleans `[b, n]`, all inputs checked against it."""
+    ) -> tuple[Tensor, dict[str, Tensor | None]]:
+        """The mask as booleans `[b, n]`, and the inputs, all checked against it; what stands at padding may be any."""
         ids, embeds = inputs["input_ids"], inputs["inputs_embeds"]
         if (ids is None) == (embeds is None):
             raise ValueError(
@@ -370,7 +378,8 @@ class EncoderModel(EncoderPreTrainedModel):
             raise ValueError(
                 f"input_ids has shape {list(ids.shape)}; [batch, length] is needed: input_ids[None] for one row."
             )
-        width = self.config.embedding_size
+        # Those of ELECTRA or ALBERT inside are narrower than what comes out of it.
+        width = getattr(self.get_input_embeddings(), "embedding_dim", self.config.embedding_size)
         if embeds is not None and (embeds.dim() != 3 or embeds.shape[-1] != width):
             raise ValueError(f"inputs_embeds has shape {list(embeds.shape)}; [batch, length, {width}] is needed.")
         given = ids if ids is not None else embeds
@@ -378,29 +387,31 @@ class EncoderModel(EncoderPreTrainedModel):
         if 0 in shape:
             raise ValueError(f"The inputs have shape {list(given.shape)}; at least one row and one column are needed.")
         self._check_word_mask(inputs["word_mask"], shape)
+        positions = inputs["position_ids"]
+        if positions is not None and positions.shape == (1, *shape[1:]):
+            inputs = {**inputs, "position_ids": positions.expand(shape)}
         for name, tensor in {"attention_mask": attention_mask, **inputs}.items():
             if tensor is not None and name not in ("inputs_embeds", "word_mask") and tensor.shape != shape:
                 raise ValueError(
                     f"{name} has shape {list(tensor.shape)}; {list(shape)} is needed, one value for each token. "
                     "A tokenizer gives both alike: model(**tokenizer(texts, padding=True, return_tensors='pt'))."
                 )
-        if look_at_values and ids is not None and ids.numel():
-            low, high = int(ids.min()), int(ids.max())
-            if low < 0 or high >= self.config.vocab_size:
-                raise IndexError(
-                    f"input_ids hold {low if low < 0 else high}; ids from 0 to {self.config.vocab_size - 1} are in "
-                    "the vocabulary. For a tokenizer with more entries: model.resize_token_embeddings(len(tokenizer))."
-                )
+        if look_at_values and attention_mask is not None:
+            _check_no_additive(attention_mask)
+        mask = (
+            torch.ones(shape, dtype=torch.bool, device=given.device) if attention_mask is None else attention_mask != 0
+        )
+        if not look_at_values:
+            return mask, inputs
+        if ids is not None:
             self.warn_if_padding_and_no_attention_mask(ids, attention_mask)
-        if look_at_values:
-            self._check_range("token_type_ids", inputs["token_type_ids"], self._token_types())
-            has_table = self.config.position_embedding_type == "learned"
-            self._check_range(
-                "position_ids", inputs["position_ids"], self.config.max_position_embeddings if has_table else None
-            )
-        if attention_mask is None:
-            return torch.ones(shape, dtype=torch.bool, device=given.device)
-        return attention_mask != 0
+        has_table = self.config.position_embedding_type == "learned"
+        sizes = {
+            "input_ids": self.config.vocab_size,
+            "token_type_ids": self._token_types(),
+            "position_ids": self.config.max_position_embeddings if has_table else None,
+        }
+        return mask, {**inputs, **{name: self._in_range(name, inputs[name], sizes[name], mask) for name in sizes}}
 
     def _check_word_mask(self, word_mask: Tensor | None, shape: torch.Size) -> None:
         """Raise where words are given to an encoder that reads none, or not in the shape `[*shape, L]`."""
@@ -422,13 +433,24 @@ class EncoderModel(EncoderPreTrainedModel):
         return min((count for count in counts if count), default=None)
 
     @staticmethod
-    def _check_range(name: str, given: Tensor | None, size: int | None) -> None:
-        """Raise where `given` holds a number outside 0 to `size` - 1."""
-        if given is None or size is None or not given.numel():
-            return
-        low, high = int(given.min()), int(given.max())
-        if low < 0 or high >= size:
-            raise IndexError(f"{name} hold {low if low < 0 else high}; 0 to {size - 1} are allowed.")
+    def _in_range(name: str, given: Tensor | None, size: int | None, mask: Tensor) -> Tensor | None:
+        """
+        `given` `[b, n]`, with zeros at padding where something else than 0 to `size` - 1 stands there.
+
+        Raises:
+            IndexError: it stands at a real token.
+        """
+        if given is None or size is None or _outside(given, size) is None:
+            return given
+        wrong = _outside(given[mask], size)
+        if wrong is None:
+            return given.masked_fill(~mask, 0)
+        if name == "input_ids":
+            raise IndexError(
+                f"input_ids hold {wrong}; ids from 0 to {size - 1} are in the vocabulary. For a tokenizer with more "
+                "entries: model.resize_token_embeddings(len(tokenizer))."
+            )
+        raise IndexError(f"{name} hold {wrong}; 0 to {size - 1} are allowed.")
 
     def _check_length(self, layout: TokenLayout) -> None:
         """Raise where a sequence is longer than positions reach."""
@@ -444,6 +466,23 @@ class EncoderModel(EncoderPreTrainedModel):
                 f"truncation=True, max_length={limit}, stride={limit // 4}, return_overflowing_tokens=True)"
                 + ('; position_embedding_type="ring" or "sinusoidal" has no limit.' if backbone is None else ".")
             )
+
+
+def _outside(given: Tensor, size: int) -> int | None:
+    """A number of `given` that is not from 0 to `size` - 1; `None` where there is none."""
+    if not given.numel():
+        return None
+    low, high = int(given.min()), int(given.max())
+    return low if low < 0 else high if high >= size else None
+
+
+def _check_no_additive(attention_mask: Tensor) -> None:
+    """Raise where a mask is of the kind that is added to scores: 0 at what is kept, large and negative elsewhere."""
+    if attention_mask.is_floating_point() and bool((attention_mask < 0).any()):
+        raise ValueError(
+            f"attention_mask holds {float(attention_mask.min())}, as masks do that are added to scores; 1 at real "
+            "tokens and 0 at padding is needed: attention_mask=(attention_mask == 0).long()."
+        )
 
 
 class Recorder:

@@ -156,13 +156,27 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
             encoder_outputs: what the encoder returned, in place of the source.
             past_key_values, use_cache: transformers' caches.
             labels: `[b, m]`, -100 where there is nothing to predict.
+            output_attentions, output_hidden_states: of both sides; default to this configuration's, or else to those
+                of each side.
             kwargs: `num_items_in_batch`, the number of labels that the loss is a mean over.
 
         Returns:
             Logits `[b, m, V]`, and a loss where there are labels.
+
+        Raises:
+            ValueError: there is no target.
         """
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
+        if decoder_input_ids is None and decoder_inputs_embeds is None and labels is None:
+            raise ValueError(
+                "No target is given: model(input_ids, decoder_input_ids=...), or labels=... for a loss, or "
+                "model.generate(input_ids). Trainer's label_smoothing_factor takes the labels away: "
+                "DataCollatorForSeq2Seq(tokenizer, model=model) puts decoder_input_ids beside them."
+            )
         recorded = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
+        for name, asked in recorded.items():
+            if asked is None and getattr(self.config, name):
+                recorded[name] = True
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids,

@@ -47,13 +47,39 @@ class VanillaTransformerLayer(GradientCheckpointingLayer):
 
         Returns:
             The new states `[b, m, d]` and the weights `[b, h, m, m]` or `None`.
+
+        Raises:
+            TypeError: an adapter or a quantised layer stands at `self_attn.out_proj`, and would not be seen.
         """
+        attention = self.layer.self_attn
+        if isinstance(attention, nn.MultiheadAttention) and not isinstance(attention.out_proj, nn.Linear):
+            raise TypeError(
+                f"self_attn.out_proj is a {type(attention.out_proj).__name__}, and torch.nn.MultiheadAttention reads "
+                "its weight without calling it: keep it a plain nn.Linear. Adapters may stand at linear1 and linear2, "
+                "e.g. LoraConfig(target_modules=['linear1', 'linear2'])."
+            )
         weights = None
         if output_attentions:
-            _, weights = self.layer.self_attn(
+            _, weights = attention(
                 rows, rows, rows, key_padding_mask=padding, need_weights=True, average_attn_weights=False
             )
-        return self.layer(rows, src_key_padding_mask=padding), weights
+        if self._reads_what_it_calls():
+            return self.layer(rows, src_key_padding_mask=padding), weights
+        return self._called(rows, padding), weights
+
+    def _reads_what_it_calls(self) -> bool:
+        """Whether torch's fused inference, which reads weights and calls no layer, computes what the layers would."""
+        layer = self.layer
+        plain = type(layer.self_attn) is nn.MultiheadAttention
+        return plain and type(layer.linear1) is nn.Linear and type(layer.linear2) is nn.Linear
+
+    def _called(self, rows: Tensor, padding: Tensor) -> Tensor:
+        """The layer with each of its parts called, adapters among them: `[b, m, d]` to `[b, m, d]`."""
+        layer = self.layer
+        update, _ = layer.self_attn(rows, rows, rows, key_padding_mask=padding, need_weights=False)
+        rows = layer.norm1(rows + layer.dropout1(update))
+        update = layer.linear2(layer.dropout(layer.activation(layer.linear1(rows))))
+        return layer.norm2(rows + layer.dropout2(update))
 
 
 class VanillaTransformerPreTrainedModel(EncoderPreTrainedModel):

@@ -1,10 +1,11 @@
 """The stock pipeline for taggers, with the labels of a CRF's best path and entities of every scheme."""
 
+import copy
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase, TokenClassificationPipeline
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TokenClassificationPipeline
 
 from .crf import entity_tag
 from .vocabulary import word_marker
@@ -24,6 +25,21 @@ def is_plain_iob(labels: Sequence[str]) -> bool:
     return all(label == "O" or (label[:2] in ("B-", "I-") and entity_tag(label)) for label in labels)
 
 
+class _WatchedModel:
+    """A model for one call, whose output is kept."""
+
+    def __init__(self, model: PreTrainedModel):
+        self.model = model
+        self.output: Any = None
+
+    def __call__(self, **inputs: Any) -> Any:
+        self.output = self.model(**inputs)
+        return self.output
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+
 class BestPathPipeline(TokenClassificationPipeline):
     """
     As transformers' pipeline, but a tagger with a CRF answers with its best path (Viterbi), and what
@@ -41,14 +57,12 @@ class BestPathPipeline(TokenClassificationPipeline):
     """
 
     def _forward(self, model_inputs: dict[str, Any]) -> dict[str, Any]:
-        kept: list[Tensor | None] = []
-        # The stock method keeps the logits alone.
-        hook = self.model.register_forward_hook(lambda _, __, output: kept.append(getattr(output, "paths", None)))
-        try:
-            outputs = super()._forward(model_inputs)
-        finally:
-            hook.remove()
-        [paths] = kept
+        # The stock method keeps the logits alone. It is run by a twin of this pipeline, whose model keeps more: a hook
+        # on the model itself would be called for other threads, too.
+        twin, watched = copy.copy(self), _WatchedModel(self.model)
+        twin.model = watched
+        outputs = super(BestPathPipeline, twin)._forward(model_inputs)
+        paths = getattr(watched.output, "paths", None)
         return outputs if paths is None else {**outputs, "logits": logits_along(paths, outputs["logits"])}
 
     def group_entities(self, entities: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -128,7 +128,7 @@ def answer_question(
     try:
         for window in windows:
             inputs = {name: torch.tensor([values], device=model.device) for name, values in window.inputs.items()}
-            output = model(**inputs)
+            output = model(**inputs, return_dict=True)
             if "start_logits" not in output:
                 raise ValueError(f"A ...ForQuestionAnswering model is needed; {type(model).__name__} finds no spans.")
             logits.append(torch.stack([output.start_logits[0], output.end_logits[0]], dim=1).float().cpu())

@@ -85,6 +85,9 @@ def translate(
     Returns:
         A translation for each text.
 
+    Raises:
+        ValueError: a batch of less than one text, or several translations of each are asked for.
+
     Example:
 
     ```python
@@ -96,6 +99,13 @@ def translate(
     ```
     """
     texts = [texts] if isinstance(texts, str) else list(texts)
+    if batch_size < 1:
+        raise ValueError(f"batch_size={batch_size} is given; at least 1 is needed.")
+    if options.get("num_return_sequences", 1) != 1:
+        raise ValueError(
+            f"num_return_sequences={options['num_return_sequences']} is given, and translate gives one for each "
+            "text: leave it out, or write generate_translations(model, inputs, num_return_sequences=...)."
+        )
     if max_extra_tokens is None:
         max_extra_tokens = saved_options(model.config, "translation").get("max_extra_tokens", 50)
     limit = longest_input(getattr(model.config, "encoder", None) or model.config)

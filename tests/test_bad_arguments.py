@@ -209,7 +209,6 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
         "--train_file={sentiment} --per_device_train_batch_size=0",
         ["--per_device_train_batch_size 0", "at least 1"],
     ),
-    "noise": (GLUE, "--train_file={sentiment} --neftune_noise_alpha=5", ["--neftune_noise_alpha"]),
     "pieces of words": (
         NER,
         "--train_file={entities} --model_type=big_transformer --lexicon=whole_word --tokenizer_kind=word",

@@ -317,6 +317,27 @@ def test_what_was_computed_for_all_entries_follows_every_change(change: Any) -> 
         assert model.double()(ids).last_hidden_state.dtype == torch.float64
 
 
+def test_what_was_computed_for_all_entries_is_kept_where_the_mode_stays() -> None:
+    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
+    rows = rows_convolved(features_of(model))
+    with torch.no_grad():
+        for _ in range(3):
+            model.eval()(ids)  # as answer_question and translate do before each text
+    assert rows == [TINY["vocab_size"]]
+
+
+def test_a_thread_that_forgets_the_features_takes_them_from_no_other() -> None:
+    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
+    module = features_of(model)
+    with torch.no_grad():
+        expected = model(ids).last_hidden_state
+        module.train().eval()
+        # Another thread may forget them at any time: here, as soon as they are there.
+        module.convolution.register_forward_hook(lambda *_: setattr(module, "_cached", None))
+        module.register_forward_hook(lambda *_: setattr(module, "_cached", None))
+        assert torch.equal(model(ids).last_hidden_state, expected)
+
+
 def test_autocast_leaves_no_half_precision_behind() -> None:
     model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9]])
     with torch.no_grad():

@@ -69,6 +69,7 @@ def test_a_pushed_model_loads_by_name_and_revision_where_the_package_is_absent(
         "attention.py",
         "candidate_kernels.py",
         "characters.py",
+        "configuration_base.py",
         "configuration_encoder.py",
         "configuration_star.py",
         "crf.py",

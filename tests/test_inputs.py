@@ -14,7 +14,7 @@ import pytest
 import torch
 from common import TINY, tiny_bert, tiny_model
 from samples import STEMS, class_of
-from transformers import AutoConfig, AutoModel, BertConfig
+from transformers import AlbertConfig, AutoConfig, AutoModel, BertConfig, ElectraConfig
 
 import modeling_star
 from modeling_star import (
@@ -237,6 +237,10 @@ BAD_INPUTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"input_ids": IDS, "attention_mask": torch.ones(2, 5, 5)},
         ("attention_mask has shape [2, 5, 5]", "[2, 5] is needed"),
     ),
+    "mask that is added to scores": (
+        {"input_ids": IDS, "attention_mask": torch.zeros(2, 5).masked_fill(IDS > 8, float("-inf"))},
+        ("attention_mask holds -inf", "1 at real tokens and 0 at padding", "(attention_mask == 0).long()"),
+    ),
     "types": (
         {"input_ids": IDS, "token_type_ids": torch.zeros(2, 4, dtype=torch.long)},
         ("token_type_ids has shape [2, 4]", "[2, 5] is needed"),
@@ -374,7 +378,150 @@ def test_a_batch_of_nothing_but_padding_gives_zeros(stem: str, options: dict[str
     assert not output.pooler_output.any()
 
 
+PADDED = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
+HARMLESS = {
+    "positions": {"position_ids": PADDED.cumsum(1) - 1},
+    "ids": {"input_ids": IDS.masked_fill(PADDED == 0, -100)},
+    "types": {"token_type_ids": PADDED - 1},
+}
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("inputs", HARMLESS.values(), ids=HARMLESS.keys())
+@pytest.mark.parametrize("stem", STEMS)
+def test_what_stands_at_padding_may_be_any_number(stem: str, inputs: dict[str, torch.Tensor], recorded: bool) -> None:
+    model = tiny_model(stem, "ForTokenClassification", type_vocab_size=2, use_crf=True, **LEARNED)
+    expected = model(IDS, PADDED, output_hidden_states=recorded).logits
+    actual = model(**{"input_ids": IDS, **inputs}, attention_mask=PADDED, output_hidden_states=recorded).logits
+    assert torch.equal(actual[PADDED == 1], expected[PADDED == 1])
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_positions_of_one_row_are_those_of_all(stem: str) -> None:
+    model, positions = tiny_model(stem, **LEARNED), torch.tensor([[3, 1, 4, 0, 5]])
+    expected = model(IDS, position_ids=positions.expand(2, 5)).last_hidden_state
+    assert torch.equal(model(IDS, position_ids=positions).last_hidden_state, expected)
+
+
+# ------ labels
+
+
+def head(ending: str, **options: Any) -> Any:
+    return tiny_model("StarTransformer", ending, **options)
+
+
+TAGS = IDS % 3
+BAD_LABELS: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
+    "too many classes": ("ForSequenceClassification", {}, {"labels": TAGS[0, :3]}, ("[3]", "[2] is needed")),
+    "an unknown class": (
+        "ForSequenceClassification",
+        {},
+        {"labels": torch.tensor([0, 3])},
+        ("A label is 3", "0 to 2"),
+    ),
+    "a negative class": ("ForSequenceClassification", {}, {"labels": torch.tensor([0, -1])}, ("A label is -1",)),
+    "whole numbers for each class": (
+        "ForSequenceClassification",
+        {},
+        {"labels": torch.tensor([[0, 1, 0], [1, 0, 0]])},
+        ("labels have shape [2, 3]", "[2] is needed", "float labels"),
+    ),
+    "floats for classes": (
+        "ForSequenceClassification",
+        {},
+        {"labels": torch.tensor([0.0, 1.0])},
+        ("labels have shape [2]", "float32", "multi_label_classification [2, 3] is needed", "labels.long()"),
+    ),
+    "floats where classes are expected": (
+        "ForSequenceClassification",
+        {"problem_type": "single_label_classification"},
+        {"labels": torch.tensor([0.0, 1.0])},
+        ("labels are torch.float32", "labels.long()"),
+    ),
+    "numbers of other texts": (
+        "ForSequenceClassification",
+        {"num_labels": 1},
+        {"labels": torch.zeros(3)},
+        ("labels have shape [3]", "regression [2] or [2, 1] is needed"),
+    ),
+    "labels turned round": (
+        "ForSequenceClassification",
+        {"problem_type": "multi_label_classification"},
+        {"labels": torch.zeros(3, 2)},
+        ("labels have shape [3, 2]", "[2, 3] is needed"),
+    ),
+    "tags of a shorter text": (
+        "ForTokenClassification",
+        {},
+        {"labels": TAGS[:, :4]},
+        ("labels have shape [2, 4]", "[2, 5] is needed", "a label for each token"),
+    ),
+    "tags turned round": ("ForTokenClassification", {}, {"labels": TAGS.T}, ("[5, 2]", "[2, 5] is needed")),
+    "an unknown tag": ("ForTokenClassification", {}, {"labels": TAGS + 1}, ("A label is 3", "-100 for none")),
+    "tags of a chain": (
+        "ForTokenClassification",
+        {"use_crf": True},
+        {"labels": TAGS[:, :4]},
+        ("labels have shape [2, 4]", "[2, 5] is needed"),
+    ),
+    "a tag mask of one row": (
+        "ForTokenClassification",
+        {"use_crf": True},
+        {"tag_mask": torch.ones(1, 5)},
+        ("tag_mask has shape [1, 5]", "[2, 5] is needed"),
+    ),
+    "starts of other rows": (
+        "ForQuestionAnswering",
+        {},
+        {"start_positions": torch.zeros(3).long(), "end_positions": torch.zeros(2).long()},
+        ("start_positions or end_positions have shape [3]", "[2] is needed"),
+    ),
+    "hidden tokens of a shorter text": ("ForMaskedLM", {}, {"labels": IDS[:, :4]}, ("[2, 4]", "[2, 5] is needed")),
+    "an unknown hidden token": ("ForMaskedLM", {}, {"labels": IDS + 3}, ("A label is 13", "0 to 12")),
+}
+
+
+@pytest.mark.parametrize("case", BAD_LABELS.values(), ids=BAD_LABELS.keys())
+def test_bad_labels_are_named_with_what_is_needed(
+    case: tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]],
+) -> None:
+    ending, options, labels, message = case
+    model = head(ending, **options)
+    before = model.config.problem_type
+    with pytest.raises((ValueError, IndexError), match=words(*message)):
+        model(IDS, **labels)
+    assert model.config.problem_type == before, "a mistake says nothing of the labels that follow"
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
+@pytest.mark.parametrize("ending", ["ForSequenceClassification", "ForTokenClassification", "ForMaskedLM"])
+def test_labels_may_be_whole_numbers_of_any_size(ending: str, dtype: torch.dtype) -> None:
+    model, labels = head(ending), TAGS[:, 0] if ending == "ForSequenceClassification" else TAGS
+    assert torch.equal(model(IDS, labels=labels.to(dtype)).loss, model(IDS, labels=labels).loss)
+
+
 # ------ embeddings from elsewhere
+
+
+NARROW = {"vocab_size": 13, "embedding_size": 6, "hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2}
+
+
+@pytest.mark.parametrize("config", [ElectraConfig, AlbertConfig], ids=lambda config: config.model_type)
+def test_vectors_are_as_wide_as_the_table_of_the_encoder_inside(config: type) -> None:
+    inside = config(**NARROW, intermediate_size=16, max_position_embeddings=16)
+    model = tiny_model("StarTransformer", backbone_config=inside).eval()
+    embedded = model.get_input_embeddings()(IDS)
+    assert embedded.shape[-1] == 6
+    assert torch.equal(model(inputs_embeds=embedded).last_hidden_state, model(IDS).last_hidden_state)
+    with pytest.raises(ValueError, match=words("[2, 5, 12]", "[batch, length, 6] is needed")):
+        model(inputs_embeds=torch.zeros(2, 5, 12))
+
+
+@pytest.mark.parametrize("name", ["vocab_size", "embedding_size"])
+def test_sizes_of_embeddings_are_those_of_their_source(name: str, tmp_path: Path) -> None:
+    AutoModel.from_config(tiny_bert()).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=words(f"{name}=5 is given", f"whose {name} is 1", "leave it out")):
+        TAGGER.from_embeddings(tmp_path, **{"hidden_size": 8, "num_attention_heads": 2, name: 5})
 
 
 TAGGER = modeling_star.StarTransformerForTokenClassification

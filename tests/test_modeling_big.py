@@ -585,6 +585,30 @@ def test_what_is_no_lexicon_of_the_models_tokens_is_refused() -> None:
     assert model.base_model.matcher.table_size(LEXICON) == model.config.lexicon_size, "as it was"
 
 
+def test_a_lexicon_of_other_code_is_taken() -> None:
+    # What came with a saved model has a class of its own, of the same name.
+    own = {name: value for name, value in vars(Lexicon).items() if name not in ("__dict__", "__weakref__")}
+    other = type("Lexicon", (), own)
+    model = tiny_model("BigTransformer")
+    words = object.__new__(other)
+    vars(words).update(vars(LEXICON))
+    assert not isinstance(words, Lexicon)
+    model.set_lexicon(words)
+    assert model.config.lexicon_size == tiny_model("BigTransformer", lexicon=LEXICON).config.lexicon_size
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_hooks_see_what_a_layer_gave(training: bool) -> None:
+    model = tiny_model("BigTransformer").train(training)
+    layer, seen = model.layers[0], []
+    layer.intermediate.register_forward_hook(lambda _, __, output: seen.append(output))
+    for module in model.modules():
+        if isinstance(module, (torch.nn.Linear, torch.nn.ReLU)):
+            module.register_full_backward_hook(lambda *_: None)
+    model(torch.tensor([[1, 2, 3]])).last_hidden_state.square().sum().backward()
+    assert (seen[0] < 0).any(), "before the activation"
+
+
 def test_a_model_without_words_says_so_once(warnings_of: Any) -> None:
     ids, embeds = torch.tensor([[1, 2, 3]]), torch.zeros(1, 3, 8)
     words = torch.zeros(1, 3, 4)

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 import torch
 from common import lexicon_of, some_words
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from torch import Tensor
-from transformers import AutoModelForSeq2SeqLM
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedTokenizerFast
 
-from modeling_star import TextEncoderDecoderConfig, TextEncoderDecoderModel
+from modeling_star import TextEncoderDecoderConfig, TextEncoderDecoderModel, translate
 
 
 KINDS = ("star_transformer", "big_transformer", "vanilla_transformer", "disan", "bilstm")
@@ -234,6 +236,59 @@ def test_wrong_fields_are_told_with_what_to_write(fields: dict[str, Any], told: 
         TextEncoderDecoderConfig(**fields)
 
 
+def vocabulary_sizes(config: Any) -> set[int]:
+    return {config.vocab_size, config.encoder.vocab_size, config.decoder.vocab_size}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({"vocab_size": 70}, 70), ({"encoder": {"vocab_size": 70}}, 70), ({"encoder": {"model_type": "disan"}}, V)],
+)
+def test_a_vocabulary_given_at_loading_is_that_of_both_sides(
+    given: dict[str, Any], expected: int, tmp_path: Path
+) -> None:
+    tiny("star_transformer").save_pretrained(tmp_path)
+    assert vocabulary_sizes(AutoConfig.from_pretrained(tmp_path, **given)) == {expected}
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, **given, ignore_mismatched_sizes=True)
+    loaded.save_pretrained(tmp_path / "again")
+    again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again")
+    assert vocabulary_sizes(again.config) == {expected}
+
+
+def test_special_tokens_given_at_loading_are_those_of_the_decoder(tmp_path: Path) -> None:
+    tiny("star_transformer").config.save_pretrained(tmp_path)
+    config = AutoConfig.from_pretrained(tmp_path, eos_token_id=9, bos_token_id=8)
+    assert (config.decoder.eos_token_id, config.decoder.bos_token_id, config.decoder_start_token_id) == (9, 8, 8)
+    assert config.decoder.decoder_start_token_id == 8
+
+
+def test_tables_that_are_untied_at_loading_are_not_shared(tmp_path: Path) -> None:
+    tiny("star_transformer", encoder={"embedding_size": 12}).config.save_pretrained(tmp_path)
+    assert AutoConfig.from_pretrained(tmp_path).share_embeddings
+    assert not AutoConfig.from_pretrained(tmp_path, tie_word_embeddings=False).share_embeddings
+    with pytest.raises(ValueError, match="leave out one of the two"):
+        AutoConfig.from_pretrained(tmp_path, tie_word_embeddings=False, share_embeddings=True)
+
+
+def test_fields_of_one_side_are_laid_over_the_saved_ones(tmp_path: Path) -> None:
+    saved = tiny("star_transformer").config
+    saved.save_pretrained(tmp_path)
+    config = AutoConfig.from_pretrained(
+        tmp_path, encoder={"hidden_dropout_prob": 0.3, "hidden_size": 24}, decoder={"dropout": 0.2}
+    )
+    assert (config.encoder.hidden_dropout_prob, config.decoder.dropout) == (0.3, 0.2)
+    # What follows from the width does so again, and all else is as it was.
+    assert (config.encoder.head_dim, config.encoder.embedding_size) == (12, 24)
+    assert config.encoder.num_attention_heads == saved.encoder.num_attention_heads
+    assert config.decoder.max_position_embeddings == saved.decoder.max_position_embeddings
+
+
+def test_an_unknown_field_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    TextEncoderDecoderConfig(share_embedings=True)
+    assert "no field 'share_embedings'" in caplog.text
+    assert 'Did you mean "share_embeddings"' in caplog.text
+
+
 def test_the_decoder_attends_in_the_way_that_is_asked_for(tmp_path: Path) -> None:
     tiny("star_transformer").save_pretrained(tmp_path)
     for way in ("eager", "sdpa"):
@@ -244,6 +299,37 @@ def test_the_decoder_attends_in_the_way_that_is_asked_for(tmp_path: Path) -> Non
     assert [weights.shape[-2:] for weights in output.cross_attentions] == [
         (2, 7)
     ] * model.config.decoder.decoder_layers
+
+
+def test_states_that_the_configuration_asks_for_are_those_of_both_sides(tmp_path: Path) -> None:
+    tiny("star_transformer").save_pretrained(tmp_path)
+    asked = {"output_hidden_states": True, "output_attentions": True, "attn_implementation": "eager"}
+    model = TextEncoderDecoderModel.from_pretrained(tmp_path, **asked)
+    output = model(sources()[0], decoder_input_ids=torch.tensor([[START, 5]]))
+    layers = model.config.encoder.num_hidden_layers
+    assert len(output.encoder_hidden_states) == len(output.decoder_hidden_states) == layers + 1
+    assert len(output.encoder_attentions) == len(output.cross_attentions) == layers
+    none = model(sources()[0], decoder_input_ids=torch.tensor([[START, 5]]), output_hidden_states=False)
+    assert none.encoder_hidden_states is None
+
+
+def test_a_missing_target_is_told_with_what_to_write() -> None:
+    with pytest.raises(ValueError, match=r"No target is given: .*DataCollatorForSeq2Seq\(tokenizer, model=model\)"):
+        tiny("star_transformer")(sources()[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [({"num_return_sequences": 3}, "3 is given.*write generate_translations"), ({"batch_size": 0}, "at least 1")],
+)
+def test_counts_that_translate_has_no_answer_for_are_refused(options: dict[str, int], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        translate(
+            ["we"],
+            tiny("star_transformer"),
+            PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel())),
+            **options,
+        )
 
 
 def test_resizing_is_refused_with_what_to_write() -> None:

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 import torch
-from common import assert_close, gradients, named_outputs, padded, random_batch, tiny_model
+from common import assert_close, difference, gradients, named_outputs, padded, random_batch, tiny_model
 from encoder_contract import RECORD, EncoderContract
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
 
 class TestVanillaTransformer(EncoderContract):
@@ -42,6 +43,52 @@ def test_the_fused_inference_of_torch_equals_the_training_path(recorded: bool, h
     expected = named_outputs(model(**inputs, **record))
     with torch.no_grad():
         assert_close(named_outputs(model.eval()(**inputs, **record)), expected, 1e-5)
+
+
+class Adapter(nn.Module):
+    """What LoRA puts in a layer's place: it tells the layer's weight and bias, and computes something else."""
+
+    def __init__(self, layer: nn.Linear):
+        super().__init__()
+        self.layer = layer
+        self.scale = nn.Parameter(torch.tensor(3.0))
+
+    @property
+    def weight(self) -> Tensor:
+        return self.layer.weight
+
+    @property
+    def bias(self) -> Tensor:
+        return self.layer.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * self.layer(x)
+
+
+@pytest.mark.parametrize("name", ["linear1", "linear2"])
+def test_an_adapter_in_the_feed_forward_layer_counts_in_evaluation_as_in_training(name: str) -> None:
+    model = tiny_model("VanillaTransformer")
+    inputs = random_batch(padded([4, 0, 6, 1], 7, "holes")).inputs()
+    plain = named_outputs(model(**inputs))
+    for layer in model.layers:
+        setattr(layer.layer, name, Adapter(getattr(layer.layer, name)))
+    trained = named_outputs(model(**inputs))
+    assert difference(trained["last_hidden_state"], plain["last_hidden_state"]) > 1e-2
+    with torch.no_grad():
+        assert_close(named_outputs(model.eval()(**inputs)), trained, 1e-5)
+        for layer in model.layers:
+            getattr(layer.layer, name).scale.fill_(1.0)
+        # The parts that are called are those of torch's own layer.
+        assert_close(named_outputs(model(**inputs)), plain, 1e-5)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_an_adapter_that_torch_would_not_call_is_refused(training: bool) -> None:
+    model = tiny_model("VanillaTransformer").train(training)
+    attention = model.layers[0].layer.self_attn
+    attention.out_proj = Adapter(attention.out_proj)
+    with pytest.raises(TypeError, match=r"out_proj is a Adapter.*target_modules=\['linear1', 'linear2'\]"):
+        model(torch.tensor([[5, 6]]))
 
 
 def test_attentions_leave_out_padding() -> None:

@@ -457,6 +457,14 @@ def test_answering_leaves_the_model_as_it_was() -> None:
         assert model.training is training
 
 
+def test_a_model_that_answers_with_tuples_is_asked_for_names() -> None:
+    fields = {**TINY, "vocab_size": len(ANSWERS), "max_position_embeddings": 32, "return_dict": False}
+    model = tiny_model("StarTransformer", "ForQuestionAnswering", **fields)
+    assert isinstance(model(torch.tensor([[5, 6]])), tuple)
+    [answer] = answer_question("where", CONTEXT, model, ANSWERS)
+    assert answer.text == CONTEXT[answer.start : answer.end]
+
+
 def test_a_model_without_spans_is_an_error() -> None:
     model = tiny_model(
         "StarTransformer", "ForTokenClassification", vocab_size=len(ANSWERS), max_position_embeddings=32

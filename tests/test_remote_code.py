@@ -25,6 +25,7 @@ from modeling_star import Lexicon
 # The code that a saved model needs, no more: nothing of training, tests, or other encoders.
 SHARED_CODE = {
     "characters.py",
+    "configuration_base.py",
     "configuration_encoder.py",
     "crf.py",
     "embeddings.py",

@@ -279,10 +279,6 @@ BAD_INPUTS: dict[str, tuple[str, list[str]]] = {
         "--average_checkpoints=0",
         ["--metric_for_best_model loss"],
     ),
-    "noise": (
-        f"--model_type=star_transformer --config_overrides={STAR} --neftune_noise_alpha=5",
-        ["--neftune_noise_alpha", "--config_overrides encoder.embedding_dropout_prob=0.3"],
-    ),
     "a sampler of old": ("--sortish_sampler", ["--sortish_sampler", "--train_sampling_strategy group_by_length"]),
     "two kinds of start": (
         "--model_name_or_path={folder} --config_name=configuration/models/marian-small.json",

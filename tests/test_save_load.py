@@ -588,6 +588,40 @@ def test_a_field_given_at_loading_overrules_the_file(stem: str, tmp_path: Path) 
     assert model(torch.tensor([[1, 2]])).last_hidden_state.shape == (1, 2, 12)
 
 
+@pytest.mark.parametrize(
+    ("stem", "given", "derived"),
+    [
+        ("StarTransformer", {"hidden_size": 64}, {"head_dim": 32, "embedding_size": 64}),
+        ("StarTransformer", {"num_attention_heads": 4}, {"head_dim": 2, "embedding_size": 8}),
+        ("StarTransformer", {"hidden_size": 64, "head_dim": 5}, {"head_dim": 5}),
+        ("VanillaTransformer", {"hidden_size": 64}, {"intermediate_size": 256}),
+        ("BigTransformer", {"position_embedding_type": "learned"}, {"scale_embedding": False, "embedding_size": 8}),
+        ("BigTransformer", {"backbone_config": tiny_bert()}, {"scale_embedding": False, "embedding_size": 12}),
+        ("Disan", {"hidden_size": 64}, {"embedding_size": 64}),
+    ],
+)
+def test_what_follows_from_a_field_that_is_given_at_loading_follows_again(
+    stem: str, given: dict[str, Any], derived: dict[str, Any], tmp_path: Path
+) -> None:
+    class_of(stem, "Model").config_class(**TINY).save_pretrained(tmp_path)
+    config = AutoConfig.from_pretrained(tmp_path, **given)
+    assert {name: getattr(config, name) for name in derived} == derived
+
+
+def test_what_a_file_gives_for_itself_stays_as_it_is(tmp_path: Path) -> None:
+    own = {"head_dim": 3, "embedding_size": 7}
+    class_of("StarTransformer", "Model").config_class(**TINY, **own).save_pretrained(tmp_path)
+    config = AutoConfig.from_pretrained(tmp_path, hidden_size=64, num_attention_heads=4)
+    assert {name: getattr(config, name) for name in own} == own
+
+
+def test_fields_of_the_encoder_inside_are_laid_over_the_saved_ones(tmp_path: Path) -> None:
+    config_class = class_of("StarTransformer", "Model").config_class
+    config_class(**TINY, backbone_config=tiny_bert()).save_pretrained(tmp_path)
+    config = AutoConfig.from_pretrained(tmp_path, backbone_config={"hidden_dropout_prob": 0.3})
+    assert (config.backbone_config.hidden_dropout_prob, config.backbone_config.hidden_size) == (0.3, 12)
+
+
 @pytest.mark.parametrize("stem", STEMS)
 def test_fields_are_checked_when_they_are_given_at_loading(stem: str, tmp_path: Path) -> None:
     tiny_model(stem).config.save_pretrained(tmp_path)

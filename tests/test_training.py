@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from common import HEADS, TINY, labels_of, padded, random_batch, tiny_bert, tiny_model
@@ -163,7 +164,9 @@ def test_token_types_reach_a_siamese_classifier(tmp_path: Path) -> None:
     assert trainer.state.global_step == 2
 
 
-@pytest.mark.parametrize(("problem", "columns"), [("tagging", 3), ("single_label_classification", 3), ("masks", 13)])
+@pytest.mark.parametrize(
+    ("problem", "columns"), [("tagging", 3), ("chains", 3), ("single_label_classification", 3), ("masks", 13)]
+)
 def test_evaluation_gets_logits_alone(problem: str, columns: int, tmp_path: Path) -> None:
     model = tiny_model("StarTransformer", PROBLEMS[problem], **options_of(problem))
     rows = rows_of(problem, 7)
@@ -176,6 +179,44 @@ def test_evaluation_gets_logits_alone(problem: str, columns: int, tmp_path: Path
         expected = model.eval()(**collate(rows)).loss
     if problem == "single_label_classification":
         assert predicted.metrics["test_loss"] == pytest.approx(float(expected), abs=1e-5)
+
+
+@pytest.mark.parametrize("problem", ["tagging", "chains"])
+def test_the_usual_metrics_of_taggers_work(problem: str, tmp_path: Path) -> None:
+    model = tiny_model("StarTransformer", PROBLEMS[problem], **options_of(problem))
+    rows = rows_of(problem, 7)
+    trainer = trainer_of(model, rows, tmp_path, per_device_eval_batch_size=4)
+
+    def accuracy(predicted: Any) -> dict[str, float]:
+        logits, labels = predicted
+        told = labels != -100
+        return {"accuracy": float((np.argmax(logits, axis=-1) == labels)[told].mean())}
+
+    trainer.compute_metrics = accuracy
+    batch = collate(rows)
+    with torch.no_grad():
+        best = model.eval()(batch["input_ids"], batch["attention_mask"]).logits.argmax(-1)
+    told = batch["labels"] != -100
+    expected = (best == batch["labels"])[told].float().mean()
+    assert trainer.evaluate()["eval_accuracy"] == pytest.approx(float(expected))
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_noise_on_embeddings_is_of_the_size_that_a_row_asks_for(stem: str, tmp_path: Path) -> None:
+    rows = rows_of("single_label_classification", 4)
+    model = tiny_model(stem, "ForSequenceClassification", seed=None)
+    seen: list[torch.Tensor] = []
+    trainer = trainer_of(model, rows, tmp_path, max_steps=1, per_device_train_batch_size=4, neftune_noise_alpha=5.0)
+    table = model.get_input_embeddings()
+    table.register_forward_hook(lambda _, inputs, output: seen.append(output - table.weight[inputs[0]]))
+    trainer.train()
+    longest = max(len(row["input_ids"]) for row in rows)
+    assert [tuple(rows_seen.shape) for rows_seen in seen] == [(4, longest, TINY["hidden_size"])]
+    # Trainer's own hook comes after this one: what it does is seen by the size that it is given.
+    assert not hasattr(table, "neftune_noise_alpha"), "Trainer takes it away"
+    with torch.no_grad():
+        model(rows[0]["input_ids"][None])
+    assert seen[-1].dim() == 2
 
 
 def test_the_best_model_is_loaded_and_saved_whole(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 from transformers import AutoConfig
 
-from ..configuration_encoder import did_you_mean
+from ..configuration_base import did_you_mean
 from ..lexicon import Lexicon
 from .data_files import DataError, DataFileError, read_file
 

@@ -11,7 +11,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..configuration_encoder import did_you_mean
+from ..configuration_base import did_you_mean
 from ..lexicon import Lexicon
 from ..modeling_encoder import EncoderPreTrainedModel, longest_input
 from ..vocabulary import VocabularyTables, word_marker

@@ -8,7 +8,7 @@ import numpy as np
 from datasets import Dataset, DatasetDict
 from transformers import DataCollator, DataCollatorWithPadding, PreTrainedTokenizerBase
 
-from ..configuration_encoder import did_you_mean
+from ..configuration_base import did_you_mean
 from .data import ClassificationData, prepare_classification
 from .data_files import DataError
 from .metrics import GLUE_METRICS, TaskMetrics, metrics_for

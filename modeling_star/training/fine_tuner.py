@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset
+from torch import nn
 from torch.utils.data import DataLoader, Sampler
 from transformers import (
     EarlyStoppingCallback,
@@ -78,6 +79,18 @@ class FineTuner(Trainer):
             seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
             return ShuffledLengthGroups(sampler, seed, lambda: int(self.state.epoch or 0))
         return sampler
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> tuple[Any, Any, Any]:
+        """As in Trainer, with the best paths of a CRF, which are what is scored (`ChainLoss.keep`)."""
+        if ignore_keys is None and getattr(self.model, "crf", None) is not None:
+            ignore_keys = []
+        return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         """As in Trainer, rows in their order."""
@@ -151,13 +164,7 @@ def prepare_training(
         training.eval_strategy = "no"
     if training.do_train:
         choose_best(task, training)
-    translates = isinstance(model, TextEncoderDecoderModel)
-    own = translates or isinstance(model, EncoderPreTrainedModel)
-    if training.neftune_noise_alpha is not None and own:
-        raise DataError(
-            "--neftune_noise_alpha adds noise to rows of embeddings, which these models have none of: write "
-            f"--config_overrides {'encoder.' if translates else ''}embedding_dropout_prob=0.3, or leave it away."
-        )
+    own = isinstance(model, (EncoderPreTrainedModel, TextEncoderDecoderModel))
     if training.ddp_find_unused_parameters is None and own:
         training.ddp_find_unused_parameters = False  # these models have none: no search at every step
     if task.run.average_checkpoints:

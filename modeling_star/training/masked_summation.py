@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import CONFIG_MAPPING, PreTrainedModel
 
-from ..configuration_encoder import did_you_mean
+from ..configuration_base import did_you_mean
 from ..modeling_encoder import EncoderPreTrainedModel
 from .building import fresh_model
 from .data_files import DataError

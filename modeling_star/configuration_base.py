@@ -1,0 +1,114 @@
+"""How every configuration of this package is read from a file: what is overridden comes first, typos are told."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, ClassVar
+
+from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassError
+from transformers import PreTrainedConfig
+from transformers.utils import logging
+
+
+logger = logging.get_logger(__name__)
+
+# Keys that transformers itself passes to or stores in any configuration, beside the declared fields.
+_LIBRARY_KEYS = frozenset(
+    [
+        "name_or_path",
+        "num_labels",
+        "output_attentions",
+        "attn_implementation",
+        "torch_dtype",
+        "auto_map",
+        "tie_last_hidden_states",
+        "custom_pipelines",
+        "finetuning_task",
+        "task_specific_params",
+        "use_cache",
+        "per_layer_config",
+        "quantization_config",
+    ]
+)
+
+
+def did_you_mean(given: str, allowed: list[str]) -> str:
+    """A sentence part such as ` Did you mean "relu"?`, or an empty string when nothing is close."""
+    close = difflib.get_close_matches(given, allowed, n=1)
+    return f' Did you mean "{close[0]}"?' if close else ""
+
+
+@strict
+class BaseConfig(PreTrainedConfig):
+    """
+    A configuration whose fields may follow from one another, whatever of a saved one is overridden.
+
+    Attributes:
+        derived_fields: those that follow from others where they are not given.
+    """
+
+    derived_fields: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        self._warn_about_unknown_keys(kwargs)
+        super().__post_init__(**kwargs)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """
+        As in PreTrainedConfig, but overridden fields are in place before others are derived from them and all are
+        checked. Of a configuration inside, a dict overrides the fields that it has.
+        """
+        names = {f.name for f in fields(cls)}
+        overrides = {name: kwargs.pop(name) for name in list(kwargs) if name in names}
+        if overrides:
+            config_dict = cls.overridden(config_dict, overrides)
+        return super().from_dict(config_dict, **kwargs)
+
+    @classmethod
+    def overridden(cls, saved: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+        """
+        The fields of a saved configuration with others in their place.
+
+        What was not given but derived when it was saved is left out, to be derived again: a head of 50 numbers is
+        what 300 and 6 heads make, and is no wish of anybody's where 4 heads are asked for.
+
+        Args:
+            saved: fields by name, as a file has them.
+            overrides: fields in their place.
+        """
+        kept = {name: value for name, value in saved.items() if name in overrides or not cls._is_derived(name, saved)}
+        return kept | {name: cls._merged(name, saved.get(name), value) for name, value in overrides.items()}
+
+    @classmethod
+    def _is_derived(cls, name: str, saved: Mapping[str, Any]) -> bool:
+        """Whether a saved field has the value that the others give it."""
+        if name not in cls.derived_fields:
+            return False
+        declared = {f.name for f in fields(cls)} - {name}
+        try:
+            others = cls(**{other: value for other, value in saved.items() if other in declared})
+        except (ValueError, StrictDataclassError):
+            return False  # they are no configuration without it, or not at all, which is told when all are read
+        return getattr(others, name) == saved[name]
+
+    @classmethod
+    def _merged(cls, name: str, saved: Any, given: Any) -> Any:
+        """The value of an overridden field; a dict for a configuration of the same kind is laid over it."""
+        if not (isinstance(saved, dict) and isinstance(given, dict)):
+            return given
+        kind = saved.get("model_type")
+        return {**saved, **given} if given.get("model_type", kind) == kind else given
+
+    def _warn_about_unknown_keys(self, kwargs: dict[str, Any]) -> None:
+        known = [f.name for f in fields(self)]
+        for key in kwargs:
+            if key.startswith("_") or key in _LIBRARY_KEYS or hasattr(type(self), key):
+                continue
+            logger.warning(
+                f"{type(self).__name__} has no field {key!r}: it is kept and has no effect.{did_you_mean(key, known)}"
+            )
+
+
+__all__ = ["BaseConfig", "did_you_mean"]
