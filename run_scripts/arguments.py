@@ -321,6 +321,7 @@ DEFAULTS = {
     "logging_steps": 50,
     "report_to": "none",
     "ddp_broadcast_buffers": False,
+    "hub_strategy": "end",
 }
 FRESH_LEARNING_RATE = 5e-4
 # What a recipe says of a fresh model, whose shape, embeddings and tokenizer a saved one has already.
@@ -349,7 +350,8 @@ training:
   --metric_for_best_model NAME         score that chooses the best model (default: the task's main score)
   --resume_from_checkpoint last|DIR    go on where a run was interrupted
   --use_cpu, --bf16, --torch_compile, --gradient_checkpointing
-  --push_to_hub --hub_model_id NAME    upload the model with its card
+  --push_to_hub --hub_model_id NAME    upload the model with its card at the end; predictions and
+                                       checkpoints stay here, as with push_to_hub.py
 """
 
 

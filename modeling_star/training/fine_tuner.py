@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset
+from huggingface_hub import CommitInfo
 from torch.utils.data import DataLoader, Sampler
 from transformers import (
     EarlyStoppingCallback,
@@ -26,6 +27,7 @@ from .cards import CardContent, write_model_card
 from .data_files import DataError
 from .losses import ChainLoss, TaskLoss, WithLoss, class_weights
 from .output_folder import whole_checkpoints
+from .publishing import files_to_share, upload
 from .sampling import ShuffledLengthGroups
 from .sharding import load_weights
 
@@ -43,8 +45,8 @@ _BY_SCORE = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
 
 class FineTuner(Trainer):
     """
-    Trainer whose model card is ours, at the end and whenever it uploads, that reads groups of like length in random
-    order when it trains, and that predicts in the data's order.
+    Trainer whose model card is ours, that uploads no predictions and no pickles, that reads groups of like length in
+    random order when it trains, and that predicts in the data's order.
 
     Attributes:
         averaged: how many of the last checkpoints are averaged when training ends; 0: none.
@@ -106,6 +108,39 @@ class FineTuner(Trainer):
         """Write README.md with the numbers measured so far."""
         if self.is_world_process_zero() and self.card is not None:
             write_model_card(Path(self.args.output_dir), self.card())
+
+    def push_to_hub(
+        self,
+        commit_message: str | None = "End of training",
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+        private: bool | None = None,
+        **kwargs: Any,
+    ) -> CommitInfo | None:
+        """
+        As in Trainer, but only what `files_to_share` names, and always to the end (`blocking`).
+
+        Returns:
+            The commit; `None` on other processes than the main one.
+
+        Raises:
+            DataError: the Hub refuses, or cannot be reached.
+        """
+        self.save_model(_internal_call=True)  # all processes hold a part of a sharded model
+        self.create_model_card(**kwargs)
+        if not self.is_world_process_zero():
+            return None
+        args, folder = self.args, Path(self.args.output_dir)
+        return upload(
+            folder,
+            files_to_share(folder),
+            self.hub_model_id or args.hub_model_id or folder.resolve().name,
+            private=args.hub_private_repo if private is None else private,
+            message=commit_message or "End of training",
+            token=token or args.hub_token,
+            revision=revision or args.hub_revision,
+        )
 
 
 def make_trainer(

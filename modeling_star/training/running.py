@@ -27,6 +27,7 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
+from transformers.trainer_utils import HubStrategy
 
 from ..modeling_encoder import longest_input
 from ..saved_options import save_options
@@ -354,6 +355,13 @@ def check_training(training: TrainingArguments) -> None:
     for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
         if getattr(training, name) < 1:
             raise DataError(f"--{name} {getattr(training, name)} is given: at least 1 is needed.")
+    if training.push_to_hub and training.hub_strategy != HubStrategy.END:
+        # Trainer has no public way to choose the files of these.
+        raise DataError(
+            f"--hub_strategy {HubStrategy(training.hub_strategy).value} uploads all that lies in the output folder "
+            "while training, pickles with your --hub_token among it: write --hub_strategy end, which uploads the "
+            "model with its card and scores."
+        )
 
 
 def own_model(model: Any) -> str | None:
