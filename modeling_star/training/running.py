@@ -408,13 +408,15 @@ def plan_seeds(
         DataError: see `check_output_dir`, `check_several_runs`.
     """
     resume = training.resume_from_checkpoint
-    if len(folders) > 1:
-        check_several_runs(Path(training.output_dir), told, resume)
-        finished = [(folder / "all_results.json").is_file() for folder in folders]
-    else:
-        finished = [False]
+    if len(folders) == 1:
+        return [(False, check_output_dir(folders[0], resume))]
+    together = Path(training.output_dir)
+    check_several_runs(together, told, resume)
+    # A seed that was killed before its first whole checkpoint must not keep the finished ones from being gone on with.
+    same_arguments = (together / ARGUMENTS).is_file()
+    finished = [(folder / "all_results.json").is_file() for folder in folders]
     return [
-        (done, None if done else check_output_dir(folder, resume))
+        (done, None if done else check_output_dir(folder, resume, may_begin_anew=same_arguments))
         for folder, done in zip(folders, finished, strict=True)
     ]
 
