@@ -14,6 +14,8 @@ from datasets import Dataset
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BatchEncoding, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from .caching import source_version
+
 
 logger = logging.getLogger(__name__)
 
@@ -260,6 +262,7 @@ class _TextEncoder:
     limit: int | None
     pad: bool
     split: str
+    version: str = source_version(__name__)
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         for column in self.columns:
@@ -369,6 +372,7 @@ class _WordEncoder:
     pad: bool
     continuations: list[int] | None
     split: str
+    version: str = source_version(__name__)
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         sentences: list[list[str]] = batch[self.tokens_column]

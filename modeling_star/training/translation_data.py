@@ -8,6 +8,7 @@ from typing import Any
 from datasets import Dataset, DatasetDict, Translation
 from transformers import PreTrainedTokenizerBase
 
+from .caching import source_version
 from .data import drop_or_raise
 from .data_columns import check_columns, is_text, listed
 from .data_files import DataError
@@ -198,7 +199,7 @@ class _PairEncoder:
     source_limit: int | None
     target_limit: int | None
     decoder_start: int
-    version: int = 4  # as `squad.WindowEncoder` has it
+    version: str = source_version(__name__, "modeling_star.training.subwords")
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         # As `translate` reads a source: whatever the tokenizer puts around it.
