@@ -261,7 +261,8 @@ class RepeatArguments:
         "short within each 50 batches.",
         True,
     )
-    # No flag: whether --load_best_model_at_end was named, and declined. TrainingArguments tell no difference.
+    # No flag: whether the user wrote --load_best_model_at_end false. TrainingArguments have false either way, also
+    # where nothing was written, and then the best model is kept.
     takes_last = False
 
 
@@ -350,6 +351,7 @@ training:
   --metric_for_best_model NAME         score that chooses the best model (default: the task's main score)
   --resume_from_checkpoint last|DIR    go on where a run was interrupted
   --use_cpu, --bf16, --torch_compile, --gradient_checkpointing
+  --log_level debug                    of an error that is told in one line, also where it was raised
   --push_to_hub --hub_model_id NAME    upload the model with its card at the end; predictions and
                                        checkpoints stay here, as with push_to_hub.py
 """

@@ -286,3 +286,19 @@ def test_of_two_processes_one_tells_what_is_wrong(scripts: ScriptRunner, tagger:
     assert done.error.count("nothing is overwritten") == 1
     assert "Traceback" not in done.error
     assert hashes(tagger) == before
+
+
+def test_where_an_error_of_one_line_was_raised_is_told_on_request(scripts: ScriptRunner, corpora: Path) -> None:
+    bad = [f"--train_file={corpora}/entities/train.jsonl", "--model_type=big_transformer", "--tokenizer_kind=word"]
+    done = scripts.run("run_ner.py", *TINY, *QUICK, *bad, "--lexicon=whole_word", "--log_level=debug", "--seed=1")
+    assert done.code == 1
+    assert "Traceback" in done.error
+    assert "read_lexicon" in done.error  # the function that refuses
+    assert done.error.splitlines()[-1].startswith("run_ner.py: ")
+
+
+def test_a_mistake_of_ours_is_not_told_as_the_users() -> None:
+    with pytest.raises(DataError, match="what the user wrote"), told_plainly():
+        raise ValueError("what the user wrote")
+    with pytest.raises(TypeError), told_plainly():
+        len(None)  # type: ignore[arg-type]

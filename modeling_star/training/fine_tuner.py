@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets import Dataset
 from huggingface_hub import CommitInfo
@@ -151,33 +151,56 @@ def make_trainer(
     features: dict[str, Dataset],
 ) -> FineTuner:
     """The trainer, choosing the best model by the task's score where there is a validation split."""
-    has_validation = "validation" in features and "labels" in features["validation"].column_names
-    callbacks = prepare_training(task, training, model, has_validation)
-    metrics = task.metrics_of("validation", features["validation"]) if has_validation else task.metrics
-    loss = loss_of(task, training, model)
+    validation = labelled_validation(features)
+    prepared = prepare_training(task, training, model, validation is not None)
+    metrics = task.metrics if validation is None else task.metrics_of("validation", validation)
+    loss = loss_of(task, model, prepared.smoothing, weighted=training.do_train)
     training.label_names = ["labels"]  # Trainer would look for start_positions at a model that answers questions
     return FineTuner(
         model=model,
         args=training,
         train_dataset=features.get("train") if training.do_train else None,
-        eval_dataset=features.get("validation") if has_validation else None,
+        eval_dataset=validation,
         processing_class=tokenizer,
         data_collator=task.collator(tokenizer),
         compute_metrics=WithLoss(metrics),
         preprocess_logits_for_metrics=loss.keep,
         compute_loss_func=None if isinstance(loss, ChainLoss) else loss,
-        callbacks=callbacks,
+        callbacks=prepared.callbacks,
     )
+
+
+def labelled_validation(features: dict[str, Dataset]) -> Dataset | None:
+    """The validation split, where it has labels to score by."""
+    validation = features.get("validation")
+    return validation if validation is not None and "labels" in validation.column_names else None
+
+
+class Prepared(NamedTuple):
+    """
+    What `prepare_training` leaves to a trainer that is made by hand.
+
+    Args:
+        callbacks: those that the arguments ask for.
+        smoothing: the label smoothing that was asked for, which the trainer's own loss is to do.
+    """
+
+    callbacks: list[TrainerCallback]
+    smoothing: float
 
 
 def prepare_training(
     task: "Task", training: TrainingArguments, model: PreTrainedModel, has_validation: bool
-) -> list[TrainerCallback]:
+) -> Prepared:
     """
-    Set what chooses the best model, and how processes work together.
+    Settle transformers' arguments, in place: what chooses the best model, how processes work together, whose loss
+    smooths.
 
-    Returns:
-        The callbacks that the arguments ask for.
+    Args:
+        task: with the script's arguments and the metrics.
+        training: what is changed.
+        model: the one to be trained.
+        has_validation: whether there is a split to score while training.
 
     Raises:
         DataError: the metric is unknown, or a model cannot be chosen for lack of evaluations or checkpoints.
@@ -197,15 +220,17 @@ def prepare_training(
         training.ddp_find_unused_parameters = False  # these models have none: no search at every step
     if task.run.average_checkpoints:
         keep_for_average(task.run, training)
+    smoothing = float(training.label_smoothing_factor)
+    training.label_smoothing_factor = 0.0  # Trainer's own smoothing would stand aside for a loss that is given
     if task.run.early_stopping_patience is None:
-        return []
+        return Prepared([], smoothing)
     if not training.load_best_model_at_end:
         if task.run.takes_last:
             raise DataError(
                 "--early_stopping_patience keeps the best model: leave --load_best_model_at_end false away, or it."
             )
         raise DataError("--early_stopping_patience needs a validation split, and eval and save at the same steps.")
-    return [EarlyStoppingCallback(task.run.early_stopping_patience)]
+    return Prepared([EarlyStoppingCallback(task.run.early_stopping_patience)], smoothing)
 
 
 def choose_best(task: "Task", training: TrainingArguments) -> None:
@@ -291,15 +316,21 @@ def check_metric(metrics: Any, name: str) -> None:
         raise DataError(f"--metric_for_best_model {name} is unknown: this task has loss, {', '.join(known)}.")
 
 
-def loss_of(task: "Task", training: TrainingArguments, model: PreTrainedModel) -> TaskLoss:
+def loss_of(task: "Task", model: PreTrainedModel, smoothing: float, weighted: bool) -> TaskLoss:
     """
     The loss of a task, with class weights and label smoothing where they are asked for.
+
+    Args:
+        task: with the script's arguments, the data and the metrics.
+        model: whether it has a CRF is looked at.
+        smoothing: label smoothing.
+        weighted: whether class weights are used; they come from the training split, and a run that only scores has
+            the plain loss.
 
     Raises:
         DataError: they are asked for, and the task is not one class for each text or token by itself.
     """
     given, problem = task.run.class_weights, task.metrics.task
-    smoothing = float(training.label_smoothing_factor)
     has_crf = getattr(model, "crf", None) is not None
     if has_crf or problem not in ("entities", "tokens", "single_label_classification"):
         for flag, used in (("--class_weights", given != "none"), ("--label_smoothing_factor", smoothing > 0)):
@@ -307,8 +338,6 @@ def loss_of(task: "Task", training: TrainingArguments, model: PreTrainedModel) -
                 what = "use_crf" if has_crf else problem
                 raise DataError(f"{flag} works with one class for each text or token, not with {what}.")
         return ChainLoss() if has_crf else task.loss_class(problem)
-    # Weights come from the training split: a run that only scores has the plain loss.
-    counts = task.data.counts("train") if given == "balanced" and training.do_train else {}
-    weights = class_weights(given, tuple(task.data.label_list), counts) if training.do_train else None
-    training.label_smoothing_factor = 0.0  # Trainer's own smoothing would stand aside for a loss that is given
+    counts = task.data.counts("train") if given == "balanced" and weighted else {}
+    weights = class_weights(given, tuple(task.data.label_list), counts) if weighted else None
     return TaskLoss(problem, weights, smoothing)

@@ -33,13 +33,14 @@ from .losses import TaskLoss
 from .masking import MaskingCollator
 from .packing import Blocks, PieceEncoder, StreamedBlocks, document_rows, fill, to_pieces
 from .running import Task
+from .writing import HAN
 
 
 logger = logging.getLogger(__name__)
 
 _LONGEST_HIDDEN_WORD = 4  # tokens of a lexicon's word that is hidden as one
 # Of the card: a word, or one Chinese character.
-_WORD = re.compile(r"[\u3400-\u9fff]|[^\W\d_\u3400-\u9fff]+")
+_WORD = re.compile(rf"[{HAN}]|[^\W\d_{HAN}]+")
 _EXAMPLES, _EXAMPLE_WORDS = 3, 12
 
 
@@ -178,7 +179,7 @@ class Pretrainer(FineTuner):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        """As in Trainer, of the documents of some blocks."""
+        """As in Trainer, of blocks whose documents become rows of their own first."""
         rows, _ = self._documents(inputs)
         with self._logits_at(rows["labels"] != IGNORED):
             return super().compute_loss(model, rows, return_outputs, num_items_in_batch)
@@ -335,15 +336,14 @@ class PretrainingTask(Task):
                 f"--train_sampling_strategy {training.train_sampling_strategy} has no use here, where batches are "
                 "made of blocks: random or sequential."
             )
-        callbacks = prepare_training(self, training, model, "validation" in features)
+        prepared = prepare_training(self, training, model, "validation" in features)
+        callbacks = prepared.callbacks
         train: Blocks | StreamedBlocks | None = None
         if training.do_train:
             train = self.training_blocks(features["train"], training.seed)
         if isinstance(train, Blocks):
             callbacks.append(EpochMasks(train))
         training.include_num_input_tokens_seen = "non_padding"
-        loss = MaskedLoss(training.label_smoothing_factor)
-        training.label_smoothing_factor = 0.0  # Trainer's own smoothing would stand aside for a loss that is given
         return Pretrainer(
             model=model,
             args=training,
@@ -352,7 +352,7 @@ class PretrainingTask(Task):
             processing_class=tokenizer,
             data_collator=self.masking,
             compute_metrics=self.metrics,
-            compute_loss_func=loss,
+            compute_loss_func=MaskedLoss(prepared.smoothing),
             callbacks=callbacks,
         )
 

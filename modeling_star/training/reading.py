@@ -52,7 +52,7 @@ class Found:
 @dataclass(frozen=True)
 class ReadingMetrics:
     """
-    Exact match and F1, from 0 to 1, in the place of `TaskMetrics`.
+    Exact match and F1, from 0 to 1; the same interface as `TaskMetrics`.
 
     Args:
         language: how answers are compared, see `answers.normalise`.

@@ -67,7 +67,7 @@ DECISIVE = (
 )
 """Of TrainingArguments, what decides which weights a run ends with, or what they are scored with."""
 
-# Of the script's own arguments, what does not.
+# Of the script's own arguments, what leaves the weights and the scores as they are.
 _INDECISIVE = ("seeds", "token", "cache_dir", "preprocessing_num_workers", "overwrite_cache")
 # What Trainer and `Pretrainer` tell of the part of a run since it was resumed.
 _OF_ONE_PART = (
@@ -525,6 +525,8 @@ def told_plainly() -> Iterator[None]:
     """
     What goes wrong while inputs are read is the user's to mend: a message, no traceback.
 
+    A TypeError is not among it: rows are checked before, so that it is a mistake of ours.
+
     Raises:
         DataError: instead of the ValueError, OSError and the like that was raised inside.
     """
@@ -534,7 +536,7 @@ def told_plainly() -> Iterator[None]:
         raise
     except StrictDataclassError as error:
         raise DataError(str(error.__cause__ or error)) from error
-    except (ValueError, TypeError, OSError, ImportError) as error:
+    except (ValueError, OSError, ImportError) as error:
         raise DataError(str(error)) from error
 
 
@@ -654,14 +656,13 @@ def score(
 @contextmanager
 def script_messages(training: TrainingArguments) -> Iterator[None]:
     """
-    Logging set up; what a user did wrong is told in one message, without a traceback.
+    Logging set up; what a user did wrong is told in one message, and where it was raised with --log_level debug.
 
     Raises:
         SystemExit: instead of a DataError.
     """
-    logging.basicConfig(
-        format="%(levelname)s %(message)s", level=logging.INFO if training.should_log else logging.ERROR
-    )
+    level = logging.DEBUG if training.log_level == "debug" else logging.INFO
+    logging.basicConfig(format="%(levelname)s %(message)s", level=level if training.should_log else logging.ERROR)
     for name in ("httpx", "httpcore", "filelock", "fsspec", "matplotlib"):
         logging.getLogger(name).setLevel(logging.WARNING)
     if os.environ.get("ACCELERATE_USE_FSDP") == "true" and training.device.type == "cpu":
@@ -669,6 +670,7 @@ def script_messages(training: TrainingArguments) -> Iterator[None]:
     try:
         yield
     except DataError as error:
+        logger.debug("Where it was raised:", exc_info=True)
         # Of several processes, all of which stop here, one speaks.
         message = f"{Path(sys.argv[0]).name}: {' '.join(str(error).split())}"
         raise SystemExit(message if training.should_log else 1) from None

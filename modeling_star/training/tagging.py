@@ -16,6 +16,7 @@ from .metrics import EntityScores, TaskMetrics, metrics_for
 from .reports import per_entity_table, plot_confusion_matrix, plot_entity_scores, write_text
 from .running import Task
 from .tokenizers import predictions_to_words, tokenize_and_align, told_limit
+from .writing import FIRST_CJK
 
 
 class TaggingTask(Task):
@@ -50,7 +51,7 @@ class TaggingTask(Task):
         sentences = [row[self.data.text_column] for row in rows.select(range(min(3, len(rows))))] if rows else []
         # Chinese is written without blanks between its characters.
         return [
-            ("" if all(ord(word[0]) > 0x2E80 for word in words[:3] if word) else " ").join(words)
+            ("" if all(ord(word[0]) >= FIRST_CJK for word in words[:3] if word) else " ").join(words)
             for words in sentences
         ]
 

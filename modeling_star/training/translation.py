@@ -25,7 +25,7 @@ from ..translation import generate_translations
 from .bleu import TranslationMetrics, bleu_signature
 from .building import check_vocabulary, give_lexicon, give_vocabulary, load_tokenizer, parse_overrides, saved_model
 from .data_files import DataError
-from .fine_tuner import FineTuner, prepare_training
+from .fine_tuner import FineTuner, labelled_validation, prepare_training
 from .losses import TaskLoss, WithLoss
 from .reports import markdown_table, write_text
 from .running import Task, hub_options
@@ -237,25 +237,23 @@ class TranslationTask(Task):
                     "--predict_with_generate false: write --metric_for_best_model loss"
                 )
             training.metric_for_best_model = "loss"
-        smoothing = float(training.label_smoothing_factor)
-        training.label_smoothing_factor = 0.0  # Trainer's own smoothing would stand aside for a loss that is given
-        has_validation = "validation" in features and "labels" in features["validation"].column_names
-        callbacks = prepare_training(self, training, model, has_validation)
-        metrics: Any = self.metrics_of("validation", features["validation"]) if has_validation else self.metrics
+        validation = labelled_validation(features)
+        prepared = prepare_training(self, training, model, validation is not None)
+        metrics: Any = self.metrics if validation is None else self.metrics_of("validation", validation)
         trainer = TranslationTrainer(
             model=model,
             args=training,
             train_dataset=features.get("train") if training.do_train else None,
-            eval_dataset=features.get("validation") if has_validation else None,
+            eval_dataset=validation,
             processing_class=tokenizer,
             data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
             compute_metrics=WithLoss(metrics),
-            compute_loss_func=TaskLoss("translation", None, smoothing),
-            callbacks=callbacks,
+            compute_loss_func=TaskLoss("translation", None, prepared.smoothing),
+            callbacks=prepared.callbacks,
         )
         trainer.num_beams = self.options.num_beams
         trainer.max_extra_tokens = self.options.max_extra_tokens
-        trainer.smoothing = smoothing
+        trainer.smoothing = prepared.smoothing
         return trainer
 
     def metrics_of(self, split: str, features: Dataset) -> TranslationMetrics:

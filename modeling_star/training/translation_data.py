@@ -15,12 +15,12 @@ from .data_files import DataError
 from .data_labels import shown, where
 from .subwords import start_and_end
 from .tokenizers import map_rows, warn_about_cuts
+from .writing import HAN, KANA
 
 
 SOURCE, TARGET = "source", "target"
 _PAIRS = (("source", "target"), ("src", "tgt"), ("src", "trg"), ("source_text", "target_text"), ("input", "output"))
-_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-_KANA = re.compile(r"[\u3040-\u30ff]")
+_HAN, _KANA = re.compile(f"[{HAN}]"), re.compile(f"[{KANA}]")
 
 
 @dataclass(frozen=True)
