@@ -8,6 +8,9 @@ import pytest
 from script_runner import ScriptRunner
 from script_samples import QUICK, TINY, files, hashes, read_rows, write_rows, write_vectors
 
+from modeling_star.training.data_files import DataError
+from modeling_star.training.messages import told_plainly
+
 
 def bad_rows(corpora: Path, change: dict[str, Any], row: int = 2) -> list[dict[str, Any]]:
     rows = read_rows(corpora)

@@ -363,6 +363,11 @@ def without_words(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in ("lexicon_kind", "lexicon_size")}
 
 
+def hub_options(arguments: Any) -> dict[str, Any]:
+    """Where models are looked for on the Hub, and kept."""
+    return {"revision": arguments.model_revision, "token": arguments.token, "cache_dir": arguments.cache_dir}
+
+
 def config_fields(name: str) -> dict[str, Any]:
     """
     The fields of a configuration, of a file or of a saved model.

@@ -13,7 +13,7 @@ from .data import ClassificationData, prepare_classification
 from .data_files import DataError
 from .metrics import GLUE_METRICS, TaskMetrics, metrics_for
 from .reports import plot_confusion_matrix, write_text
-from .running import Task
+from .task import Task
 from .tokenizers import tokenize_texts
 
 

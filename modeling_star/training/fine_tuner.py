@@ -33,7 +33,7 @@ from .sharding import load_weights
 
 
 if TYPE_CHECKING:
-    from .running import Task
+    from .task import Task
 
 logger = logging.getLogger(__name__)
 

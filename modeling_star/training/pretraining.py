@@ -32,7 +32,7 @@ from .fine_tuner import FineTuner, prepare_training
 from .losses import TaskLoss
 from .masking import MaskingCollator
 from .packing import Blocks, PieceEncoder, StreamedBlocks, document_rows, fill, to_pieces
-from .running import Task
+from .task import Task
 from .writing import HAN
 
 

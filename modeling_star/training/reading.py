@@ -18,8 +18,8 @@ from .data_files import DataError
 from .losses import SpanLoss
 from .metrics import AnswerScores
 from .reports import markdown_table, plot_scores, write_json, write_text
-from .running import Task
 from .squad import ReadingData, prepare_reading, unfold, window_features, windows_of
+from .task import Task
 
 
 _CARD_CONTEXT = 1000  # characters of a context that the model card shows

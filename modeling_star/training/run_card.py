@@ -16,7 +16,7 @@ from .reports import metrics_only
 
 if TYPE_CHECKING:
     from .fine_tuner import FineTuner
-    from .running import Task
+    from .task import Task
 
 
 _SECRETS = ("__token", "__hub_token", "__push_to_hub_token")

@@ -14,7 +14,7 @@ from .data import TaggingData, prepare_tagging
 from .data_labels import IGNORED
 from .metrics import EntityScores, TaskMetrics, metrics_for
 from .reports import per_entity_table, plot_confusion_matrix, plot_entity_scores, write_text
-from .running import Task
+from .task import Task
 from .tokenizers import predictions_to_words, tokenize_and_align, told_limit
 from .writing import FIRST_CJK
 

@@ -15,7 +15,7 @@ from .writing import FIRST_CJK
 
 
 if TYPE_CHECKING:
-    from .running import Task
+    from .task import Task
 
 # Inverse regularisation, of which the validation split chooses: the four configurations of the fair protocol.
 STRENGTHS = (1.0, 3.0, 10.0, 30.0)

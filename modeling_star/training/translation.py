@@ -23,14 +23,22 @@ from transformers.trainer_utils import EvalLoopOutput, PredictionOutput
 from ..modeling_encoder import longest_input
 from ..translation import generate_translations
 from .bleu import TranslationMetrics, bleu_signature
-from .building import check_vocabulary, give_lexicon, give_vocabulary, load_tokenizer, parse_overrides, saved_model
+from .building import (
+    check_vocabulary,
+    give_lexicon,
+    give_vocabulary,
+    hub_options,
+    load_tokenizer,
+    parse_overrides,
+    saved_model,
+)
 from .data_files import DataError
 from .fine_tuner import FineTuner, labelled_validation, prepare_training
 from .losses import TaskLoss, WithLoss
 from .reports import markdown_table, write_text
-from .running import Task, hub_options
 from .sharding import generate_options
 from .subwords import train_subword_tokenizer
+from .task import Task
 from .translation_data import SOURCE, TARGET, TranslationData, encode_translations, prepare_translation
 from .translation_models import check_languages, fresh_translator, set_generation
 

@@ -9,7 +9,7 @@ from transformers import TrainingArguments
 from modeling_star.training.data_files import DataError
 from modeling_star.training.output_folder import check_output_dir, check_several_runs, last_checkpoint
 from modeling_star.training.reports import write_json
-from modeling_star.training.running import plan_seeds
+from modeling_star.training.seeds import plan_seeds
 
 
 def test_only_a_whole_checkpoint_is_gone_on_from(tmp_path: Path) -> None:

@@ -24,8 +24,10 @@ from modeling_star.training.metrics import metrics_for
 from modeling_star.training.pretraining import PretrainingTask
 from modeling_star.training.reading import ReadingTask
 from modeling_star.training.run_card import run_card
-from modeling_star.training.running import Task, asked_for, run_once, train
+from modeling_star.training.running import run_once, train
+from modeling_star.training.seeds import asked_for
 from modeling_star.training.tagging import TaggingTask
+from modeling_star.training.task import Task
 from modeling_star.training.tfidf import run_tfidf
 from modeling_star.training.tokenizers import train_tokenizer
 from modeling_star.training.translation import TranslationTask
