@@ -218,19 +218,19 @@ def prepare_training(
         )
     if training.ddp_find_unused_parameters is None and own:
         training.ddp_find_unused_parameters = False  # these models have none: no search at every step
-    if task.run.average_checkpoints:
-        keep_for_average(task.run, training)
+    if task.run_args.average_checkpoints:
+        keep_for_average(task.run_args, training)
     smoothing = float(training.label_smoothing_factor)
     training.label_smoothing_factor = 0.0  # Trainer's own smoothing would stand aside for a loss that is given
-    if task.run.early_stopping_patience is None:
+    if task.run_args.early_stopping_patience is None:
         return Prepared([], smoothing)
     if not training.load_best_model_at_end:
-        if task.run.takes_last:
+        if task.run_args.takes_last:
             raise DataError(
                 "--early_stopping_patience keeps the best model: leave --load_best_model_at_end false away, or it."
             )
         raise DataError("--early_stopping_patience needs a validation split, and eval and save at the same steps.")
-    return Prepared([EarlyStoppingCallback(task.run.early_stopping_patience)], smoothing)
+    return Prepared([EarlyStoppingCallback(task.run_args.early_stopping_patience)], smoothing)
 
 
 def choose_best(task: "Task", training: TrainingArguments) -> None:
@@ -247,10 +247,10 @@ def choose_best(task: "Task", training: TrainingArguments) -> None:
             flag = "--save_strategy best" if saves_best else _schedule(training)
             raise DataError(f"{flag} follows a score: it needs a validation split, and --eval_strategy epoch, say.")
         return
-    if not task.run.takes_last and (saves_best or training.eval_strategy == training.save_strategy):
+    if not task.run_args.takes_last and (saves_best or training.eval_strategy == training.save_strategy):
         training.load_best_model_at_end = True
         apart = training.save_strategy == "steps" and training.eval_steps != training.save_steps
-        if apart and not task.run.average_checkpoints:
+        if apart and not task.run_args.average_checkpoints:
             raise DataError(
                 f"--eval_steps {training.eval_steps:g} and --save_steps {training.save_steps:g} differ, and the best "
                 f"model may be one that is not saved: write --eval_steps {training.eval_steps:g} --save_steps "
@@ -272,16 +272,16 @@ def _schedule(training: TrainingArguments) -> str:
     return f"--lr_scheduler_type {SchedulerType(training.lr_scheduler_type).value}"
 
 
-def keep_for_average(run_arguments: Any, training: TrainingArguments) -> None:
+def keep_for_average(run_args: Any, training: TrainingArguments) -> None:
     """
     Keep as many checkpoints as are to be averaged, and take the average in the place of the best one.
 
     Raises:
         DataError: less than no checkpoint, what needs a score or keeps the best one, or a run without checkpoints.
     """
-    if run_arguments.average_checkpoints < 0:
-        raise DataError(f"--average_checkpoints {run_arguments.average_checkpoints} is given: 0 or more is allowed.")
-    if run_arguments.early_stopping_patience is not None:
+    if run_args.average_checkpoints < 0:
+        raise DataError(f"--average_checkpoints {run_args.average_checkpoints} is given: 0 or more is allowed.")
+    if run_args.early_stopping_patience is not None:
         raise DataError(
             "--early_stopping_patience keeps the best model, and --average_checkpoints takes the last ones: write "
             "--average_checkpoints 0"
@@ -301,7 +301,7 @@ def keep_for_average(run_arguments: Any, training: TrainingArguments) -> None:
     training.load_best_model_at_end = False
     training.metric_for_best_model = None  # Trainer would keep the best one in the place of one of the last
     if training.save_total_limit is not None:
-        training.save_total_limit = max(training.save_total_limit, run_arguments.average_checkpoints)
+        training.save_total_limit = max(training.save_total_limit, run_args.average_checkpoints)
 
 
 def check_metric(metrics: Any, name: str) -> None:
@@ -330,7 +330,7 @@ def loss_of(task: "Task", model: PreTrainedModel, smoothing: float, weighted: bo
     Raises:
         DataError: they are asked for, and the task is not one class for each text or token by itself.
     """
-    given, problem = task.run.class_weights, task.metrics.task
+    given, problem = task.run_args.class_weights, task.metrics.task
     has_crf = getattr(model, "crf", None) is not None
     if has_crf or problem not in ("entities", "tokens", "single_label_classification"):
         for flag, used in (("--class_weights", given != "none"), ("--label_smoothing_factor", smoothing > 0)):

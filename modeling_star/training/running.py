@@ -35,13 +35,15 @@ _OF_ONE_PART = (
 )
 
 
-def run_script(task_class: type[Task], model: Any, data: Any, run_arguments: Any, training: TrainingArguments) -> None:
+def run_script(
+    task_class: type[Task], model_args: Any, data_args: Any, run_args: Any, training: TrainingArguments
+) -> None:
     """`run`, with its messages."""
     with script_messages(training):
-        run(task_class, model, data, run_arguments, training)
+        run(task_class, model_args, data_args, run_args, training)
     if training.should_log:
         made = "scores, predictions"
-        if training.do_train and own_model(model) == "tfidf":
+        if training.do_train and own_model(model_args) == "tfidf":
             made = "scores, predictions, plots"
         elif training.do_train:
             made = "model, scores, predictions, plots, and its card README.md"
@@ -49,28 +51,28 @@ def run_script(task_class: type[Task], model: Any, data: Any, run_arguments: Any
 
 
 def run(
-    task_class: type[Task], model: Any, data: Any, run_arguments: Any, training: TrainingArguments
+    task_class: type[Task], model_args: Any, data_args: Any, run_args: Any, training: TrainingArguments
 ) -> dict[str, Any]:
     """
     Fine-tune, evaluate and report, once or for each seed.
 
     Args:
         task_class: the script's task.
-        model, data, run_arguments: the script's arguments.
+        model_args, data_args, run_args: the script's arguments.
         training: transformers' own.
 
     Returns:
         All results of the one run, or the summary over seeds.
     """
-    task_class.check_arguments(data, training)
-    seeds = run_arguments.seeds or [training.seed]
+    task_class.check_arguments(data_args, training)
+    seeds = run_args.seeds or [training.seed]
     folders = [Path(training.output_dir)]
     if len(seeds) > 1:
         folders = [Path(training.output_dir) / f"seed-{seed}" for seed in seeds]
         check_several_seeds(seeds, training)
-    told = asked_for(model, data, run_arguments, training)
+    told = asked_for(model_args, data_args, run_args, training)
     plan = as_main_process(partial(plan_seeds, folders, training, told), training)
-    task = task_class(model, data, run_arguments)
+    task = task_class(model_args, data_args, run_args)
     if len(seeds) > 1 and training.process_index == 0:
         write_json(Path(training.output_dir) / ARGUMENTS, told)
     results: dict[int, dict[str, Any]] = {}
@@ -80,7 +82,7 @@ def run(
             results[seed] = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
         else:
             own = replace(training, seed=seed, output_dir=str(folder), resume_from_checkpoint=checkpoint)
-            results[seed] = run_tfidf(task, own) if own_model(model) == "tfidf" else run_once(task, own)
+            results[seed] = run_tfidf(task, own) if own_model(model_args) == "tfidf" else run_once(task, own)
     if len(seeds) == 1:
         return results[seeds[0]]
     summary = summarize_seeds(results)
@@ -93,9 +95,9 @@ def run(
     return summary
 
 
-def own_model(model: Any) -> str | None:
+def own_model(model_args: Any) -> str | None:
     """The kind of a fresh model by the script's arguments, `None` for a saved one."""
-    return None if model.model_name_or_path else model.model_type
+    return None if model_args.model_name_or_path else model_args.model_type
 
 
 def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
@@ -116,7 +118,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
             "There is nothing to do: no training is asked for, and there is no data of a split that is to be scored. "
             "Add --validation_file with --do_eval, or --test_file with --do_predict."
         )
-    if not training.do_train and (task.model.model_name_or_path is None or training.resume_from_checkpoint):
+    if not training.do_train and (task.model_args.model_name_or_path is None or training.resume_from_checkpoint):
         raise DataError(
             "Nothing is to be trained, and what is scored is a saved model: write --model_name_or_path FOLDER and "
             "another --output_dir, without --resume_from_checkpoint; or --do_train too."
@@ -125,8 +127,8 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
         tokenizer, model = task.build()
         if training.resume_from_checkpoint:
             check_resumed(training.resume_from_checkpoint, tokenizer, model.config)
-        limit = length_limit(model.config, task.options.max_seq_length)
-        if task.cuts_inputs and task.options.max_seq_length is not None:
+        limit = length_limit(model.config, task.data_args.max_seq_length)
+        if task.cuts_inputs and task.data_args.max_seq_length is not None:
             # A saved tokenizer may tell the limit of the training before.
             tokenizer.model_max_length = max(tokenizer.model_max_length, limit)
         with training.main_process_first(desc="tokenizing"):
@@ -145,8 +147,8 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
         tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
     with told_plainly():  # a repository of the Hub is made here
         trainer = task.make_trainer(training, model, tokenizer, features)
-    trainer.shuffle_length_groups = task.run.shuffle_length_groups
-    trainer.averaged = task.run.average_checkpoints if training.do_train else 0
+    trainer.shuffle_length_groups = task.run_args.shuffle_length_groups
+    trainer.averaged = task.run_args.average_checkpoints if training.do_train else 0
     results: dict[str, Any] = {}
     sections: dict[str, str] = {}
     trainer.card = lambda: run_card(task, trainer, results, sections)

@@ -38,9 +38,9 @@ def check_several_seeds(seeds: list[int], training: TrainingArguments) -> None:
         raise DataError("With several --seeds write --resume_from_checkpoint last: each goes on from its own.")
 
 
-def asked_for(model: Any, data: Any, run_arguments: Any, training: TrainingArguments) -> dict[str, Any]:
+def asked_for(model_args: Any, data_args: Any, run_args: Any, training: TrainingArguments) -> dict[str, Any]:
     """The arguments that decide what a seed's run comes to."""
-    given = {**vars(model), **vars(data), **vars(run_arguments)}
+    given = {**vars(model_args), **vars(data_args), **vars(run_args)}
     given |= {name: value for name, value in training.to_dict().items() if name in DECISIVE}
     given["processes"] = training.world_size
     # As they are read back.

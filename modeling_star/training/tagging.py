@@ -29,7 +29,7 @@ class TaggingTask(Task):
     metrics: TaskMetrics
 
     def load_data(self) -> TaggingData:
-        options = self.options
+        options = self.data_args
         return prepare_tagging(
             self.load_splits(),
             text_column_name=options.text_column_name,
@@ -40,7 +40,7 @@ class TaggingTask(Task):
         )
 
     def choose_metrics(self) -> TaskMetrics:
-        return metrics_for("tagging", self.data.label_list, per_type=self.options.return_entity_level_metrics)
+        return metrics_for("tagging", self.data.label_list, per_type=self.data_args.return_entity_level_metrics)
 
     def training_texts(self) -> Any:
         return self.data.splits["train"][self.data.text_column]
@@ -56,7 +56,7 @@ class TaggingTask(Task):
         ]
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
-        options = self.options
+        options = self.data_args
         longest = told_limit(min(limit or sys.maxsize, tokenizer.model_max_length))
         stride = options.stride
         if stride is None and split != "train" and longest is not None:

@@ -61,20 +61,20 @@ class Task(ABC):
     data: Any
     metrics: Any
 
-    def __init__(self, model_arguments: Any, data_arguments: Any, run_arguments: Any):
-        self.model = model_arguments
-        self.options = data_arguments
-        self.run = run_arguments
+    def __init__(self, model_args: Any, data_args: Any, run_args: Any):
+        self.model_args = model_args
+        self.data_args = data_args
+        self.run_args = run_args
         self.data: Any = self.with_validation(self.load_data())
         self.metrics: Any = self.choose_metrics()
 
     @classmethod
-    def check_arguments(cls, options: Any, training: TrainingArguments) -> None:
+    def check_arguments(cls, data_args: Any, training: TrainingArguments) -> None:
         """
         Before anything is read.
 
         Args:
-            options: the script's data arguments.
+            data_args: the script's data arguments.
 
         Raises:
             DataError: an argument has a value that is not allowed, or that the task cannot do.
@@ -83,16 +83,16 @@ class Task(ABC):
 
     def saved_config(self) -> PreTrainedConfig | None:
         """The configuration of a saved model whose head is kept; `None` for a fresh model or head."""
-        name = self.model.model_name_or_path
-        if name is None or self.model.ignore_mismatched_sizes:
+        name = self.model_args.model_name_or_path
+        if name is None or self.model_args.ignore_mismatched_sizes:
             return None
         with loading("--model_name_or_path", name):
             return AutoConfig.from_pretrained(
                 name,
-                revision=self.model.model_revision,
-                token=self.model.token,
-                cache_dir=self.model.cache_dir,
-                trust_remote_code=self.model.trust_remote_code,
+                revision=self.model_args.model_revision,
+                token=self.model_args.token,
+                cache_dir=self.model_args.cache_dir,
+                trust_remote_code=self.model_args.trust_remote_code,
             )
 
     def saved_labels(self) -> tuple[str, ...] | None:
@@ -105,14 +105,14 @@ class Task(ABC):
 
     def load_splits(self) -> DatasetDict:
         """The splits as given, capped."""
-        options = self.options
+        options = self.data_args
         splits = self.one_row_an_example(
             load_splits(
                 options.dataset_name,
                 options.dataset_config_name,
                 {"train": options.train_file, "validation": options.validation_file, "test": options.test_file},
-                cache_dir=self.model.cache_dir,
-                token=self.model.token,
+                cache_dir=self.model_args.cache_dir,
+                token=self.model_args.token,
                 revision=options.dataset_revision,
                 column_names=options.column_names.split(",") if options.column_names else None,
             )
@@ -137,12 +137,12 @@ class Task(ABC):
 
     def with_validation(self, data: Any) -> Any:
         """The data with a validation split, held out of train where there is none."""
-        fraction = self.options.validation_fraction
+        fraction = self.data_args.validation_fraction
         if "validation" in data.splits or "train" not in data.splits or fraction == 0:
             return data
         logger.warning(f"No validation split: {fraction:.0%} of train is held out (--validation_fraction).")
         splits = hold_out(data.splits, fraction, together=self.held_out_together)
-        splits["validation"] = cap(splits["validation"], self.options.max_eval_samples)
+        splits["validation"] = cap(splits["validation"], self.data_args.max_eval_samples)
         return replace(data, splits=splits)
 
     @property
@@ -205,7 +205,7 @@ class Task(ABC):
         Raises:
             DataError: arguments do not fit each other, or the data have one label alone for a new head to choose from.
         """
-        arguments = self.model
+        arguments = self.model_args
         names = list(self.labels.get("id2label", {}).values())
         if (
             len(names) == 1
@@ -256,7 +256,7 @@ class Task(ABC):
                 embeddings_from=arguments.embeddings_from,
                 embeddings_mode=arguments.embeddings_mode,
                 freeze_embeddings=arguments.freeze_embeddings,
-                max_seq_length=self.options.max_seq_length,
+                max_seq_length=self.data_args.max_seq_length,
                 defaults=self.config_defaults,
                 **hub,
             )
@@ -265,7 +265,7 @@ class Task(ABC):
         check_vocabulary(tokenizer, model, arguments.tokenizer_name)
         if self.needs_types and "token_type_ids" in inspect.signature(model.forward).parameters:
             give_types(tokenizer)
-        give_vocabulary(model, tokenizer, label_all_tokens=getattr(self.options, "label_all_tokens", False))
+        give_vocabulary(model, tokenizer, label_all_tokens=getattr(self.data_args, "label_all_tokens", False))
         return tokenizer, model
 
     def make_trainer(

@@ -97,7 +97,7 @@ def best_of(
     training: TrainingArguments, name: str = "tagging", labels: tuple[str, ...] = ("O", "B-PER"), run: Any = None
 ) -> TrainingArguments:
     """The arguments as `prepare_training` leaves them, for a task with these metrics."""
-    task: Any = SimpleNamespace(metrics=metrics_for(name, labels), run=run or flags.RunArguments())
+    task: Any = SimpleNamespace(metrics=metrics_for(name, labels), run_args=run or flags.RunArguments())
     prepare_training(task, training, torch.nn.Linear(1, 1), True)  # type: ignore[arg-type]
     return training
 
@@ -175,7 +175,7 @@ def test_a_schedule_that_follows_a_score_knows_its_direction(
 )
 def test_what_cannot_choose_is_refused(parsed: Callable[..., Parsed], given: list[str], words: list[str]) -> None:
     *_, run, training = parsed(TaggingTask, *given)
-    task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), run=run)
+    task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), run_args=run)
     with pytest.raises(DataError) as caught:
         prepare_training(task, training, torch.nn.Linear(1, 1), True)  # type: ignore[arg-type]
     assert [word for word in words if word not in str(caught.value)] == []
@@ -184,7 +184,7 @@ def test_what_cannot_choose_is_refused(parsed: Callable[..., Parsed], given: lis
 @pytest.mark.parametrize("flag", ["--save_strategy=best", "--lr_scheduler_type=reduce_lr_on_plateau"])
 def test_without_validation_there_is_no_score_to_follow(parsed: Callable[..., Parsed], flag: str) -> None:
     *_, run, training = parsed(TaggingTask, flag)
-    task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), run=run)
+    task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), run_args=run)
     with pytest.raises(DataError, match="validation split"):
         prepare_training(task, training, torch.nn.Linear(1, 1), False)  # type: ignore[arg-type]
 
