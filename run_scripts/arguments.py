@@ -261,7 +261,8 @@ class RepeatArguments:
         "short within each 50 batches.",
         True,
     )
-    # No flag: whether --load_best_model_at_end was named, and declined. TrainingArguments tell no difference.
+    # No flag: whether the user wrote --load_best_model_at_end false. TrainingArguments have false either way, also
+    # where nothing was written, and then the best model is kept.
     takes_last = False
 
 
@@ -321,6 +322,7 @@ DEFAULTS = {
     "logging_steps": 50,
     "report_to": "none",
     "ddp_broadcast_buffers": False,
+    "hub_strategy": "end",
 }
 FRESH_LEARNING_RATE = 5e-4
 # What a recipe says of a fresh model, whose shape, embeddings and tokenizer a saved one has already.
@@ -349,7 +351,9 @@ training:
   --metric_for_best_model NAME         score that chooses the best model (default: the task's main score)
   --resume_from_checkpoint last|DIR    go on where a run was interrupted
   --use_cpu, --bf16, --torch_compile, --gradient_checkpointing
-  --push_to_hub --hub_model_id NAME    upload the model with its card
+  --log_level debug                    of an error that is told in one line, also where it was raised
+  --push_to_hub --hub_model_id NAME    upload the model with its card at the end; predictions and
+                                       checkpoints stay here, as with push_to_hub.py
 """
 
 

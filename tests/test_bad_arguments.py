@@ -8,6 +8,9 @@ import pytest
 from script_runner import ScriptRunner
 from script_samples import QUICK, TINY, files, hashes, read_rows, write_rows, write_vectors
 
+from modeling_star.training.data_files import DataError
+from modeling_star.training.messages import told_plainly
+
 
 def bad_rows(corpora: Path, change: dict[str, Any], row: int = 2) -> list[dict[str, Any]]:
     rows = read_rows(corpora)
@@ -219,6 +222,11 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
         "--train_file={sentiment} --push_to_hub --hub_model_id=me/star",
         ["offline"],
     ),
+    "all that lies there is pushed": (
+        GLUE,
+        "--train_file={sentiment} --push_to_hub --hub_model_id=me/star --hub_strategy=every_save",
+        ["--hub_strategy every_save", "--hub_strategy end"],
+    ),
     "TF-IDF without a choice": (GLUE, "--train_file={bad}/one.csv " + TFIDF, ["one label in 'label'"]),
     "TF-IDF without words": (GLUE, "--train_file={bad}/wordless.csv " + TFIDF, ["no words in 'text'"]),
     "no best answers": (QA, "--train_file={reading} --n_best_size=0", ["--n_best_size 0", "at least 1"]),
@@ -280,3 +288,19 @@ def test_of_two_processes_one_tells_what_is_wrong(scripts: ScriptRunner, tagger:
     assert done.error.count("nothing is overwritten") == 1
     assert "Traceback" not in done.error
     assert hashes(tagger) == before
+
+
+def test_where_an_error_of_one_line_was_raised_is_told_on_request(scripts: ScriptRunner, corpora: Path) -> None:
+    bad = [f"--train_file={corpora}/entities/train.jsonl", "--model_type=big_transformer", "--tokenizer_kind=word"]
+    done = scripts.run("run_ner.py", *TINY, *QUICK, *bad, "--lexicon=whole_word", "--log_level=debug", "--seed=1")
+    assert done.code == 1
+    assert "Traceback" in done.error
+    assert "read_lexicon" in done.error  # the function that refuses
+    assert done.error.splitlines()[-1].startswith("run_ner.py: ")
+
+
+def test_a_mistake_of_ours_is_not_told_as_the_users() -> None:
+    with pytest.raises(DataError, match="what the user wrote"), told_plainly():
+        raise ValueError("what the user wrote")
+    with pytest.raises(TypeError), told_plainly():
+        len(None)  # type: ignore[arg-type]

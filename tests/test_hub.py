@@ -174,11 +174,14 @@ def test_a_folder_is_uploaded_without_its_checkpoints_and_the_card_names_the_rep
     (run / "runs" / "events.json").write_text("{}", encoding="utf-8")
     (run / ".hidden.json").write_text("{}", encoding="utf-8")
     (run / "predictions_test.jsonl").write_text('{"tokens": ["private"]}', encoding="utf-8")
+    (run / "answers_test.json").write_text('{"1": "a span of a private text"}', encoding="utf-8")
     listed = push(hub, run, "someone/star", "--dry_run")
     assert listed.returncode == 0, listed.stderr
     assert "model.safetensors" in listed.stdout
-    assert "predictions_test.jsonl" not in listed.stdout
-    assert "predictions_test.jsonl" in push(hub, run, "someone/star", "--dry_run", "--predictions").stdout
+    with_predictions = push(hub, run, "someone/star", "--dry_run", "--predictions").stdout
+    for name in ("predictions_test.jsonl", "answers_test.json"):
+        assert name not in listed.stdout
+        assert name in with_predictions
     offline = push(hub, run, "someone/star", HF_HUB_OFFLINE="1")
     assert offline.returncode == 1
     assert offline.stderr.startswith("The Hub cannot be reached")
@@ -189,6 +192,7 @@ def test_a_folder_is_uploaded_without_its_checkpoints_and_the_card_names_the_rep
         "training_args.bin",
         ".hidden.json",
         "predictions_test.jsonl",
+        "answers_test.json",
     }
     assert uploaded.keys() - {".gitattributes"} == kept
     assert uploaded["README.md"].decode() == loading.format("someone/star")

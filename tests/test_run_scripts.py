@@ -25,6 +25,8 @@ from script_samples import (
     write_vectors,
 )
 
+from modeling_star.training.publishing import files_to_share
+
 
 ACCELERATE = ROOT / "configuration" / "accelerate"
 
@@ -599,7 +601,7 @@ def test_accelerate_launch_starts_two_processes_on_the_cpu(corpora: Path, tmp_pa
 def test_push_to_hub_uploads_a_complete_repository_whose_card_shows_the_measured_numbers(
     hub: LoopbackHub, corpora: Path, tmp_path: Path
 ) -> None:
-    push = ["--push_to_hub", "--hub_model_id=someone/x", "--output_dir=run"]
+    push = ["--push_to_hub", "--hub_model_id=someone/x", "--hub_private_repo=true", "--output_dir=run"]
     done = subprocess.run(
         [sys.executable, str(SCRIPTS / "run_ner.py"), *files(corpora / "entities"), *TINY, *QUICK, *push],
         cwd=tmp_path,
@@ -610,7 +612,13 @@ def test_push_to_hub_uploads_a_complete_repository_whose_card_shows_the_measured
     assert done.returncode == 0, done.stdout + done.stderr
     uploaded = hub.files("someone/x")
     kept = {path.name for path in (tmp_path / "run").iterdir() if path.is_file()}
-    assert uploaded.keys() >= kept
+    assert {"predictions_validation.jsonl", "predictions_test.jsonl", "training_args.bin"} <= kept
+    assert uploaded.keys() - {".gitattributes"} == {
+        name for name in kept if not name.startswith("predictions_") and not name.endswith(".bin")
+    }
+    assert uploaded.keys() - {".gitattributes"} == set(files_to_share(tmp_path / "run"))
+    assert hub.repositories["model", "someone/x"].private
+    assert [commit.title for commit in hub.commits("someone/x")][:-1] == ["End of training"]
     assert uploaded["model.safetensors"] == (tmp_path / "run" / "model.safetensors").read_bytes()
     card = uploaded["README.md"].decode()
     assert_card_tells_the_results(card, results_of(tmp_path / "run"))

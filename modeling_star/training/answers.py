@@ -8,6 +8,8 @@ from typing import Literal
 
 import numpy as np
 
+from .writing import HAN, KANA
+
 
 Language = Literal["en", "zh"]
 
@@ -16,8 +18,7 @@ _ENGLISH_PUNCTUATION = str.maketrans("", "", string.punctuation)
 # What CMRC 2018's evaluation, the one that results on DRCD are reported with, leaves out: not "." and ",", which
 # belong to numbers.
 _CHINESE_PUNCTUATION = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
-_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_HAS_CJK = re.compile(f"[{_CJK}]")
+_HAS_CJK = re.compile(f"[{KANA}{HAN}]")
 # A Chinese character, of those that CMRC 2018's evaluation (version 5) takes one by one; a word of other letters, or a
 # number with its points; any other sign by itself. That evaluation cuts up what is not Chinese with NLTK.
 _SEGMENTS = re.compile(r"[\u4e00-\u9fa5]|(?:(?![\u4e00-\u9fa5])\w)+(?:(?<=\d)[.,]\d+)*|\S")

@@ -27,6 +27,7 @@ _CHANGED_BY_SAVING = (
     *("transformers_version", "architectures", "auto_map", "dtype", "torch_dtype", "_name_or_path", "name_or_path"),
     *("use_cache", "problem_type", "task_specific_params"),
 )
+_SPECIAL = ("pad", "bos", "eos", "cls", "sep")
 
 
 @contextmanager
@@ -127,7 +128,8 @@ def fresh_model(
 
     Args:
         head: the auto class, such as "AutoModelForTokenClassification".
-        tokenizer: gives the vocabulary and the special tokens; `None` where the inputs are vectors.
+        tokenizer: gives the size of the vocabulary and the special tokens, whatever the configuration's file says of
+            them; `None` where the inputs are vectors.
         labels: `num_labels`, `id2label` and so on, for the configuration.
         model_type, config_name: kind, or a file or name of a configuration, which tells the kind too.
         overrides: fields that win over the file's.
@@ -143,6 +145,9 @@ def fresh_model(
     if config_name is not None:
         fields |= without_words(config_fields(config_name))
         model_type = fields.pop("model_type", model_type)
+    if tokenizer is not None:  # the file may be of a saved model, which has another one
+        fields |= {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in _SPECIAL}
+        fields["vocab_size"] = len(tokenizer)
     fields |= overrides or {}
     try:
         standard = AutoConfig.for_model(model_type)
@@ -158,9 +163,6 @@ def fresh_model(
     except KeyError:
         raise DataError(f"--model_type {model_type} has no {head.removeprefix('AutoModel')}: name another.") from None
     fields |= labels
-    if tokenizer is not None:
-        for name in ("pad", "bos", "eos", "cls", "sep"):
-            fields.setdefault(f"{name}_token_id", getattr(tokenizer, f"{name}_token_id"))
     if max_seq_length is not None:
         fields.setdefault("max_position_embeddings", max(max_seq_length, 512))
     if embeddings_from is None:
@@ -168,8 +170,7 @@ def fresh_model(
             if not hasattr(config_class, "freeze_embeddings"):
                 raise DataError(f"--freeze_embeddings works with this package's models; {model_type} is another.")
             fields["freeze_embeddings"] = True
-        vocabulary_size = {} if tokenizer is None else {"vocab_size": len(tokenizer)}
-        return model_class(config_class(**{**vocabulary_size, **fields}))
+        return model_class(config_class(**fields))
     if not hasattr(model_class, "from_embeddings"):
         raise DataError(f"--embeddings_from works with this package's models; {model_type} has embeddings of its own.")
     vocabulary = {"vocabulary": tokenizer.get_vocab()} if embeddings_mode == "vectors" else {}
@@ -360,6 +361,11 @@ def length_limit(config: PreTrainedConfig, asked: int | None) -> int | None:
 def without_words(fields: dict[str, Any]) -> dict[str, Any]:
     """The fields of a configuration but for those of a lexicon, whose words are saved with the weights alone."""
     return {name: value for name, value in fields.items() if name not in ("lexicon_kind", "lexicon_size")}
+
+
+def hub_options(arguments: Any) -> dict[str, Any]:
+    """Where models are looked for on the Hub, and kept."""
+    return {"revision": arguments.model_revision, "token": arguments.token, "cache_dir": arguments.cache_dir}
 
 
 def config_fields(name: str) -> dict[str, Any]:

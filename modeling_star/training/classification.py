@@ -13,7 +13,7 @@ from .data import ClassificationData, prepare_classification
 from .data_files import DataError
 from .metrics import GLUE_METRICS, TaskMetrics, metrics_for
 from .reports import plot_confusion_matrix, write_text
-from .running import Task
+from .task import Task
 from .tokenizers import tokenize_texts
 
 
@@ -27,7 +27,7 @@ class ClassificationTask(Task):
     metrics: TaskMetrics
 
     def load_data(self) -> ClassificationData:
-        options = self.options
+        options = self.data_args
         columns = options.text_column_name
         if options.task_name is not None and options.task_name not in GLUE_METRICS:
             raise DataError(
@@ -45,7 +45,7 @@ class ClassificationTask(Task):
         )
 
     def load_splits(self) -> DatasetDict:
-        options = self.options
+        options = self.data_args
         named = options.dataset_name or options.train_file or options.validation_file or options.test_file
         if options.task_name in GLUE_METRICS and not named:
             options.dataset_name, options.dataset_config_name = "nyu-mll/glue", options.task_name
@@ -64,7 +64,7 @@ class ClassificationTask(Task):
         return config.problem_type
 
     def choose_metrics(self) -> TaskMetrics:
-        task = self.options.task_name if self.options.task_name in GLUE_METRICS else self.data.problem_type
+        task = self.data_args.task_name if self.data_args.task_name in GLUE_METRICS else self.data.problem_type
         return metrics_for(task, self.data.label_list)
 
     @property
@@ -92,7 +92,7 @@ class ClassificationTask(Task):
         return [text[0] if len(text) == 1 else text for text in texts]
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
-        options = self.options
+        options = self.data_args
         return tokenize_texts(
             self.data.splits[split],
             tokenizer,

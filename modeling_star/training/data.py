@@ -22,7 +22,6 @@ from datasets.exceptions import DatasetsError
 from .data_columns import find_classification_columns, find_tagging_columns, task_to_keys
 from .data_files import DataError, DataFileError, read_file
 from .data_labels import (
-    ENTITY_TAG,
     GOLD_LABEL,
     IGNORED,
     PROBLEM_TYPES,
@@ -96,12 +95,6 @@ class TaggingData:
     @property
     def id2label(self) -> dict[int, str]:
         return dict(enumerate(self.label_list))
-
-    @property
-    def has_entities(self) -> bool:
-        """Whether the tags are spans (BIO, IOB1, BIOES, BMES): then entities are scored, else single tags."""
-        spans = [name for name in self.label_list if name != "O"]
-        return bool(spans) and all(ENTITY_TAG.fullmatch(name) for name in spans)
 
     def is_labelled(self, split: str) -> bool:
         return self.label_column in self.splits[split].column_names

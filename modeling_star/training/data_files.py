@@ -11,14 +11,17 @@ import itertools
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 from datasets import Dataset, Features, IterableDataset, List, Value, load_dataset
-from datasets.exceptions import DatasetsError
+from datasets.exceptions import DatasetGenerationError, DatasetsError
 from pyarrow.parquet import ParquetFile
+
+from .caching import source_version
 
 
 class DataError(ValueError):
@@ -100,7 +103,7 @@ def read_file(
         elif kind == "text":
             dataset = _load("text", path, cache_dir, **_text_options(text_unit))
         elif kind == "conll":
-            dataset = _read_conll(path)
+            dataset = _read_conll(path, cache_dir)
         else:
             dataset = _read_csv(path, "\t" if kind == "tsv" else ",", cache_dir, column_names)
     if dataset.num_rows == 0:
@@ -213,11 +216,20 @@ def _texts(path: Path, unit: TextUnit) -> Iterator[str]:
         elif unit == "file":
             yield file.read()
         else:
-            rest = ""
+            # Of a paragraph longer than a block the parts are joined once, at its end. The end of a line is kept for
+            # the next block, with which it may make an empty line.
+            parts: list[str] = []
+            line_end = ""
             while block := file.read(_TEXT_BLOCK):
-                *paragraphs, rest = (rest + block).split("\n\n")
-                yield from paragraphs
-            yield rest
+                first, *others = (line_end + block).split("\n\n")
+                parts.append(first)
+                if others:
+                    yield "".join(parts)
+                    yield from others[:-1]
+                    parts = [others[-1]]
+                line_end = "\n" if parts[-1].endswith("\n") else ""
+                parts[-1] = parts[-1].removesuffix("\n")
+            yield "".join([*parts, line_end])
 
 
 def _parquet_cells(path: Path, column: str) -> Iterator[Any]:
@@ -309,6 +321,36 @@ def _load(builder: str, path: Path, cache_dir: str | None, **kwargs: Any) -> Dat
     return cast(Dataset, load_dataset(builder, data_files=files, split="train", cache_dir=cache_dir, **kwargs))
 
 
+def _generated(
+    rows: Callable[..., Iterator[dict[str, Any]]],
+    path: Path,
+    features: Features,
+    cache_dir: str | None,
+    **options: Any,
+) -> Dataset:
+    """What `rows(path, **options)` yields, written to the cache one after the other and never held as a whole."""
+    file = path.resolve()
+    state = file.stat()
+    told = (state.st_size, state.st_mtime_ns, source_version(__name__))  # the cache is found by the arguments alone
+    try:
+        return Dataset.from_generator(
+            _Generator(rows, told), features=features, cache_dir=cache_dir, gen_kwargs={"path": str(path), **options}
+        )
+    except DatasetGenerationError as error:
+        raise (error.__cause__ or error) from None
+
+
+@dataclass(frozen=True)
+class _Generator:
+    """A generator of rows, and what its rows depend on beside its arguments."""
+
+    rows: Callable[..., Iterator[dict[str, Any]]]
+    told: tuple[int, int, str]
+
+    def __call__(self, **options: Any) -> Iterator[dict[str, Any]]:
+        return self.rows(**options)
+
+
 # json
 
 
@@ -320,10 +362,23 @@ def _read_json(path: Path, cache_dir: str | None) -> Dataset:
         return _dataset_from_rows(path, list(_json_rows(path)), error)
     if dataset.num_rows == 1 and isinstance(getattr(dataset.features.get("data"), "feature", None), dict):
         return _load("json", path, cache_dir, field="data")
-    if any("timestamp" in str(feature) for feature in dataset.features.values()):
-        # json has no dates: the reader takes texts such as "2020-01-01" for dates and would lose their spelling.
-        return _dataset_from_rows(path, list(_json_rows(path)), None)
-    return dataset
+    dated = [name for name, feature in dataset.features.items() if "timestamp" in str(feature)]
+    if not dated:
+        return dataset
+    # json has no dates: the reader takes texts such as "2020-01-01" for dates and would lose their spelling.
+    if not all(isinstance(getattr(feature, "feature", feature), Value) for feature in dataset.features.values()):
+        return _dataset_from_rows(path, list(_json_rows(path)), None)  # with objects in it, of keys that may be absent
+    text = Value("string")
+    kinds = {
+        name: feature if name not in dated else text if isinstance(feature, Value) else List(text)
+        for name, feature in dataset.features.items()
+    }
+    return _generated(_json_cells, path, Features(kinds), cache_dir, names=tuple(kinds))
+
+
+def _json_cells(path: str, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    for row in _json_rows(Path(path)):
+        yield {name: row.get(name) for name in names}
 
 
 def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -480,39 +535,67 @@ def _is_quoted(path: Path) -> bool:
 # CoNLL
 
 
-def _read_conll(path: Path) -> Dataset:
+def _read_conll(path: Path, cache_dir: str | None) -> Dataset:
     """Columns separated by tabs or blanks, one token a line, an empty line after each sentence."""
     with _open_text(path) as lines:
-        table = [(number, line.strip("\r\n")) for number, line in enumerate(lines, 1)]
-    first = next((line for _, line in table if line.strip(" \t") and line[0] != "#" and not _is_docstart(line)), None)
+        first = next(
+            (line for line in lines if line.strip(" \t\r\n") and line[0] != "#" and not _is_docstart(line)), None
+        )
     if first is None:
         raise _no_rows(path)
     tabbed = "\t" in first
-    width = len(_cells(first, tabbed))
-    sentences: list[list[list[str]]] = [[]]
-    first_number: int | None = None
-    for number, line in table:
-        if not line.strip(" \t") or _is_docstart(line):
-            if sentences[-1]:
-                sentences.append([])
-            continue
-        cells = _cells(line, tabbed)
-        if not sentences[-1] and line.startswith("#") and (_COMMENT.match(line) or len(cells) != width):
-            continue
-        first_number = first_number or number
-        if len(cells) != width or not cells[0]:
-            raise DataError(
-                f"{path}, line {number} has {len(cells)} columns, but line {first_number} has {width}: {line[:80]!r}. "
-                "A CoNLL file has one token a line with the same columns everywhere and an empty line between "
-                "sentences. Texts to classify go in a .jsonl or .csv file with a column 'text'."
-            )
-        if width > 1 and not cells[-1]:
-            told = f"{path}, line {number} ends in a tab, with no tag after it: {line[:80]!r}."
-            raise DataError(f"{told} Write one, O for none.")
-        sentences[-1].append(cells)
+    width = len(_cells(first.strip("\r\n"), tabbed))
+    columns = dict(enumerate(_CONLL_COLUMNS.get(width, _conll_names(width))))
     conllu = width == 10 and first[0].isdigit()
-    columns = _conllu_columns(sentences) if conllu else _conll_columns(sentences, width)
-    return Dataset.from_dict(columns, features=Features({name: List(Value("string")) for name in columns}))
+    if conllu:
+        columns = _CONLLU_COLUMNS
+    features = Features({name: List(Value("string")) for name in columns.values()})
+    options = {"tabbed": tabbed, "width": width, "places": tuple(columns), "names": tuple(columns.values())}
+    return _generated(_conll_rows, path, features, cache_dir, **options, conllu=conllu)
+
+
+def _conll_names(width: int) -> list[str]:
+    return ["tokens", *(f"column_{index}" for index in range(2, width)), "tags"]
+
+
+def _conll_rows(
+    path: str, tabbed: bool, width: int, places: tuple[int, ...], names: tuple[str, ...], conllu: bool
+) -> Iterator[dict[str, list[str]]]:
+    """The sentences, each with the columns that stand at some places of a line."""
+    for sentence in _conll_sentences(Path(path), tabbed, width):
+        if conllu:  # "3-4" is a spelling of two words that follow, "5.1" a word that nobody wrote: neither is a token
+            sentence = [cells for cells in sentence if cells[0].isdigit()]
+        yield {name: [cells[place] for cells in sentence] for place, name in zip(places, names, strict=True)}
+
+
+def _conll_sentences(path: Path, tabbed: bool, width: int) -> Iterator[list[list[str]]]:
+    """The cells of each line of each sentence."""
+    sentence: list[list[str]] = []
+    first_number: int | None = None
+    with _open_text(path) as lines:
+        for number, line in enumerate(lines, 1):
+            line = line.strip("\r\n")
+            if not line.strip(" \t") or _is_docstart(line):
+                if sentence:
+                    yield sentence
+                    sentence = []
+                continue
+            cells = _cells(line, tabbed)
+            if not sentence and line.startswith("#") and (_COMMENT.match(line) or len(cells) != width):
+                continue
+            first_number = first_number or number
+            if len(cells) != width or not cells[0]:
+                raise DataError(
+                    f"{path}, line {number} has {len(cells)} columns, but line {first_number} has {width}: "
+                    f"{line[:80]!r}. A CoNLL file has one token a line with the same columns everywhere and an empty "
+                    "line between sentences. Texts to classify go in a .jsonl or .csv file with a column 'text'."
+                )
+            if width > 1 and not cells[-1]:
+                told = f"{path}, line {number} ends in a tab, with no tag after it: {line[:80]!r}."
+                raise DataError(f"{told} Write one, O for none.")
+            sentence.append(cells)
+    if sentence:
+        yield sentence
 
 
 def _is_docstart(line: str) -> bool:
@@ -522,16 +605,3 @@ def _is_docstart(line: str) -> bool:
 def _cells(line: str, tabbed: bool) -> list[str]:
     # Not str.split(): a no-break or ideographic space may be the token itself.
     return line.split("\t") if tabbed else re.split(r"[ \t]+", line.strip(" \t"))
-
-
-def _conll_columns(sentences: list[list[list[str]]], width: int) -> dict[str, list[list[str]]]:
-    middle = [f"column_{index}" for index in range(2, width)]
-    names = _CONLL_COLUMNS.get(width, ["tokens", *middle, "tags"])
-    full = [sentence for sentence in sentences if sentence]
-    return {name: [[cells[i] for cells in sentence] for sentence in full] for i, name in enumerate(names)}
-
-
-def _conllu_columns(sentences: list[list[list[str]]]) -> dict[str, list[list[str]]]:
-    # "3-4" is a spelling of two words that follow, "5.1" a word that nobody wrote: neither is a token.
-    words = [[cells for cells in sentence if cells[0].isdigit()] for sentence in sentences if sentence]
-    return {name: [[cells[i] for cells in sentence] for sentence in words] for i, name in _CONLLU_COLUMNS.items()}

@@ -25,7 +25,7 @@ ProblemType = Literal["single_label_classification", "multi_label_classification
 PROBLEM_TYPES: tuple[ProblemType, ...] = ("single_label_classification", "multi_label_classification", "regression")
 
 IGNORED = -100
-"""A tag that no loss and no metric counts."""
+"""A tag that no loss and no metric counts; torch's cross entropy skips it."""
 
 GOLD_LABEL = "gold_label"
 """The column of SNLI's and MultiNLI's own files that holds "-" where the annotators did not agree."""

@@ -4,9 +4,10 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets import Dataset
+from huggingface_hub import CommitInfo
 from torch import nn
 from torch.utils.data import DataLoader, Sampler
 from transformers import (
@@ -27,12 +28,13 @@ from .cards import CardContent, write_model_card
 from .data_files import DataError
 from .losses import ChainLoss, TaskLoss, WithLoss, class_weights
 from .output_folder import whole_checkpoints
+from .publishing import files_to_share, upload
 from .sampling import ShuffledLengthGroups
 from .sharding import load_weights
 
 
 if TYPE_CHECKING:
-    from .running import Task
+    from .task import Task
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +46,8 @@ _BY_SCORE = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
 
 class FineTuner(Trainer):
     """
-    Trainer whose model card is ours, at the end and whenever it uploads, that reads groups of like length in random
-    order when it trains, and that predicts in the data's order.
+    Trainer whose model card is ours, that uploads no predictions and no pickles, that reads groups of like length in
+    random order when it trains, and that predicts in the data's order.
 
     Attributes:
         averaged: how many of the last checkpoints are averaged when training ends; 0: none.
@@ -120,6 +122,39 @@ class FineTuner(Trainer):
         if self.is_world_process_zero() and self.card is not None:
             write_model_card(Path(self.args.output_dir), self.card())
 
+    def push_to_hub(
+        self,
+        commit_message: str | None = "End of training",
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+        private: bool | None = None,
+        **kwargs: Any,
+    ) -> CommitInfo | None:
+        """
+        As in Trainer, but only what `files_to_share` names, and always to the end (`blocking`).
+
+        Returns:
+            The commit; `None` on other processes than the main one.
+
+        Raises:
+            DataError: the Hub refuses, or cannot be reached.
+        """
+        self.save_model(_internal_call=True)  # all processes hold a part of a sharded model
+        self.create_model_card(**kwargs)
+        if not self.is_world_process_zero():
+            return None
+        args, folder = self.args, Path(self.args.output_dir)
+        return upload(
+            folder,
+            files_to_share(folder),
+            self.hub_model_id or args.hub_model_id or folder.resolve().name,
+            private=args.hub_private_repo if private is None else private,
+            message=commit_message or "End of training",
+            token=token or args.hub_token,
+            revision=revision or args.hub_revision,
+        )
+
 
 def make_trainer(
     task: "Task",
@@ -129,33 +164,56 @@ def make_trainer(
     features: dict[str, Dataset],
 ) -> FineTuner:
     """The trainer, choosing the best model by the task's score where there is a validation split."""
-    has_validation = "validation" in features and "labels" in features["validation"].column_names
-    callbacks = prepare_training(task, training, model, has_validation)
-    metrics = task.metrics_of("validation", features["validation"]) if has_validation else task.metrics
-    loss = loss_of(task, training, model)
+    validation = labelled_validation(features)
+    prepared = prepare_training(task, training, model, validation is not None)
+    metrics = task.metrics if validation is None else task.metrics_of("validation", validation)
+    loss = loss_of(task, model, prepared.smoothing, weighted=training.do_train)
     training.label_names = ["labels"]  # Trainer would look for start_positions at a model that answers questions
     return FineTuner(
         model=model,
         args=training,
         train_dataset=features.get("train") if training.do_train else None,
-        eval_dataset=features.get("validation") if has_validation else None,
+        eval_dataset=validation,
         processing_class=tokenizer,
         data_collator=task.collator(tokenizer),
         compute_metrics=WithLoss(metrics),
         preprocess_logits_for_metrics=loss.keep,
         compute_loss_func=None if isinstance(loss, ChainLoss) else loss,
-        callbacks=callbacks,
+        callbacks=prepared.callbacks,
     )
+
+
+def labelled_validation(features: dict[str, Dataset]) -> Dataset | None:
+    """The validation split, where it has labels to score by."""
+    validation = features.get("validation")
+    return validation if validation is not None and "labels" in validation.column_names else None
+
+
+class Prepared(NamedTuple):
+    """
+    What `prepare_training` leaves to a trainer that is made by hand.
+
+    Args:
+        callbacks: those that the arguments ask for.
+        smoothing: the label smoothing that was asked for, which the trainer's own loss is to do.
+    """
+
+    callbacks: list[TrainerCallback]
+    smoothing: float
 
 
 def prepare_training(
     task: "Task", training: TrainingArguments, model: PreTrainedModel, has_validation: bool
-) -> list[TrainerCallback]:
+) -> Prepared:
     """
-    Set what chooses the best model, and how processes work together.
+    Settle transformers' arguments, in place: what chooses the best model, how processes work together, whose loss
+    smooths.
 
-    Returns:
-        The callbacks that the arguments ask for.
+    Args:
+        task: with the script's arguments and the metrics.
+        training: what is changed.
+        model: the one to be trained.
+        has_validation: whether there is a split to score while training.
 
     Raises:
         DataError: the metric is unknown, or a model cannot be chosen for lack of evaluations or checkpoints.
@@ -167,17 +225,19 @@ def prepare_training(
     own = isinstance(model, (EncoderPreTrainedModel, TextEncoderDecoderModel))
     if training.ddp_find_unused_parameters is None and own:
         training.ddp_find_unused_parameters = False  # these models have none: no search at every step
-    if task.run.average_checkpoints:
-        keep_for_average(task.run, training)
-    if task.run.early_stopping_patience is None:
-        return []
+    if task.run_args.average_checkpoints:
+        keep_for_average(task.run_args, training)
+    smoothing = float(training.label_smoothing_factor)
+    training.label_smoothing_factor = 0.0  # Trainer's own smoothing would stand aside for a loss that is given
+    if task.run_args.early_stopping_patience is None:
+        return Prepared([], smoothing)
     if not training.load_best_model_at_end:
-        if task.run.takes_last:
+        if task.run_args.takes_last:
             raise DataError(
                 "--early_stopping_patience keeps the best model: leave --load_best_model_at_end false away, or it."
             )
         raise DataError("--early_stopping_patience needs a validation split, and eval and save at the same steps.")
-    return [EarlyStoppingCallback(task.run.early_stopping_patience)]
+    return Prepared([EarlyStoppingCallback(task.run_args.early_stopping_patience)], smoothing)
 
 
 def choose_best(task: "Task", training: TrainingArguments) -> None:
@@ -194,10 +254,10 @@ def choose_best(task: "Task", training: TrainingArguments) -> None:
             flag = "--save_strategy best" if saves_best else _schedule(training)
             raise DataError(f"{flag} follows a score: it needs a validation split, and --eval_strategy epoch, say.")
         return
-    if not task.run.takes_last and (saves_best or training.eval_strategy == training.save_strategy):
+    if not task.run_args.takes_last and (saves_best or training.eval_strategy == training.save_strategy):
         training.load_best_model_at_end = True
         apart = training.save_strategy == "steps" and training.eval_steps != training.save_steps
-        if apart and not task.run.average_checkpoints:
+        if apart and not task.run_args.average_checkpoints:
             raise DataError(
                 f"--eval_steps {training.eval_steps:g} and --save_steps {training.save_steps:g} differ, and the best "
                 f"model may be one that is not saved: write --eval_steps {training.eval_steps:g} --save_steps "
@@ -219,16 +279,16 @@ def _schedule(training: TrainingArguments) -> str:
     return f"--lr_scheduler_type {SchedulerType(training.lr_scheduler_type).value}"
 
 
-def keep_for_average(run_arguments: Any, training: TrainingArguments) -> None:
+def keep_for_average(run_args: Any, training: TrainingArguments) -> None:
     """
     Keep as many checkpoints as are to be averaged, and take the average in the place of the best one.
 
     Raises:
         DataError: less than no checkpoint, what needs a score or keeps the best one, or a run without checkpoints.
     """
-    if run_arguments.average_checkpoints < 0:
-        raise DataError(f"--average_checkpoints {run_arguments.average_checkpoints} is given: 0 or more is allowed.")
-    if run_arguments.early_stopping_patience is not None:
+    if run_args.average_checkpoints < 0:
+        raise DataError(f"--average_checkpoints {run_args.average_checkpoints} is given: 0 or more is allowed.")
+    if run_args.early_stopping_patience is not None:
         raise DataError(
             "--early_stopping_patience keeps the best model, and --average_checkpoints takes the last ones: write "
             "--average_checkpoints 0"
@@ -248,7 +308,7 @@ def keep_for_average(run_arguments: Any, training: TrainingArguments) -> None:
     training.load_best_model_at_end = False
     training.metric_for_best_model = None  # Trainer would keep the best one in the place of one of the last
     if training.save_total_limit is not None:
-        training.save_total_limit = max(training.save_total_limit, run_arguments.average_checkpoints)
+        training.save_total_limit = max(training.save_total_limit, run_args.average_checkpoints)
 
 
 def check_metric(metrics: Any, name: str) -> None:
@@ -263,15 +323,21 @@ def check_metric(metrics: Any, name: str) -> None:
         raise DataError(f"--metric_for_best_model {name} is unknown: this task has loss, {', '.join(known)}.")
 
 
-def loss_of(task: "Task", training: TrainingArguments, model: PreTrainedModel) -> TaskLoss:
+def loss_of(task: "Task", model: PreTrainedModel, smoothing: float, weighted: bool) -> TaskLoss:
     """
     The loss of a task, with class weights and label smoothing where they are asked for.
+
+    Args:
+        task: with the script's arguments, the data and the metrics.
+        model: whether it has a CRF is looked at.
+        smoothing: label smoothing.
+        weighted: whether class weights are used; they come from the training split, and a run that only scores has
+            the plain loss.
 
     Raises:
         DataError: they are asked for, and the task is not one class for each text or token by itself.
     """
-    given, problem = task.run.class_weights, task.metrics.task
-    smoothing = float(training.label_smoothing_factor)
+    given, problem = task.run_args.class_weights, task.metrics.task
     has_crf = getattr(model, "crf", None) is not None
     if has_crf or problem not in ("entities", "tokens", "single_label_classification"):
         for flag, used in (("--class_weights", given != "none"), ("--label_smoothing_factor", smoothing > 0)):
@@ -279,8 +345,6 @@ def loss_of(task: "Task", training: TrainingArguments, model: PreTrainedModel) -
                 what = "use_crf" if has_crf else problem
                 raise DataError(f"{flag} works with one class for each text or token, not with {what}.")
         return ChainLoss() if has_crf else task.loss_class(problem)
-    # Weights come from the training split: a run that only scores has the plain loss.
-    counts = task.data.counts("train") if given == "balanced" and training.do_train else {}
-    weights = class_weights(given, tuple(task.data.label_list), counts) if training.do_train else None
-    training.label_smoothing_factor = 0.0  # Trainer's own smoothing would stand aside for a loss that is given
+    counts = task.data.counts("train") if given == "balanced" and weighted else {}
+    weights = class_weights(given, tuple(task.data.label_list), counts) if weighted else None
     return TaskLoss(problem, weights, smoothing)

@@ -23,7 +23,7 @@ from ..configuration_base import did_you_mean
 from ..modeling_encoder import EncoderPreTrainedModel
 from .building import fresh_model
 from .data_files import DataError
-from .running import told_plainly
+from .messages import told_plainly
 
 
 Split = Literal["train", "validation", "test"]

@@ -28,11 +28,12 @@ from .launching import environment, read_environment
 from .losses import TaskLoss, WithLoss
 from .masked_summation import MaskedSummation, System, read_shape
 from .masked_summation_page import write_report
+from .messages import as_main_process, script_messages
 from .metrics import metrics_for
 from .output_folder import differences, last_checkpoint
 from .reports import plot_training_curves, write_json
 from .run_card import typed_command
-from .running import DECISIVE, as_main_process, script_messages
+from .seeds import DECISIVE
 
 
 logger = logging.getLogger(__name__)

@@ -19,9 +19,7 @@ from transformers import EvalPrediction
 
 from ..crf import entity_tag
 from .answers import Language, score_answers
-
-
-IGNORED_LABEL = -100
+from .data_labels import IGNORED
 
 
 class _OfflineMetric(evaluate.Metric):
@@ -276,7 +274,7 @@ class TaskMetrics:
         """
         truth = np.asarray(prediction.label_ids)
         guess = self._guess(prediction.predictions, truth)
-        if not truth.size or (self.task in ("entities", "tokens") and not (truth != IGNORED_LABEL).any()):
+        if not truth.size or (self.task in ("entities", "tokens") and not (truth != IGNORED).any()):
             raise ValueError("There is nothing to score: the evaluated data has no labels.")
         if self.task in ("entities", "tokens"):
             return self._sentences(truth, guess)
@@ -308,7 +306,7 @@ class TaskMetrics:
         references: dict[int, list[str]] = {}
         predictions: dict[int, list[str]] = {}
         for row, labels, guesses in zip(rows, truth, guess, strict=True):
-            kept = labels != IGNORED_LABEL
+            kept = labels != IGNORED
             references.setdefault(row, []).extend(self.label_list[label] for label in labels[kept])
             predictions.setdefault(row, []).extend(self.label_list[label] for label in guesses[kept])
         return list(references.values()), list(predictions.values())

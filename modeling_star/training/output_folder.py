@@ -1,6 +1,7 @@
 """The folder that a run writes to: nothing in it is overwritten, and a run that was interrupted goes on in it."""
 
 import json
+import logging
 import os
 import textwrap
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from typing import Any
 
 from .data_files import DataError
 
+
+logger = logging.getLogger(__name__)
 
 # What several seeds of one call share.
 ARGUMENTS = "arguments.json"
@@ -35,13 +38,15 @@ def _step(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix("checkpoint-"))
 
 
-def check_output_dir(folder: Path, resume: str | None) -> str | None:
+def check_output_dir(folder: Path, resume: str | None, may_begin_anew: bool = False) -> str | None:
     """
     Make sure that a run may write here, before anything is loaded, and find what to resume from.
 
     Args:
         folder: the output folder; made if absent.
         resume: `last` (or `true`), a checkpoint's folder, or `None`.
+        may_begin_anew: whether `last` begins anew where the run was killed without a whole checkpoint; only where what
+            the folder holds is known to be of the same arguments.
 
     Returns:
         The checkpoint to resume from, or `None`.
@@ -53,7 +58,9 @@ def check_output_dir(folder: Path, resume: str | None) -> str | None:
     held = _held_by(folder)
     if resume and resume.lower() in ("last", "true"):
         checkpoint = last_checkpoint(folder)
-        if checkpoint is None and held:
+        if checkpoint is None and held and may_begin_anew:
+            logger.info(f"There is no whole checkpoint in {folder}: its run begins anew.")
+        elif checkpoint is None and held:
             raise DataError(
                 f"There is no whole checkpoint in {folder} to resume from: leave --resume_from_checkpoint away, and "
                 "name another --output_dir."

@@ -21,6 +21,7 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import get_worker_info
 from transformers import PreTrainedTokenizerBase
 
+from .caching import source_version
 from .data_files import DataFileError
 from .data_text import at_most, documents
 
@@ -57,11 +58,13 @@ class PieceEncoder:
         tokenizer: a fast one; its special tokens stand in every piece.
         column: of the documents.
         size: n, most tokens of a piece.
+        version: see `source_version`.
     """
 
     tokenizer: PreTrainedTokenizerBase
     column: str
     size: int
+    version: str = source_version(__name__)
 
     def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[np.ndarray]]:
         """Rows of documents to `input_ids`, one row a piece; a document that no token is made of has none."""

@@ -32,14 +32,15 @@ from .fine_tuner import FineTuner, prepare_training
 from .losses import TaskLoss
 from .masking import MaskingCollator
 from .packing import Blocks, PieceEncoder, StreamedBlocks, document_rows, fill, to_pieces
-from .running import Task
+from .task import Task
+from .writing import HAN
 
 
 logger = logging.getLogger(__name__)
 
 _LONGEST_HIDDEN_WORD = 4  # tokens of a lexicon's word that is hidden as one
 # Of the card: a word, or one Chinese character.
-_WORD = re.compile(r"[\u3400-\u9fff]|[^\W\d_\u3400-\u9fff]+")
+_WORD = re.compile(rf"[{HAN}]|[^\W\d_{HAN}]+")
 _EXAMPLES, _EXAMPLE_WORDS = 3, 12
 
 
@@ -178,7 +179,7 @@ class Pretrainer(FineTuner):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        """As in Trainer, of the documents of some blocks."""
+        """As in Trainer, of blocks whose documents become rows of their own first."""
         rows, _ = self._documents(inputs)
         with self._logits_at(rows["labels"] != IGNORED):
             return super().compute_loss(model, rows, return_outputs, num_items_in_batch)
@@ -226,39 +227,39 @@ class PretrainingTask(Task):
     pipeline = "fill-mask"
     data: TextData
 
-    def __init__(self, model_arguments: Any, data_arguments: Any, run_arguments: Any):
-        if model_arguments.model_type == "tfidf" and model_arguments.model_name_or_path is None:
+    def __init__(self, model_args: Any, data_args: Any, run_args: Any):
+        if model_args.model_type == "tfidf" and model_args.model_name_or_path is None:
             raise DataError("--model_type tfidf classifies texts and has nothing to pretrain: name an encoder.")
-        super().__init__(model_arguments, data_arguments, run_arguments)
+        super().__init__(model_args, data_args, run_args)
         self.tokenizer: PreTrainedTokenizerBase | None = None
         self.masking: MaskingCollator | None = None
-        self.size = self.options.max_seq_length
+        self.size = self.data_args.max_seq_length
 
     @classmethod
-    def check_arguments(cls, options: Any, training: TrainingArguments) -> None:
-        super().check_arguments(options, training)
+    def check_arguments(cls, data_args: Any, training: TrainingArguments) -> None:
+        super().check_arguments(data_args, training)
         for name in ("max_train_samples", "max_eval_samples", "max_predict_samples", "max_tokenizer_samples"):
-            count = getattr(options, name)
+            count = getattr(data_args, name)
             if count is not None and count < 1:
                 raise DataError(f"--{name} {count} is given: at least 1 is needed. Leave it away for all documents.")
-        if options.shuffle_buffer < 0:
+        if data_args.shuffle_buffer < 0:
             raise DataError(
-                f"--shuffle_buffer {options.shuffle_buffer} is given: 0, for documents in their order, or more is "
+                f"--shuffle_buffer {data_args.shuffle_buffer} is given: 0, for documents in their order, or more is "
                 "allowed: write --shuffle_buffer 10000"
             )
-        if not options.streaming:
+        if not data_args.streaming:
             return
         if training.do_train and training.max_steps < 1:
             raise DataError("--streaming knows no end of the data: say how long to train, --max_steps 10000")
-        if options.validation_fraction not in (0, type(options).validation_fraction):
+        if data_args.validation_fraction not in (0, type(data_args).validation_fraction):
             raise DataError(
-                f"--validation_fraction {options.validation_fraction:g} is a part of a whole, and --streaming knows "
+                f"--validation_fraction {data_args.validation_fraction:g} is a part of a whole, and --streaming knows "
                 "none: leave the first documents of the stream to validation, --max_eval_samples 1000, or name a file "
                 "of others, --validation_file"
             )
 
     def load_data(self) -> TextData:
-        options = self.options
+        options = self.data_args
         limits = (options.max_train_samples, options.max_eval_samples, options.max_predict_samples)
         source = TextSource(
             files={split: getattr(options, f"{split}_file") for split in SPLITS},
@@ -267,8 +268,8 @@ class PretrainingTask(Task):
             dataset_config_name=options.dataset_config_name,
             text_column_name=options.text_column_name,
             limits=dict(zip(SPLITS, limits, strict=True)),
-            cache_dir=self.model.cache_dir,
-            token=self.model.token,
+            cache_dir=self.model_args.cache_dir,
+            token=self.model_args.token,
             revision=options.dataset_revision,
         )
         return stream_texts(source) if options.streaming else load_texts(source)
@@ -295,11 +296,11 @@ class PretrainingTask(Task):
         return [*super().split_names, *(["train"] if self.data.stream is not None else [])]
 
     def training_texts(self) -> Iterator[str]:
-        return self.data.training_texts(self.options.max_tokenizer_samples)
+        return self.data.training_texts(self.data_args.max_tokenizer_samples)
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset | PieceEncoder:
         """The pieces of a split; of a stream what makes them."""
-        options = self.options
+        options = self.data_args
         if limit <= tokenizer.num_special_tokens_to_add():
             raise DataError(f"--max_seq_length {limit} leaves no room beside the special tokens: 128, say.")
         if tokenizer is not self.tokenizer:
@@ -315,7 +316,7 @@ class PretrainingTask(Task):
         )
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> MaskingCollator:
-        options = self.options
+        options = self.data_args
         lexicon = None
         if options.mask_unit != "token":
             lexicon = read_lexicon(options.mask_unit, tokenizer, _LONGEST_HIDDEN_WORD)
@@ -335,15 +336,14 @@ class PretrainingTask(Task):
                 f"--train_sampling_strategy {training.train_sampling_strategy} has no use here, where batches are "
                 "made of blocks: random or sequential."
             )
-        callbacks = prepare_training(self, training, model, "validation" in features)
+        prepared = prepare_training(self, training, model, "validation" in features)
+        callbacks = prepared.callbacks
         train: Blocks | StreamedBlocks | None = None
         if training.do_train:
             train = self.training_blocks(features["train"], training.seed)
         if isinstance(train, Blocks):
             callbacks.append(EpochMasks(train))
         training.include_num_input_tokens_seen = "non_padding"
-        loss = MaskedLoss(training.label_smoothing_factor)
-        training.label_smoothing_factor = 0.0  # Trainer's own smoothing would stand aside for a loss that is given
         return Pretrainer(
             model=model,
             args=training,
@@ -352,7 +352,7 @@ class PretrainingTask(Task):
             processing_class=tokenizer,
             data_collator=self.masking,
             compute_metrics=self.metrics,
-            compute_loss_func=loss,
+            compute_loss_func=MaskedLoss(prepared.smoothing),
             callbacks=callbacks,
         )
 
@@ -363,16 +363,16 @@ class PretrainingTask(Task):
         return StreamedBlocks(
             self.data.stream,
             features,
-            packed=self.options.packing,
+            packed=self.data_args.packing,
             seed=seed,
-            buffer=self.options.shuffle_buffer,
+            buffer=self.data_args.shuffle_buffer,
             held_out=self.data.held_out,
         )
 
     def blocks(self, split: str, pieces: Dataset, seed: int | None = None) -> Blocks:
         """The blocks of a split; without a seed, with the masks of evaluation."""
-        blocks = Blocks(pieces, self.size if self.options.packing else None, seed)
-        full = f", {fill(blocks, self.size):.1%} full" if self.options.packing else ""
+        blocks = Blocks(pieces, self.size if self.data_args.packing else None, seed)
+        full = f", {fill(blocks, self.size):.1%} full" if self.data_args.packing else ""
         logger.info(
             f"{split}: {len(self.data.splits[split]):,} documents, {len(pieces):,} pieces of at most {self.size} "
             f"tokens in {len(blocks):,} blocks{full}."
@@ -398,7 +398,7 @@ class PretrainingTask(Task):
         return {"train_samples": len(self.data.splits["train"]), "train_blocks": len(trainer.train_dataset)}
 
     def card_settings(self, trainer: FineTuner) -> dict[str, Any]:
-        options = self.options
+        options = self.data_args
         settings = {
             "an example": f"a block of {self.size} tokens" if options.packing else f"up to {self.size} tokens",
             "hidden": f"{options.mlm_probability:.0%}, by {options.mask_unit}",

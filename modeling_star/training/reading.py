@@ -18,8 +18,8 @@ from .data_files import DataError
 from .losses import SpanLoss
 from .metrics import AnswerScores
 from .reports import markdown_table, plot_scores, write_json, write_text
-from .running import Task
 from .squad import ReadingData, prepare_reading, unfold, window_features, windows_of
+from .task import Task
 
 
 _CARD_CONTEXT = 1000  # characters of a context that the model card shows
@@ -52,7 +52,7 @@ class Found:
 @dataclass(frozen=True)
 class ReadingMetrics:
     """
-    Exact match and F1, from 0 to 1, in the place of `TaskMetrics`.
+    Exact match and F1, from 0 to 1; the same interface as `TaskMetrics`.
 
     Args:
         language: how answers are compared, see `answers.normalise`.
@@ -146,7 +146,7 @@ class ReadingTask(Task):
         return DatasetDict({split: unfold(rows) for split, rows in splits.items()})
 
     def load_data(self) -> ReadingData:
-        options = self.options
+        options = self.data_args
         for name in ("n_best_size", "max_answer_length"):
             if getattr(options, name) < 1:
                 raise DataError(f"--{name} {getattr(options, name)} is given; at least 1 is needed.")
@@ -168,7 +168,7 @@ class ReadingTask(Task):
         )
 
     def choose_metrics(self) -> ReadingMetrics:
-        options = self.options
+        options = self.data_args
         labelled = [rows for split, rows in self.data.splits.items() if self.data.is_labelled(split)]
         given = chain.from_iterable(answers["text"] for rows in labelled for answers in rows["answers"])
         return ReadingMetrics(
@@ -196,11 +196,11 @@ class ReadingTask(Task):
 
     @property
     def needs_types(self) -> bool:
-        return self.model.model_name_or_path is None  # a saved model goes on with what its tokenizer gives
+        return self.model_args.model_name_or_path is None  # a saved model goes on with what its tokenizer gives
 
     @property
     def saved_options(self) -> dict[str, Any]:
-        options = self.options
+        options = self.data_args
         return {
             "max_answer_tokens": options.max_answer_length,
             "max_length": None if options.max_seq_length is None else self._limit,
@@ -229,7 +229,7 @@ class ReadingTask(Task):
         return [(row["question"], row["context"][:_CARD_CONTEXT]) for row in rows.select(short)]
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
-        options = self.options
+        options = self.data_args
         if options.pad_to_max_length and limit is None:
             raise DataError("--pad_to_max_length needs a --max_seq_length: the model has no limit of its own.")
         self._limit = limit

@@ -16,7 +16,7 @@ from .reports import metrics_only
 
 if TYPE_CHECKING:
     from .fine_tuner import FineTuner
-    from .running import Task
+    from .task import Task
 
 
 _SECRETS = ("__token", "__hub_token", "__push_to_hub_token")
@@ -25,7 +25,7 @@ _SIZES = ("hidden_size", "num_hidden_layers")
 
 def run_card(task: "Task", trainer: "FineTuner", results: dict[str, Any], sections: dict[str, str]) -> CardContent:
     """What the model card tells of this run: only what was measured in it."""
-    options, arguments, training = task.options, task.model, trainer.args
+    options, arguments, training = task.data_args, task.model_args, trainer.args
     config = trainer.model.config
     splits = {"validation": "eval_", "test": "test_"}
     scores = {

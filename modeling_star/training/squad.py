@@ -17,6 +17,7 @@ from datasets import Dataset, DatasetDict, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
 from ..question_answering import Window, encode_windows
+from .caching import source_version
 from .data import check_train, drop_or_raise
 from .data_columns import find_reading_columns
 from .data_files import DataError
@@ -76,7 +77,7 @@ def unfold(dataset: Dataset) -> Dataset:
 class _Unfolder:
     """What `unfold` does to a batch of articles; the questions stay on disk, so that features are cached."""
 
-    version: int = 1  # as `WindowEncoder` has it
+    version: str = source_version(__name__)
 
     def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
         rows: list[dict[str, Any]] = []
@@ -298,7 +299,7 @@ class WindowEncoder:
     limit: int | None
     stride: int
     labelled: bool
-    version: int = 1  # of what is made: datasets finds its cache by the fields alone
+    version: str = source_version(__name__, "modeling_star.question_answering")
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         found = encode_windows(batch["question"], batch["context"], self.tokenizer, self.limit, self.stride)

@@ -14,8 +14,9 @@ from .data import TaggingData, prepare_tagging
 from .data_labels import IGNORED
 from .metrics import EntityScores, TaskMetrics, metrics_for
 from .reports import per_entity_table, plot_confusion_matrix, plot_entity_scores, write_text
-from .running import Task
+from .task import Task
 from .tokenizers import predictions_to_words, tokenize_and_align, told_limit
+from .writing import FIRST_CJK
 
 
 class TaggingTask(Task):
@@ -28,7 +29,7 @@ class TaggingTask(Task):
     metrics: TaskMetrics
 
     def load_data(self) -> TaggingData:
-        options = self.options
+        options = self.data_args
         return prepare_tagging(
             self.load_splits(),
             text_column_name=options.text_column_name,
@@ -39,7 +40,7 @@ class TaggingTask(Task):
         )
 
     def choose_metrics(self) -> TaskMetrics:
-        return metrics_for("tagging", self.data.label_list, per_type=self.options.return_entity_level_metrics)
+        return metrics_for("tagging", self.data.label_list, per_type=self.data_args.return_entity_level_metrics)
 
     def training_texts(self) -> Any:
         return self.data.splits["train"][self.data.text_column]
@@ -50,12 +51,12 @@ class TaggingTask(Task):
         sentences = [row[self.data.text_column] for row in rows.select(range(min(3, len(rows))))] if rows else []
         # Chinese is written without blanks between its characters.
         return [
-            ("" if all(ord(word[0]) > 0x2E80 for word in words[:3] if word) else " ").join(words)
+            ("" if all(ord(word[0]) >= FIRST_CJK for word in words[:3] if word) else " ").join(words)
             for words in sentences
         ]
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
-        options = self.options
+        options = self.data_args
         longest = told_limit(min(limit or sys.maxsize, tokenizer.model_max_length))
         stride = options.stride
         if stride is None and split != "train" and longest is not None:

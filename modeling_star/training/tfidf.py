@@ -11,14 +11,14 @@ from transformers import EvalPrediction, TrainingArguments
 
 from .data_files import DataError
 from .reports import write_json
+from .writing import FIRST_CJK
 
 
 if TYPE_CHECKING:
-    from .running import Task
+    from .task import Task
 
 # Inverse regularisation, of which the validation split chooses: the four configurations of the fair protocol.
 STRENGTHS = (1.0, 3.0, 10.0, 30.0)
-_FIRST_CJK = 0x2E80
 
 
 def run_tfidf(task: "Task", training: TrainingArguments) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def run_tfidf(task: "Task", training: TrainingArguments) -> dict[str, Any]:
 def _vectorizer(texts: list[str]) -> TfidfVectorizer:
     """Words and pairs of them; for texts mostly in Chinese or Japanese, runs of one to three characters."""
     letters = [letter for text in texts[:200] for letter in text if letter.isalnum()]
-    if sum(ord(letter) >= _FIRST_CJK for letter in letters) * 2 > len(letters):
+    if sum(ord(letter) >= FIRST_CJK for letter in letters) * 2 > len(letters):
         return TfidfVectorizer(analyzer="char", ngram_range=(1, 3), sublinear_tf=True)
     return TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
 

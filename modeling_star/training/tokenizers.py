@@ -14,6 +14,9 @@ from datasets import Dataset
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BatchEncoding, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from .caching import source_version
+from .data_labels import IGNORED
+
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +29,6 @@ SPECIAL_TOKENS = {
     "sep_token": "[SEP]",
     "mask_token": "[MASK]",
 }
-IGNORED_LABEL = -100  # torch's cross entropy skips it
 _NO_LIMIT = 2**31
 NO_WORD = -1  # in the column `word_ids`: no word is read at this token
 
@@ -260,6 +262,7 @@ class _TextEncoder:
     limit: int | None
     pad: bool
     split: str
+    version: str = source_version(__name__)
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         for column in self.columns:
@@ -369,6 +372,7 @@ class _WordEncoder:
     pad: bool
     continuations: list[int] | None
     split: str
+    version: str = source_version(__name__)
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         sentences: list[list[str]] = batch[self.tokens_column]
@@ -446,11 +450,11 @@ class _WordEncoder:
 
     def _labels(self, tags: list[int], places: list[int], pieces: list[int | None]) -> list[int]:
         """Labels `[n]` of one window."""
-        labels = [IGNORED_LABEL if word == NO_WORD else tags[word] for word in places]
+        labels = [IGNORED if word == NO_WORD else tags[word] for word in places]
         if self.continuations is not None:
             for place, piece in enumerate(pieces):
                 continues = place > 0 and piece is not None and piece == pieces[place - 1]
-                if continues and labels[place - 1] != IGNORED_LABEL:
+                if continues and labels[place - 1] != IGNORED:
                     labels[place] = self.continuations[labels[place - 1]]
         return labels
 

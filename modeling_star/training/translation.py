@@ -23,14 +23,22 @@ from transformers.trainer_utils import EvalLoopOutput, PredictionOutput
 from ..modeling_encoder import longest_input
 from ..translation import generate_translations
 from .bleu import TranslationMetrics, bleu_signature
-from .building import check_vocabulary, give_lexicon, give_vocabulary, load_tokenizer, parse_overrides, saved_model
+from .building import (
+    check_vocabulary,
+    give_lexicon,
+    give_vocabulary,
+    hub_options,
+    load_tokenizer,
+    parse_overrides,
+    saved_model,
+)
 from .data_files import DataError
-from .fine_tuner import FineTuner, prepare_training
+from .fine_tuner import FineTuner, labelled_validation, prepare_training
 from .losses import TaskLoss, WithLoss
 from .reports import markdown_table, write_text
-from .running import Task, hub_options
 from .sharding import generate_options
 from .subwords import train_subword_tokenizer
+from .task import Task
 from .translation_data import SOURCE, TARGET, TranslationData, encode_translations, prepare_translation
 from .translation_models import check_languages, fresh_translator, set_generation
 
@@ -111,14 +119,14 @@ class TranslationTask(Task):
     data: TranslationData
     metrics: TranslationMetrics
 
-    def __init__(self, model_arguments: Any, data_arguments: Any, run_arguments: Any):
-        super().__init__(model_arguments, data_arguments, run_arguments)
+    def __init__(self, model_args: Any, data_args: Any, run_args: Any):
+        super().__init__(model_args, data_args, run_args)
         self.tokenizer: PreTrainedTokenizerBase | None = None
         self.limits: dict[str, int | None] = {}
         self.decoder_start: int | None = None
 
     def load_data(self) -> TranslationData:
-        options = self.options
+        options = self.data_args
         return prepare_translation(
             self.load_splits(),
             source_column=options.source_column,
@@ -127,7 +135,7 @@ class TranslationTask(Task):
         )
 
     def choose_metrics(self) -> TranslationMetrics:
-        return TranslationMetrics(self.options.bleu_tokenize or ("zh" if self.data.is_chinese() else "13a"))
+        return TranslationMetrics(self.data_args.bleu_tokenize or ("zh" if self.data.is_chinese() else "13a"))
 
     def training_texts(self) -> Iterator[str]:
         train = self.data.splits["train"]
@@ -138,7 +146,7 @@ class TranslationTask(Task):
         return [] if split is None else split.select(range(min(3, len(split))))[SOURCE]
 
     def build(self) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
-        arguments, options = self.model, self.options
+        arguments, options = self.model_args, self.data_args
         hub = hub_options(arguments)
         embeddings = arguments.embeddings_from if arguments.embeddings_mode != "vectors" else None
         name = arguments.tokenizer_name or arguments.model_name_or_path or embeddings
@@ -167,7 +175,7 @@ class TranslationTask(Task):
         return tokenizer, model
 
     def _model(self, tokenizer: PreTrainedTokenizerBase, hub: dict[str, Any]) -> PreTrainedModel:
-        arguments = self.model
+        arguments = self.model_args
         overrides = parse_overrides(arguments.config_overrides)
         if arguments.model_name_or_path is None:
             return fresh_translator(
@@ -202,7 +210,7 @@ class TranslationTask(Task):
 
     @property
     def saved_options(self) -> dict[str, Any]:
-        return {"max_extra_tokens": self.options.max_extra_tokens}
+        return {"max_extra_tokens": self.data_args.max_extra_tokens}
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
         sides = {
@@ -216,8 +224,8 @@ class TranslationTask(Task):
             target_limit=sides[TARGET],
             decoder_start=self.decoder_start,
             split=split,
-            num_proc=self.options.preprocessing_num_workers,
-            load_from_cache_file=not self.options.overwrite_cache,
+            num_proc=self.data_args.preprocessing_num_workers,
+            load_from_cache_file=not self.data_args.overwrite_cache,
         )
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:
@@ -237,25 +245,23 @@ class TranslationTask(Task):
                     "--predict_with_generate false: write --metric_for_best_model loss"
                 )
             training.metric_for_best_model = "loss"
-        smoothing = float(training.label_smoothing_factor)
-        training.label_smoothing_factor = 0.0  # Trainer's own smoothing would stand aside for a loss that is given
-        has_validation = "validation" in features and "labels" in features["validation"].column_names
-        callbacks = prepare_training(self, training, model, has_validation)
-        metrics: Any = self.metrics_of("validation", features["validation"]) if has_validation else self.metrics
+        validation = labelled_validation(features)
+        prepared = prepare_training(self, training, model, validation is not None)
+        metrics: Any = self.metrics if validation is None else self.metrics_of("validation", validation)
         trainer = TranslationTrainer(
             model=model,
             args=training,
             train_dataset=features.get("train") if training.do_train else None,
-            eval_dataset=features.get("validation") if has_validation else None,
+            eval_dataset=validation,
             processing_class=tokenizer,
             data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
             compute_metrics=WithLoss(metrics),
-            compute_loss_func=TaskLoss("translation", None, smoothing),
-            callbacks=callbacks,
+            compute_loss_func=TaskLoss("translation", None, prepared.smoothing),
+            callbacks=prepared.callbacks,
         )
-        trainer.num_beams = self.options.num_beams
-        trainer.max_extra_tokens = self.options.max_extra_tokens
-        trainer.smoothing = smoothing
+        trainer.num_beams = self.data_args.num_beams
+        trainer.max_extra_tokens = self.data_args.max_extra_tokens
+        trainer.smoothing = prepared.smoothing
         return trainer
 
     def metrics_of(self, split: str, features: Dataset) -> TranslationMetrics:
@@ -287,7 +293,7 @@ class TranslationTask(Task):
         return {f"Translations of the {split} split": table}
 
     def card_settings(self, trainer: FineTuner) -> dict[str, Any]:
-        options, config = self.options, trainer.model.config
+        options, config = self.data_args, trainer.model.config
         beams = f"{options.num_beams}, {options.length_penalty}" if options.num_beams > 1 else "greedy"
         encoder, decoder = getattr(config, "encoder", None), getattr(config, "decoder", None)
         settings: dict[str, Any] = {"translation": " to ".join(self.data.names)}

@@ -8,18 +8,19 @@ from typing import Any
 from datasets import Dataset, DatasetDict, Translation
 from transformers import PreTrainedTokenizerBase
 
+from .caching import source_version
 from .data import drop_or_raise
 from .data_columns import check_columns, is_text, listed
 from .data_files import DataError
 from .data_labels import shown, where
 from .subwords import start_and_end
 from .tokenizers import map_rows, warn_about_cuts
+from .writing import HAN, KANA
 
 
 SOURCE, TARGET = "source", "target"
 _PAIRS = (("source", "target"), ("src", "tgt"), ("src", "trg"), ("source_text", "target_text"), ("input", "output"))
-_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-_KANA = re.compile(r"[\u3040-\u30ff]")
+_HAN, _KANA = re.compile(f"[{HAN}]"), re.compile(f"[{KANA}]")
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ class _PairEncoder:
     source_limit: int | None
     target_limit: int | None
     decoder_start: int
-    version: int = 4  # as `squad.WindowEncoder` has it
+    version: str = source_version(__name__, "modeling_star.training.subwords")
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         # As `translate` reads a source: whatever the tokenizer puts around it.

@@ -107,8 +107,8 @@ def _of_transformers(
     start, end = start_and_end(tokenizer)
     special = {"pad_token_id": tokenizer.pad_token_id, "bos_token_id": start, "eos_token_id": end}
     special |= {"decoder_start_token_id": start, "forced_eos_token_id": end}
-    size = {"vocab_size": len(tokenizer)}
-    return model_class(type(standard)(**{**size, **fields, **special, **overrides}))
+    size = {name: len(tokenizer) for name in ("vocab_size", "decoder_vocab_size") if hasattr(standard, name)}
+    return model_class(type(standard)(**{**fields, **special, **size, **overrides}))
 
 
 def _with_overrides(fields: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:

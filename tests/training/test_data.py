@@ -23,6 +23,7 @@ from modeling_star.training.data import (
     task_to_keys,
 )
 from modeling_star.training.data_labels import literal_list
+from modeling_star.training.metrics import is_entity_scheme
 from modeling_star.training.tokenizers import train_tokenizer
 
 
@@ -233,14 +234,14 @@ def test_tags_are_ordered_and_the_same_in_all_splits():
     assert data.splits["train"]["tags"][0] == [3, 2, 0]
     assert data.splits["test"]["tags"][0] == [1, 0]
     assert data.counts("test") == {"O": 1, "B-LOC": 1, "B-PER": 0, "I-PER": 0}
-    assert data.has_entities
+    assert is_entity_scheme(data.label_list)
 
 
 def test_whole_number_tags_are_ordered_by_size():
     data = prepare_tagging(one(tokens=[["a", "b", "c"]], tags=[[10, 2, -100]]))
     assert data.label_list == ("2", "10")
     assert data.splits["train"]["tags"][0] == [1, 0, -100]
-    assert not data.has_entities
+    assert not is_entity_scheme(data.label_list)
 
 
 def test_class_labels_keep_their_order_and_names():
@@ -570,7 +571,7 @@ def real(tmp_path_factory):
 def test_real_tagging_sets(real, folder, label_column, labels, entities):
     data = prepare_tagging(real(folder))
     assert (data.text_column, data.label_column) == ("tokens", label_column)
-    assert (len(data.label_list), data.has_entities) == (labels, entities)
+    assert (len(data.label_list), is_entity_scheme(data.label_list)) == (labels, entities)
     assert all(data.is_labelled(split) for split in data.splits)
 
 

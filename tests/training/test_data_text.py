@@ -10,7 +10,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from modeling_star.training import data_text
+from modeling_star.training import data_files, data_text
 from modeling_star.training.data_files import DataError, DataFileError, stream_files
 from modeling_star.training.data_text import TextData, TextSource, documents, load_texts, stream_texts
 
@@ -262,3 +262,14 @@ def test_what_is_not_streamed_is_told_with_what_is(paths: dict[str, str]) -> Non
         stream_texts(TextSource({"train": [paths["a.txt"]]}, limits={"train": 3}))
     with pytest.raises(DataError, match="--max_eval_samples 1000 leaves no document to train on"):
         stream_texts(TextSource({"train": [paths["a.txt"]]}, limits={"validation": 1000}))
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 5])
+def test_paragraphs_are_parted_wherever_a_block_of_the_file_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(data_files, "_TEXT_BLOCK", block)
+    for number, text in enumerate(["a\n\nb", "a\nb\n", "a\n\n\nb\n\n", "\n\na", "a\n\n\n\nb\nc\n\nd", "a", "\n"]):
+        path = tmp_path / f"{number}.txt"
+        path.write_text(text, encoding="utf-8")
+        assert list(data_files._texts(path, "paragraph")) == text.split("\n\n")

@@ -4,10 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
+from transformers import TrainingArguments
 
 from modeling_star.training.data_files import DataError
 from modeling_star.training.output_folder import check_output_dir, check_several_runs, last_checkpoint
 from modeling_star.training.reports import write_json
+from modeling_star.training.seeds import plan_seeds
 
 
 def test_only_a_whole_checkpoint_is_gone_on_from(tmp_path: Path) -> None:
@@ -57,6 +59,24 @@ def test_seeds_of_other_arguments_are_not_taken_into_one_mean(tmp_path: Path) ->
     (tmp_path / "single" / "all_results.json").touch()
     with pytest.raises(DataError, match=r"holds all_results\.json"):
         check_several_runs(tmp_path / "single", {}, "last")
+
+
+@pytest.mark.parametrize("left", ["checkpoint-5/model.safetensors", "model.safetensors"])
+def test_a_seed_that_was_killed_without_a_whole_checkpoint_begins_anew(tmp_path: Path, left: str) -> None:
+    told = {"learning_rate": 1e-3}
+    folders = [tmp_path / f"seed-{seed}" for seed in (1, 2, 3)]
+    for file in (folders[0] / "all_results.json", folders[1] / left):
+        file.parent.mkdir(parents=True)
+        file.touch()
+    training = TrainingArguments(str(tmp_path), resume_from_checkpoint="last", use_cpu=True)
+    with pytest.raises(DataError, match="no whole checkpoint"):
+        plan_seeds(folders, training, told)  # nothing says that these are the same arguments
+    write_json(tmp_path / "arguments.json", told)
+    assert plan_seeds(folders, training, told) == [(True, None), (False, None), (False, None)]
+    with pytest.raises(DataError, match=r"run with other arguments \(learning_rate 0\.001, now 1\)"):
+        plan_seeds(folders, training, {"learning_rate": 1})
+    with pytest.raises(DataError, match="no whole checkpoint"):
+        check_output_dir(folders[1], "last")
 
 
 def test_a_folder_without_permission_to_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,11 @@ from modeling_star.training.losses import TaskLoss, class_weights
 from modeling_star.training.metrics import metrics_for
 from modeling_star.training.pretraining import PretrainingTask
 from modeling_star.training.reading import ReadingTask
-from modeling_star.training.running import Task, asked_for, run_once, train
+from modeling_star.training.run_card import run_card
+from modeling_star.training.running import run_once, train
+from modeling_star.training.seeds import asked_for
 from modeling_star.training.tagging import TaggingTask
+from modeling_star.training.task import Task
 from modeling_star.training.tfidf import run_tfidf
 from modeling_star.training.tokenizers import train_tokenizer
 from modeling_star.training.translation import TranslationTask
@@ -94,7 +97,7 @@ def best_of(
     training: TrainingArguments, name: str = "tagging", labels: tuple[str, ...] = ("O", "B-PER"), run: Any = None
 ) -> TrainingArguments:
     """The arguments as `prepare_training` leaves them, for a task with these metrics."""
-    task: Any = SimpleNamespace(metrics=metrics_for(name, labels), run=run or flags.RunArguments())
+    task: Any = SimpleNamespace(metrics=metrics_for(name, labels), run_args=run or flags.RunArguments())
     prepare_training(task, training, torch.nn.Linear(1, 1), True)  # type: ignore[arg-type]
     return training
 
@@ -172,7 +175,7 @@ def test_a_schedule_that_follows_a_score_knows_its_direction(
 )
 def test_what_cannot_choose_is_refused(parsed: Callable[..., Parsed], given: list[str], words: list[str]) -> None:
     *_, run, training = parsed(TaggingTask, *given)
-    task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), run=run)
+    task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), run_args=run)
     with pytest.raises(DataError) as caught:
         prepare_training(task, training, torch.nn.Linear(1, 1), True)  # type: ignore[arg-type]
     assert [word for word in words if word not in str(caught.value)] == []
@@ -181,7 +184,7 @@ def test_what_cannot_choose_is_refused(parsed: Callable[..., Parsed], given: lis
 @pytest.mark.parametrize("flag", ["--save_strategy=best", "--lr_scheduler_type=reduce_lr_on_plateau"])
 def test_without_validation_there_is_no_score_to_follow(parsed: Callable[..., Parsed], flag: str) -> None:
     *_, run, training = parsed(TaggingTask, flag)
-    task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), run=run)
+    task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), run_args=run)
     with pytest.raises(DataError, match="validation split"):
         prepare_training(task, training, torch.nn.Linear(1, 1), False)  # type: ignore[arg-type]
 
@@ -225,6 +228,15 @@ def test_the_score_that_chooses_is_drawn(
 )
 def test_seeds_go_on_only_with_what_decides_as_it_was(parsed: Callable[..., Parsed], flag: str) -> None:
     assert asked_for(*parsed(TaggingTask)) != asked_for(*parsed(TaggingTask, flag))
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(None, None), (2, 4), (9, 9)])
+def test_as_many_checkpoints_are_kept_as_are_averaged(
+    parsed: Callable[..., Parsed], limit: int | None, kept: int | None
+) -> None:
+    *_, run, training = parsed(TaggingTask, "--average_checkpoints=4")
+    training.save_total_limit = limit
+    assert best_of(training, run=run).save_total_limit == kept
 
 
 def test_seeds_go_on_only_in_as_many_processes(parsed: Callable[..., Parsed], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +286,8 @@ def test_the_flags_of_the_loss_reach_it(parsed: Callable[..., Parsed]) -> None:
         ClassificationTask, "--class_weights=balanced", "--label_smoothing_factor=0.2", "--validation_fraction=0"
     )
     task = ClassificationTask(model, data, run)
-    loss = loss_of(task, training, torch.nn.Linear(1, 1))  # type: ignore[arg-type]
+    prepared = prepare_training(task, training, torch.nn.Linear(1, 1), False)  # type: ignore[arg-type]
+    loss = loss_of(task, torch.nn.Linear(1, 1), prepared.smoothing, weighted=True)  # type: ignore[arg-type]
     assert (loss.smoothing, training.label_smoothing_factor) == (0.2, 0.0)
     assert loss.weights is not None
     # One row is of the one class, seven of the other.
@@ -478,7 +491,7 @@ def test_words_without_a_label_are_not_counted(
     assert '"labels": [null, "O", "B-LOC", "O", "B-LOC"]' in (tmp_path / "predictions_test.jsonl").read_text()
 
 
-def test_the_card_has_the_scores_that_are_told(parsed: Callable[..., Parsed], tmp_path: Path) -> None:
+def test_the_table_of_entities_has_the_scores_that_are_told(parsed: Callable[..., Parsed], tmp_path: Path) -> None:
     """A fresh model guesses, so that no score is 0 or 1 by itself."""
     rows = write_rows(tmp_path / "test.jsonl", ROWS[TaggingTask] * 20)
     arguments = parsed(TaggingTask, *TINY, f"--test_file={rows}", "--validation_fraction=0")
@@ -499,6 +512,28 @@ def test_the_card_has_the_scores_that_are_told(parsed: Callable[..., Parsed], tm
     assert 0 < told["f1"] < 1
     shown = [float(cell) for cell in everything[1:4]]
     assert shown == pytest.approx([told["precision"], told["recall"], told["f1"]], abs=6e-4)
+
+
+def test_the_card_has_each_splits_scores_under_its_name_and_all_that_an_update_reads(
+    parsed: Callable[..., Parsed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = ("--per_device_train_batch_size=3", "--gradient_accumulation_steps=5", "--use_cpu")
+    task, trainer = trainer_of(TaggingTask, parsed(TaggingTask, *TINY, *sizes), tmp_path / "run")
+    monkeypatch.setattr(type(trainer.args), "world_size", property(lambda _: 2))
+    results = {"eval_f1": 0.25, "test_f1": 0.75, "train_runtime": 7.0, "parameters": 9}
+    content = run_card(task, trainer, results, {"Entities": "| a |"})
+    assert content.results == {"validation": {"f1": 0.25}, "test": {"f1": 0.75}}
+    assert content.hyperparameters["examples an update"] == 3 * 5 * 2
+    assert (content.hyperparameters["processes"], content.hyperparameters["parameters"]) == (2, 9)
+    trainer.model.save_pretrained(tmp_path / "run")
+    trainer.card = lambda: content
+    trainer.create_model_card()
+    card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert "| examples an update | `30` |" in card
+    (scores,) = (line for line in card.splitlines() if line.startswith("| ") and "0.75" in line)
+    heads = next(line for line in card.splitlines() if "validation" in line and line.startswith("|"))
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in (heads, scores)]
+    assert dict(zip(*cells, strict=True)).get("test", "").startswith("0.75"), card
 
 
 def test_answers_are_told_by_the_length_of_their_contexts(task_of: Callable[..., Any], tmp_path: Path) -> None:

@@ -1,0 +1,88 @@
+"""What a script tells its user: one line for what is theirs to mend, by one of several processes."""
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from transformers import TrainingArguments
+
+from .data_files import DataError
+
+
+logger = logging.getLogger(__name__)
+Found = TypeVar("Found")
+
+
+@contextmanager
+def script_messages(training: TrainingArguments) -> Iterator[None]:
+    """
+    Logging set up; what a user did wrong is told in one message, and where it was raised with --log_level debug.
+
+    Raises:
+        SystemExit: instead of a DataError.
+    """
+    level = logging.DEBUG if training.log_level == "debug" else logging.INFO
+    logging.basicConfig(format="%(levelname)s %(message)s", level=level if training.should_log else logging.ERROR)
+    for name in ("httpx", "httpcore", "filelock", "fsspec", "matplotlib"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true" and training.device.type == "cpu":
+        logger.warning("accelerate shards nothing on the CPU: each process holds the whole model, as under DDP.")
+    try:
+        yield
+    except DataError as error:
+        logger.debug("Where it was raised:", exc_info=True)
+        # Of several processes, all of which stop here, one speaks.
+        message = f"{Path(sys.argv[0]).name}: {' '.join(str(error).split())}"
+        raise SystemExit(message if training.should_log else 1) from None
+
+
+@contextmanager
+def told_plainly() -> Iterator[None]:
+    """
+    What goes wrong while inputs are read is the user's to mend: a message, no traceback.
+
+    A TypeError is not among it: rows are checked before, so that it is a mistake of ours.
+
+    Raises:
+        DataError: instead of the ValueError, OSError and the like that was raised inside.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except StrictDataclassError as error:
+        raise DataError(str(error.__cause__ or error)) from error
+    except (ValueError, OSError, ImportError) as error:
+        raise DataError(str(error)) from error
+
+
+def as_main_process(look: Callable[[], Found], training: TrainingArguments) -> Found:
+    """
+    What `look()` finds on the main process, on all of them: what it looks at may change under the hands of the others.
+
+    Raises:
+        DataError: the one that `look` raised there.
+    """
+    found: Any = None
+    problem = None
+    if training.process_index == 0:
+        try:
+            found = look()
+        except DataError as error:
+            problem = str(error)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        held = [found, problem]
+        torch.distributed.broadcast_object_list(held)
+        found, problem = held
+    if problem is not None:
+        raise DataError(problem)
+    return found
+
+
+__all__ = ["as_main_process", "script_messages", "told_plainly"]

@@ -1,0 +1,50 @@
+"""Arguments to a model: what of it is the tokenizer's, and what a configuration's file may say."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import MarianConfig, RobertaConfig
+
+from modeling_star import StarTransformerConfig
+from modeling_star.training.building import fresh_model
+from modeling_star.training.tokenizers import train_tokenizer
+from modeling_star.training.translation_models import fresh_translator
+
+
+SHAPE: dict[str, Any] = {"hidden_size": 16, "num_attention_heads": 2}
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        RobertaConfig(**SHAPE, num_hidden_layers=1, intermediate_size=16),
+        StarTransformerConfig(**SHAPE, vocab_size=100, pad_token_id=1),
+    ],
+    ids=["roberta", "star"],
+)
+def test_size_and_special_tokens_are_the_tokenizers_whatever_the_configurations_file_says(
+    tmp_path: Path, saved: Any
+) -> None:
+    saved.save_pretrained(tmp_path)
+    tokenizer = train_tokenizer(["a b c d e f"] * 3, "word")
+    kinds = {"model_type": "star_transformer", "config_name": str(tmp_path)}
+    model = fresh_model("AutoModelForSequenceClassification", tokenizer, {"num_labels": 2}, **kinds)
+    embeddings = model.get_input_embeddings()
+    assert embeddings.weight.shape == (len(tokenizer), 16)
+    assert model.config.pad_token_id == tokenizer.pad_token_id == 0
+    assert embeddings.padding_idx in (None, 0)
+    assert model.config.sep_token_id == tokenizer.sep_token_id
+    # What is asked for in so many words is not overruled.
+    asked = fresh_model("AutoModelForMaskedLM", tokenizer, {}, overrides={"vocab_size": 64}, **kinds)
+    assert asked.get_input_embeddings().weight.shape == (64, 16)
+
+
+def test_a_fresh_peer_that_translates_has_as_many_rows_as_the_tokenizer_entries(tmp_path: Path) -> None:
+    sizes = {
+        f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads", "ffn_dim")
+    }
+    MarianConfig(vocab_size=300, pad_token_id=299, d_model=8, **sizes).save_pretrained(tmp_path)
+    tokenizer = train_tokenizer(["a b c d e f"] * 3, "word")
+    model = fresh_translator(tokenizer, model_type="marian", config_name=str(tmp_path))
+    assert model.get_input_embeddings().weight.shape == model.lm_head.weight.shape == (len(tokenizer), 8)
