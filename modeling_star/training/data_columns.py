@@ -189,6 +189,35 @@ def find_text_column(splits: DatasetDict, text_column_name: str | None = None) -
     return text_column_name
 
 
+def find_predicted_columns(
+    rows: Dataset, text_column_name: str | None = None, *, pairs: bool = False, contexts: bool = False
+) -> tuple[str, ...]:
+    """The one column, or for pairs the two, of what a saved model is to read: those named, else by name and type.
+
+    Args:
+        text_column_name: a name, or two with a comma between them.
+        contexts: a question is asked about each text.
+
+    Raises:
+        DataError: a named column is absent, or none, or another number, could be meant; those present are listed.
+    """
+    splits = DatasetDict({"file": rows})
+    words = [name for name in _TOKEN_COLUMNS if name in rows.column_names and _is_list(rows, name)]
+    known = [name for name in _CONTEXT_COLUMNS if contexts and name in rows.column_names]
+    if text_column_name is None and (words or known) and not pairs:
+        return ([*known, *words][0],)
+    label = next((name for name in _LABEL_COLUMNS if name in rows.column_names), "label")
+    columns, _ = find_classification_columns(splits, text_column_name, None if text_column_name is None else label)
+    if len(columns) != 1 + pairs:
+        told = " and ".join(map(repr, columns))
+        if pairs:
+            advice = "--pairs reads two columns, e.g. `--text_column_name sentence1,sentence2`"
+        else:
+            advice = f"Write --pairs, or name one of them, e.g. `--text_column_name {shlex.quote(columns[0])}`"
+        raise DataError(f"The texts are in {told}, of {listed(splits)}. {advice}")
+    return columns
+
+
 def _detect_texts(splits: DatasetDict, example: Dataset, label: str, task_name: str | None) -> tuple[str, ...]:
     texts = [name for name in example.column_names if is_text(example, name) and name != label]
     task = [task_to_keys[task_name]] if task_name in task_to_keys else []

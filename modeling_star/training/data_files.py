@@ -127,6 +127,23 @@ def _naming(path: Path, kind: str) -> Iterator[None]:
         raise DataError(f"{path} could not be read as {kind}: {reason}") from error
 
 
+def read_lines(path: str | Path) -> list[str]:
+    """The lines of a text file in UTF-8, `.gz` too, as they are.
+
+    Raises:
+        DataError: it is not UTF-8, or no whole gzip file.
+    """
+    path = Path(path)
+    with _naming(path, "text"), _open_text(path) as lines:
+        return [line.rstrip("\n") for line in lines]
+
+
+def is_table(path: str | Path) -> bool:
+    """Whether a file's ending says that it has columns; `.txt` and unknown ones do not."""
+    name = Path(path).name.lower().removesuffix(".gz")
+    return not name.endswith(".txt") and Path(name).suffix in FORMATS
+
+
 def stream_files(paths: Sequence[str | Path], text_unit: TextUnit, column: str) -> IterableDataset:
     """Texts of files, one file after the other, read while they are used and never held as a whole.
 

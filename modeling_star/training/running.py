@@ -177,9 +177,13 @@ class Task(ABC):
         if "validation" in data.splits or "train" not in data.splits or fraction == 0:
             return data
         logger.warning(f"No validation split: {fraction:.0%} of train is held out (--validation_fraction).")
-        splits = hold_out(data.splits, fraction, together=self.held_out_together)
+        splits = hold_out(data.splits, fraction, together=self.held_out_together, classes=self.class_column(data))
         splits["validation"] = cap(splits["validation"], self.options.max_eval_samples)
         return replace(data, splits=splits)
+
+    def class_column(self, data: Any) -> str | None:
+        """The column of each row's one class, each of which gives its part to validation; `None`: there is none."""
+        return None
 
     @property
     def split_names(self) -> list[str]:

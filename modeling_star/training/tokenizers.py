@@ -17,6 +17,8 @@ from transformers import BatchEncoding, PreTrainedTokenizerBase, PreTrainedToken
 
 logger = logging.getLogger(__name__)
 
+_FIRST_CJK = 0x2E80
+
 TokenizerKind = Literal["word", "wordpiece", "character"]
 
 SPECIAL_TOKENS = {
@@ -550,6 +552,11 @@ def _length_limit(tokenizer: PreTrainedTokenizerBase, max_seq_length: int | None
         logger.warning(f"max_seq_length={max_seq_length} exceeds the tokenizer's model_max_length={own}; using {own}.")
         return own
     return max_seq_length
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Words as a text; Chinese is written without blanks between its characters."""
+    return ("" if all(ord(word[0]) > _FIRST_CJK for word in words[:3] if word) else " ").join(words)
 
 
 def map_rows(

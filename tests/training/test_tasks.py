@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 from script_runner import SCRIPTS
-from script_samples import write_rows, write_typeless_tokenizer
+from script_samples import read_rows, write_rows, write_typeless_tokenizer
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, TrainingArguments
 
 from modeling_star import StarTransformerConfig, StarTransformerForTokenClassification
 from modeling_star.training.classification import ClassificationTask
-from modeling_star.training.data_files import DataError
+from modeling_star.training.data_files import DataError, read_file
 from modeling_star.training.fine_tuner import loss_of, prepare_training
 from modeling_star.training.losses import TaskLoss, class_weights
 from modeling_star.training.metrics import metrics_for
@@ -476,6 +476,62 @@ def test_words_without_a_label_are_not_counted(
     assert [cell.strip() for cell in table.splitlines()[-1].strip("|").split("|")][-1] == "2"
     assert "1.0" in table
     assert '"labels": [null, "O", "B-LOC", "O", "B-LOC"]' in (tmp_path / "predictions_test.jsonl").read_text()
+    # Nor does another scorer count them.
+    first = ["sees O O", "Oslo B-LOC B-LOC", "and O O", "Rome B-LOC B-LOC", ""]
+    assert (tmp_path / "predictions_test.conll").read_text().split("\n") == [*first, "rains O O", "", ""]
+
+
+def test_predicted_labels_are_written_as_other_scorers_read_them(
+    task_of: Callable[..., Any], pieces: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    task = task_of(TaggingTask, "--validation_fraction=0")
+    splits = task.data.splits
+    splits["test"] = splits["train"].remove_columns("tags").map(lambda row: {"tokens": ["a b", *row["tokens"][1:]]})
+    features = task.features("test", pieces, None)
+    task.report(tmp_path, "test", features, np.zeros((2, 7), dtype=int))
+    read = read_file(tmp_path / "predictions_test.conll")
+    assert read["tokens"][:] == [["a_b", "sees", "Oslo", "and", "Rome"], ["a_b", "rains"]]
+    assert read["tags"][:] == [["O"] * 5, ["O"] * 2]
+
+
+# What is told of a classifier
+
+
+def report_of(task: Any, folder: Path, logits: list[list[float]]) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    sections = task.report(folder, "validation", task.data.splits["validation"], np.array(logits))
+    return sections, read_rows(folder / "predictions_validation.jsonl")
+
+
+def test_a_prediction_has_its_row_of_the_file_its_text_and_its_score(
+    parsed: Callable[..., Parsed], tmp_path: Path
+) -> None:
+    rows = [{"text": None if number == 2 else f"text {number}", "label": "ab"[number % 2]} for number in range(12)]
+    path = write_rows(tmp_path / "given.jsonl", rows)
+    arguments = parsed(ClassificationTask, f"--train_file={path}", "--drop_empty", "--validation_fraction=0.4")
+    task = ClassificationTask(*arguments[:3])
+    held = len(task.data.splits["validation"])
+    sections, told = report_of(task, tmp_path, [[0.0, 2.0]] * held)
+    assert held == 4
+    assert all(row["text"] == rows[row["index"]]["text"] for row in told)
+    assert all(row["label"] == rows[row["index"]]["label"] for row in told)
+    assert max(row["index"] for row in told) > held
+    assert {(row["predicted"], row["score"]) for row in told} == {("b", 0.8808)}
+    assert (tmp_path / "classes_validation.md").read_text() == sections["Classes of the validation split"] + "\n"
+
+
+def test_several_labels_have_a_score_each(parsed: Callable[..., Parsed], tmp_path: Path) -> None:
+    rows = [{"text": f"text {number}", "label": [["a"], ["a", "b"]][number % 2]} for number in range(4)]
+    path = write_rows(tmp_path / "given.jsonl", rows)
+    arguments = parsed(ClassificationTask, f"--train_file={path}", "--validation_fraction=0.25")
+    _, (row,) = report_of(ClassificationTask(*arguments[:3]), tmp_path, [[2.0, -1000.0]])
+    assert (row["predicted"], row["score"]) == (["a"], {"a": 0.8808, "b": 0.0})
+
+
+def test_a_rare_class_is_not_held_out(task_of: Callable[..., Any]) -> None:
+    for fraction in ("0.3", "0.8"):
+        data = task_of(ClassificationTask, f"--validation_fraction={fraction}").data
+        assert data.counts("train")["b"] == 1
+        assert data.counts("validation")["b"] == 0
 
 
 def test_the_card_has_the_scores_that_are_told(parsed: Callable[..., Parsed], tmp_path: Path) -> None:
