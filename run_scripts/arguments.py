@@ -91,8 +91,8 @@ class FileArguments:
     column_names: str | None = flag("Columns of csv, tsv and txt files without a header line, such as label,text.")
     dataset_title: str | None = flag("What the model card calls the data; say synthetic where they are generated.")
     validation_fraction: float = flag(
-        "Fraction of --train_file held out where there is no --validation_file, the same of every class, of which one "
-        "example stays; 0: none.",
+        "Fraction of --train_file held out where there is no --validation_file; of texts with one label the same of "
+        "every class, of which one example stays; 0: none.",
         0.1,
     )
     max_seq_length: int | None = flag("Maximum number of tokens of an input. None: what model and tokenizer allow.")
@@ -549,7 +549,29 @@ def without(recipe: list[str], names: frozenset[str]) -> list[str]:
     return kept
 
 
+# What others call some flags, where the letters alone do not tell.
+_KNOWN_AS = {
+    **dict.fromkeys(("lr", "learn_rate", "learningrate"), "learning_rate"),
+    **dict.fromkeys(("epoch", "epochs", "num_epochs", "n_epochs", "max_epochs"), "num_train_epochs"),
+    **dict.fromkeys(("steps", "num_steps", "num_train_steps"), "max_steps"),
+    **dict.fromkeys(("bs", "batch", "batch_size", "train_batch_size"), "per_device_train_batch_size"),
+    "eval_batch_size": "per_device_eval_batch_size",
+    **dict.fromkeys(("patience", "early_stopping"), "early_stopping_patience"),
+    **dict.fromkeys(("warmup", "warmup_ratio", "num_warmup_steps"), "warmup_steps"),
+    **dict.fromkeys(("model", "pretrained_model", "checkpoint"), "model_name_or_path"),
+    **dict.fromkeys(("out", "output", "out_dir", "save_dir"), "output_dir"),
+    **dict.fromkeys(("max_len", "max_length", "seq_len", "max_seq_len"), "max_seq_length"),
+    **dict.fromkeys(("dev_file", "valid_file", "val_file", "eval_file"), "validation_file"),
+    **dict.fromkeys(("text_column", "text_col"), "text_column_name"),
+    **dict.fromkeys(("label_column", "label_col"), "label_column_name"),
+    **dict.fromkeys(("cpu", "no_cuda"), "use_cpu"),
+    "resume": "resume_from_checkpoint",
+}
+
+
 def _did_you_mean(given: str, known: set[str], prefix: str = "") -> str:
+    if _KNOWN_AS.get(given) in known:
+        return f" Did you mean {prefix}{_KNOWN_AS[given]}?"
     close = difflib.get_close_matches(given, sorted(known), n=1)
     return f" Did you mean {prefix}{close[0]}?" if close else ""
 

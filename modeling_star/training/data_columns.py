@@ -1,6 +1,7 @@
 """Which columns hold the words, the tags, the texts and the labels: those that are named, else by name and type."""
 
 import difflib
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 
@@ -22,6 +23,8 @@ task_to_keys: dict[str, tuple[str, ...]] = {
     "wnli": ("sentence1", "sentence2"),
 }
 """The text columns of the nine GLUE tasks."""
+
+_SENTENCE_END = re.compile(r"[.!?。！？…]\W*$")
 
 _TOKEN_COLUMNS = ("tokens", "words", "token", "form", "text", "sentence")
 _TAG_COLUMNS = ("ner_tags", "tags", "labels", "label", "ner", "pos_tags", "upos", "pos", "xpos_tags", "chunk_tags")
@@ -246,6 +249,11 @@ def listed(splits: DatasetDict) -> str:
     return "; ".join(f"{split}: {names}" for split, names in columns.items())
 
 
+def is_first_row(names: Iterable[str]) -> bool:
+    """Whether what stands for column names looks like texts: then the file has no header line."""
+    return any(len(name.split()) > 5 or len(name) > 60 or _SENTENCE_END.search(name) for name in names)
+
+
 def _no_column(splits: DatasetDict, what: str, flag: str, holds: str) -> DataError:
     names = _in_all(splits)
     known = {"words": _TOKEN_COLUMNS, "tags": _TAG_COLUMNS, "texts": _TEXT_COLUMNS, "answers": _ANSWER_COLUMNS}
@@ -255,7 +263,19 @@ def _no_column(splits: DatasetDict, what: str, flag: str, holds: str) -> DataErr
     if len(names) == 1:
         advice += "; where cells are parted by something else than commas or, in a .tsv, tabs, write them so; and "
         advice += "where the first line names no columns, `--column_names text,label`"
+    else:
+        advice += _without_header(splits)
     return DataError(f"Which column holds the {what}? The columns are {listed(splits)}. {advice}")
+
+
+def _without_header(splits: DatasetDict) -> str:
+    """What to write where names look like a row; else nothing."""
+    if not any(is_first_row(dataset.column_names) for dataset in splits.values()):
+        return ""
+    return (
+        ". Where the first line of a csv or tsv is a row and names no columns, name them in their order, e.g. "
+        "`--column_names text,label`"
+    )
 
 
 def _in_all(splits: DatasetDict) -> list[str]:
@@ -278,5 +298,5 @@ def check_columns(splits: DatasetDict, columns: Iterable[str], flag: str, everyw
             advice = f"Write one of them, e.g. `{flag} {shlex.quote(meant)}`"
         raise DataError(
             f"There is no column {column!r} in the split {', '.join(lacking)}. The columns are {listed(splits)}. "
-            f"{advice}"
+            f"{advice}{_without_header(splits)}"
         )

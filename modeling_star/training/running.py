@@ -31,6 +31,7 @@ from transformers import (
 from ..modeling_encoder import longest_input
 from ..saved_options import save_options
 from .building import (
+    check_lexicon,
     check_resumed,
     check_vocabulary,
     fresh_model,
@@ -310,6 +311,7 @@ def run(
         All results of the one run, or the summary over seeds.
     """
     task_class.check_arguments(data, training)
+    check_lexicon(model.lexicon)
     seeds = run_arguments.seeds or [training.seed]
     folders = [Path(training.output_dir)]
     if len(seeds) > 1:

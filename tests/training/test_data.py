@@ -217,6 +217,15 @@ def test_a_column_that_is_meant_is_named(columns, words):
     assert [word for word in words if word not in str(caught.value)] == []
 
 
+@pytest.mark.parametrize("asked", [{}, {"text_column_name": "text", "label_column_name": "label"}])
+def test_a_first_row_in_the_place_of_names_is_told(asked):
+    with pytest.raises(DataError, match=r"names no columns.*`--column_names text,label`"):
+        prepare_classification(one(**{"a fine film .": ["dull"], "good": ["bad"]}), **asked)
+    with pytest.raises(DataError) as caught:
+        prepare_classification(one(body=["dull"], verdict=["bad"]), **asked)
+    assert "--column_names" not in str(caught.value)
+
+
 @pytest.mark.parametrize("cell", ["['It' 'rains']", "['It'\n 'rains' 'a']", """["It's" 'so']"""])
 def test_arrays_that_numpy_wrote_are_no_lists(cell):
     with pytest.raises(DataError, match=r"as numpy writes it.*map\(list\)"):

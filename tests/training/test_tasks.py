@@ -1,6 +1,7 @@
 """What flags come to in a task of a script: its data, features, metrics and trainer, before anything is trained."""
 
 import itertools
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +16,15 @@ from script_samples import read_rows, write_rows, write_typeless_tokenizer
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, TrainingArguments
 
-from modeling_star import StarTransformerConfig, StarTransformerForTokenClassification
+from modeling_star import (
+    StarTransformerConfig,
+    StarTransformerForMaskedLM,
+    StarTransformerForTokenClassification,
+)
+from modeling_star.training.building import saved_model
 from modeling_star.training.classification import ClassificationTask
 from modeling_star.training.data_files import DataError, read_file
-from modeling_star.training.fine_tuner import loss_of, prepare_training
+from modeling_star.training.fine_tuner import FineTuner, loss_of, prepare_training
 from modeling_star.training.losses import TaskLoss, class_weights
 from modeling_star.training.metrics import metrics_for
 from modeling_star.training.pretraining import PretrainingTask
@@ -492,6 +498,50 @@ def test_predicted_labels_are_written_as_other_scorers_read_them(
     read = read_file(tmp_path / "predictions_test.conll")
     assert read["tokens"][:] == [["a_b", "sees", "Oslo", "and", "Rome"], ["a_b", "rains"]]
     assert read["tags"][:] == [["O"] * 5, ["O"] * 2]
+
+
+# What a saved model brings along
+
+
+def loaded(folder: Path, model: Any, caplog: pytest.LogCaptureFixture, **options: Any) -> str:
+    """What is told while a classifier is loaded from what was saved of another model."""
+    model.save_pretrained(folder)
+    held: list[logging.LogRecord] = []
+    source = logging.getLogger("transformers.modeling_utils")
+    listener = logging.Handler()
+    listener.emit = held.append  # type: ignore[method-assign]
+    source.addHandler(listener)
+    try:
+        with caplog.at_level(logging.INFO):
+            saved_model("AutoModelForSequenceClassification", str(folder), {"num_labels": 3}, **options)
+    finally:
+        source.removeHandler(listener)
+    return caplog.text + "".join(record.getMessage() for record in held)
+
+
+STAR = {"vocab_size": 20, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2}
+
+
+def test_what_a_new_head_needs_is_told_in_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    told = loaded(tmp_path, StarTransformerForMaskedLM(StarTransformerConfig(**STAR)), caplog)
+    assert "its head (classifier); the relay's update in layer 1, the last" in told
+    assert "LOAD REPORT" not in told
+
+
+def test_weights_that_lack_otherwise_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = StarTransformerForMaskedLM(StarTransformerConfig(**STAR))
+    told = loaded(tmp_path, model, caplog, overrides={"num_hidden_layers": 3})
+    assert "LOAD REPORT" in told
+    assert "layers.2.ring_attention" in told
+    assert "New in this model" not in told
+
+
+def test_the_time_to_prepare_a_model_is_no_score(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    trainer = FineTuner(torch.nn.Linear(1, 1), TrainingArguments(str(tmp_path), report_to="none"))
+    trainer.log_metrics("test", {"test_accuracy": 0.5, "test_model_preparation_time": 0.001})
+    told = capsys.readouterr().out
+    assert "test_accuracy" in told
+    assert "preparation" not in told
 
 
 # What is told of a classifier
