@@ -210,6 +210,9 @@ def find_predicted_columns(
     if text_column_name is None and (words or known) and not pairs:
         return ([*known, *words][0],)
     label = next((name for name in _LABEL_COLUMNS if name in rows.column_names), "label")
+    texts = [name for name in rows.column_names if is_text(rows, name) and name != label]
+    if text_column_name is None and pairs and len(texts) == 2:
+        return texts[0], texts[1]
     columns, _ = find_classification_columns(splits, text_column_name, None if text_column_name is None else label)
     if len(columns) != 1 + pairs:
         told = " and ".join(map(repr, columns))
@@ -257,7 +260,9 @@ def is_first_row(names: Iterable[str]) -> bool:
 def _no_column(splits: DatasetDict, what: str, flag: str, holds: str) -> DataError:
     names = _in_all(splits)
     known = {"words": _TOKEN_COLUMNS, "tags": _TAG_COLUMNS, "texts": _TEXT_COLUMNS, "answers": _ANSWER_COLUMNS}
-    alike = [name for name in names if name.strip().casefold() in known.get(what, _LABEL_COLUMNS)]
+    meant = known.get(what, _LABEL_COLUMNS)
+    alike = [name for name in names if name.strip().casefold() in meant]
+    alike += [name for name in names if set(re.split(r"[\W_]+", name.casefold())) & set(meant)]  # Review Text
     example = shlex.quote([*alike, *names, "NAME"][0])
     advice = f"Name the one that holds {holds}, e.g. `{flag} {example}`"
     if len(names) == 1:

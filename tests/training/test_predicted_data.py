@@ -70,7 +70,7 @@ def test_pairs_are_two_columns(tmp_path: Path) -> None:
     assert read_texts(path, pairs=True) == [("a", "b")]
     assert read_texts(path, pairs=True, text_column_name="hypothesis,premise") == [("b", "a")]
     plain = written(tmp_path / "b.tsv", "a\tb\nc\td\n")
-    assert read_texts(plain, pairs=True, text_column_name="x,y", column_names=["x", "y"]) == [("a", "b"), ("c", "d")]
+    assert read_texts(plain, pairs=True, column_names=["x", "y"]) == [("a", "b"), ("c", "d")]
     with pytest.raises(DataError, match="Write --pairs, or name one of them"):
         read_texts(path)
 
@@ -86,6 +86,7 @@ def test_rows_without_a_text_are_told_and_left_out(tmp_path: Path, caplog: pytes
     ("name", "text", "asked", "words"),
     [
         ("a.csv", "a,b\nx,y\n", {}, "Which column holds the texts"),
+        ("a.csv", "ID,Review Text\n1,y\n", {}, "--text_column_name 'Review Text'"),
         ("a.csv", "a,b\nx,y\n", {"text_column_name": "c"}, "no column 'c'"),
         ("a.jsonl", '{"text": 3}\n', {"text_column_name": "text"}, "row 1: column 'text' holds '3'"),
         ("a.txt", "a\n", {"text_column_name": "text"}, "leave --text_column_name away"),
