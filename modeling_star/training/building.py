@@ -219,10 +219,12 @@ def saved_model(
             raise DataError(f"--freeze_embeddings works with this package's models; {name} is a {config.model_type}.")
         fields["freeze_embeddings"] = True
     load = getattr(transformers, head).from_pretrained
+    reports: list[logging.LogRecord] = []
     try:
-        with _held_back_report() as reports:
+        with _holding_reports(reports):
             model, info = load(name, dtype=torch.float32, output_loading_info=True, **fields, **options)
     except RuntimeError as error:
+        _tell(reports)
         if "size" not in str(error):
             raise
         if config.num_labels == labels.get("num_labels", config.num_labels):
@@ -236,17 +238,15 @@ def saved_model(
         ) from error
     new = _new_parts(model, info)
     if new is None:
-        for record in reports:
-            logging.getLogger(record.name).handle(record)
+        _tell(reports)
     elif new:
         logger.info(f"New in this model, not in {name}, and to be trained here: {'; '.join(new)}.")
     return model
 
 
 @contextmanager
-def _held_back_report() -> Iterator[list[logging.LogRecord]]:
-    """Within it transformers' table of what a saved model lacks is kept, to be told if it says something."""
-    held: list[logging.LogRecord] = []
+def _holding_reports(held: list[logging.LogRecord]) -> Iterator[None]:
+    """Within it transformers' table of what a saved model lacks is kept in `held`, to be told if it says something."""
 
     def hold(record: logging.LogRecord) -> bool:
         is_report = "LOAD REPORT" in record.getMessage()
@@ -257,14 +257,14 @@ def _held_back_report() -> Iterator[list[logging.LogRecord]]:
     source = logging.getLogger("transformers.modeling_utils")
     source.addFilter(hold)
     try:
-        yield held
-    except BaseException:
-        source.removeFilter(hold)
-        for record in held:
-            source.handle(record)
-        raise
+        yield
     finally:
         source.removeFilter(hold)
+
+
+def _tell(records: Iterable[logging.LogRecord]) -> None:
+    for record in records:
+        logging.getLogger(record.name).handle(record)
 
 
 def _new_parts(model: PreTrainedModel, info: Mapping[str, Any]) -> list[str] | None:

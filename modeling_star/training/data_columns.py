@@ -209,7 +209,8 @@ def find_predicted_columns(
     known = [name for name in _CONTEXT_COLUMNS if contexts and name in rows.column_names]
     if text_column_name is None and (words or known) and not pairs:
         return ([*known, *words][0],)
-    label = next((name for name in _LABEL_COLUMNS if name in rows.column_names), "label")
+    named = {name.strip() for name in (text_column_name or "").split(",")} | {text_column_name}
+    label = next((name for name in _LABEL_COLUMNS if name in rows.column_names and name not in named), "")
     texts = [name for name in rows.column_names if is_text(rows, name) and name != label]
     if text_column_name is None and pairs and len(texts) == 2:
         return texts[0], texts[1]

@@ -48,6 +48,8 @@ def test_parquet_is_read(tmp_path: Path) -> None:
 
 def test_the_column_is_found_beside_labels_and_numbers(tmp_path: Path) -> None:
     assert read_texts(written(tmp_path / "a.csv", "label,body\ngood,fine\n")) == ["fine"]
+    both = written(tmp_path / "b.csv", "source,target\nja,yes\n")
+    assert read_texts(both, text_column_name="target") == ["yes"]
     told = written(tmp_path / "b.jsonl", '{"question": "who?", "context": "Ann sings.", "title": "x"}\n')
     assert read_texts(told, contexts=True) == ["Ann sings."]
 
