@@ -86,17 +86,19 @@ class FileArguments:
     dataset_config_name: str | None = flag("Its configuration.")
     dataset_revision: str | None = flag("Its branch, tag or commit.")
     train_file: str | None = flag("json, jsonl, csv, tsv or parquet, .gz allowed.")
-    validation_file: str | None = flag("Likewise.")
-    test_file: str | None = flag("Likewise.")
+    validation_file: str | None = flag("Likewise; chooses the best model.")
+    test_file: str | None = flag("Likewise; scored at the end.")
     column_names: str | None = flag("Columns of csv, tsv and txt files without a header line, such as label,text.")
     dataset_title: str | None = flag("What the model card calls the data; say synthetic where they are generated.")
     validation_fraction: float = flag(
-        "Fraction of train held out for validation where there is no validation split; 0: none.", 0.1
+        "Fraction of --train_file held out where there is no --validation_file; of texts with one label the same of "
+        "every class, of which one example stays; 0: none.",
+        0.1,
     )
     max_seq_length: int | None = flag("Maximum number of tokens of an input. None: what model and tokenizer allow.")
-    max_train_samples: int | None = flag("Use only so many training examples.")
-    max_eval_samples: int | None = flag("Use only so many validation examples.")
-    max_predict_samples: int | None = flag("Use only so many test examples.")
+    max_train_samples: int | None = flag("Use only the first so many examples of --train_file.")
+    max_eval_samples: int | None = flag("Likewise of --validation_file, or of what is held out.")
+    max_predict_samples: int | None = flag("Likewise of --test_file.")
     drop_empty: bool = flag("Leave empty rows out, with a warning, instead of stopping at them.", False)
     preprocessing_num_workers: int | None = flag("Processes that tokenize.")
     overwrite_cache: bool = flag("Tokenize again even if it was done before.", False)
@@ -182,7 +184,7 @@ class TextArguments:
     streaming: bool = flag("Read the training data while they are used; needs --max_steps.", False)
     shuffle_buffer: int = flag("Size of the shuffle buffer of a stream, in documents; 0: no shuffling.", 10000)
     validation_fraction: float = flag(
-        "Fraction of train held out for validation where there is no validation split; 0: none.", 0.05
+        "Fraction of --train_file held out where there is no --validation_file; 0: none.", 0.05
     )
     max_seq_length: int = flag("Tokens of a block; a longer document is cut into several.", 512)
     packing: bool = flag("Several documents a block. false: one, and batches are padded to their longest.", True)
@@ -195,11 +197,11 @@ class TextArguments:
     max_tokenizer_samples: int | None = flag(
         "Documents that a tokenizer is trained on. None: all; of a stream 100,000, or 400 million characters of them."
     )
-    max_train_samples: int | None = flag("Use only so many training documents.")
+    max_train_samples: int | None = flag("Use only so many documents of --train_file.")
     max_eval_samples: int | None = flag(
-        "Use only so many validation documents; of a stream without validation split, its first ones."
+        "Use only so many documents of --validation_file; of a stream without validation split, its first ones."
     )
-    max_predict_samples: int | None = flag("Use only so many test documents.")
+    max_predict_samples: int | None = flag("Use only so many documents of --test_file.")
     preprocessing_num_workers: int | None = flag("Processes that tokenize.")
     overwrite_cache: bool = flag("Tokenize again even if it was done before.", False)
 
@@ -551,7 +553,29 @@ def without(recipe: list[str], names: frozenset[str]) -> list[str]:
     return kept
 
 
+# What others call some flags, where the letters alone do not tell.
+_KNOWN_AS = {
+    **dict.fromkeys(("lr", "learn_rate", "learningrate"), "learning_rate"),
+    **dict.fromkeys(("epoch", "epochs", "num_epochs", "n_epochs", "max_epochs"), "num_train_epochs"),
+    **dict.fromkeys(("steps", "num_steps", "num_train_steps"), "max_steps"),
+    **dict.fromkeys(("bs", "batch", "batch_size", "train_batch_size"), "per_device_train_batch_size"),
+    "eval_batch_size": "per_device_eval_batch_size",
+    **dict.fromkeys(("patience", "early_stopping"), "early_stopping_patience"),
+    **dict.fromkeys(("warmup", "warmup_ratio", "num_warmup_steps"), "warmup_steps"),
+    **dict.fromkeys(("model", "pretrained_model", "checkpoint"), "model_name_or_path"),
+    **dict.fromkeys(("out", "output", "out_dir", "save_dir"), "output_dir"),
+    **dict.fromkeys(("max_len", "max_length", "seq_len", "max_seq_len"), "max_seq_length"),
+    **dict.fromkeys(("dev_file", "valid_file", "val_file", "eval_file"), "validation_file"),
+    **dict.fromkeys(("text_column", "text_col"), "text_column_name"),
+    **dict.fromkeys(("label_column", "label_col"), "label_column_name"),
+    **dict.fromkeys(("cpu", "no_cuda"), "use_cpu"),
+    "resume": "resume_from_checkpoint",
+}
+
+
 def _did_you_mean(given: str, known: set[str], prefix: str = "") -> str:
+    if _KNOWN_AS.get(given) in known:
+        return f" Did you mean {prefix}{_KNOWN_AS[given]}?"
     close = difflib.get_close_matches(given, sorted(known), n=1)
     return f" Did you mean {prefix}{close[0]}?" if close else ""
 

@@ -4,6 +4,7 @@ Tag, classify or translate texts with a saved model, or find the answer to a que
 
     python run_scripts/run_predict.py outputs/quickstart/model "Maria Keller moved to Oslo."
     python run_scripts/run_predict.py outputs/sst2 --file texts.txt --json > predictions.jsonl
+    python run_scripts/run_predict.py outputs/sst2 --file reviews.csv --text_column_name "Review Text"
     python run_scripts/run_predict.py outputs/drcd --question "Who moved to Oslo?" "Maria Keller moved to Oslo."
     python run_scripts/run_predict.py outputs/snli --pairs "A man plays a guitar." "Somebody makes music."
     python run_scripts/run_predict.py outputs/tatoeba_zh_en "我们都哭了。"
@@ -13,6 +14,7 @@ Entities and answers come with character offsets: text[start:end] is the entity.
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,9 +29,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="folder or Hub name of a model for tagging, classes, answers or translation")
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="texts to read")
-    parser.add_argument("--file", type=Path, help="a text file, one text a line")
     parser.add_argument(
-        "--pairs", action="store_true", help="pairs are classified: every two TEXTs, a line's two parted by a tab"
+        "--file",
+        type=Path,
+        help="a column of csv, tsv, json, jsonl, parquet or CoNLL; .txt and any other: a text a line; .gz allowed",
+    )
+    parser.add_argument(
+        "--text_column_name",
+        metavar="NAME",
+        help="its column of texts; of pairs two, joined by a comma (default: found by its name: tokens, text, "
+        "sentence, review, ...)",
+    )
+    parser.add_argument(
+        "--column_names", metavar="NAMES", help="columns of a csv or tsv without a header line: text,id"
+    )
+    parser.add_argument(
+        "--pairs",
+        action="store_true",
+        help="pairs are classified: every two TEXTs, two columns of a file, a line's two parted by a tab",
     )
     parser.add_argument("--question", help="what a question-answering model looks for in every text")
     parser.add_argument(
@@ -50,7 +67,9 @@ def main() -> None:
         check_utf8([*arguments.texts, arguments.question or ""])
         texts = in_pairs(arguments.texts) if arguments.pairs else list(arguments.texts)
         if arguments.file is not None:
-            texts += read_lines(arguments.file, arguments.pairs)
+            texts += texts_of_file(arguments)
+        elif arguments.text_column_name or arguments.column_names:
+            parser.error("--text_column_name and --column_names tell of a --file, and none is given")
     except ValueError as error:
         parser.error(str(error))
     if not texts:
@@ -66,6 +85,10 @@ def main() -> None:
                 print(json.dumps({**told, "found": found}, ensure_ascii=False))
             else:
                 print(readable(text if isinstance(text, str) else "\n".join(text), found))
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has enough, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try once more at its end
+        sys.exit(1)
     except ValueError as error:
         sys.exit(f"run_predict.py: {' '.join(str(error).split())}")
 
@@ -94,29 +117,23 @@ def in_pairs(texts: list[str]) -> list[Text]:
     return list(zip(texts[::2], texts[1::2], strict=True))
 
 
-def read_lines(path: Path, pairs: bool) -> list[Text]:
+def texts_of_file(arguments: argparse.Namespace) -> list[Text]:
     """
-    The lines of a text file that are not blank, or the two texts of each.
+    The texts, or pairs of texts, of --file.
 
     Raises:
-        ValueError: there is no such file, it is not UTF-8, or a line is no pair.
+        ValueError: there is no such file, or it cannot be read as asked.
     """
-    if not path.is_file():
-        raise ValueError(f"--file {path} does not exist: name a text file, one text a line")
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"--file {path} is not UTF-8 ({error.reason}): convert it") from None
-    if not pairs:
-        return [line for line in lines if line.strip()]
-    found: list[Text] = []
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            parts = line.split("\t")
-            if len(parts) != 2:
-                raise ValueError(f"--file {path}, line {number}: --pairs wants two texts parted by one tab")
-            found.append((parts[0], parts[1]))
-    return found
+    from modeling_star.training.predicted_data import read_texts
+
+    names = arguments.column_names
+    return read_texts(
+        arguments.file,
+        pairs=arguments.pairs,
+        contexts=arguments.question is not None,
+        text_column_name=arguments.text_column_name,
+        column_names=names.split(",") if names else None,
+    )
 
 
 def predict(texts: list[Text], arguments: argparse.Namespace) -> Iterator[tuple[Text, Any]]:

@@ -199,6 +199,13 @@ def test_what_is_mistyped_is_named_with_what_was_meant(monkeypatch: pytest.Monke
     assert "'num_train_epoch'" in message
     assert "Did you mean num_train_epochs?" in message
     assert "Did you mean --learning_rate?" in refused(monkeypatch, "--learning_rat", "1e-3")
+    for given, meant in (
+        ("--lr=1e-3", "learning_rate"),
+        ("--epochs=2", "num_train_epochs"),
+        ("--batch-size=8", "per_device_train_batch_size"),
+        ("--patience=3", "early_stopping_patience"),
+    ):
+        assert f"Did you mean --{meant}?" in refused(monkeypatch, given)
     # No abbreviations: this would be --do_predict, unseen by the defaults.
     assert "Did you mean --do_predict?" in refused(monkeypatch, "--do_pred")
 

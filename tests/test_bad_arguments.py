@@ -122,6 +122,11 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
         "--train_file={sentiment} --embeddings_from={bad}/none",
         ["none could not be loaded", "Name a model's folder"],
     ),
+    "no such word list": (
+        GLUE,
+        "--train_file={bad}/none.jsonl --model_type=big_transformer --lexicon={bad}/words.txt",
+        ["--lexicon", "words.txt does not exist", "one word a line", "jieba or whole_word"],
+    ),
     "no such metric": (GLUE, "--train_file={sentiment} --metric_for_best_model=f2", ["f2", "accuracy"]),
     "a label the model lacks": (
         NER,

@@ -1,11 +1,13 @@
 """run_predict.py on tiny taggers and classifiers; answers and translations are with their own scripts."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from script_runner import ScriptRunner
-from script_samples import QUICK, files, read_rows
+from script_runner import ROOT, SCRIPTS, ScriptRunner
+from script_samples import QUICK, TINY, files, read_rows
 from transformers import BartConfig, BartForSequenceClassification
 
 from modeling_star.training.tokenizers import train_tokenizer
@@ -52,10 +54,10 @@ def test_run_predict_takes_lines_as_they_are_and_tells_what_is_wrong(
     for flags, message in (
         (["a text"], '--pairs "A text." "Another text."'),
         (["--pairs", "a", "b", "c"], "--pairs takes two TEXTs each, and 3 are given"),
-        (
-            ["--pairs", "--file", corpora / "pairs" / "train.jsonl"],
-            "line 1: --pairs wants two texts parted by one tab",
-        ),
+        (["--pairs", "--file", ROOT / "LICENSE"], "line 2: --pairs wants two texts parted by one tab"),
+        (["--pairs", "--file", corpora / "sentiment" / "train.jsonl"], "--text_column_name sentence1,sentence2"),
+        (["--pairs", "--file", tmp_path / "no.csv"], "no.csv does not exist"),
+        (["--pairs", "a", "b", "--text_column_name=text"], "and none is given"),
         (["--pairs", "--file", tmp_path / "latin.txt"], "latin.txt is not UTF-8"),
         (["--pairs", "a", "b", "--batch_size=0"], "--batch_size 0 is given: at least 1"),
     ):
@@ -63,6 +65,22 @@ def test_run_predict_takes_lines_as_they_are_and_tells_what_is_wrong(
         assert refused.code != 0
         assert message in refused.error, refused.error
         assert "Traceback" not in refused.error
+
+
+def test_run_predict_stops_quietly_where_its_output_is_cut(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path
+) -> None:
+    scripts.check("run_glue.py", *files(corpora / "sentiment"), *TINY, *QUICK, f"--output_dir={tmp_path}/run")
+    (tmp_path / "texts.txt").write_text("a fine film\n" * 2000, encoding="utf-8")
+    command = [sys.executable, SCRIPTS / "run_predict.py", tmp_path / "run", "--file", tmp_path / "texts.txt"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"a fine film\n"
+        process.stdout.close()
+        told = process.stderr.read().decode()
+    assert process.returncode == 1
+    assert "BrokenPipe" not in told
 
 
 def test_run_predict_says_which_model_is_not_there(scripts: ScriptRunner, tmp_path: Path) -> None:

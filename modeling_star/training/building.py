@@ -2,7 +2,8 @@
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,11 @@ _CHANGED_BY_SAVING = (
     *("use_cache", "problem_type", "task_specific_params"),
 )
 _SPECIAL = ("pad", "bos", "eos", "cls", "sep")
+
+_LEXICONS = ("jieba", "whole_word")
+
+_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+_RELAY = re.compile(r"(?:^|\.)layers\.(\d+)\.relay_(?:attention|norm)\.")
 
 
 @contextmanager
@@ -213,9 +219,13 @@ def saved_model(
         if not hasattr(config, "freeze_embeddings"):
             raise DataError(f"--freeze_embeddings works with this package's models; {name} is a {config.model_type}.")
         fields["freeze_embeddings"] = True
+    load = getattr(transformers, head).from_pretrained
+    reports: list[logging.LogRecord] = []
     try:
-        return getattr(transformers, head).from_pretrained(name, dtype=torch.float32, **fields, **options)
+        with _holding_reports(reports):
+            model, info = load(name, dtype=torch.float32, output_loading_info=True, **fields, **options)
     except RuntimeError as error:
+        _tell(reports)
         if "size" not in str(error):
             raise
         if config.num_labels == labels.get("num_labels", config.num_labels):
@@ -227,6 +237,54 @@ def saved_model(
             f"The head of {name} is of another size than the data's {labels['num_labels']} labels need: replace it by "
             "--ignore_mismatched_sizes"
         ) from error
+    new = _new_parts(model, info)
+    if new is None:
+        _tell(reports)
+    elif new:
+        logger.info(f"New in this model, not in {name}, and to be trained here: {'; '.join(new)}.")
+    return model
+
+
+@contextmanager
+def _holding_reports(held: list[logging.LogRecord]) -> Iterator[None]:
+    """Within it transformers' table of what a saved model lacks is kept in `held`, to be told if it says something."""
+
+    def hold(record: logging.LogRecord) -> bool:
+        is_report = "LOAD REPORT" in record.getMessage()
+        if is_report:
+            held.append(record)
+        return not is_report
+
+    source = logging.getLogger("transformers.modeling_utils")
+    source.addFilter(hold)
+    try:
+        yield
+    finally:
+        source.removeFilter(hold)
+
+
+def _tell(records: Iterable[logging.LogRecord]) -> None:
+    for record in records:
+        logging.getLogger(record.name).handle(record)
+
+
+def _new_parts(model: PreTrainedModel, info: Mapping[str, Any]) -> list[str] | None:
+    """What a loaded model has that was not saved, in words; `None` where that is more than a new task brings along."""
+    inside = f"{model.base_model_prefix}."
+    missing = sorted(info["missing_keys"])
+    head = sorted({key.split(".")[0] for key in missing if not key.startswith(inside)})
+    layers = [int(found[1]) for name, _ in model.named_parameters() if (found := _LAYER.search(name))]
+    relay = [key for key in missing if (found := _RELAY.search(key)) and int(found[1]) == max(layers)]
+    others = [key for key in missing if key.startswith(inside) and key not in relay]
+    if others or info["mismatched_keys"] or any(key.startswith(inside) for key in info["unexpected_keys"]):
+        return None
+    parts = [f"its head ({', '.join(head)})"] if head else []
+    if relay:
+        parts.append(
+            f"the relay's update in layer {max(layers)}, the last, which a model for masked words or labels of tokens "
+            "has no use for and does not build (everything else was loaded)"
+        )
+    return parts
 
 
 def check_resumed(checkpoint: str, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
@@ -262,6 +320,20 @@ def _shape(config: PreTrainedConfig) -> dict[str, Any]:
         return {name: own(value) if isinstance(value, dict) else value for name, value in kept.items()}
 
     return own(config.to_dict())
+
+
+def check_lexicon(name: str | None) -> None:
+    """
+    Before anything is read, or a folder is made.
+
+    Raises:
+        DataError: there is no such word list.
+    """
+    if name not in (None, *_LEXICONS) and not Path(name).is_file():
+        raise DataError(
+            f"--lexicon {name} does not exist: name a file with one word a line, .gz allowed, or write "
+            f"{' or '.join(_LEXICONS)}"
+        )
 
 
 def give_lexicon(model: PreTrainedModel, name: str, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -300,16 +372,14 @@ def read_lexicon(name: str, tokenizer: PreTrainedTokenizerBase, max_word_length:
             "whole_word is for tokens that are pieces of words, and each of this tokenizer's is a word: write "
             "--tokenizer_kind wordpiece"
         )
-    if name == "jieba":
-        lexicon = Lexicon.from_jieba(tokenizer, max_word_length)
-    elif name == "whole_word":
+    if name == "whole_word":
         lexicon = Lexicon.whole_word(tokenizer, max_word_length)
-    else:
-        lexicon = Lexicon.from_file(name, tokenizer, max_word_length)
-    logger.info(
-        f"{name}: {len(lexicon):,} {lexicon.kind} entries of use to this tokenizer, {lexicon.left_out:,} left out."
-    )
-    return lexicon
+        logger.info(f"Lexicon: words by {len(lexicon):,} entries of the vocabulary that continue one.")
+        return lexicon
+    logger.info(f"Reading the words of {name}.")  # what is of use and what is left out, `Lexicon` tells itself
+    if name == "jieba":
+        return Lexicon.from_jieba(tokenizer, max_word_length)
+    return Lexicon.from_file(name, tokenizer, max_word_length)
 
 
 def give_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, label_all_tokens: bool) -> None:

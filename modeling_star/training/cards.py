@@ -321,9 +321,13 @@ def _results_note(content: CardContent, measured: Mapping[str, Any]) -> str:
     if not measured:
         return "Nothing was measured in this run."
     seeds = ", ".join(map(str, content.seeds))
+    of_one = content.task == "text-classification" and len(content.label_list) == 2
+    whose = (
+        f" `f1` is that of `{content.label_list[1]}`." if of_one and any("f1" in m for m in measured.values()) else ""
+    )
     if len(content.seeds) > 1:
-        return f"Mean ± standard deviation over the seeds {seeds}, measured by the command below."
-    return f"Measured by the command below with seed {seeds}."
+        return f"Mean ± standard deviation over the seeds {seeds}, measured by the command below.{whose}"
+    return f"Measured by the command below with seed {seeds}.{whose}"
 
 
 def _results_table(measured: Mapping[str, Mapping[str, tuple[float, float | None]]]) -> str:

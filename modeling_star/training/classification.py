@@ -12,7 +12,7 @@ from ..configuration_base import did_you_mean
 from .data import ClassificationData, prepare_classification
 from .data_files import DataError
 from .metrics import GLUE_METRICS, TaskMetrics, metrics_for
-from .reports import plot_confusion_matrix, write_text
+from .reports import classes_report, plot_confusion_matrix, write_text
 from .task import Task
 from .tokenizers import tokenize_texts
 
@@ -63,6 +63,9 @@ class ClassificationTask(Task):
             return None
         return config.problem_type
 
+    def class_column(self, data: ClassificationData) -> str | None:
+        return data.label_column if data.problem_type == "single_label_classification" else None
+
     def choose_metrics(self) -> TaskMetrics:
         task = self.data_args.task_name if self.data_args.task_name in GLUE_METRICS else self.data.problem_type
         return metrics_for(task, self.data.label_list)
@@ -109,26 +112,40 @@ class ClassificationTask(Task):
         return DataCollatorWithPadding(tokenizer)
 
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
-        data, names = self.data.splits[split], self.data.label_list
-        logits = predictions
-        guess: list[Any]
-        if self.data.problem_type == "regression":
-            guess = logits.reshape(-1).tolist()
-        elif self.data.problem_type == "multi_label_classification":
-            guess = [self._named(row > 0) for row in logits]
-        else:
-            guess = [names[i] for i in logits.argmax(-1)]
-        expected = data[self.data.label_column][:] if self.data.is_labelled(split) else None
+        rows = self.data.splits[split]
+        guess, scores = self._predicted(np.asarray(predictions, dtype=np.float64))
+        expected = rows[self.data.label_column][:] if self.data.is_labelled(split) else None
+        texts = {column: rows[column][:] for column in self.data.text_columns}
         lines = []
-        for index, predicted in enumerate(guess):
-            row: dict[str, Any] = {"index": index, "predicted": predicted}
+        for place, index in enumerate(self.data.places(split)):
+            row: dict[str, Any] = {"index": index, **{column: cells[place] for column, cells in texts.items()}}
+            row["predicted"] = guess[place]
+            if scores is not None:
+                row["score"] = scores[place]
             if expected is not None:
-                row["label"] = self._named(expected[index])
+                row["label"] = self._named(expected[place])
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
         write_text(folder / f"predictions_{split}.jsonl", "".join(lines))
-        if expected is not None and self.data.problem_type == "single_label_classification":
-            plot_confusion_matrix(expected, guess, names, folder / f"confusion_{split}.png", title=split)
-        return {}
+        if expected is None or self.data.problem_type != "single_label_classification":
+            return {}
+        names = self.data.label_list
+        plot_confusion_matrix(expected, guess, names, folder / f"confusion_{split}.png", title=split)
+        table = classes_report(expected, guess, names)
+        write_text(folder / f"classes_{split}.md", table + "\n")
+        return {f"Classes of the {split} split": table}
+
+    def _predicted(self, logits: np.ndarray) -> tuple[list[Any], list[Any] | None]:
+        """What is predicted for each row, and its probability; of several labels the probability of each."""
+        names = self.data.label_list
+        if self.data.problem_type == "regression":
+            return logits.reshape(-1).tolist(), None
+        if self.data.problem_type == "multi_label_classification":
+            with np.errstate(over="ignore"):  # of a label that is as good as impossible
+                each = (1 / (1 + np.exp(-logits))).round(4).tolist()
+            return [self._named(row > 0) for row in logits], [dict(zip(names, row, strict=True)) for row in each]
+        best = logits.argmax(-1)
+        total = np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)
+        return [names[i] for i in best], (1 / total).round(4).tolist()
 
     def _named(self, label: Any) -> Any:
         """A class's name, the names of the labels that a row of 0 and 1 marks, or a number as it is."""

@@ -9,7 +9,6 @@ Nothing is tokenized here and nothing here knows a model. Rows are numbered from
 """
 
 import logging
-import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from datasets.exceptions import DatasetsError
 
 from .data_columns import find_classification_columns, find_tagging_columns, task_to_keys
 from .data_files import DataError, DataFileError, read_file
+from .data_holdout import hold_out
 from .data_labels import (
     GOLD_LABEL,
     IGNORED,
@@ -38,6 +38,7 @@ from .data_labels import (
     is_unlabelled,
     label_cells,
     label_ids,
+    listed_counts,
     literal_list,
     name_of,
     problem_type_of,
@@ -68,6 +69,9 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 _VALIDATION_NAMES = ("dev", "val", "valid")
+
+_ROW = "row_in_data"
+"""Where a row stood before any was left out, or held out for validation."""
 
 
 # Results
@@ -111,7 +115,8 @@ class ClassificationData:
 
     Attributes:
         splits: rows with `text_columns` and `label_column`: an id (single label), a list of 0.0 and 1.0 (multi-label)
-            or a float (regression); a split without labels lacks `label_column`.
+            or a float (regression); a split without labels lacks `label_column`. Each row keeps its place in the data
+            as they were given (`places`).
         text_columns: one column, or two for pairs.
         label_list: label names, whose places are the ids; empty for regression.
     """
@@ -137,6 +142,10 @@ class ClassificationData:
 
     def is_labelled(self, split: str) -> bool:
         return self.label_column in self.splits[split].column_names
+
+    def places(self, split: str) -> list[int]:
+        """Where each row of a split stood in the data as they were given, from 0."""
+        return self.splits[split][_ROW][:]
 
     def counts(self, split: str) -> dict[str, int]:
         """How often each label occurs in a labelled split; empty for regression."""
@@ -233,63 +242,6 @@ def load_named(name: str, config: str | None = None, **options: Any) -> Any:
         ) from error
     except ValueError as error:  # a configuration is missing or unknown: the text lists them
         raise DataError(f"The data set {shown} could not be loaded: {error}") from error
-
-
-def hold_out(splits: DatasetDict, fraction: float, seed: int = 42, together: str | None = None) -> DatasetDict:
-    """Move a random part of "train" to a new split "validation"; both keep the order of their rows.
-
-    Best done after the rows were checked (`replace(data, splits=hold_out(data.splits, 0.1))`): moved rows have other
-    numbers, and an error in one of them would name a line that is not the file's.
-
-    Args:
-        fraction: the part of the rows that is moved, between 0 and 1; at least one row goes and one stays.
-        seed: what the choice depends on, beside the number of rows.
-        together: column whose equal values stay in one split, such as a context with several questions. A value's rows
-            go as one, so that a few more may be moved than the fraction says.
-
-    Raises:
-        DataError: there is a validation split already, no train split, too few rows or no proper fraction.
-    """
-    if "validation" in splits:
-        raise DataError("There is a validation split already: leave --validation_fraction away.")
-    if "train" not in splits or len(splits["train"]) < 2:
-        raise DataError(
-            "A validation split is held out of a train split of 2 rows or more, and there is none: add rows, "
-            "--validation_file, or go without by --validation_fraction 0"
-        )
-    if not 0 < fraction < 1:
-        raise DataError(
-            f"The fraction to hold out is {fraction}; write one between 0 and 1: --validation_fraction 0.1"
-        )
-    train = splits["train"]
-    size = min(max(1, round(fraction * len(train))), len(train) - 1)
-    chosen = _some_rows(train, size, seed, together)
-    parts = {
-        "train": train.select([row for row in range(len(train)) if row not in chosen]),
-        "validation": train.select(sorted(chosen)),
-    }
-    return DatasetDict({**splits, **parts})
-
-
-def _some_rows(train: Dataset, size: int, seed: int, together: str | None) -> set[int]:
-    """About `size` rows by chance, whole groups of equal values where `together` names a column."""
-    draw = random.Random(seed)
-    if together is None:
-        return set(draw.sample(range(len(train)), size))
-    groups: dict[Any, list[int]] = {}
-    for row, value in enumerate(train[together][:]):
-        groups.setdefault(value, []).append(row)
-    if len(groups) < 2:
-        raise DataError(
-            f"All rows of the train split have one {together}: none can be held out for validation without showing "
-            "it in training. Give a --validation_file, or write --validation_fraction 0"
-        )
-    chosen: set[int] = set()
-    for value in draw.sample(list(groups), len(groups) - 1):
-        if len(chosen) >= size:
-            break
-        chosen.update(groups[value])
-    return chosen
 
 
 def cap(dataset: Dataset, max_samples: int | None) -> Dataset:
@@ -482,7 +434,8 @@ def prepare_classification(
         problem_type: one of `PROBLEM_TYPES`. Without it lists are several labels a text, floats (and GLUE's stsb) are
             regression, and texts, whole numbers and true/false are classes. Texts that are all numbers count as such.
         label_list: a saved model's labels; without it they come from the data (see `prepare_tagging`).
-        drop_empty: leave rows without a text or label out, with a warning, instead of stopping at them.
+        drop_empty: leave rows without a text or label out, with a warning, instead of stopping at them; and those
+            whose text is blank, which are otherwise read, with a warning.
 
     Returns:
         The splits with labels as numbers. A split where every label is absent or -1 (GLUE's test splits) has no label
@@ -522,7 +475,6 @@ def prepare_classification(
             "single_label_classification",
             label,
         )
-    logger.info("Texts: column %s; labels: column %r, %s.", " and ".join(map(repr, texts)), label, kind)
     if kind == "regression":
         labels, encoded, feature = encode_numbers(found, label)
     else:
@@ -531,8 +483,21 @@ def prepare_classification(
     result = {}
     for split, dataset in splits.items():
         keep = [row for row in range(len(dataset)) if row not in dropped[split]]
-        result[split] = _replace(dataset, {label: (encoded.get(split), feature)}, keep)
-    return ClassificationData(DatasetDict(result), texts, label, labels, kind)
+        columns = {label: (encoded.get(split), feature), _ROW: (range(len(dataset)), Value("int64"))}
+        result[split] = _replace(dataset, columns, keep)
+    data = ClassificationData(DatasetDict(result), texts, label, labels, kind)
+    named = " and ".join(map(repr, texts))
+    logger.info("Texts: column %s; labels: column %r, %s.%s", named, label, kind, _told_labels(data))
+    return data
+
+
+def _told_labels(data: ClassificationData) -> str:
+    """The labels with how often they occur in train, or in the first split that has some; nothing for regression."""
+    split = next(
+        (split for split in ("train", *data.splits) if split in data.splits and data.is_labelled(split)), None
+    )
+    counts = {} if split is None else data.counts(split)
+    return f" {len(counts)} labels in {split}: {listed_counts(counts)}." if counts else ""
 
 
 def _are_whole(cells: Mapping[str, Cells]) -> bool:
@@ -542,8 +507,12 @@ def _are_whole(cells: Mapping[str, Cells]) -> bool:
 
 
 def _rows_without_text(split: str, dataset: Dataset, columns: Iterable[str], drop_empty: bool) -> set[int]:
-    """Rows where a text is None ("" is a text); a cell that is anything else is an error."""
+    """
+    Rows to leave out for lack of a text. A blank text can be read: without `drop_empty` there is only a warning, where
+    None is an error. A cell that is anything else is an error.
+    """
     empty: set[int] = set()
+    blank: set[int] = set()
     for column in columns:
         for row, text in enumerate(dataset[column][:]):
             if text is None:
@@ -553,5 +522,20 @@ def _rows_without_text(split: str, dataset: Dataset, columns: Iterable[str], dro
                     f"{where(split, row)}: column {column!r} holds {shown(text)}, and a text is wanted. Name the "
                     "column of texts, e.g. `--text_column_name text`"
                 )
-    drop_or_raise(split, sorted(empty), f"no text in column {' or '.join(map(repr, columns))}", drop_empty)
+            elif not text.strip():
+                blank.add(row)
+    lack = f"no text in column {' or '.join(map(repr, columns))}"
+    if drop_empty:
+        drop_or_raise(split, sorted(empty | blank), lack, drop=True)
+        return empty | blank
+    drop_or_raise(split, sorted(empty), lack, drop=False)
+    if blank:
+        logger.warning(
+            "%d rows of the %s split have %s and are read all the same (first: row %d): write --drop_empty to leave "
+            "them out",
+            len(blank),
+            split,
+            lack,
+            min(blank) + 1,
+        )
     return empty

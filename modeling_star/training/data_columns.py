@@ -1,6 +1,7 @@
 """Which columns hold the words, the tags, the texts and the labels: those that are named, else by name and type."""
 
 import difflib
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 
@@ -22,6 +23,8 @@ task_to_keys: dict[str, tuple[str, ...]] = {
     "wnli": ("sentence1", "sentence2"),
 }
 """The text columns of the nine GLUE tasks."""
+
+_SENTENCE_END = re.compile(r"[.!?。！？…]\W*$")
 
 _TOKEN_COLUMNS = ("tokens", "words", "token", "form", "text", "sentence")
 _TAG_COLUMNS = ("ner_tags", "tags", "labels", "label", "ner", "pos_tags", "upos", "pos", "xpos_tags", "chunk_tags")
@@ -189,6 +192,39 @@ def find_text_column(splits: DatasetDict, text_column_name: str | None = None) -
     return text_column_name
 
 
+def find_predicted_columns(
+    rows: Dataset, text_column_name: str | None = None, *, pairs: bool = False, contexts: bool = False
+) -> tuple[str, ...]:
+    """The one column, or for pairs the two, of what a saved model is to read: those named, else by name and type.
+
+    Args:
+        text_column_name: a name, or two with a comma between them.
+        contexts: a question is asked about each text.
+
+    Raises:
+        DataError: a named column is absent, or none, or another number, could be meant; those present are listed.
+    """
+    splits = DatasetDict({"file": rows})
+    words = [name for name in _TOKEN_COLUMNS if name in rows.column_names and _is_list(rows, name)]
+    known = [name for name in _CONTEXT_COLUMNS if contexts and name in rows.column_names]
+    if text_column_name is None and (words or known) and not pairs:
+        return ([*known, *words][0],)
+    named = {name.strip() for name in (text_column_name or "").split(",")} | {text_column_name}
+    label = next((name for name in _LABEL_COLUMNS if name in rows.column_names and name not in named), "")
+    texts = [name for name in rows.column_names if is_text(rows, name) and name != label]
+    if text_column_name is None and pairs and len(texts) == 2:
+        return texts[0], texts[1]
+    columns, _ = find_classification_columns(splits, text_column_name, None if text_column_name is None else label)
+    if len(columns) != 1 + pairs:
+        told = " and ".join(map(repr, columns))
+        if pairs:
+            advice = "--pairs reads two columns, e.g. `--text_column_name sentence1,sentence2`"
+        else:
+            advice = f"Write --pairs, or name one of them, e.g. `--text_column_name {shlex.quote(columns[0])}`"
+        raise DataError(f"The texts are in {told}, of {listed(splits)}. {advice}")
+    return columns
+
+
 def _detect_texts(splits: DatasetDict, example: Dataset, label: str, task_name: str | None) -> tuple[str, ...]:
     texts = [name for name in example.column_names if is_text(example, name) and name != label]
     task = [task_to_keys[task_name]] if task_name in task_to_keys else []
@@ -217,16 +253,35 @@ def listed(splits: DatasetDict) -> str:
     return "; ".join(f"{split}: {names}" for split, names in columns.items())
 
 
+def is_first_row(names: Iterable[str]) -> bool:
+    """Whether what stands for column names looks like texts: then the file has no header line."""
+    return any(len(name.split()) > 5 or len(name) > 60 or _SENTENCE_END.search(name) for name in names)
+
+
 def _no_column(splits: DatasetDict, what: str, flag: str, holds: str) -> DataError:
     names = _in_all(splits)
     known = {"words": _TOKEN_COLUMNS, "tags": _TAG_COLUMNS, "texts": _TEXT_COLUMNS, "answers": _ANSWER_COLUMNS}
-    alike = [name for name in names if name.strip().casefold() in known.get(what, _LABEL_COLUMNS)]
+    meant = known.get(what, _LABEL_COLUMNS)
+    alike = [name for name in names if name.strip().casefold() in meant]
+    alike += [name for name in names if set(re.split(r"[\W_]+", name.casefold())) & set(meant)]  # Review Text
     example = shlex.quote([*alike, *names, "NAME"][0])
     advice = f"Name the one that holds {holds}, e.g. `{flag} {example}`"
     if len(names) == 1:
         advice += "; where cells are parted by something else than commas or, in a .tsv, tabs, write them so; and "
         advice += "where the first line names no columns, `--column_names text,label`"
+    else:
+        advice += _without_header(splits)
     return DataError(f"Which column holds the {what}? The columns are {listed(splits)}. {advice}")
+
+
+def _without_header(splits: DatasetDict) -> str:
+    """What to write where names look like a row; else nothing."""
+    if not any(is_first_row(dataset.column_names) for dataset in splits.values()):
+        return ""
+    return (
+        ". Where the first line of a csv or tsv is a row and names no columns, name them in their order, e.g. "
+        "`--column_names text,label`"
+    )
 
 
 def _in_all(splits: DatasetDict) -> list[str]:
@@ -249,5 +304,5 @@ def check_columns(splits: DatasetDict, columns: Iterable[str], flag: str, everyw
             advice = f"Write one of them, e.g. `{flag} {shlex.quote(meant)}`"
         raise DataError(
             f"There is no column {column!r} in the split {', '.join(lacking)}. The columns are {listed(splits)}. "
-            f"{advice}"
+            f"{advice}{_without_header(splits)}"
         )

@@ -9,7 +9,9 @@ import glob
 import gzip
 import itertools
 import json
+import logging
 import re
+import shlex
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +24,9 @@ from datasets.exceptions import DatasetGenerationError, DatasetsError
 from pyarrow.parquet import ParquetFile
 
 from .caching import source_version
+
+
+logger = logging.getLogger(__name__)
 
 
 class DataError(ValueError):
@@ -105,7 +110,7 @@ def read_file(
         elif kind == "conll":
             dataset = _read_conll(path, cache_dir)
         else:
-            dataset = _read_csv(path, "\t" if kind == "tsv" else ",", cache_dir, column_names)
+            dataset = _read_csv(path, _separator(path, kind, column_names), cache_dir, column_names)
     if dataset.num_rows == 0:
         raise _no_rows(path)
     return dataset
@@ -121,13 +126,34 @@ def _naming(path: Path, kind: str) -> Iterator[None]:
     except _BROKEN_GZIP as error:
         raise DataError(f"{path} is a broken or incomplete gzip file ({error}). Write it again.") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text ({error}). Save it as UTF-8.") from error
+        packed = path.suffix.lower() == ".gz"
+        here, there = shlex.quote(str(path)), shlex.quote(f"{path.stem}_utf8{path.suffix}")
+        convert = f", or convert it: iconv -f latin1 -t UTF-8 {here} > {there} (Chinese: -f GB18030)"
+        advice = f"Save it as UTF-8{'' if packed else convert}."
+        raise DataError(f"{path} is not UTF-8 text ({error}). {advice}") from error
     except Exception as error:
         # datasets wraps the reader's own words, which name the line, one level down.
         reason = str(error.__cause__ or error).strip() or type(error).__name__
         if "corresponds to no data" in reason:
             raise _no_rows(path) from error
         raise DataError(f"{path} could not be read as {kind}: {reason}") from error
+
+
+def read_lines(path: str | Path) -> list[str]:
+    """The lines of a text file in UTF-8, `.gz` too, as they are.
+
+    Raises:
+        DataError: it is not UTF-8, or no whole gzip file.
+    """
+    path = Path(path)
+    with _naming(path, "text"), _open_text(path) as lines:
+        return [line.rstrip("\n") for line in lines]
+
+
+def is_table(path: str | Path) -> bool:
+    """Whether a file's ending says that it has columns; `.txt` and unknown ones do not."""
+    name = Path(path).name.lower().removesuffix(".gz")
+    return not name.endswith(".txt") and Path(name).suffix in FORMATS
 
 
 def stream_files(paths: Sequence[str | Path], text_unit: TextUnit, column: str) -> IterableDataset:
@@ -464,6 +490,28 @@ def _read_csv(path: Path, separator: str, cache_dir: str | None, column_names: S
     return _load(
         "csv", path, cache_dir, sep=separator, quoting=quoting, features=features, keep_default_na=False, **header
     )
+
+
+def _separator(path: Path, kind: str, column_names: Sequence[str] | None) -> str:
+    """
+    What parts the cells: tabs in a tsv, commas in a csv, but where its first line has none and other marks part it
+    into several: spreadsheets in many countries write semicolons.
+    """
+    if kind == "tsv":
+        return "\t"
+    with _open_text(path) as lines:
+        first = next((line for line in lines if line.strip()), "")
+    if "," in first:
+        return ","
+    cells = {mark: first.count(mark) + 1 for mark in ";\t"}
+    found = [
+        mark for mark, number in cells.items() if number == (len(column_names) if column_names else max(number, 2))
+    ]
+    if len(found) != 1 or cells[found[0]] < 2:
+        return ","
+    told = "semicolons" if found[0] == ";" else "tabs"
+    logger.info(f"{path}: the cells are parted by {told}.")
+    return found[0]
 
 
 def _csv_header(path: Path, separator: str, quoting: Literal[0, 3], column_names: Sequence[str] | None) -> list[str]:

@@ -11,7 +11,7 @@ import logging
 import math
 import re
 import tokenize
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from datasets import ClassLabel, Dataset, DatasetDict, List, Value
@@ -72,7 +72,8 @@ def class_names(dataset: Dataset, column: str) -> list[str]:
 def label_cells(dataset: Dataset, column: str) -> list[Any] | None:
     """The labels of a split, names where the column is a `ClassLabel`; None without the column.
 
-    A cell is None where blank, and where it is the "-" of a column "gold_label".
+    A cell is None where blank, and where it is the "-" of a column "gold_label". Blanks around a text are no part of a
+    label.
 
     Raises:
         DataError: an id outside the `ClassLabel`'s names.
@@ -85,17 +86,18 @@ def label_cells(dataset: Dataset, column: str) -> list[Any] | None:
         if isinstance(value, list):
             return [name(item) for item in value]
         if not names or value is None or value == IGNORED:
-            return value
+            return value.strip() if isinstance(value, str) else value
         if not -1 <= value < len(names):
             raise DataError(f"Column {column!r} holds the id {value}, but has {len(names)} names: {shown(names)}.")
         return names[value] if value >= 0 else None
 
     def cell(value: Any) -> Any:
+        value = value.strip() if isinstance(value, str) else value
         if value == "" or (isinstance(value, float) and math.isnan(value)) or (column == GOLD_LABEL and value == "-"):
             return None
         if isinstance(value, str) and not names:
             written = literal_list(value)
-            return value if written is None else written
+            return value if written is None else name(written)
         return name(value)
 
     return [cell(value) for value in dataset[column][:]]
@@ -207,6 +209,21 @@ def name_of(value: Any) -> str:
     return str(int(value)) if type(value) is float and value.is_integer() else str(value)
 
 
+def _spelt_alike(names: Iterable[str]) -> list[str]:
+    """Labels that are one but for capitals, each group as a text."""
+    groups: dict[str, list[str]] = {}
+    for name in sorted(names):
+        groups.setdefault(name.casefold(), []).append(name)
+    return [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
+
+
+def listed_counts(counts: Mapping[str, int], most: int = 12) -> str:
+    """`negative (183), positive (217)`; of many, the most frequent ones."""
+    names = list(counts) if len(counts) <= most else sorted(counts, key=lambda name: -counts[name])[:most]
+    told = ", ".join(f"{name} ({counts[name]:,})" for name in names)
+    return told if len(names) == len(counts) else f"{told} and {len(counts) - len(names)} more"
+
+
 def label_ids(
     names: Mapping[str, set[str]], declared: Sequence[str], label_list: Sequence[str] | None
 ) -> tuple[tuple[str, ...], dict[str, int]]:
@@ -226,11 +243,16 @@ def label_ids(
         unseen = sorted(here - names.get("train", here))
         if unseen:
             logger.warning(
-                "%d labels of the %s split never occur in train, so a model cannot learn them: %s",
+                "%d labels of the %s split never occur in train, so a model cannot learn them: %s. What has one of "
+                "them counts as wrong, and a model that is trained here has an output for each: correct what is "
+                "misspelt, give train some examples, or take them out of the %s split",
                 len(unseen),
                 split,
                 ", ".join(unseen[:20]),
+                split,
             )
+    for alike in _spelt_alike(found):
+        logger.warning("The labels %s differ in capitals alone, and are read as different ones", alike)
     if label_list is None:
         labels = [*declared, *ordered(found - set(declared))]
         return tuple(labels), {name: place for place, name in enumerate(labels)}

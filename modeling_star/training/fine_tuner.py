@@ -117,6 +117,11 @@ class FineTuner(Trainer):
         finally:
             self.args.train_sampling_strategy, self.args.dataloader_drop_last = asked
 
+    def log_metrics(self, split: str, metrics: dict[str, float]) -> None:
+        """As in Trainer, without the time that a model took before it was first evaluated, which is no score."""
+        told = {name: value for name, value in metrics.items() if not name.endswith("_model_preparation_time")}
+        super().log_metrics(split, told)
+
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write README.md with the numbers measured so far."""
         if self.is_world_process_zero() and self.card is not None:

@@ -80,7 +80,8 @@ def check_output_dir(folder: Path, resume: str | None, may_begin_anew: bool = Fa
                 "or go on from there in a new folder, --output_dir NAME"
             )
         return resume
-    _check_empty(folder, held, "name another folder, or go on with the run in it by --resume_from_checkpoint last")
+    goes_on = ", or go on with the run in it by --resume_from_checkpoint last" if last_checkpoint(folder) else ""
+    _check_empty(folder, held, f"name another folder{goes_on}")
     return None
 
 

@@ -10,11 +10,11 @@ from .data_files import DataError
 
 
 NEEDED = {"config.json": "the configuration", "model.safetensors": "the weights", "README.md": "the model card"}
-SHARED = (".json", ".jsonl", ".md", ".png", ".py", ".safetensors", ".txt", ".csv", ".yaml")
+SHARED = (".json", ".jsonl", ".conll", ".md", ".png", ".py", ".safetensors", ".txt", ".csv", ".yaml")
 """Endings of what is uploaded. Pickles are not: code may hide in them, and training_args.bin holds --hub_token."""
 
 # They hold texts of validation and test; the second kind is run_qa.py's, spans of the contexts.
-_PREDICTIONS = ("predictions_*.jsonl", "answers_*.json")
+_PREDICTIONS = ("predictions_*", "answers_*.json")
 _LEFT_OUT = ("checkpoint-", ".", "runs")
 
 

@@ -108,6 +108,38 @@ def per_entity_table(report: Mapping[str, Any]) -> str:
     return markdown_table(["entity type", "precision", "recall", "F1", "entities"], rows)
 
 
+def classes_report(
+    references: Sequence[Any], predictions: Sequence[Any], label_list: Sequence[str], *, max_labels: int = 25
+) -> str:
+    """Markdown: precision, recall, F1 and number of each class, then how often each was predicted as each other.
+
+    Args:
+        references, predictions: one label (name, or index into `label_list`) for each example or token.
+        label_list: the names of the labels, in the order of the rows.
+        max_labels: with more classes than this, the rarest in the references have no row of their own.
+
+    Raises:
+        ValueError: as `plot_confusion_matrix`.
+    """
+    table = confusion_counts(references, predictions, label_list)
+    seen = np.flatnonzero(table.sum(0) + table.sum(1))
+    table, names = table[np.ix_(seen, seen)], [label_list[int(place)] for place in seen]
+    right, true, predicted = np.diag(table), table.sum(1), table.sum(0)
+    precision, recall = right / np.maximum(predicted, 1), right / np.maximum(true, 1)
+    f1 = 2 * right / np.maximum(true + predicted, 1)
+    frequent = sorted(np.argsort(-true, kind="stable")[:max_labels].tolist())
+    rows: list[list[object]] = [[names[i], precision[i], recall[i], f1[i], true[i]] for i in frequent]
+    more = f" ({len(names)} classes, the most frequent above)" if len(names) > max_labels else ""
+    rows.append([f"**mean**{more}", precision.mean(), recall.mean(), f1.mean(), true.sum()])
+    scores = markdown_table(["class", "precision", "recall", "F1", "examples"], rows)
+    if len(names) > max_labels:
+        table, names = _merge_rare(table, names, max_labels)
+    counts = markdown_table(
+        ["true ↓ predicted →", *map(_cell, names)], ([name, *row] for name, row in zip(names, table, strict=True))
+    )
+    return f"{scores}\n\n{counts}"
+
+
 def summarize_seeds(results: Mapping[int, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Mean and deviation of every metric over runs that differ in their seed.
 
@@ -256,14 +288,8 @@ def plot_confusion_matrix(
     Raises:
         ValueError: for unequal lengths, no example, or a label not in `label_list`.
     """
-    if len(references) != len(predictions) or not len(references):
-        raise ValueError(f"{len(references)} references against {len(predictions)} predictions, at least one wanted.")
-    index = {name: number for number, name in enumerate(label_list)}
-    truth, guess = ([_label_index(label, index) for label in labels] for labels in (references, predictions))
-    size = len(label_list)
-    table = np.bincount(np.array(truth) * size + guess, minlength=size * size).reshape(size, size)
-    names = list(label_list)
-    if size > max_labels:
+    table, names = confusion_counts(references, predictions, label_list), list(label_list)
+    if len(names) > max_labels:
         table, names = _merge_rare(table, names, max_labels)
     share = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     side = max(3.2, 0.42 * len(names) + 1.6)
@@ -280,6 +306,16 @@ def plot_confusion_matrix(
     axis.set_xlabel("predicted")
     axis.set_ylabel("true")
     return save_figure(figure, path, title)
+
+
+def confusion_counts(references: Sequence[Any], predictions: Sequence[Any], label_list: Sequence[str]) -> np.ndarray:
+    """How often each label, a row, was predicted as each other, a column; see `plot_confusion_matrix`."""
+    if len(references) != len(predictions) or not len(references):
+        raise ValueError(f"{len(references)} references against {len(predictions)} predictions, at least one wanted.")
+    index = {name: number for number, name in enumerate(label_list)}
+    truth, guess = ([_label_index(label, index) for label in labels] for labels in (references, predictions))
+    size = len(label_list)
+    return np.bincount(np.array(truth) * size + guess, minlength=size * size).reshape(size, size)
 
 
 def _label_index(label: Any, index: Mapping[str, int]) -> int:

@@ -32,9 +32,8 @@ def run_card(task: "Task", trainer: "FineTuner", results: dict[str, Any], sectio
         split: metrics_only({name: value for name, value in results.items() if name.startswith(prefix)})
         for split, prefix in splits.items()
     }
-    named = options.train_file or options.test_file or options.dataset_name or "data"
-    file = named if isinstance(named, str) else named[0]
-    title = options.dataset_title or options.dataset_name or Path(file).resolve().parent.name
+    named = options.train_file or options.test_file or "data"
+    title = options.dataset_title or options.dataset_name or title_of(named if isinstance(named, str) else named[0])
     batch = training.train_batch_size * training.gradient_accumulation_steps * training.world_size
     return CardContent(
         model_name=(training.hub_model_id or Path(training.output_dir).resolve().name).split("/")[-1],
@@ -77,6 +76,13 @@ def run_card(task: "Task", trainer: "FineTuner", results: dict[str, Any], sectio
         },
         repo_id=training.hub_model_id,
     )
+
+
+def title_of(file: str) -> str:
+    """What data are called after a file; train.jsonl and the like say less than the folder that they lie in."""
+    path = Path(file).resolve()
+    says_nothing = path.name.split(".")[0].lower() in (*("train", "training", "validation", "dev", "test"), "data")
+    return path.parent.name if says_nothing else path.name
 
 
 def _extras_of(config: PreTrainedConfig) -> dict[str, str]:
@@ -124,4 +130,4 @@ def _without_secrets(words: list[str]) -> str:
     return shlex.join(shown)
 
 
-__all__ = ["run_card", "typed_command"]
+__all__ = ["run_card", "title_of", "typed_command"]

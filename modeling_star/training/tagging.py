@@ -13,10 +13,9 @@ from transformers import DataCollator, DataCollatorForTokenClassification, PreTr
 from .data import TaggingData, prepare_tagging
 from .data_labels import IGNORED
 from .metrics import EntityScores, TaskMetrics, metrics_for
-from .reports import per_entity_table, plot_confusion_matrix, plot_entity_scores, write_text
+from .reports import classes_report, per_entity_table, plot_confusion_matrix, plot_entity_scores, write_text
 from .task import Task
-from .tokenizers import predictions_to_words, tokenize_and_align, told_limit
-from .writing import FIRST_CJK
+from .tokenizers import join_words, predictions_to_words, tokenize_and_align, told_limit
 
 
 class TaggingTask(Task):
@@ -49,11 +48,7 @@ class TaggingTask(Task):
         split = "test" if "test" in self.data.splits else "validation"
         rows = self.data.splits.get(split, [])
         sentences = [row[self.data.text_column] for row in rows.select(range(min(3, len(rows))))] if rows else []
-        # Chinese is written without blanks between its characters.
-        return [
-            ("" if all(ord(word[0]) >= FIRST_CJK for word in words[:3] if word) else " ").join(words)
-            for words in sentences
-        ]
+        return list(map(join_words, sentences))
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
         options = self.data_args
@@ -93,6 +88,7 @@ class TaggingTask(Task):
             sections = self._tables(folder, split, *_counted(expected, predicted))
         lines = (json.dumps(row, ensure_ascii=False) for row in rows)
         write_text(folder / f"predictions_{split}.jsonl", "".join(line + "\n" for line in lines))
+        write_text(folder / f"predictions_{split}.conll", "".join(map(_conll, rows)))
         return sections
 
     def _tables(
@@ -106,7 +102,22 @@ class TaggingTask(Task):
             return {f"Entities of the {split} split": table}
         truth, guess = (list(chain.from_iterable(tags)) for tags in (expected, predicted))
         plot_confusion_matrix(truth, guess, self.data.label_list, folder / f"confusion_{split}.png", title=split)
-        return {}
+        table = classes_report(truth, guess, self.data.label_list)
+        write_text(folder / f"classes_{split}.md", table + "\n")
+        return {f"Classes of the {split} split": table}
+
+
+def _conll(row: dict[str, Any]) -> str:
+    """
+    A sentence as conlleval and its kin read it: on a line a word, its label where labels are known, and what was
+    predicted, parted by blanks, then an empty line. Words without a label count nowhere, and are left out.
+    """
+    labels = row.get("labels")
+    columns = [row["tokens"], row["predicted"]] if labels is None else [row["tokens"], labels, row["predicted"]]
+    lines = [cells for cells in zip(*columns, strict=True) if None not in cells]
+    # A word may hold a blank, or be one.
+    text = "".join(" ".join("_".join(cell.split()) or "_" for cell in cells) + "\n" for cells in lines)
+    return text and text + "\n"
 
 
 def _counted(expected: list[list[str | None]], predicted: list[list[str]]) -> tuple[list[list[str]], list[list[str]]]:

@@ -32,8 +32,9 @@ from .building import (
     parse_overrides,
     saved_model,
 )
-from .data import cap, hold_out, load_splits
+from .data import cap, load_splits
 from .data_files import DataError
+from .data_holdout import hold_out
 from .fine_tuner import FineTuner, make_trainer
 from .losses import TaskLoss, WithLoss
 from .tokenizers import give_types
@@ -141,9 +142,13 @@ class Task(ABC):
         if "validation" in data.splits or "train" not in data.splits or fraction == 0:
             return data
         logger.warning(f"No validation split: {fraction:.0%} of train is held out (--validation_fraction).")
-        splits = hold_out(data.splits, fraction, together=self.held_out_together)
+        splits = hold_out(data.splits, fraction, together=self.held_out_together, classes=self.class_column(data))
         splits["validation"] = cap(splits["validation"], self.data_args.max_eval_samples)
         return replace(data, splits=splits)
+
+    def class_column(self, data: Any) -> str | None:
+        """The column of each row's one class, each of which gives its part to validation; `None`: there is none."""
+        return None
 
     @property
     def split_names(self) -> list[str]:

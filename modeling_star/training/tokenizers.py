@@ -16,9 +16,11 @@ from transformers import BatchEncoding, PreTrainedTokenizerBase, PreTrainedToken
 
 from .caching import source_version
 from .data_labels import IGNORED
+from .writing import FIRST_CJK
 
 
 logger = logging.getLogger(__name__)
+
 
 TokenizerKind = Literal["word", "wordpiece", "character"]
 
@@ -554,6 +556,11 @@ def _length_limit(tokenizer: PreTrainedTokenizerBase, max_seq_length: int | None
         logger.warning(f"max_seq_length={max_seq_length} exceeds the tokenizer's model_max_length={own}; using {own}.")
         return own
     return max_seq_length
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Words as a text; Chinese is written without blanks between its characters."""
+    return ("" if all(ord(word[0]) >= FIRST_CJK for word in words[:3] if word) else " ").join(words)
 
 
 def map_rows(

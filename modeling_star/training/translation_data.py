@@ -1,5 +1,6 @@
 """Parallel texts: which columns hold source and target, every row checked, and both sides as token ids."""
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +11,15 @@ from transformers import PreTrainedTokenizerBase
 
 from .caching import source_version
 from .data import drop_or_raise
-from .data_columns import check_columns, is_text, listed
+from .data_columns import check_columns, is_first_row, is_text, listed
 from .data_files import DataError
 from .data_labels import shown, where
 from .subwords import start_and_end
 from .tokenizers import map_rows, warn_about_cuts
 from .writing import HAN, KANA
 
+
+logger = logging.getLogger(__name__)
 
 SOURCE, TARGET = "source", "target"
 _PAIRS = (("source", "target"), ("src", "tgt"), ("src", "trg"), ("source_text", "target_text"), ("input", "output"))
@@ -78,6 +81,12 @@ def find_translation_columns(
         check_columns(splits, [source_column] if source_column else (), "--source_column", everywhere=True)
         check_columns(splits, [target_column] if target_column else (), "--target_column", everywhere=False)
     source, target = _two_of(present, source_column, target_column)
+    if column is None and source_column is None and target_column is None and is_first_row(present):
+        raise DataError(
+            f"The columns are called {', '.join(map(repr, present))}, which looks like a first pair of texts and no "
+            "header line. Name the columns, `--column_names zh,en`; or, where these are their names, say which is "
+            "which, `--source_column NAME --target_column NAME`"
+        )
     if "train" not in splits:  # then there may be texts alone
         source = source or (present[0] if len(present) == 1 else None)
         target = target or TARGET
@@ -151,6 +160,7 @@ def prepare_translation(
         DataError: a column is absent; a text is missing, empty or no text. Split and row are named.
     """
     column, source, target = find_translation_columns(splits, source_column, target_column)
+    logger.info("Texts: %r; translations: %r.", source, target)
     result = {}
     for split, dataset in splits.items():
         sides = {SOURCE: _cells(dataset, column, source), TARGET: _cells(dataset, column, target)}

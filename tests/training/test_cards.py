@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 from modeling_star.training import cards
 from modeling_star.training.cards import CardContent, template_text, usage_code, write_model_card
 from modeling_star.training.reports import per_entity_table
-from modeling_star.training.run_card import typed_command
+from modeling_star.training.run_card import title_of, typed_command
 from modeling_star.training.tokenizers import train_tokenizer
 
 
@@ -100,6 +100,27 @@ def test_the_hub_is_told_no_folder_and_no_empty_name(tmp_path: Path) -> None:
     assert f"fine-tuned from `{tmp_path}`" in text
     card, _ = written(tmp_path, replace(CONTENT, base_model="someone/bert-base"))
     assert card.data.base_model == "someone/bert-base"
+
+
+@pytest.mark.parametrize(
+    ("file", "title"),
+    [
+        ("wnut17/train.jsonl.gz", "wnut17"),
+        ("w/reviews.csv", "reviews.csv"),
+        ("w/dev.txt", "w"),
+        ("w/mine.txt", "mine.txt"),
+    ],
+)
+def test_data_are_called_after_a_file_that_has_a_name_of_its_own(file: str, title: str) -> None:
+    assert title_of(file) == title
+
+
+def test_the_f1_of_two_classes_is_told_to_be_of_one(tmp_path: Path) -> None:
+    scores = {"test": {"accuracy": 0.5, "f1": 0.25}}
+    classes = replace(CONTENT, task="text-classification", results=scores, label_list=("bad", "good"))
+    assert "`f1` is that of `good`." in written(tmp_path, classes)[1]
+    for other in (replace(classes, label_list=("bad", "fair", "good")), CONTENT):
+        assert "is that of" not in written(tmp_path, other)[1]
 
 
 def test_secrets_are_not_in_the_command_of_a_card(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,23 @@ def test_a_row_of_csv_without_words_is_empty():
     assert data.label_list == ("O", "B-x")
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_hold_out_takes_its_part_of_every_class_and_leaves_one(seed):
+    labels = ["rare"] + ["small"] * 9 + ["large"] * 90
+    splits = hold_out(one(label=labels, n=list(range(100))), 0.2, seed=seed, classes="label")
+    held = [splits["validation"]["label"][:].count(name) for name in ("rare", "small", "large")]
+    assert held == [0, 2, 18]
+    assert sorted(splits["train"]["n"][:] + splits["validation"]["n"][:]) == list(range(100))
+    assert splits["validation"]["n"][:] == sorted(splits["validation"]["n"][:])
+
+
+def test_hold_out_leaves_one_of_each_class_where_most_rows_go():
+    splits = hold_out(one(label=["a", "a", "b", "b", "c"]), 0.9, classes="label")
+    assert splits["train"]["label"][:] == ["a", "b", "c"]
+    with pytest.raises(DataError, match="Every row of the train split has another label in 'label'"):
+        hold_out(one(label=["a", "b"]), 0.5, classes="label")
+
+
 def test_hold_out_refuses_what_it_cannot_do():
     rows = table(n=[1, 2, 3])
     with pytest.raises(DataError, match="already"):
@@ -201,6 +218,15 @@ def test_a_column_that_is_meant_is_named(columns, words):
     assert [word for word in words if word not in str(caught.value)] == []
 
 
+@pytest.mark.parametrize("asked", [{}, {"text_column_name": "text", "label_column_name": "label"}])
+def test_a_first_row_in_the_place_of_names_is_told(asked):
+    with pytest.raises(DataError, match=r"names no columns.*`--column_names text,label`"):
+        prepare_classification(one(**{"a fine film .": ["dull"], "good": ["bad"]}), **asked)
+    with pytest.raises(DataError) as caught:
+        prepare_classification(one(body=["dull"], verdict=["bad"]), **asked)
+    assert "--column_names" not in str(caught.value)
+
+
 @pytest.mark.parametrize("cell", ["['It' 'rains']", "['It'\n 'rains' 'a']", """["It's" 'so']"""])
 def test_arrays_that_numpy_wrote_are_no_lists(cell):
     with pytest.raises(DataError, match=r"as numpy writes it.*map\(list\)"):
@@ -269,6 +295,7 @@ def test_labels_that_train_lacks_are_warned_about(caplog):
         assert prepare_tagging(splits).label_list == ("O", "B-NEW")
     assert "test split never occur in train" in caplog.text
     assert "B-NEW" in caplog.text
+    assert "counts as wrong" in caplog.text
 
 
 def test_unlabelled_splits_lose_their_label_column():
@@ -436,7 +463,8 @@ def test_rows_without_a_class_label_are_left_out(caplog):
     rows = Dataset.from_dict({"text": ["x", "y", "z"], "label": [1, -1, 0]}, features=features)
     with caplog.at_level(logging.WARNING):
         data = prepare_classification(DatasetDict({"train": rows}))
-    assert data.splits["train"].to_list() == [{"text": "x", "label": 1}, {"text": "z", "label": 0}]
+    kept = data.splits["train"]
+    assert (kept["text"][:], kept["label"][:], data.places("train")) == (["x", "z"], [1, 0], [0, 2])
     assert "1 rows of the train split are left out: no label" in caplog.text
 
 
@@ -537,9 +565,47 @@ def test_mixed_labels_name_both_rows_and_values(load):
 
 
 def test_rows_without_text_or_label_can_be_dropped():
-    splits = one(text=["a", None, "c", ""], label=["x", "y", None, "x"])
+    splits = one(text=["a", None, "c", "", " \t", "d"], label=["x", "y", None, "x", "x", "y"])
     data = prepare_classification(splits, drop_empty=True)
-    assert data.splits["train"].to_list() == [{"text": "a", "label": 0}, {"text": "", "label": 0}]
+    assert data.splits["train"]["text"][:] == ["a", "d"]
+    assert data.splits["train"]["label"][:] == [0, 1]
+    assert data.places("train") == [0, 5]
+
+
+def test_a_blank_text_is_read_with_a_warning(caplog):
+    splits = one(sentence1=["a", "b", "c"], sentence2=["d", " ", "e"], label=["x", "y", "x"])
+    with caplog.at_level(logging.WARNING):
+        assert len(prepare_classification(splits).splits["train"]) == 3
+    assert "1 rows of the train split have no text in column 'sentence1' or 'sentence2'" in caplog.text
+    assert "first: row 2" in caplog.text
+    assert "--drop_empty" in caplog.text
+
+
+def test_blanks_around_a_label_are_no_part_of_it():
+    data = prepare_classification(one(text=list("abc"), label=["good ", "good", "\tbad"]))
+    assert data.label_list == ("bad", "good")
+    assert prepare_classification(one(text=["a"], label=[["x ", "x"]])).label_list == ("x",)
+    assert prepare_tagging(one(tokens=[["a", "b"]], tags=[["O ", "O"]])).label_list == ("O",)
+
+
+def test_labels_that_differ_in_capitals_are_warned_about(caplog):
+    with caplog.at_level(logging.WARNING):
+        data = prepare_classification(one(text=list("abc"), label=["Good", "good", "bad"]))
+    assert data.label_list == ("Good", "bad", "good")
+    assert "The labels 'Good' and 'good' differ in capitals alone" in caplog.text
+
+
+def test_labels_are_told_with_their_counts(caplog):
+    with caplog.at_level(logging.INFO):
+        prepare_classification(one(text=list("abc"), label=["good", "good", "bad"]))
+        many = [f"c{number:02}" for number in range(14)]
+        prepare_classification(one(text=["a"] * 16, label=[*many, "c05", "c05"]))
+    assert (
+        "Texts: column 'text'; labels: column 'label', single_label_classification. 2 labels in train: " in caplog.text
+    )
+    assert "bad (1), good (2)." in caplog.text
+    assert "14 labels in train: c05 (3), c00 (1)," in caplog.text
+    assert "and 2 more." in caplog.text
 
 
 def test_one_class_alone_is_warned_about(caplog):

@@ -236,8 +236,29 @@ def test_a_broken_gzip_file_is_named(tmp_path, name):
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.conll"])
 def test_a_file_that_is_not_utf8_is_named(tmp_path, name):
     (tmp_path / name).write_bytes("text,label\ncaf\u00e9,1\n".encode("latin-1"))
-    with pytest.raises(DataError, match="not UTF-8"):
+    with pytest.raises(DataError, match=r"not UTF-8.*iconv -f latin1 -t UTF-8 \S+ > a_utf8\.\w+ \(Chinese"):
         load_splits(files={"train": tmp_path / name}, cache_dir=str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('text;label\n"a; b, c";x\nd;y\n', None),
+        ("text\tlabel\na; b, c\tx\nd\ty\n", None),
+        ("d;y\ne;x\n", ["text", "label"]),
+    ],
+)
+def test_a_csv_whose_first_line_has_no_comma_may_be_parted_by_others(tmp_path, text, names):
+    (tmp_path / "a.csv").write_text(text)
+    splits = load_splits(files={"train": tmp_path / "a.csv"}, cache_dir=str(tmp_path / "cache"), column_names=names)
+    expected = [("d", "y"), ("e", "x")] if names else [("a; b, c", "x"), ("d", "y")]
+    assert list(zip(splits["train"]["text"][:], splits["train"]["label"][:], strict=True)) == expected
+
+
+def test_a_csv_of_one_column_stays_one(tmp_path):
+    (tmp_path / "a.csv").write_text("text\na; b\nc\td\n")
+    splits = load_splits(files={"train": tmp_path / "a.csv"}, cache_dir=str(tmp_path / "cache"))
+    assert splits["train"]["text"][:] == ["a; b", "c\td"]
 
 
 def test_an_absent_file_or_a_folder_is_a_file_error(tmp_path):

@@ -79,6 +79,15 @@ def test_a_seed_that_was_killed_without_a_whole_checkpoint_begins_anew(tmp_path:
         check_output_dir(folders[1], "last")
 
 
+def test_only_a_run_with_checkpoints_is_advised_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "predictions_test.jsonl").touch()
+    with pytest.raises(DataError, match=r"holds predictions_test\.jsonl.*: name another folder$"):
+        check_output_dir(tmp_path, None)
+    write_json(tmp_path / "checkpoint-1" / "trainer_state.json", {})
+    with pytest.raises(DataError, match=r"name another folder, or go on .* --resume_from_checkpoint last"):
+        check_output_dir(tmp_path, None)
+
+
 def test_a_folder_without_permission_to_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # for root every folder can be written
     with pytest.raises(DataError, match="cannot be written: name another folder"):

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from sklearn.metrics import f1_score, precision_recall_fscore_support
 
 from modeling_star.training import reports
 from modeling_star.training.metrics import EntityScores
 from modeling_star.training.reports import (
+    classes_report,
     markdown_table,
     metrics_only,
     per_entity_table,
@@ -110,6 +112,36 @@ def test_entity_table_has_a_row_for_each_type_and_one_for_all() -> None:
         "| PER | 1.0000 | 1.0000 | 1.0000 | 1 |",
         "| **all** | 1.0000 | 0.6667 | 0.8000 | 3 |",
     ]
+
+
+def test_classes_are_scored_as_scikit_learn_does_and_counted() -> None:
+    labels = ["bad|worse", "good", "fair", "never"]
+    truth, guess = [0, 0, 1, 1, 1, 2], [0, 1, 1, 1, 2, 1]
+    lines = classes_report(truth, guess, labels).splitlines()
+    expected = precision_recall_fscore_support(truth, guess, zero_division=0)
+    for place, line in zip(range(3), lines[2:5], strict=True):
+        name, *numbers = line.strip("| ").replace("\\|", "/").split(" | ")
+        assert name == labels[place].replace("|", "/")
+        assert numbers == [*(f"{column[place]:.4f}" for column in expected[:3]), str(expected[3][place])]
+    mean = f1_score(truth, guess, average="macro", zero_division=0)
+    assert lines[5].startswith("| **mean** |")
+    assert lines[5].endswith(f"| {mean:.4f} | 6 |")
+    assert lines[7:] == [
+        "| true ↓ predicted → | bad\\|worse | good | fair |",
+        "| :-- | --: | --: | --: |",
+        "| bad\\|worse | 1 | 1 | 0 |",
+        "| good | 0 | 2 | 1 |",
+        "| fair | 0 | 1 | 0 |",
+    ]
+
+
+def test_of_many_classes_the_most_frequent_are_told() -> None:
+    labels = [f"class{number}" for number in range(40)]
+    truth = [*range(40), *range(20, 40)]
+    scores, counts = classes_report(truth, truth, labels, max_labels=21).split("\n\n")
+    assert [line.split(" | ")[0] for line in scores.splitlines()[2:22]] == [f"| class{n}" for n in (0, *range(20, 39))]
+    assert "**mean** (40 classes, the most frequent above)" in scores
+    assert counts.splitlines()[-1].startswith("| other (20) | ")
 
 
 def test_seeds_are_summarized_by_mean_and_sample_deviation() -> None:

@@ -1,6 +1,7 @@
 """What flags come to in a task of a script: its data, features, metrics and trainer, before anything is trained."""
 
 import itertools
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,14 +12,19 @@ import numpy as np
 import pytest
 import torch
 from script_runner import SCRIPTS
-from script_samples import write_rows, write_typeless_tokenizer
+from script_samples import read_rows, write_rows, write_typeless_tokenizer
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, TrainingArguments
 
-from modeling_star import StarTransformerConfig, StarTransformerForTokenClassification
+from modeling_star import (
+    StarTransformerConfig,
+    StarTransformerForMaskedLM,
+    StarTransformerForTokenClassification,
+)
+from modeling_star.training.building import saved_model
 from modeling_star.training.classification import ClassificationTask
-from modeling_star.training.data_files import DataError
-from modeling_star.training.fine_tuner import loss_of, prepare_training
+from modeling_star.training.data_files import DataError, read_file
+from modeling_star.training.fine_tuner import FineTuner, loss_of, prepare_training
 from modeling_star.training.losses import TaskLoss, class_weights
 from modeling_star.training.metrics import metrics_for
 from modeling_star.training.pretraining import PretrainingTask
@@ -489,6 +495,106 @@ def test_words_without_a_label_are_not_counted(
     assert [cell.strip() for cell in table.splitlines()[-1].strip("|").split("|")][-1] == "2"
     assert "1.0" in table
     assert '"labels": [null, "O", "B-LOC", "O", "B-LOC"]' in (tmp_path / "predictions_test.jsonl").read_text()
+    # Nor does another scorer count them.
+    first = ["sees O O", "Oslo B-LOC B-LOC", "and O O", "Rome B-LOC B-LOC", ""]
+    assert (tmp_path / "predictions_test.conll").read_text().split("\n") == [*first, "rains O O", "", ""]
+
+
+def test_predicted_labels_are_written_as_other_scorers_read_them(
+    task_of: Callable[..., Any], pieces: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    task = task_of(TaggingTask, "--validation_fraction=0")
+    splits = task.data.splits
+    splits["test"] = splits["train"].remove_columns("tags").map(lambda row: {"tokens": ["a b", *row["tokens"][1:]]})
+    features = task.features("test", pieces, None)
+    task.report(tmp_path, "test", features, np.zeros((2, 7), dtype=int))
+    read = read_file(tmp_path / "predictions_test.conll")
+    assert read["tokens"][:] == [["a_b", "sees", "Oslo", "and", "Rome"], ["a_b", "rains"]]
+    assert read["tags"][:] == [["O"] * 5, ["O"] * 2]
+
+
+# What a saved model brings along
+
+
+def loaded(folder: Path, model: Any, caplog: pytest.LogCaptureFixture, **options: Any) -> str:
+    """What is told while a classifier is loaded from what was saved of another model."""
+    model.save_pretrained(folder)
+    held: list[logging.LogRecord] = []
+    source = logging.getLogger("transformers.modeling_utils")
+    listener = logging.Handler()
+    listener.emit = held.append  # type: ignore[method-assign]
+    source.addHandler(listener)
+    try:
+        with caplog.at_level(logging.INFO):
+            saved_model("AutoModelForSequenceClassification", str(folder), {"num_labels": 3}, **options)
+    finally:
+        source.removeHandler(listener)
+    return caplog.text + "".join(record.getMessage() for record in held)
+
+
+STAR = {"vocab_size": 20, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2}
+
+
+def test_what_a_new_head_needs_is_told_in_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    told = loaded(tmp_path, StarTransformerForMaskedLM(StarTransformerConfig(**STAR)), caplog)
+    assert "its head (classifier); the relay's update in layer 1, the last" in told
+    assert "LOAD REPORT" not in told
+
+
+def test_weights_that_lack_otherwise_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = StarTransformerForMaskedLM(StarTransformerConfig(**STAR))
+    told = loaded(tmp_path, model, caplog, overrides={"num_hidden_layers": 3})
+    assert "LOAD REPORT" in told
+    assert "layers.2.ring_attention" in told
+    assert "New in this model" not in told
+
+
+def test_the_time_to_prepare_a_model_is_no_score(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    trainer = FineTuner(torch.nn.Linear(1, 1), TrainingArguments(str(tmp_path), report_to="none"))
+    trainer.log_metrics("test", {"test_accuracy": 0.5, "test_model_preparation_time": 0.001})
+    told = capsys.readouterr().out
+    assert "test_accuracy" in told
+    assert "preparation" not in told
+
+
+# What is told of a classifier
+
+
+def report_of(task: Any, folder: Path, logits: list[list[float]]) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    sections = task.report(folder, "validation", task.data.splits["validation"], np.array(logits))
+    return sections, read_rows(folder / "predictions_validation.jsonl")
+
+
+def test_a_prediction_has_its_row_of_the_file_its_text_and_its_score(
+    parsed: Callable[..., Parsed], tmp_path: Path
+) -> None:
+    rows = [{"text": None if number == 2 else f"text {number}", "label": "ab"[number % 2]} for number in range(12)]
+    path = write_rows(tmp_path / "given.jsonl", rows)
+    arguments = parsed(ClassificationTask, f"--train_file={path}", "--drop_empty", "--validation_fraction=0.4")
+    task = ClassificationTask(*arguments[:3])
+    held = len(task.data.splits["validation"])
+    sections, told = report_of(task, tmp_path, [[0.0, 2.0]] * held)
+    assert held == 4
+    assert all(row["text"] == rows[row["index"]]["text"] for row in told)
+    assert all(row["label"] == rows[row["index"]]["label"] for row in told)
+    assert max(row["index"] for row in told) > held
+    assert {(row["predicted"], row["score"]) for row in told} == {("b", 0.8808)}
+    assert (tmp_path / "classes_validation.md").read_text() == sections["Classes of the validation split"] + "\n"
+
+
+def test_several_labels_have_a_score_each(parsed: Callable[..., Parsed], tmp_path: Path) -> None:
+    rows = [{"text": f"text {number}", "label": [["a"], ["a", "b"]][number % 2]} for number in range(4)]
+    path = write_rows(tmp_path / "given.jsonl", rows)
+    arguments = parsed(ClassificationTask, f"--train_file={path}", "--validation_fraction=0.25")
+    _, (row,) = report_of(ClassificationTask(*arguments[:3]), tmp_path, [[2.0, -1000.0]])
+    assert (row["predicted"], row["score"]) == (["a"], {"a": 0.8808, "b": 0.0})
+
+
+def test_a_rare_class_is_not_held_out(task_of: Callable[..., Any]) -> None:
+    for fraction in ("0.3", "0.8"):
+        data = task_of(ClassificationTask, f"--validation_fraction={fraction}").data
+        assert data.counts("train")["b"] == 1
+        assert data.counts("validation")["b"] == 0
 
 
 def test_the_table_of_entities_has_the_scores_that_are_told(parsed: Callable[..., Parsed], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Callable
@@ -182,6 +183,22 @@ def test_what_cannot_be_read_is_told(row: dict[str, Any], asked: dict[str, str],
     with pytest.raises(DataError) as error:
         prepare_translation(splits_of(rows), **asked)
     assert not [part for part in told if part not in str(error.value)], str(error.value)
+
+
+def test_a_tsv_without_a_header_line_is_not_read_with_its_first_pair_for_names(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("我们都哭了。\tWe both cried.\n哪里痛?\tWhere does it hurt?\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"no header line.*`--column_names zh,en`"):
+        prepare_translation(load_splits(files={"train": path}, cache_dir=str(tmp_path)))
+    splits = load_splits(files={"train": path}, cache_dir=str(tmp_path), column_names=["zh", "en"])
+    with caplog.at_level(logging.INFO):
+        assert len(prepare_translation(splits).splits["train"]) == 2
+    assert "Texts: 'zh'; translations: 'en'." in caplog.text
+    named = load_splits(files={"train": path}, cache_dir=str(tmp_path))
+    data = prepare_translation(named, source_column="我们都哭了。", target_column="We both cried.")
+    assert data.names == ("我们都哭了。", "We both cried.")
 
 
 def test_empty_rows_are_left_out_where_that_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:

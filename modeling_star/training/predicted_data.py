@@ -1,0 +1,91 @@
+"""The texts of a file that a saved model is to read: its lines, or a column of any of the formats of `data_files`."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .data_columns import find_predicted_columns
+from .data_files import DataError, DataFileError, is_table, read_file, read_lines
+from .tokenizers import join_words
+
+
+logger = logging.getLogger(__name__)
+
+
+def read_texts(
+    path: str | Path,
+    *,
+    pairs: bool = False,
+    contexts: bool = False,
+    text_column_name: str | None = None,
+    column_names: Sequence[str] | None = None,
+) -> list[str | tuple[str, str]]:
+    """
+    The texts of a file, or its pairs of texts; those without any are left out.
+
+    Args:
+        path: csv, tsv, json, jsonl, parquet or CoNLL, or lines of text, in `.txt` or whatever else it is called; `.gz`
+            too. Of lines a pair's two texts are parted by a tab.
+        pairs: two texts each.
+        contexts: a question is asked about each text.
+        text_column_name: see `find_predicted_columns`.
+        column_names: of a csv or tsv without a header line.
+
+    Raises:
+        DataFileError, DataError: as in `read_file`; a column or a text cannot be found.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataFileError(f"--file {path} does not exist: name a file of texts, such as texts.txt or reviews.csv")
+    if is_table(path) or column_names:
+        return _of_columns(path, pairs, contexts, text_column_name, column_names)
+    if text_column_name is not None:
+        raise DataError(
+            f"{path} holds lines of text, which have no column {text_column_name!r}: leave --text_column_name away, "
+            "or name a file in .csv, .tsv, .jsonl or .parquet"
+        )
+    lines = read_lines(path)
+    if not pairs:
+        return [line for line in lines if line.strip()]
+    found: list[str | tuple[str, str]] = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            parts = line.split("\t")
+            if len(parts) != 2:
+                raise DataError(f"{path}, line {number}: --pairs wants two texts parted by one tab")
+            found.append((parts[0], parts[1]))
+    return found
+
+
+def _of_columns(
+    path: Path, pairs: bool, contexts: bool, text_column_name: str | None, column_names: Sequence[str] | None
+) -> list[str | tuple[str, str]]:
+    rows = read_file(path, column_names=column_names)
+    columns = find_predicted_columns(rows, text_column_name, pairs=pairs, contexts=contexts)
+    found: list[str | tuple[str, str]] = []
+    empty: list[int] = []
+    for row, cells in enumerate(zip(*(rows[column][:] for column in columns), strict=True)):
+        texts = [_text(path, row, column, cell) for column, cell in zip(columns, cells, strict=True)]
+        if all(text.strip() for text in texts):
+            found.append((texts[0], texts[1]) if pairs else texts[0])
+        else:
+            empty.append(row)
+    if empty:
+        lack = f"no text in column {' or '.join(map(repr, columns))}"
+        logger.warning(f"{path}: {len(empty)} rows have {lack}, and are left out (first: row {empty[0] + 1})")
+    return found
+
+
+def _text(path: Path, row: int, column: str, cell: Any) -> str:
+    if isinstance(cell, list) and all(isinstance(word, str) for word in cell):
+        return join_words(cell)
+    if cell is None or isinstance(cell, str):
+        return cell or ""
+    raise DataError(
+        f"{path}, row {row + 1}: column {column!r} holds {str(cell)[:60]!r}, and a text is wanted. Name the column of "
+        "texts, e.g. `--text_column_name text`"
+    )
+
+
+__all__ = ["read_texts"]

@@ -1,0 +1,100 @@
+"""The texts that run_predict.py reads from a file, in every format."""
+
+import gzip
+import logging
+from pathlib import Path
+
+import pytest
+from datasets import Dataset
+
+from modeling_star.training.data_files import DataError
+from modeling_star.training.predicted_data import read_texts
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def written(path: Path, text: str) -> Path:
+    content = text.encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+CSV = 'id,Review Text,label\n1,"fine, really",good\n2,"dull",bad\n'
+JSON = '{"id": 1, "Review Text": "fine, really"}\n{"id": 2, "Review Text": "dull"}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", CSV),
+        ("a.csv.gz", CSV),
+        ("a.tsv", CSV.replace('"fine, really"', "fine; really").replace(",", "\t").replace(";", ",").replace('"', "")),
+        ("a.jsonl", JSON),
+        ("a.jsonl.gz", JSON),
+    ],
+)
+def test_a_column_of_texts_is_read(tmp_path: Path, name: str, text: str) -> None:
+    path = written(tmp_path / name, text)
+    assert read_texts(path, text_column_name="Review Text") == ["fine, really", "dull"]
+
+
+def test_parquet_is_read(tmp_path: Path) -> None:
+    Dataset.from_dict({"text": ["fine", "dull"], "n": [1, 2]}).to_parquet(tmp_path / "a.parquet")
+    assert read_texts(tmp_path / "a.parquet") == ["fine", "dull"]
+
+
+def test_the_column_is_found_beside_labels_and_numbers(tmp_path: Path) -> None:
+    assert read_texts(written(tmp_path / "a.csv", "label,body\ngood,fine\n")) == ["fine"]
+    both = written(tmp_path / "b.csv", "source,target\nja,yes\n")
+    assert read_texts(both, text_column_name="target") == ["yes"]
+    told = written(tmp_path / "b.jsonl", '{"question": "who?", "context": "Ann sings.", "title": "x"}\n')
+    assert read_texts(told, contexts=True) == ["Ann sings."]
+
+
+def test_sentences_of_conll_are_texts(tmp_path: Path) -> None:
+    lines = "-DOCSTART- O\n\nAnn B-PER\nsings O\n\n安 B-PER\n娜 I-PER\n"
+    assert read_texts(written(tmp_path / "a.conll", lines)) == ["Ann sings", "安娜"]
+    assert read_texts(written(tmp_path / "a.jsonl", '{"tokens": ["Ann", "sings"]}\n')) == ["Ann sings"]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a"])
+def test_lines_are_read_as_they_are(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path / name, "\ufeffid,text\r\n\r\na\u2028b\n")
+    assert read_texts(path) == ["id,text", "a\u2028b"]
+    assert read_texts(written(tmp_path / name, "a\tb\n\nc\td\n"), pairs=True) == [("a", "b"), ("c", "d")]
+
+
+def test_pairs_are_two_columns(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "premise,hypothesis,label\na,b,yes\n")
+    assert read_texts(path, pairs=True) == [("a", "b")]
+    assert read_texts(path, pairs=True, text_column_name="hypothesis,premise") == [("b", "a")]
+    plain = written(tmp_path / "b.tsv", "a\tb\nc\td\n")
+    assert read_texts(plain, pairs=True, column_names=["x", "y"]) == [("a", "b"), ("c", "d")]
+    with pytest.raises(DataError, match="Write --pairs, or name one of them"):
+        read_texts(path)
+
+
+def test_rows_without_a_text_are_told_and_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = written(tmp_path / "a.jsonl", '{"text": "a"}\n{"text": " "}\n{"text": null}\n')
+    with caplog.at_level(logging.WARNING):
+        assert read_texts(path) == ["a"]
+    assert "2 rows have no text in column 'text', and are left out (first: row 2)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "asked", "words"),
+    [
+        ("a.csv", "a,b\nx,y\n", {}, "Which column holds the texts"),
+        ("a.csv", "ID,Review Text\n1,y\n", {}, "--text_column_name 'Review Text'"),
+        ("a.csv", "a,b\nx,y\n", {"text_column_name": "c"}, "no column 'c'"),
+        ("a.jsonl", '{"text": 3}\n', {"text_column_name": "text"}, "row 1: column 'text' holds '3'"),
+        ("a.txt", "a\n", {"text_column_name": "text"}, "leave --text_column_name away"),
+        ("a.csv", "text,label\nx,y\n", {"pairs": True}, "--text_column_name sentence1,sentence2"),
+    ],
+)
+def test_what_cannot_be_read_is_told(tmp_path: Path, name: str, text: str, asked: dict[str, str], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        read_texts(written(tmp_path / name, text), **asked)  # type: ignore[arg-type]
