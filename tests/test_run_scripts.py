@@ -531,6 +531,7 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     ):
         refused = scripts.run(*command, f"--output_dir={killed}", "--resume_from_checkpoint=last", *flags)
         assert message in refused.error, refused.error
+    assert "was begun with other arguments, and goes on with those of now: config_overrides" in refused.error
     assert hashes(killed) == shown
     # Of a run in two parts nobody knows how long it took.
     assert "train_runtime" in results_of(tmp_path / "straight")

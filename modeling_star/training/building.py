@@ -336,6 +336,11 @@ def check_lexicon(name: str | None) -> None:
         )
 
 
+def lacks_words(config: PreTrainedConfig) -> bool:
+    """Whether a model is to read words and has none."""
+    return getattr(config, "local_connection", None) == "lexicon" and config.lexicon_kind is None
+
+
 def give_lexicon(model: PreTrainedModel, name: str, tokenizer: PreTrainedTokenizerBase) -> None:
     """
     Put a lexicon into a BiG-Transformer, in place of the one it has.

@@ -13,10 +13,13 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import TrainingArguments
 
 from .data_files import DataError
+from .output_folder import last_checkpoint
 
 
 logger = logging.getLogger(__name__)
 Found = TypeVar("Found")
+
+_INTERRUPTED = 130  # what a shell tells of a command that Ctrl-C has stopped
 
 
 @contextmanager
@@ -25,7 +28,7 @@ def script_messages(training: TrainingArguments) -> Iterator[None]:
     Logging set up; what a user did wrong is told in one message, and where it was raised with --log_level debug.
 
     Raises:
-        SystemExit: instead of a DataError.
+        SystemExit: instead of a DataError, or of a KeyboardInterrupt (Ctrl-C).
     """
     level = logging.DEBUG if training.log_level == "debug" else logging.INFO
     logging.basicConfig(format="%(levelname)s %(message)s", level=level if training.should_log else logging.ERROR)
@@ -40,6 +43,21 @@ def script_messages(training: TrainingArguments) -> Iterator[None]:
         # Of several processes, all of which stop here, one speaks.
         message = f"{Path(sys.argv[0]).name}: {' '.join(str(error).split())}"
         raise SystemExit(message if training.should_log else 1) from None
+    except KeyboardInterrupt:
+        logger.debug("Where it was interrupted:", exc_info=True)
+        if training.should_log:
+            print(
+                f"\n{Path(sys.argv[0]).name}: interrupted. {_what_is_kept(Path(training.output_dir))}", file=sys.stderr
+            )
+        raise SystemExit(_INTERRUPTED) from None
+
+
+def _what_is_kept(folder: Path) -> str:
+    """What a run can go on from, and how."""
+    kept = [checkpoint for checkpoint in map(last_checkpoint, [folder, *sorted(folder.glob("seed-*"))]) if checkpoint]
+    if not kept:
+        return f"No checkpoint was written to {folder} yet: there is nothing to go on from."
+    return f"{kept[-1]} is kept: the same command with --resume_from_checkpoint last goes on from it."
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from .data_files import DataError
 
 logger = logging.getLogger(__name__)
 
-# What several seeds of one call share.
+# What decides what a run, or each seed of a call, comes to.
 ARGUMENTS = "arguments.json"
 
 
@@ -55,7 +55,7 @@ def check_output_dir(folder: Path, resume: str | None, may_begin_anew: bool = Fa
         DataError: the folder is a file, cannot be written, holds another run or newer checkpoints, or has no such
             checkpoint.
     """
-    held = _held_by(folder)
+    held = [name for name in _held_by(folder) if name != ARGUMENTS]  # alone, of a call that failed before its run
     if resume and resume.lower() in ("last", "true"):
         checkpoint = last_checkpoint(folder)
         if checkpoint is None and held and may_begin_anew:
@@ -116,6 +116,14 @@ def check_several_runs(folder: Path, told: dict[str, Any], resume: str | None) -
             )
 
 
+def warn_of_other_arguments(folder: Path, told: dict[str, Any]) -> None:
+    """Tell what is given otherwise than when the run in a folder was begun, as more epochs may well be."""
+    kept = folder / ARGUMENTS
+    other = differences(json.loads(kept.read_text(encoding="utf-8")), told) if kept.is_file() else ""
+    if other:
+        logger.warning(f"The run in {folder} was begun with other arguments, and goes on with those of now: {other}")
+
+
 def differences(before: dict[str, Any], now: dict[str, Any]) -> str:
     """What differs between the arguments, or fields, that something was made with and others, in words; or nothing."""
     names = sorted(name for name in {**before, **now} if before.get(name) != now.get(name))
@@ -173,5 +181,6 @@ __all__ = [
     "check_several_runs",
     "differences",
     "last_checkpoint",
+    "warn_of_other_arguments",
     "whole_checkpoints",
 ]

@@ -7,12 +7,15 @@ from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from .data_files import DataError
+from .output_folder import ARGUMENTS
 
 
 NEEDED = {"config.json": "the configuration", "model.safetensors": "the weights", "README.md": "the model card"}
 SHARED = (".json", ".jsonl", ".conll", ".md", ".png", ".py", ".safetensors", ".txt", ".csv", ".yaml")
 """Endings of what is uploaded. Pickles are not: code may hide in them, and training_args.bin holds --hub_token."""
 
+# Of this machine: where the data lie, say.
+_OWN = (ARGUMENTS,)
 # They hold texts of validation and test; the second kind is run_qa.py's, spans of the contexts.
 _PREDICTIONS = ("predictions_*", "answers_*.json")
 _LEFT_OUT = ("checkpoint-", ".", "runs")
@@ -36,6 +39,7 @@ def files_to_share(folder: Path, predictions: bool = False) -> list[str]:
         for path in inside
         if path.suffix in SHARED
         and not any(part.startswith(_LEFT_OUT) for part in path.parts)
+        and path.name not in _OWN
         and (predictions or not any(path.match(pattern) for pattern in _PREDICTIONS))
     ]
 

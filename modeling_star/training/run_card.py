@@ -56,7 +56,11 @@ def run_card(task: "Task", trainer: "FineTuner", results: dict[str, Any], sectio
             "weight decay": training.weight_decay,
             "schedule": getattr(training.lr_scheduler_type, "value", training.lr_scheduler_type),
             **({"checkpoints averaged": trainer.averaged} if trainer.averaged else {}),
-            "training time (s)": results.get("train_runtime"),
+            **(
+                {"resumed from": Path(training.resume_from_checkpoint).name}
+                if training.resume_from_checkpoint
+                else {"training time (s)": results.get("train_runtime")}
+            ),
             **task.card_settings(trainer),
         },
         dataset_id=options.dataset_name,

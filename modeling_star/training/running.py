@@ -15,7 +15,7 @@ from .building import check_lexicon, check_resumed, length_limit
 from .data_files import DataError
 from .fine_tuner import LESS_IS_BETTER, FineTuner
 from .messages import as_main_process, script_messages, told_plainly
-from .output_folder import ARGUMENTS
+from .output_folder import ARGUMENTS, warn_of_other_arguments
 from .reports import plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
 from .run_card import run_card
 from .seeds import asked_for, check_several_seeds, plan_seeds
@@ -47,6 +47,8 @@ def run_script(
             made = "scores, predictions, plots"
         elif training.do_train:
             made = "model, scores, predictions, plots, and its card README.md"
+        if run_args.seeds and len(run_args.seeds) > 1:
+            made = f"for each seed a folder with {made}; their means in seeds.md and all_results.json"
         print(f"\nEverything is in {training.output_dir}: {made}.")
 
 
@@ -74,7 +76,10 @@ def run(
     told = asked_for(model_args, data_args, run_args, training)
     plan = as_main_process(partial(plan_seeds, folders, training, told), training)
     task = task_class(model_args, data_args, run_args)
-    if len(seeds) > 1 and training.process_index == 0:
+    begins = len(seeds) > 1 or plan[0][1] is None
+    if training.process_index == 0 and not begins:
+        warn_of_other_arguments(folders[0], told)
+    elif training.process_index == 0 and (training.do_train or len(seeds) > 1):
         write_json(Path(training.output_dir) / ARGUMENTS, told)
     results: dict[int, dict[str, Any]] = {}
     for seed, folder, (done, checkpoint) in zip(seeds, folders, plan, strict=True):

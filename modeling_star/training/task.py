@@ -27,6 +27,7 @@ from .building import (
     give_lexicon,
     give_vocabulary,
     hub_options,
+    lacks_words,
     load_tokenizer,
     loading,
     parse_overrides,
@@ -267,6 +268,11 @@ class Task(ABC):
             )
         if arguments.lexicon is not None:
             give_lexicon(model, arguments.lexicon, tokenizer)
+        elif lacks_words(model.config):
+            logger.warning(
+                "big_transformer has no words here, and reads each token for itself alone: add --lexicon FILE, jieba "
+                "or whole_word"
+            )
         check_vocabulary(tokenizer, model, arguments.tokenizer_name)
         if self.needs_types and "token_type_ids" in inspect.signature(model.forward).parameters:
             give_types(tokenizer)

@@ -7,7 +7,12 @@ import pytest
 from transformers import TrainingArguments
 
 from modeling_star.training.data_files import DataError
-from modeling_star.training.output_folder import check_output_dir, check_several_runs, last_checkpoint
+from modeling_star.training.output_folder import (
+    check_output_dir,
+    check_several_runs,
+    last_checkpoint,
+    warn_of_other_arguments,
+)
 from modeling_star.training.reports import write_json
 from modeling_star.training.seeds import plan_seeds
 
@@ -77,6 +82,21 @@ def test_a_seed_that_was_killed_without_a_whole_checkpoint_begins_anew(tmp_path:
         plan_seeds(folders, training, {"learning_rate": 1})
     with pytest.raises(DataError, match="no whole checkpoint"):
         check_output_dir(folders[1], "last")
+
+
+def test_a_folder_with_nothing_but_arguments_is_new(tmp_path: Path) -> None:
+    write_json(tmp_path / "arguments.json", {"learning_rate": 1e-3})
+    assert check_output_dir(tmp_path, None) is None
+    assert check_output_dir(tmp_path, "last") is None
+
+
+def test_what_a_run_goes_on_with_otherwise_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    warn_of_other_arguments(tmp_path, {"num_train_epochs": 2})  # of an earlier version: nothing is known
+    write_json(tmp_path / "arguments.json", {"num_train_epochs": 60, "learning_rate": 1e-3})
+    warn_of_other_arguments(tmp_path, {"num_train_epochs": 60, "learning_rate": 1e-3})
+    assert not caplog.records
+    warn_of_other_arguments(tmp_path, {"num_train_epochs": 2, "learning_rate": 1e-3})
+    assert "goes on with those of now: num_train_epochs 60, now 2" in caplog.text
 
 
 def test_only_a_run_with_checkpoints_is_advised_to_go_on(tmp_path: Path) -> None:

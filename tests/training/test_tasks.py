@@ -313,6 +313,15 @@ def trainer_of(kind: type[Task], arguments: Parsed, folder: Path) -> tuple[Any, 
 TINY = ("--config_overrides=hidden_size=16,num_attention_heads=2", "--report_to=none")
 
 
+@pytest.mark.parametrize("local", ["lexicon", "adjacent"])
+def test_a_big_transformer_without_words_is_told_of(
+    local: str, task_of: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    shape = f"--config_overrides=hidden_size=16,num_attention_heads=2,local_connection={local}"
+    task_of(ClassificationTask, "--model_type=big_transformer", shape).build()
+    assert ("add --lexicon FILE, jieba or whole_word" in caplog.text) == (local == "lexicon")
+
+
 def test_pretraining_smooths_its_loss_and_hides_other_tokens_in_every_epoch(
     parsed: Callable[..., Parsed], tmp_path: Path
 ) -> None:

@@ -1,0 +1,50 @@
+"""What a script tells its user when it stops."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from transformers import TrainingArguments
+
+from modeling_star.training.data_files import DataError
+from modeling_star.training.messages import script_messages
+from modeling_star.training.reports import write_json
+
+
+def arguments(folder: Path) -> TrainingArguments:
+    return TrainingArguments(str(folder), use_cpu=True)
+
+
+@pytest.mark.parametrize("place", ["checkpoint-5", "seed-2/checkpoint-5"])
+def test_an_interrupted_run_tells_how_it_goes_on(place: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as stopped, script_messages(arguments(tmp_path)):
+        raise KeyboardInterrupt
+    assert stopped.value.code == 130
+    assert "interrupted. No checkpoint was written" in capsys.readouterr().err
+    write_json(tmp_path / place / "trainer_state.json", {})
+    with pytest.raises(SystemExit), script_messages(arguments(tmp_path)):
+        raise KeyboardInterrupt
+    told = capsys.readouterr().err
+    assert f"{tmp_path / place} is kept" in told
+    assert "--resume_from_checkpoint last" in told
+
+
+def test_what_is_the_users_to_mend_is_told_in_a_line(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r": no such\ncolumn|: no such column$"), script_messages(arguments(tmp_path)):
+        raise DataError("no such\ncolumn")
+
+
+def test_a_mistake_of_ours_keeps_its_traceback(tmp_path: Path) -> None:
+    with pytest.raises(TypeError), script_messages(arguments(tmp_path)):
+        raise TypeError
+
+
+@pytest.fixture(autouse=True)
+def _levels() -> Iterator[None]:
+    """`script_messages` sets the levels of loud libraries; other tests have them as they were."""
+    names = ("httpx", "httpcore", "filelock", "fsspec", "matplotlib")
+    before = {name: logging.getLogger(name).level for name in names}
+    yield
+    for name, level in before.items():
+        logging.getLogger(name).setLevel(level)
