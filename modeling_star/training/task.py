@@ -222,37 +222,58 @@ class Task(ABC):
                 f"Every label is {names[0]!r}, so that there is nothing to learn: add rows with other labels, or name "
                 "another column, --label_column_name"
             )
-        hub = hub_options(arguments)
+        tokenizer = self.make_tokenizer()
+        model = self.make_model(tokenizer)
+        if arguments.lexicon is not None:
+            give_lexicon(model, arguments.lexicon, tokenizer)
+        elif lacks_words(model.config):
+            logger.warning(
+                "big_transformer has no words here, and reads each token for itself alone: add --lexicon FILE, jieba "
+                "or whole_word"
+            )
+        check_vocabulary(tokenizer, model, arguments.tokenizer_name)
+        if self.needs_types and "token_type_ids" in inspect.signature(model.forward).parameters:
+            give_types(tokenizer)
+        give_vocabulary(model, tokenizer, label_all_tokens=getattr(self.data_args, "label_all_tokens", False))
+        return tokenizer, model
+
+    @property
+    def tokenizer_from(self) -> str | None:
+        """What the tokenizer is loaded from; `None`: it is trained on the data."""
+        arguments = self.model_args
         embeddings = arguments.embeddings_from if arguments.embeddings_mode != "vectors" else None
-        name = arguments.tokenizer_name or arguments.model_name_or_path or embeddings
-        tokenizer = load_tokenizer(
+        return arguments.tokenizer_name or arguments.model_name_or_path or embeddings
+
+    @property
+    def tokenizer_hub(self) -> dict[str, Any]:
+        """How it is read from the Hub: --revision is the model's, and none of a tokenizer's of another repository."""
+        arguments = self.model_args
+        hub = {**hub_options(arguments), "trust_remote_code": arguments.trust_remote_code}
+        return {**hub, "revision": None} if self.tokenizer_from == arguments.tokenizer_name else hub
+
+    def make_tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer as the arguments say."""
+        arguments, name = self.model_args, self.tokenizer_from
+        return load_tokenizer(
             name,
             self.tokenizer_texts() if name is None else (),
             kind=arguments.tokenizer_kind,
             lower_case=arguments.lower_case,
             vocab_size=arguments.vocab_size,
-            **({**hub, "revision": None} if name == arguments.tokenizer_name else hub),
-            trust_remote_code=arguments.trust_remote_code,
+            **self.tokenizer_hub,
         )
-        overrides = parse_overrides(arguments.config_overrides)
-        if arguments.model_name_or_path is not None:
-            if arguments.embeddings_from is not None or arguments.config_name is not None:
-                given = "--embeddings_from" if arguments.embeddings_from is not None else "--config_name"
-                raise DataError(
-                    f"{given} is for a fresh model, and --model_name_or_path names a saved one: leave one away."
-                )
-            model = saved_model(
-                self.head,
-                arguments.model_name_or_path,
-                self.labels,
-                freeze_embeddings=arguments.freeze_embeddings,
-                overrides=overrides,
-                ignore_mismatched_sizes=arguments.ignore_mismatched_sizes,
-                trust_remote_code=arguments.trust_remote_code,
-                **hub,
-            )
-        else:
-            model = fresh_model(
+
+    def make_model(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+        """
+        The model as the arguments say, for this tokenizer where it is a fresh one.
+
+        Raises:
+            DataError: arguments of a fresh model stand beside a saved one.
+        """
+        arguments = self.model_args
+        hub, overrides = hub_options(arguments), parse_overrides(arguments.config_overrides)
+        if arguments.model_name_or_path is None:
+            return fresh_model(
                 self.head,
                 tokenizer,
                 self.labels,
@@ -266,18 +287,21 @@ class Task(ABC):
                 defaults=self.config_defaults,
                 **hub,
             )
-        if arguments.lexicon is not None:
-            give_lexicon(model, arguments.lexicon, tokenizer)
-        elif lacks_words(model.config):
-            logger.warning(
-                "big_transformer has no words here, and reads each token for itself alone: add --lexicon FILE, jieba "
-                "or whole_word"
+        if arguments.embeddings_from is not None or arguments.config_name is not None:
+            given = "--embeddings_from" if arguments.embeddings_from is not None else "--config_name"
+            raise DataError(
+                f"{given} is for a fresh model, and --model_name_or_path names a saved one: leave one away."
             )
-        check_vocabulary(tokenizer, model, arguments.tokenizer_name)
-        if self.needs_types and "token_type_ids" in inspect.signature(model.forward).parameters:
-            give_types(tokenizer)
-        give_vocabulary(model, tokenizer, label_all_tokens=getattr(self.data_args, "label_all_tokens", False))
-        return tokenizer, model
+        return saved_model(
+            self.head,
+            arguments.model_name_or_path,
+            self.labels,
+            freeze_embeddings=arguments.freeze_embeddings,
+            overrides=overrides,
+            ignore_mismatched_sizes=arguments.ignore_mismatched_sizes,
+            trust_remote_code=arguments.trust_remote_code,
+            **hub,
+        )
 
     def make_trainer(
         self,

@@ -147,22 +147,8 @@ class TranslationTask(Task):
 
     def build(self) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
         arguments, options = self.model_args, self.data_args
-        hub = hub_options(arguments)
-        embeddings = arguments.embeddings_from if arguments.embeddings_mode != "vectors" else None
-        name = arguments.tokenizer_name or arguments.model_name_or_path or embeddings
-        if name is None:
-            tokenizer: Any = train_subword_tokenizer(
-                self.tokenizer_texts(), lower_case=arguments.lower_case, vocab_size=arguments.vocab_size
-            )
-            logger.info(f"Trained a tokenizer of {len(tokenizer)} entries on both sides of the training split.")
-        else:
-            own = {**hub, "revision": None} if name == arguments.tokenizer_name else hub
-            remote = arguments.trust_remote_code
-            tokenizer = load_tokenizer(
-                name, (), kind="word", lower_case=False, vocab_size=0, **own, trust_remote_code=remote
-            )
-            check_languages(tokenizer, name)
-        model = self._model(tokenizer, hub)
+        tokenizer = self.make_tokenizer()
+        model = self.make_model(tokenizer)
         if arguments.lexicon is not None:
             give_lexicon(model.get_encoder(), arguments.lexicon, tokenizer)
         check_vocabulary(tokenizer, model, arguments.tokenizer_name)
@@ -174,9 +160,21 @@ class TranslationTask(Task):
         self.limits = {side: longest_input(config or model.config) for side, config in sides.items()}
         return tokenizer, model
 
-    def _model(self, tokenizer: PreTrainedTokenizerBase, hub: dict[str, Any]) -> PreTrainedModel:
+    def make_tokenizer(self) -> PreTrainedTokenizerBase:
+        arguments, name = self.model_args, self.tokenizer_from
+        if name is not None:
+            tokenizer = load_tokenizer(name, (), kind="word", lower_case=False, vocab_size=0, **self.tokenizer_hub)
+            check_languages(tokenizer, name)
+            return tokenizer
+        trained = train_subword_tokenizer(
+            self.tokenizer_texts(), lower_case=arguments.lower_case, vocab_size=arguments.vocab_size
+        )
+        logger.info(f"Trained a tokenizer of {len(trained)} entries on both sides of the training split.")
+        return trained
+
+    def make_model(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
         arguments = self.model_args
-        overrides = parse_overrides(arguments.config_overrides)
+        hub, overrides = hub_options(arguments), parse_overrides(arguments.config_overrides)
         if arguments.model_name_or_path is None:
             return fresh_translator(
                 tokenizer,
