@@ -76,10 +76,7 @@ def run(
     told = asked_for(model_args, data_args, run_args, training)
     plan = as_main_process(partial(plan_seeds, folders, training, told), training)
     task = task_class(model_args, data_args, run_args)
-    begins = len(seeds) > 1 or plan[0][1] is None
-    if training.process_index == 0 and not begins:
-        warn_of_other_arguments(folders[0], told)
-    elif training.process_index == 0 and (training.do_train or len(seeds) > 1):
+    if len(seeds) > 1 and training.process_index == 0:
         write_json(Path(training.output_dir) / ARGUMENTS, told)
     results: dict[int, dict[str, Any]] = {}
     for seed, folder, (done, checkpoint) in zip(seeds, folders, plan, strict=True):
@@ -115,6 +112,9 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     """
     set_seed(training.seed)
     folder = Path(training.output_dir)
+    told = asked_for(task.model_args, task.data_args, task.run_args, training)  # before they are settled
+    if training.resume_from_checkpoint and training.process_index == 0:
+        warn_of_other_arguments(folder, told)
     if training.do_train and "train" not in task.split_names:
         raise DataError(
             "There is no train split to train on: add --train_file, or say what else is to be done, --do_predict say."
@@ -159,6 +159,8 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     sections: dict[str, str] = {}
     trainer.card = lambda: run_card(task, trainer, results, sections)
     if training.do_train:
+        if not training.resume_from_checkpoint and training.process_index == 0:
+            write_json(folder / ARGUMENTS, told)
         train(task, trainer, training, results)
     for split in sorted(features, key=lambda split: not split.startswith("validation")):
         if is_scored(split, training):
