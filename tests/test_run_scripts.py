@@ -613,10 +613,10 @@ def test_push_to_hub_uploads_a_complete_repository_whose_card_shows_the_measured
     assert done.returncode == 0, done.stdout + done.stderr
     uploaded = hub.files("someone/x")
     kept = {path.name for path in (tmp_path / "run").iterdir() if path.is_file()}
-    assert {"predictions_validation.jsonl", "predictions_test.jsonl", "training_args.bin"} <= kept
-    assert uploaded.keys() - {".gitattributes"} == {
-        name for name in kept if not name.startswith("predictions_") and not name.endswith(".bin")
-    }
+    stay = {f"predictions_{split}.{kind}" for split in ("validation", "test") for kind in ("jsonl", "conll")}
+    stay |= {"training_args.bin", "arguments.json"}
+    assert stay <= kept
+    assert uploaded.keys() - {".gitattributes"} == kept - stay
     assert uploaded.keys() - {".gitattributes"} == set(files_to_share(tmp_path / "run"))
     assert hub.repositories["model", "someone/x"].private
     assert [commit.title for commit in hub.commits("someone/x")][:-1] == ["End of training"]
