@@ -326,15 +326,21 @@ def test_a_run_that_another_process_is_at_is_left_to_it(table: Table, tmp_path: 
     assert runner.run(configuration, 1)["validation"] == 0.7
 
 
-def test_a_run_that_finished_unnoticed_is_measured_and_not_run_again(table: Table, tmp_path: Path) -> None:
-    runner = Runner(table, tmp_path / "results", tmp_path / "work", {}, ["false"])
-    (configuration,) = table.configurations("films", "bert", "star")
-    model = tmp_path / "work" / "two" / configuration.cell / "0-seed1" / "model"
+def ended_unnoticed(runner: Runner, configuration: Configuration, true_labels: str) -> Path:
+    """What a run leaves that found one half right, of predictions that are all `a`; the model's folder."""
+    model = runner.work / runner.table.name / configuration.cell / "0-seed1" / "model"
     model.mkdir(parents=True)
     scores = {"eval_accuracy": 0.7, "test_accuracy": 0.5, "parameters": 3, "train_runtime": 2.0}
     (model / "all_results.json").write_text(json.dumps(scores), encoding="utf-8")
-    rows = [{"predicted": "a", "label": "a"}, {"predicted": "a", "label": "b"}]
-    (model / "predictions_test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    rows = "".join(json.dumps({"predicted": "a", "label": label}) + "\n" for label in true_labels)
+    (model / "predictions_test.jsonl").write_text(rows, encoding="utf-8")
+    return model
+
+
+def test_a_run_that_finished_unnoticed_is_measured_and_not_run_again(table: Table, tmp_path: Path) -> None:
+    runner = Runner(table, tmp_path / "results", tmp_path / "work", {}, ["false"])
+    (configuration,) = table.configurations("films", "bert", "star")
+    model = ended_unnoticed(runner, configuration, "ab")
     (model.parent / "arguments.json").write_text('{"learning_rate": 9.0}', encoding="utf-8")
     with pytest.raises(DataError, match=r"learning_rate 9.0, now 5e-05.*delete it"):
         runner.run(configuration, 1)
@@ -350,11 +356,7 @@ def test_a_run_whose_predictions_score_otherwise_is_not_kept(table: Table, tmp_p
     """Intervals are made of the predictions, and would be those of another score."""
     runner = Runner(table, tmp_path / "results", tmp_path / "work", {}, ["false"])
     (configuration,) = table.configurations("films", "bert", "star")
-    model = tmp_path / "work" / "two" / configuration.cell / "0-seed1" / "model"
-    model.mkdir(parents=True)
-    scores = {"eval_accuracy": 0.7, "test_accuracy": 0.5, "parameters": 3, "train_runtime": 2.0}
-    (model / "all_results.json").write_text(json.dumps(scores), encoding="utf-8")
-    (model / "predictions_test.jsonl").write_text('{"predicted": "a", "label": "a"}\n', encoding="utf-8")
+    ended_unnoticed(runner, configuration, "aa")
     with pytest.raises(DataError, match=r"the test score is 0\.5, that of its predictions 1\.0"):
         runner.run(configuration, 1)
     assert not runner.finished.path(configuration, 1).exists()
