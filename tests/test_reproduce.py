@@ -57,7 +57,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         questions = read_rows(made / "reading" / f"{split}.jsonl")
         zipped(folder / "drcd" / f"{split}.jsonl.gz", questions)
         zipped(folder / "drcd" / f"{split}_from_dev.jsonl.gz", questions)
-        pairs = read_rows(made / "parallel" / f"{split}.jsonl")
+        # In the order of Tatoeba's rows, which tells the direction: out of Chinese, as the table's metric has it.
+        pairs = [
+            {"translation": {side: row["translation"][side] for side in ("zh", "en")}}
+            for row in read_rows(made / "parallel" / f"{split}.jsonl")
+        ]
         zipped(folder / "tatoeba_zh_en" / f"{split}.jsonl.gz", pairs)
     texts = read_rows(made / "reviews-en" / "train.jsonl")
     for named in (file for path in TABLES for told in Table.read(path).before.values() for file in _files(told)):
