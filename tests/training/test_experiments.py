@@ -1,22 +1,18 @@
 """Tables of experiments: what runs, what is kept, and the page made of it."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 from filelock import FileLock
 
 from modeling_star.training.data_files import DataError
 from modeling_star.training.experiment_runs import BeforeError, FinishedRuns, Runner
 from modeling_star.training.experiments import Configuration, Table, merged
-from modeling_star.training.launching import AVX2, commit, environment, round_as_avx2
 from modeling_star.training.results_page import Cell, write_page
 from modeling_star.training.results_pictures import write_pictures
 
@@ -523,30 +519,6 @@ def test_answers_are_told_by_f1_and_by_exact_match(table: Table, tmp_path: Path)
     assert "| linear | +33.3 [+0.0, +66.7] | +0.0 [+0.0, +0.0] |" in text
 
 
-def test_a_run_tells_its_commit_and_whether_the_code_was_changed(tmp_path: Path) -> None:
-    assert commit(tmp_path) is None
-
-    def git(*words: str) -> str:
-        own = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        done = subprocess.run(["git", "-C", str(tmp_path), *own, *words], check=True, capture_output=True, text=True)
-        return done.stdout.strip()
-
-    for name in ("modeling_star", "results"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "a").write_text("1")
-    git("init")
-    assert commit(tmp_path) is None
-    git("add", ".")
-    git("commit", "-m", "first")
-    found = commit(tmp_path)
-    assert found is not None
-    assert git("rev-parse", "HEAD").startswith(found)
-    (tmp_path / "results" / "a").write_text("2")
-    assert commit(tmp_path) == found
-    (tmp_path / "modeling_star" / "b").write_text("new")
-    assert commit(tmp_path) == f"{found}-dirty"
-
-
 def test_an_unknown_table_names_those_that_there_are() -> None:
     with pytest.raises(DataError, match=r"no table engish.*english"):
         Table.read(ROOT / "configuration" / "tables" / "engish.yaml")
@@ -613,44 +585,6 @@ def test_the_command_keeps_to_avx2_before_it_runs_anything(tmp_path: Path, monke
     with pytest.raises(SystemExit):
         reproduce.main()
     assert done == ["rounds", "runs"]
-
-
-@pytest.mark.parametrize("capability", ["AVX512", "AVX2", "DEFAULT"])
-def test_runs_on_a_processor_with_more_than_avx2_keep_to_it(capability: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for name in AVX2:
-        monkeypatch.setenv(name, "")  # so that what is set below is taken back
-        monkeypatch.delenv(name)
-    round_as_avx2()
-    found = {name: os.environ.get(name) for name in AVX2}
-    assert found == (AVX2 if capability == "AVX512" else dict.fromkeys(AVX2))
-    assert environment()["instructions"] == ("AVX2" if capability == "AVX512" else capability)
-
-
-@pytest.mark.parametrize(
-    ("asked", "told"),
-    [
-        ({"ATEN_CPU_CAPABILITY": "default"}, "AVX512 ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=AVX2 {mkl}"),
-        ({"DNNL_MAX_CPU_ISA": "AVX512_CORE"}, "AVX512 ATEN_CPU_CAPABILITY=avx2 DNNL_MAX_CPU_ISA=AVX512_CORE {mkl}"),
-        ({"ATEN_CPU_CAPABILITY": "avx2"}, "AVX2"),
-    ],
-    ids=str,
-)
-def test_instructions_that_are_asked_for_are_kept_and_told(
-    asked: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # As torch, which heeds the variable.
-    capability = "AVX2" if asked.get("ATEN_CPU_CAPABILITY") == "avx2" else "AVX512"
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for name in AVX2:
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
-    for name, value in asked.items():
-        monkeypatch.setenv(name, value)
-    round_as_avx2()
-    assert environment()["instructions"] == told.format(mkl="MKL_ENABLE_INSTRUCTIONS=AVX2")
 
 
 @pytest.mark.parametrize(

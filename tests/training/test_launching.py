@@ -1,4 +1,4 @@
-"""How `reproduce.py` starts a script: through `accelerate launch`, and no longer than it is there itself."""
+"""How `reproduce.py` starts a script, through `accelerate launch` no longer than it is there itself, and in what."""
 
 import os
 import subprocess
@@ -10,9 +10,17 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
 from modeling_star.training.data_files import DataError
-from modeling_star.training.launching import accelerate_launch, run_to_the_end
+from modeling_star.training.launching import (
+    AVX2,
+    accelerate_launch,
+    commit,
+    environment,
+    round_as_avx2,
+    run_to_the_end,
+)
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +55,68 @@ def test_what_a_command_has_started_ends_with_who_waits_for_it(tmp_path: Path) -
         process.terminate()
         assert process.wait() == 143
     assert _until(lambda: not _runs(int(started)))
+
+
+def test_a_run_tells_its_commit_and_whether_the_code_was_changed(tmp_path: Path) -> None:
+    assert commit(tmp_path) is None
+
+    def git(*words: str) -> str:
+        own = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        done = subprocess.run(["git", "-C", str(tmp_path), *own, *words], check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    for name in ("modeling_star", "results"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a").write_text("1")
+    git("init")
+    assert commit(tmp_path) is None
+    git("add", ".")
+    git("commit", "-m", "first")
+    found = commit(tmp_path)
+    assert found is not None
+    assert git("rev-parse", "HEAD").startswith(found)
+    (tmp_path / "results" / "a").write_text("2")
+    assert commit(tmp_path) == found
+    (tmp_path / "modeling_star" / "b").write_text("new")
+    assert commit(tmp_path) == f"{found}-dirty"
+
+
+@pytest.mark.parametrize("capability", ["AVX512", "AVX2", "DEFAULT"])
+def test_runs_on_a_processor_with_more_than_avx2_keep_to_it(capability: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name in AVX2:
+        monkeypatch.setenv(name, "")  # so that what is set below is taken back
+        monkeypatch.delenv(name)
+    round_as_avx2()
+    found = {name: os.environ.get(name) for name in AVX2}
+    assert found == (AVX2 if capability == "AVX512" else dict.fromkeys(AVX2))
+    assert environment()["instructions"] == ("AVX2" if capability == "AVX512" else capability)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"ATEN_CPU_CAPABILITY": "default"}, "AVX512 ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=AVX2 {mkl}"),
+        ({"DNNL_MAX_CPU_ISA": "AVX512_CORE"}, "AVX512 ATEN_CPU_CAPABILITY=avx2 DNNL_MAX_CPU_ISA=AVX512_CORE {mkl}"),
+        ({"ATEN_CPU_CAPABILITY": "avx2"}, "AVX2"),
+    ],
+    ids=str,
+)
+def test_instructions_that_are_asked_for_are_kept_and_told(
+    asked: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As torch, which heeds the variable.
+    capability = "AVX2" if asked.get("ATEN_CPU_CAPABILITY") == "avx2" else "AVX512"
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name in AVX2:
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    for name, value in asked.items():
+        monkeypatch.setenv(name, value)
+    round_as_avx2()
+    assert environment()["instructions"] == told.format(mkl="MKL_ENABLE_INSTRUCTIONS=AVX2")
 
 
 def _until(seen: Callable[[], Any]) -> Any:
