@@ -1,14 +1,20 @@
-"""Fixtures that the tests of data share."""
+"""Fixtures that the tests of training share."""
 
 import gzip
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import datasets
 import pytest
 from datasets import DatasetDict
+from script_samples import write_rows
+from task_samples import GROUPS, ROWS, Parsed, flags
 
 from modeling_star.training.data import load_splits
+from modeling_star.training.task import Task
+from modeling_star.training.translation import TranslationTask
 
 
 @pytest.fixture(autouse=True)
@@ -30,3 +36,23 @@ def load(tmp_path: Path) -> Callable[..., DatasetDict]:
         return load_splits(files=files, cache_dir=str(tmp_path / "cache"))
 
     return write_and_load
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Parsed]:
+    """The arguments of a task on its rows: model, data, run, training."""
+
+    def parse(kind: type[Task], *given: str) -> Parsed:
+        path = write_rows(tmp_path / f"{kind.__name__}.jsonl", ROWS[kind])
+        command = ["script.py", f"--train_file={path}", f"--cache_dir={tmp_path}/cache", *given]
+        monkeypatch.setattr(sys, "argv", command)
+        own = flags.TRANSLATION_DEFAULTS if kind is TranslationTask else None
+        training = "Seq2SeqTrainingArguments" if kind is TranslationTask else "TrainingArguments"
+        return flags.parse(GROUPS[kind], "A script.", own, training_class=training)
+
+    return parse
+
+
+@pytest.fixture
+def task_of(parsed: Callable[..., Parsed]) -> Callable[..., Any]:
+    return lambda kind, *given: kind(*parsed(kind, *given)[:3])

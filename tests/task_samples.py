@@ -1,0 +1,64 @@
+"""Tiny data for every task of a script, and what the flags on them come to: task and trainer."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from script_runner import SCRIPTS
+
+from modeling_star.training.classification import ClassificationTask
+from modeling_star.training.pretraining import PretrainingTask
+from modeling_star.training.reading import ReadingTask
+from modeling_star.training.tagging import TaggingTask
+from modeling_star.training.task import Task
+from modeling_star.training.translation import TranslationTask
+
+
+sys.path.insert(0, str(SCRIPTS))
+import arguments as flags
+
+
+GROUPS: dict[type[Task], tuple[type, ...]] = {
+    TaggingTask: (flags.TaggingModelArguments, flags.TaggingArguments, flags.RunArguments),
+    ClassificationTask: (flags.ModelArguments, flags.ClassificationArguments, flags.RunArguments),
+    ReadingTask: (flags.ModelArguments, flags.ReadingArguments, flags.RunArguments),
+    PretrainingTask: (flags.ModelArguments, flags.TextArguments, flags.RepeatArguments),
+    TranslationTask: (
+        flags.TranslationModelArguments,
+        flags.TranslationArguments,
+        flags.TranslationRunArguments,
+    ),
+}
+ROWS: dict[type[Task], list[dict[str, Any]]] = {
+    TaggingTask: [
+        {"tokens": ["Ann", "sees", "Oslo", "and", "Rome"], "tags": ["B-PER", "O", "B-LOC", "O", "B-LOC"]},
+        {"tokens": ["It", "rains"], "tags": ["O", "O"]},
+    ],
+    ClassificationTask: [{"text": f"text {number}", "label": "ab"[number == 0]} for number in range(8)],
+    ReadingTask: [
+        {
+            "id": str(number),
+            "question": f"who {number}",
+            "context": f"Ann {number % 4} sees Oslo",
+            "answers": {"text": ["Ann"], "answer_start": [0]},
+        }
+        for number in range(16)
+    ],
+    PretrainingTask: [{"text": f"a b c d e f {number}"} for number in range(9)],
+    TranslationTask: [{"zh": f"雨{number % 4}", "en": f"rain {number}"} for number in range(16)],
+}
+
+Parsed = tuple[Any, Any, Any, Any]
+
+
+def trainer_of(kind: type[Task], arguments: Parsed, folder: Path) -> tuple[Any, Any]:
+    """A task with its trainer, as `run` makes them."""
+    *groups, training = arguments
+    training.output_dir = str(folder)
+    task = kind(*groups)
+    tokenizer, model = task.build()
+    features = {split: task.features(split, tokenizer, 16) for split in task.split_names}
+    return task, task.make_trainer(training, model, tokenizer, features)
+
+
+TINY = ("--config_overrides=hidden_size=16,num_attention_heads=2", "--report_to=none")

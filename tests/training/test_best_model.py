@@ -1,0 +1,150 @@
+"""Which score chooses the best model, and which checkpoints are kept for it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from task_samples import Parsed, flags
+from transformers import TrainingArguments
+
+from modeling_star.training.classification import ClassificationTask
+from modeling_star.training.data_files import DataError
+from modeling_star.training.fine_tuner import prepare_training
+from modeling_star.training.metrics import metrics_for
+from modeling_star.training.pretraining import PretrainingTask
+from modeling_star.training.running import train
+from modeling_star.training.tagging import TaggingTask
+
+
+def best_of(
+    training: TrainingArguments, name: str = "tagging", labels: tuple[str, ...] = ("O", "B-PER"), run: Any = None
+) -> TrainingArguments:
+    """The arguments as `prepare_training` leaves them, for a task with these metrics."""
+    task: Any = SimpleNamespace(metrics=metrics_for(name, labels), run_args=run or flags.RunArguments())
+    prepare_training(task, training, torch.nn.Linear(1, 1), True)  # type: ignore[arg-type]
+    return training
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        ([], (True, "f1", True)),
+        (["--load_best_model_at_end"], (True, "f1", True)),
+        (["--lr_scheduler_type=reduce_lr_on_plateau"], (True, "f1", True)),
+        (["--metric_for_best_model=loss"], (True, "loss", False)),
+        (["--metric_for_best_model=eval_loss", "--greater_is_better=true"], (True, "eval_loss", False)),
+        (["--save_strategy=best"], (True, "f1", True)),
+        (["--save_strategy=no", "--metric_for_best_model=accuracy"], (False, "accuracy", True)),
+        (["--save_strategy=no", "--lr_scheduler_type=greedy"], (False, "f1", True)),
+        (["--save_strategy=no"], (False, None, None)),
+        (["--load_best_model_at_end=false"], (False, None, None)),
+        (["--load_best_model_at_end=no", "--save_strategy=best"], (False, "f1", True)),
+        # Steps that differ lose no best model where none is kept.
+        (
+            [
+                "--load_best_model_at_end",
+                "false",
+                *("--eval_strategy=steps", "--save_strategy=steps", "--eval_steps=3"),
+            ],
+            (False, None, None),
+        ),
+    ],
+)
+def test_the_tasks_score_chooses_the_best_model(
+    parsed: Callable[..., Parsed], given: list[str], chosen: tuple[bool, str | None, bool | None]
+) -> None:
+    *_, run, training = parsed(TaggingTask, *given)
+    best_of(training, run=run)
+    assert (training.load_best_model_at_end, training.metric_for_best_model, training.greater_is_better) == chosen
+
+
+@pytest.mark.parametrize(("metric", "greater"), [("mse", False), ("loss", False), ("pearson", True)])
+@pytest.mark.parametrize("strategy", ["epoch", "best"])
+def test_the_direction_of_a_score_is_known(
+    parsed: Callable[..., Parsed], metric: str, greater: bool, strategy: str
+) -> None:
+    given = (f"--metric_for_best_model={metric}", f"--save_strategy={strategy}")
+    training = best_of(parsed(ClassificationTask, *given)[-1], "regression", ())
+    assert training.greater_is_better is greater
+
+
+def test_less_perplexity_is_better(task_of: Callable[..., Any], parsed: Callable[..., Parsed]) -> None:
+    task = task_of(PretrainingTask)
+    training = parsed(PretrainingTask, "--metric_for_best_model=perplexity")[-1]
+    prepare_training(task, training, torch.nn.Linear(1, 1), True)  # type: ignore[arg-type]
+    assert training.greater_is_better is False
+
+
+@pytest.mark.parametrize(
+    ("metric", "given", "mode"), [("f1", None, "max"), ("loss", None, "min"), ("f1", '{"mode": "min"}', "min")]
+)
+def test_a_schedule_that_follows_a_score_knows_its_direction(
+    parsed: Callable[..., Parsed], metric: str, given: str | None, mode: str
+) -> None:
+    told = [f"--metric_for_best_model={metric}", "--lr_scheduler_type=reduce_lr_on_plateau"]
+    training = best_of(parsed(TaggingTask, *told, *([f"--lr_scheduler_kwargs={given}"] if given else []))[-1])
+    assert training.lr_scheduler_kwargs == {"mode": mode}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--save_strategy=best", "--metric_for_best_model=f2"], ["f2", "precision"]),
+        (["--save_strategy=no", "--metric_for_best_model=f2"], ["f2", "precision"]),
+        (["--save_strategy=best", "--average_checkpoints=2"], ["--save_strategy epoch"]),
+        (["--lr_scheduler_type=greedy", "--average_checkpoints=2"], ["--lr_scheduler_type greedy", "another"]),
+        (["--save_strategy=best", "--eval_strategy=no"], ["--save_strategy best", "validation split"]),
+    ],
+)
+def test_what_cannot_choose_is_refused(parsed: Callable[..., Parsed], given: list[str], words: list[str]) -> None:
+    *_, run, training = parsed(TaggingTask, *given)
+    task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), run_args=run)
+    with pytest.raises(DataError) as caught:
+        prepare_training(task, training, torch.nn.Linear(1, 1), True)  # type: ignore[arg-type]
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize("flag", ["--save_strategy=best", "--lr_scheduler_type=reduce_lr_on_plateau"])
+def test_without_validation_there_is_no_score_to_follow(parsed: Callable[..., Parsed], flag: str) -> None:
+    *_, run, training = parsed(TaggingTask, flag)
+    task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), run_args=run)
+    with pytest.raises(DataError, match="validation split"):
+        prepare_training(task, training, torch.nn.Linear(1, 1), False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("metric", "drawn"), [(None, ("f1", True)), ("loss", (None, True)), ("accuracy", ("accuracy", True))]
+)
+def test_the_score_that_chooses_is_drawn(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, metric: str | None, drawn: tuple[str | None, bool]
+) -> None:
+    seen: list[tuple[str | None, bool]] = []
+
+    def draw(log: Any, path: Path, metric: str | None, *, greater_is_better: bool) -> None:
+        seen.append((metric, greater_is_better))
+
+    monkeypatch.setattr("modeling_star.training.running.plot_training_curves", draw)
+    trainer: Any = SimpleNamespace(
+        train=lambda **_: SimpleNamespace(metrics={}),
+        save_model=lambda **_: None,
+        save_state=lambda: None,
+        log_metrics=lambda *_: None,
+        is_world_process_zero=lambda: True,
+        model=SimpleNamespace(num_parameters=lambda: 1),
+        state=SimpleNamespace(log_history=[]),
+    )
+    task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), training_results=lambda _: {})
+    train(task, trainer, TrainingArguments(str(tmp_path), metric_for_best_model=metric, report_to="none"), {})
+    assert seen == [drawn]
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(None, None), (2, 4), (9, 9)])
+def test_as_many_checkpoints_are_kept_as_are_averaged(
+    parsed: Callable[..., Parsed], limit: int | None, kept: int | None
+) -> None:
+    *_, run, training = parsed(TaggingTask, "--average_checkpoints=4")
+    training.save_total_limit = limit
+    assert best_of(training, run=run).save_total_limit == kept

@@ -1,0 +1,58 @@
+"""The loss of the tasks: weights of classes, smoothing."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from task_samples import Parsed
+from torch import Tensor
+
+from modeling_star.training.classification import ClassificationTask
+from modeling_star.training.fine_tuner import loss_of, prepare_training
+from modeling_star.training.losses import TaskLoss, class_weights
+
+
+def test_balanced_weights_are_inverse_to_how_often_a_class_occurs() -> None:
+    weights = class_weights("balanced", ("a", "b", "c"), {"a": 6, "b": 3, "c": 0})
+    assert weights == pytest.approx([10 / (3 * 6), 10 / (3 * 3), 10 / (3 * 1)])
+    assert class_weights("2,0.5", ("a", "b"), {}) == pytest.approx([2, 0.5])
+    assert class_weights("none", ("a", "b"), {"a": 1, "b": 1}) is None
+
+
+def by_loops(logits: Tensor, labels: Tensor, weights: list[float], smoothing: float) -> tuple[float, int]:
+    """Weighted and smoothed cross entropy: each class counts by its weight, also where the smoothing spreads it."""
+    total, count = 0.0, 0
+    for row, label in zip(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1).tolist(), strict=True):
+        if label == -100:
+            continue
+        count += 1
+        logs = torch.log_softmax(row.double(), -1).tolist()
+        total -= (1 - smoothing) * weights[label] * logs[label]
+        total -= smoothing / len(logs) * sum(weight * log for weight, log in zip(weights, logs, strict=True))
+    return total, count
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("weights", [[1.0, 1.0, 1.0], [2.0, 0.5, 0.0]])
+def test_weights_and_smoothing_are_in_the_loss(weights: list[float], smoothing: float) -> None:
+    torch.manual_seed(0)
+    logits, labels = torch.randn(4, 5, 3), torch.randint(0, 3, (4, 5))
+    labels[0, 1:] = -100
+    loss = TaskLoss("tokens", np.array(weights), smoothing)
+    total, count = by_loops(logits, labels, weights, smoothing)
+    assert loss({"logits": logits}, labels).item() == pytest.approx(total / count, rel=1e-5)
+    assert loss({"logits": logits}, labels, 70).item() == pytest.approx(total / 70, rel=1e-5)
+
+
+def test_the_flags_of_the_loss_reach_it(parsed: Callable[..., Parsed]) -> None:
+    model, data, run, training = parsed(
+        ClassificationTask, "--class_weights=balanced", "--label_smoothing_factor=0.2", "--validation_fraction=0"
+    )
+    task = ClassificationTask(model, data, run)
+    prepared = prepare_training(task, training, torch.nn.Linear(1, 1), False)  # type: ignore[arg-type]
+    loss = loss_of(task, torch.nn.Linear(1, 1), prepared.smoothing, weighted=True)  # type: ignore[arg-type]
+    assert (loss.smoothing, training.label_smoothing_factor) == (0.2, 0.0)
+    assert loss.weights is not None
+    # One row is of the one class, seven of the other.
+    assert sorted(loss.weights.tolist()) == pytest.approx([8 / (2 * 7), 8 / 2])

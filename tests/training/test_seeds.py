@@ -1,0 +1,31 @@
+"""Several seeds go on only where all that decides is as it was."""
+
+from collections.abc import Callable
+
+import pytest
+from task_samples import Parsed
+
+from modeling_star.training.seeds import asked_for
+from modeling_star.training.tagging import TaggingTask
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        *("--dataloader_drop_last", "--eval_delay=1", "--neftune_noise_alpha=5", "--num_train_epochs=9", "--bf16"),
+        *("--adam_beta2=0.9", "--warmup_steps=9", "--weight_decay=0.5", "--label_smoothing_factor=0.1"),
+        *("--per_device_train_batch_size=3", "--gradient_accumulation_steps=3", "--max_steps=7", "--stride=2"),
+        *("--lr_scheduler_type=cosine", "--optim=adafactor", "--max_grad_norm=2", "--class_weights=balanced"),
+        *("--train_sampling_strategy=group_by_length", "--shuffle_length_groups=false", "--average_checkpoints=1"),
+        "--load_best_model_at_end=false",
+    ],
+)
+def test_seeds_go_on_only_with_what_decides_as_it_was(parsed: Callable[..., Parsed], flag: str) -> None:
+    assert asked_for(*parsed(TaggingTask)) != asked_for(*parsed(TaggingTask, flag))
+
+
+def test_seeds_go_on_only_in_as_many_processes(parsed: Callable[..., Parsed], monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = parsed(TaggingTask)
+    before = asked_for(*alone)
+    monkeypatch.setattr(type(alone[-1]), "world_size", property(lambda _: 2))
+    assert before != asked_for(*alone)
