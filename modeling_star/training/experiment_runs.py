@@ -157,7 +157,8 @@ class Runner:
 
         Args:
             configurations: those of the cell.
-            seeds: what the best configuration is to run with; the table's first seed chooses it.
+            seeds: what the best configuration is to run with, where its system has no others; the table's first seed
+                chooses it.
         """
         own = configurations[0]
         if len(configurations) > 1 and own.task in self.table.tuning_tasks(own.task):
@@ -165,8 +166,9 @@ class Runner:
                 if self.finished.read(configuration, self.table.seeds[0]) is None:
                     yield configuration, self.table.seeds[0]
         best = self.finished.best(configurations)
+        own_seeds = self.table.content["systems"][own.system].get("seeds", seeds)
         for seed in seeds:
-            if best is not None and self.finished.read(best, seed) is None:
+            if best is not None and seed in own_seeds and self.finished.read(best, seed) is None:
                 yield best, seed
 
     def waits_for(self, configurations: list[Configuration]) -> list[str]:

@@ -27,7 +27,7 @@ KEYS = {
     ),
     "tasks": (("title", "metric", "script", "recipe", "data"), ("repeated", "arguments")),
     "settings": (("title",), ("tasks", "arguments", "grid")),
-    "systems": (("title",), ("tasks", "settings", "arguments", "grid", "last")),
+    "systems": (("title",), ("tasks", "settings", "seeds", "arguments", "grid", "last")),
     "before": (("title", "script", "recipe"), ("arguments",)),
 }
 
@@ -99,6 +99,10 @@ class Table:
     def seeds(self) -> list[int]:
         """All seeds; the first one chooses among configurations."""
         return self.content["seeds"]
+
+    def seeds_of(self, system: str) -> list[int]:
+        """Those of one system: of one without chance, such as TF-IDF, the first tells all."""
+        return self.content["systems"][system].get("seeds", self.seeds)
 
     @property
     def compared(self) -> list[str]:

@@ -69,7 +69,7 @@ class Cell:
         self.split = finished.table.split
         self.seeds: list[int] = []
         self.runs: list[dict[str, Any]] = []
-        for seed in finished.table.seeds if self.chosen is not None else []:
+        for seed in finished.table.seeds_of(self.chosen.system) if self.chosen is not None else []:
             run = finished.read(self.chosen, seed)
             if run is not None:
                 self.seeds.append(seed)

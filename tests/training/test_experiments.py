@@ -131,6 +131,16 @@ def test_the_first_seed_chooses_and_only_the_chosen_goes_on(table: Table, tmp_pa
     assert str(found) == "37.5 ± 17.7 (2)"
 
 
+def test_a_system_without_chance_runs_with_its_own_seeds_alone(table: Table, tmp_path: Path) -> None:
+    table.content["systems"]["linear"]["seeds"] = [1]
+    runner, cell = runner_of(table, tmp_path), table.configurations("films", "bert", "linear")
+    assert list(runner.missing(cell, [1, 2, 3])) == [(cell[0], 1)]
+    for seed in (1, 2):
+        keep(runner, cell[0], seed, validation=0.7, correct="1100")
+    assert list(runner.missing(cell, [1, 2, 3])) == []
+    assert str(Cell(runner.finished, cell)) == "50.0 (1)"
+
+
 def test_a_table_tuned_on_some_tasks_chooses_one_configuration_for_all(table: Table, tmp_path: Path) -> None:
     table.content["tuned_on"] = ["books"]
     runner = runner_of(table, tmp_path)
