@@ -46,9 +46,11 @@ class BaseConfig(PreTrainedConfig):
 
     Attributes:
         derived_fields: those that follow from others where they are not given.
+        inner_configurations: fields that hold a configuration.
     """
 
     derived_fields: ClassVar[tuple[str, ...]] = ()
+    inner_configurations: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self, **kwargs: Any) -> None:
         self._warn_about_unknown_keys(kwargs)
@@ -95,8 +97,8 @@ class BaseConfig(PreTrainedConfig):
 
     @classmethod
     def _merged(cls, name: str, saved: Any, given: Any) -> Any:
-        """The value of an overridden field; a dict for a configuration of the same kind is laid over it."""
-        if not (isinstance(saved, dict) and isinstance(given, dict)):
+        """The value of an overridden field; a dict for an inner configuration of the same kind is laid over it."""
+        if name not in cls.inner_configurations or not (isinstance(saved, dict) and isinstance(given, dict)):
             return given
         kind = saved.get("model_type")
         return {**saved, **given} if given.get("model_type", kind) == kind else given

@@ -127,6 +127,7 @@ class EncoderConfig(BaseConfig):
         return ["paths", "sequence_losses"] if self.use_crf else []
 
     derived_fields: ClassVar[tuple[str, ...]] = ("embedding_size",)
+    inner_configurations: ClassVar[tuple[str, ...]] = ("backbone_config",)
     position_embedding_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none")
 
     def validate_positions(self) -> None:

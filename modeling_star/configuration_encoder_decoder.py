@@ -55,6 +55,7 @@ class TextEncoderDecoderConfig(BaseConfig):
     model_type = "text_encoder_decoder"
     keys_to_ignore_at_inference = ["past_key_values"]
     derived_fields: ClassVar[tuple[str, ...]] = ("share_embeddings", "decoder_start_token_id")
+    inner_configurations: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
     encoder: Any = None
     decoder: Any = None

@@ -385,6 +385,18 @@ def test_another_number_of_labels_renews_only_the_last_layer(stem: str, tmp_path
     assert_identical(loaded.model.state_dict(), model.model.state_dict())
 
 
+@pytest.mark.parametrize("names", [["x", "y"], ["x", "b", "z"], ["v", "w", "x", "y"]])
+def test_other_names_of_labels_replace_all_that_were_saved(names: list[str], tmp_path: Path) -> None:
+    saved = {"id2label": dict(enumerate("abc")), "label2id": {name: number for number, name in enumerate("abc")}}
+    config = modeling_star.StarTransformerConfig(**{**without_labels(TINY), **saved})
+    modeling_star.StarTransformerForTokenClassification(config).save_pretrained(tmp_path)
+    given = {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}
+    for also in ({}, {"num_labels": len(names)}):
+        loaded = AutoConfig.from_pretrained(tmp_path, **given, **also)
+        assert (loaded.id2label, loaded.label2id) == (given["id2label"], given["label2id"])
+        assert loaded.num_labels == len(names)
+
+
 def test_positions_that_the_checkpoint_lacks_start_fresh(tmp_path: Path, poisoned_memory: None) -> None:
     # A model trained with learned positions, read on with a bias for each role.
     tiny_model("StarTransformer").save_pretrained(tmp_path)
