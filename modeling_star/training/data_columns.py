@@ -1,6 +1,7 @@
 """Which columns hold the words, the tags, the texts and the labels: those that are named, else by name and type."""
 
 import difflib
+import itertools
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -185,7 +186,7 @@ def find_text_column(splits: DatasetDict, text_column_name: str | None = None) -
         example = splits["train"] if "train" in splits else next(iter(splits.values()))
         texts = [name for name in example.column_names if is_text(example, name)]
         names = [name for name in _TEXT_COLUMNS if name in texts] or (texts if len(texts) == 1 else [])
-        if not names:
+        if not names or is_first_row(names):
             raise _no_column(splits, "texts", "--text_column_name", "the texts")
         text_column_name = names[0]
     check_columns(splits, (text_column_name,), "--text_column_name", everywhere=True)
@@ -205,14 +206,21 @@ def find_predicted_columns(
         DataError: a named column is absent, or none, or another number, could be meant; those present are listed.
     """
     splits = DatasetDict({"file": rows})
-    words = [name for name in _TOKEN_COLUMNS if name in rows.column_names and _is_list(rows, name)]
+    # A csv has no lists: there words count where nothing else is called a text.
+    written = not any(name in rows.column_names for name in _TEXT_COLUMNS)
+    words = [
+        name
+        for name in _TOKEN_COLUMNS
+        if name in rows.column_names and (_is_list(rows, name) or (is_text(rows, name) and written))
+    ]
     known = [name for name in _CONTEXT_COLUMNS if contexts and name in rows.column_names]
     if text_column_name is None and (words or known) and not pairs:
         return ([*known, *words][0],)
     named = {name.strip() for name in (text_column_name or "").split(",")} | {text_column_name}
     label = next((name for name in _LABEL_COLUMNS if name in rows.column_names and name not in named), "")
     texts = [name for name in rows.column_names if is_text(rows, name) and name != label]
-    if text_column_name is None and pairs and len(texts) == 2:
+    in_pairs = any(all(name in texts for name in columns) for columns in _PAIR_COLUMNS)
+    if text_column_name is None and pairs and len(texts) == 2 and not in_pairs and not is_first_row(texts):
         return texts[0], texts[1]
     columns, _ = find_classification_columns(splits, text_column_name, None if text_column_name is None else label)
     if len(columns) != 1 + pairs:
@@ -231,13 +239,18 @@ def _detect_texts(splits: DatasetDict, example: Dataset, label: str, task_name: 
     for columns in (*task, *_PAIR_COLUMNS, *((name,) for name in _TEXT_COLUMNS)):
         if all(name in texts for name in columns):
             return columns
-    if len(texts) != 1:
+    if len(texts) != 1 or is_first_row(texts):
         raise _no_column(splits, "texts", "--text_column_name", "the texts (for pairs two names, with a comma)")
     return (texts[0],)
 
 
 def is_text(dataset: Dataset, name: str) -> bool:
     return str(getattr(dataset.features[name], "dtype", "")) in ("string", "large_string", "string_view")
+
+
+def is_known(name: str) -> bool:
+    """Whether a column of this name is taken for texts by its name."""
+    return name in (*_TEXT_COLUMNS, *_TOKEN_COLUMNS, *_CONTEXT_COLUMNS, *itertools.chain(*_PAIR_COLUMNS))
 
 
 def _is_list(dataset: Dataset, name: str) -> bool:
@@ -268,7 +281,7 @@ def _no_column(splits: DatasetDict, what: str, flag: str, holds: str) -> DataErr
     advice = f"Name the one that holds {holds}, e.g. `{flag} {example}`"
     if len(names) == 1:
         advice += "; where cells are parted by something else than commas or, in a .tsv, tabs, write them so; and "
-        advice += "where the first line names no columns, `--column_names text,label`"
+        advice += "where the first line names no columns, `--column_names text,label` (`text` alone for texts to read)"
     else:
         advice += _without_header(splits)
     return DataError(f"Which column holds the {what}? The columns are {listed(splits)}. {advice}")

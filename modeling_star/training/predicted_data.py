@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .data_columns import find_predicted_columns
+from .data_columns import find_predicted_columns, is_known
 from .data_files import DataError, DataFileError, is_table, read_file, read_lines
+from .data_labels import literal_list
 from .tokenizers import join_words
 
 
@@ -63,6 +64,13 @@ def _of_columns(
 ) -> list[str | tuple[str, str]]:
     rows = read_file(path, column_names=column_names)
     columns = find_predicted_columns(rows, text_column_name, pairs=pairs, contexts=contexts)
+    if not (text_column_name or column_names or any(map(is_known, columns))) and set(columns) == set(
+        rows.column_names
+    ):
+        logger.warning(
+            f"{path}: the first line, {', '.join(map(repr, columns))}, is read as the name of the column. Where it is "
+            f"a text, write `--column_names {','.join(['text', 'text2'][: len(columns)])}`"
+        )
     found: list[str | tuple[str, str]] = []
     empty: list[int] = []
     for row, cells in enumerate(zip(*(rows[column][:] for column in columns), strict=True)):
@@ -81,7 +89,8 @@ def _text(path: Path, row: int, column: str, cell: Any) -> str:
     if isinstance(cell, list) and all(isinstance(word, str) for word in cell):
         return join_words(cell)
     if cell is None or isinstance(cell, str):
-        return cell or ""
+        written = literal_list(cell or "")  # of words in a csv, which run_ner.py reads so
+        return join_words(written) if written and all(isinstance(word, str) for word in written) else cell or ""
     raise DataError(
         f"{path}, row {row + 1}: column {column!r} holds {str(cell)[:60]!r}, and a text is wanted. Name the column of "
         "texts, e.g. `--text_column_name text`"

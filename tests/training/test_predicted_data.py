@@ -60,6 +60,23 @@ def test_sentences_of_conll_are_texts(tmp_path: Path) -> None:
     assert read_texts(written(tmp_path / "a.jsonl", '{"tokens": ["Ann", "sings"]}\n')) == ["Ann sings"]
 
 
+def test_words_that_are_written_into_a_cell_are_joined(tmp_path: Path) -> None:
+    cells = """tokens,n\n"['Ann', 'sings']",1\n"[""安"", ""娜""]",2\n[sic] fine,3\n"[1, 2]",4\n"""
+    assert read_texts(written(tmp_path / "a.csv", cells)) == ["Ann sings", "安娜", "[sic] fine", "[1, 2]"]
+
+
+def test_a_first_line_that_may_be_a_text_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = written(tmp_path / "a.tsv", "great film\nbad film\n")
+    assert read_texts(path) == ["bad film"]
+    assert "'great film', is read as the name" in caplog.text
+    assert "`--column_names text`" in caplog.text
+    caplog.clear()
+    assert read_texts(path, column_names=["text"]) == ["great film", "bad film"]
+    assert read_texts(written(tmp_path / "b.csv", "text\nbad film\n")) == ["bad film"]
+    assert read_texts(written(tmp_path / "c.csv", "body,label\nbad film,bad\n")) == ["bad film"]
+    assert not caplog.text
+
+
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a"])
 def test_lines_are_read_as_they_are(tmp_path: Path, name: str) -> None:
     path = written(tmp_path / name, "\ufeffid,text\r\n\r\na\u2028b\n")
@@ -71,6 +88,8 @@ def test_pairs_are_two_columns(tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", "premise,hypothesis,label\na,b,yes\n")
     assert read_texts(path, pairs=True) == [("a", "b")]
     assert read_texts(path, pairs=True, text_column_name="hypothesis,premise") == [("b", "a")]
+    # In the order that training takes them, wherever they stand.
+    assert read_texts(written(tmp_path / "c.csv", "hypothesis,premise\nb,a\n"), pairs=True) == [("a", "b")]
     plain = written(tmp_path / "b.tsv", "a\tb\nc\td\n")
     assert read_texts(plain, pairs=True, column_names=["x", "y"]) == [("a", "b"), ("c", "d")]
     with pytest.raises(DataError, match="Write --pairs, or name one of them"):
@@ -93,6 +112,8 @@ def test_rows_without_a_text_are_told_and_left_out(tmp_path: Path, caplog: pytes
         ("a.jsonl", '{"text": 3}\n', {"text_column_name": "text"}, "row 1: column 'text' holds '3'"),
         ("a.txt", "a\n", {"text_column_name": "text"}, "leave --text_column_name away"),
         ("a.csv", "text,label\nx,y\n", {"pairs": True}, "--text_column_name sentence1,sentence2"),
+        ("a.csv", "I loved every minute of it.\nDull.\n", {}, "--column_names text,label` .`text` alone"),
+        ("a.tsv", "He sleeps.\tHe rests.\nA.\tB.\n", {"pairs": True}, "--column_names"),
     ],
 )
 def test_what_cannot_be_read_is_told(tmp_path: Path, name: str, text: str, asked: dict[str, str], words: str) -> None:
