@@ -376,7 +376,7 @@ TRANSLATION_DEFAULTS: dict[str, Any] = {
 
 TRANSLATION_HELP = (
     TRAINING_HELP.replace("(default: 8)", "(default: {per_device_train_batch_size})")
-    .replace("if below 1 (default: 0)", "if below 1 (default: {warmup_steps:g})")
+    .replace("below 1 a fraction of all (default: 0)", "below 1 a fraction of all (default: {warmup_steps:g})")
     .format(**TRANSLATION_DEFAULTS)
 )
 
@@ -502,6 +502,8 @@ def parse(
         arguments = recipe + typed
     named = {flag_name(argument) for argument in arguments if argument.startswith("--")}
     trains = "train_file" not in known or bool({"train_file", "dataset_name"} & named)
+    # A task of GLUE is fetched where no file is named.
+    trains |= "task_name" in named and not {"validation_file", "test_file"} & named
     parser.set_defaults(**_defaults(script, named, _parts(arguments), trains, defaults or {}))
     try:
         *parsed, unknown = parser.parse_args_into_dataclasses(
@@ -553,7 +555,7 @@ def without(recipe: list[str], names: frozenset[str]) -> list[str]:
     return kept
 
 
-# What others call some flags, where the letters alone do not tell.
+# What others call some flags, where the letters alone do not tell; --no_cuda is asked for as cuda.
 _KNOWN_AS = {
     **dict.fromkeys(("lr", "learn_rate", "learningrate"), "learning_rate"),
     **dict.fromkeys(("epoch", "epochs", "num_epochs", "n_epochs", "max_epochs"), "num_train_epochs"),
@@ -568,7 +570,7 @@ _KNOWN_AS = {
     **dict.fromkeys(("dev_file", "valid_file", "val_file", "eval_file"), "validation_file"),
     **dict.fromkeys(("text_column", "text_col"), "text_column_name"),
     **dict.fromkeys(("label_column", "label_col"), "label_column_name"),
-    **dict.fromkeys(("cpu", "no_cuda"), "use_cpu"),
+    **dict.fromkeys(("cpu", "cuda"), "use_cpu"),
     "resume": "resume_from_checkpoint",
 }
 

@@ -22,7 +22,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="output folder of run_ner.py, run_glue.py, ...")
     parser.add_argument("repo", metavar="NAME/MODEL", help="repository on the Hub; made if it does not exist")
-    parser.add_argument("--private", action="store_true", help="make a new repository private")
+    parser.add_argument(
+        "--private", action="store_true", help="make a new repository private (default: as your account does)"
+    )
     parser.add_argument("--message", default="Upload model", help='commit message (default: "Upload model")')
     parser.add_argument("--dry_run", action="store_true", help="list the files and upload nothing")
     parser.add_argument(
@@ -41,7 +43,9 @@ def main() -> None:
             print(f"{(arguments.folder / path).stat().st_size:>12,}  {path}")
         if arguments.dry_run:
             return
-        commit = upload(arguments.folder, files, arguments.repo, private=arguments.private, message=arguments.message)
+        commit = upload(
+            arguments.folder, files, arguments.repo, private=arguments.private or None, message=arguments.message
+        )
     except DataError as error:
         sys.exit(str(error))
     print(commit.commit_url)

@@ -1,9 +1,8 @@
-"""Flags and recipes of the scripts: what is read, what is refused, and how fast --help answers."""
+"""Flags and recipes of the scripts: what is read, what is refused, and what --help imports."""
 
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +61,14 @@ FINE_TUNING = ("--train_file", "--learning_rate", "--embeddings_from", "--seeds"
         ("run_glue.py", FINE_TUNING),
         ("run_qa.py", (*FINE_TUNING, "--doc_stride", "--version_2_with_negative")),
         ("run_mlm.py", (*FINE_TUNING, "--streaming", "--mask_unit")),
-        ("run_translation.py", (*FINE_TUNING, "--average_checkpoints", "--length_penalty", "(default: 64)")),
+        (
+            "run_translation.py",
+            (*FINE_TUNING, "--average_checkpoints", "--length_penalty", "(default: 64)", "(default: 0.1)"),
+        ),
         ("run_masked_summation.py", ("--lengths", "100 200 400 800", "--learning_rate", "(default: 0.001)")),
     ],
 )
-def test_help_answers_at_once_and_imports_nothing_heavy(script: str, told: tuple[str, ...], tmp_path: Path) -> None:
+def test_help_imports_nothing_heavy(script: str, told: tuple[str, ...], tmp_path: Path) -> None:
     program = (
         "import runpy, sys\n"
         f"sys.argv = [{str(SCRIPTS / script)!r}, '--help']\n"
@@ -76,12 +78,10 @@ def test_help_answers_at_once_and_imports_nothing_heavy(script: str, told: tuple
         "assert not heavy, heavy\n"
     )
     # The scripts find their neighbour as Python does when it starts one of them.
-    start = time.monotonic()
     environment = {"PYTHONPATH": str(SCRIPTS)}
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, env=environment
     )
-    assert time.monotonic() - start < 3
     assert done.returncode == 0, done.stderr
     assert [words for words in told if words not in done.stdout] == []
     assert max(map(len, done.stdout.splitlines())) <= 119
@@ -186,6 +186,8 @@ def test_everything_is_done_unless_a_part_is_asked_for(monkeypatch: pytest.Monke
 
     assert parts("--train_file=a.jsonl") == (True, True, True, "epoch")
     assert parts("--dataset_name=x") == (True, True, True, "epoch")
+    assert parts("--task_name=sst2") == (True, True, True, "epoch")  # GLUE's own
+    assert not parts("--task_name=sst2", "--test_file=a.jsonl")[0]
     assert parts("--test_file=a.jsonl") == (False, True, True, "no")  # there is nothing to train on
     assert parts("--train_file=a.jsonl", "--do_predict") == (False, False, True, "no")
     assert parts("--train_file=a.jsonl", "--do_train", "--do_eval") == (True, True, False, "epoch")
@@ -204,6 +206,7 @@ def test_what_is_mistyped_is_named_with_what_was_meant(monkeypatch: pytest.Monke
         ("--epochs=2", "num_train_epochs"),
         ("--batch-size=8", "per_device_train_batch_size"),
         ("--patience=3", "early_stopping_patience"),
+        ("--no_cuda", "use_cpu"),
     ):
         assert f"Did you mean --{meant}?" in refused(monkeypatch, given)
     # No abbreviations: this would be --do_predict, unseen by the defaults.

@@ -232,6 +232,11 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
         "--train_file={sentiment} --push_to_hub --hub_model_id=me/star --hub_strategy=every_save",
         ["--hub_strategy every_save", "--hub_strategy end"],
     ),
+    "nothing trained is pushed": (
+        GLUE,
+        "--model_name_or_path={tagger} --test_file={sentiment} --do_predict --push_to_hub",
+        ["--do_train", "push_to_hub.py"],
+    ),
     "TF-IDF without a choice": (GLUE, "--train_file={bad}/one.csv " + TFIDF, ["one label in 'label'"]),
     "TF-IDF without words": (GLUE, "--train_file={bad}/wordless.csv " + TFIDF, ["no words in 'text'"]),
     "no best answers": (QA, "--train_file={reading} --n_best_size=0", ["--n_best_size 0", "at least 1"]),

@@ -170,6 +170,7 @@ def test_a_folder_is_uploaded_without_its_checkpoints_and_the_card_names_the_rep
     (run / "training_args.bin").write_bytes(b"pickled")
     (run / "checkpoint-3").mkdir()
     (run / "checkpoint-3" / "model.safetensors").write_bytes(b"older")
+    (run / "trainer_state.json").write_text('{"best_model_checkpoint": "/home/me"}', encoding="utf-8")
     (run / "runs").mkdir()
     (run / "runs" / "events.json").write_text("{}", encoding="utf-8")
     (run / ".hidden.json").write_text("{}", encoding="utf-8")
@@ -191,6 +192,7 @@ def test_a_folder_is_uploaded_without_its_checkpoints_and_the_card_names_the_rep
     kept = {path.name for path in run.iterdir() if path.is_file()} - {
         "training_args.bin",
         ".hidden.json",
+        "trainer_state.json",
         "predictions_test.jsonl",
         "answers_test.json",
     }
@@ -203,6 +205,13 @@ def test_a_folder_is_uploaded_without_its_checkpoints_and_the_card_names_the_rep
     assert done.returncode == 0, done.stderr
     assert hub.repositories["model", "someone/own"].private
     assert hub.commits("someone/own")[0].title == "For us alone"
+
+    done = push(hub, run, "mine")
+    assert done.returncode == 0, done.stderr
+    assert hub.files("someone/mine")["README.md"].decode() == loading.format("someone/mine")
+    run.rename(tmp_path / "seed-3")
+    refused = push(hub, tmp_path, "someone/seeds")
+    assert f"name one seed's folder, {tmp_path / 'seed-3'}" in refused.stderr
 
 
 def push(hub: LoopbackHub, *arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -29,6 +29,8 @@ _CHANGED_BY_SAVING = (
     *("use_cache", "problem_type", "task_specific_params"),
 )
 _SPECIAL = ("pad", "bos", "eos", "cls", "sep")
+# Fields that follow from --embeddings_from.
+_OF_EMBEDDINGS = ("embedding_size", "backbone_config", "freeze_embeddings")
 
 _LEXICONS = ("jieba", "whole_word")
 
@@ -151,6 +153,8 @@ def fresh_model(
     if config_name is not None:
         fields |= without_words(config_fields(config_name))
         model_type = fields.pop("model_type", model_type)
+        if embeddings_from is not None:  # the file may be of a saved model, which has its own
+            fields = {name: value for name, value in fields.items() if name not in _OF_EMBEDDINGS}
     if tokenizer is not None:  # the file may be of a saved model, which has another one
         fields |= {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in _SPECIAL}
         fields["vocab_size"] = len(tokenizer)

@@ -14,6 +14,7 @@ from transformers import TrainingArguments
 
 from .data_files import DataError
 from .output_folder import last_checkpoint
+from .publishing import unreachable_errors
 
 
 logger = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ def told_plainly() -> Iterator[None]:
         raise
     except StrictDataclassError as error:
         raise DataError(str(error.__cause__ or error)) from error
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, OSError, ImportError, *unreachable_errors()) as error:
         raise DataError(str(error)) from error
 
 

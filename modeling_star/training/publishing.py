@@ -14,8 +14,8 @@ NEEDED = {"config.json": "the configuration", "model.safetensors": "the weights"
 SHARED = (".json", ".jsonl", ".conll", ".md", ".png", ".py", ".safetensors", ".txt", ".csv", ".yaml")
 """Endings of what is uploaded. Pickles are not: code may hide in them, and training_args.bin holds --hub_token."""
 
-# Of this machine: where the data lie, say.
-_OWN = (ARGUMENTS,)
+# Of this machine: where the data and the best checkpoint lie, say.
+_OWN = (ARGUMENTS, "trainer_state.json")
 # They hold texts of validation and test; the second kind is run_qa.py's, spans of the contexts.
 _PREDICTIONS = ("predictions_*", "answers_*.json")
 _LEFT_OUT = ("checkpoint-", ".", "runs")
@@ -32,7 +32,11 @@ def files_to_share(folder: Path, predictions: bool = False) -> list[str]:
         if name == "model.safetensors" and (folder / f"{name}.index.json").is_file():
             continue  # in parts
         if not (folder / name).is_file():
-            raise DataError(f"{folder} has no {name}, {what}: name the output folder of a finished run.")
+            seeds = sorted(path.name for path in folder.glob("seed-*"))
+            advice = (
+                f"name one seed's folder, {folder / seeds[0]}" if seeds else "name the output folder of a finished run"
+            )
+            raise DataError(f"{folder} has no {name}, {what}: {advice}.")
     inside = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
     return [
         path.as_posix()
@@ -60,7 +64,7 @@ def upload(
     Args:
         folder: an output folder.
         files: of `files_to_share`.
-        repo: NAME/MODEL.
+        repo: NAME/MODEL; MODEL alone is one of the token's owner.
         private: whether a new repository is private; `None`: as the Hub does for its owner.
         message: of the commit.
         token: the Hub's; `None`: that of `hf auth login`.
@@ -69,27 +73,27 @@ def upload(
     Raises:
         DataError: the name is none, the Hub refuses the card or the upload, or it cannot be reached.
     """
-    # The card shows how to load the model from where it is read.
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    card = re.sub(r'(\bmodel=|from_pretrained\()"[^"]*"', rf'\1"{repo}"', card)
-    contents = {name: folder / name for name in files} | {"README.md": card.encode()}
     api = HfApi(token=token)
     try:
-        api.create_repo(repo, private=private, exist_ok=True)
+        whole = api.create_repo(repo, private=private, exist_ok=True).repo_id
+        # The card shows how to load the model from where it is read.
+        card = (folder / "README.md").read_text(encoding="utf-8")
+        card = re.sub(r'(\bmodel=|from_pretrained\()"[^"]*"', rf'\1"{whole}"', card)
+        contents = {name: folder / name for name in files} | {"README.md": card.encode()}
         return api.create_commit(
-            repo,
+            whole,
             [CommitOperationAdd(name, content) for name, content in contents.items()],
             commit_message=message,
             revision=revision,
         )
     except HFValidationError as error:
         raise DataError(f"{repo} is no name of a repository ({error}): write yourname/star-wnut17") from error
-    except ValueError as error:  # of the card's metadata, which the Hub checks first
-        raise DataError(f"The Hub refuses the metadata in README.md ({error}): mend it, and try again.") from error
-    except HfHubHTTPError as error:
+    except HfHubHTTPError as error:  # some are ValueErrors too
         raise DataError(
             f"The Hub refused {repo} ({error}): log in with `hf auth login`, and name a repository of yours."
         ) from error
+    except ValueError as error:  # of the card's metadata, which the Hub checks first
+        raise DataError(f"The Hub refuses the metadata in README.md ({error}): mend it, and try again.") from error
     except unreachable_errors() as error:
         raise DataError(
             f"The Hub cannot be reached ({error}): nothing of {repo} was changed. Try again when it can."

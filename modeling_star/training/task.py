@@ -392,6 +392,11 @@ def check_training(training: TrainingArguments) -> None:
     for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
         if getattr(training, name) < 1:
             raise DataError(f"--{name} {getattr(training, name)} is given: at least 1 is needed.")
+    if training.push_to_hub and not training.do_train:
+        raise DataError(
+            "--push_to_hub uploads what was trained, and no training is asked for: add --do_train, or upload a "
+            "finished folder with run_scripts/push_to_hub.py."
+        )
     if training.push_to_hub and training.hub_strategy != HubStrategy.END:
         # Trainer has no public way to choose the files of these.
         raise DataError(

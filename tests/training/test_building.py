@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import MarianConfig, RobertaConfig
+from transformers import BertConfig, BertModel, MarianConfig, RobertaConfig
 
 from modeling_star import StarTransformerConfig
 from modeling_star.training.building import fresh_model
@@ -38,6 +38,27 @@ def test_size_and_special_tokens_are_the_tokenizers_whatever_the_configurations_
     # What is asked for in so many words is not overruled.
     asked = fresh_model("AutoModelForMaskedLM", tokenizer, {}, overrides={"vocab_size": 64}, **kinds)
     assert asked.get_input_embeddings().weight.shape == (64, 16)
+
+
+@pytest.mark.parametrize("mode", ["static", "contextual"])
+def test_a_saved_models_shape_may_be_put_on_other_embeddings(tmp_path: Path, mode: str) -> None:
+    saved = StarTransformerConfig(**SHAPE, vocab_size=100, embedding_size=12, freeze_embeddings=True, residual=True)
+    saved.save_pretrained(tmp_path / "saved")
+    bert = BertModel(BertConfig(vocab_size=90, hidden_size=8, num_hidden_layers=1, num_attention_heads=2))
+    bert.save_pretrained(tmp_path / "bert")
+    model = fresh_model(
+        "AutoModelForTokenClassification",
+        train_tokenizer(["a b c d e f"] * 3, "word"),
+        {"num_labels": 3},
+        model_type="star_transformer",
+        config_name=str(tmp_path / "saved"),
+        embeddings_from=str(tmp_path / "bert"),
+        embeddings_mode=mode,
+    )
+    assert model.config.residual
+    assert model.config.embedding_size == 8
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert (model.config.backbone_config is None) == (mode == "static")
 
 
 def test_a_fresh_peer_that_translates_has_as_many_rows_as_the_tokenizer_entries(tmp_path: Path) -> None:

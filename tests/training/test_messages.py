@@ -8,7 +8,8 @@ import pytest
 from transformers import TrainingArguments
 
 from modeling_star.training.data_files import DataError
-from modeling_star.training.messages import script_messages
+from modeling_star.training.messages import script_messages, told_plainly
+from modeling_star.training.publishing import unreachable_errors
 from modeling_star.training.reports import write_json
 
 
@@ -38,6 +39,12 @@ def test_what_is_the_users_to_mend_is_told_in_a_line(tmp_path: Path) -> None:
 def test_a_mistake_of_ours_keeps_its_traceback(tmp_path: Path) -> None:
     with pytest.raises(TypeError), script_messages(arguments(tmp_path)):
         raise TypeError
+
+
+@pytest.mark.parametrize("kind", [*unreachable_errors(), OSError, ValueError])
+def test_a_hub_that_is_not_reached_is_no_mistake_of_ours(kind: type[Exception]) -> None:
+    with pytest.raises(DataError, match="Connection refused"), told_plainly():
+        raise kind("Connection refused")
 
 
 @pytest.fixture(autouse=True)
