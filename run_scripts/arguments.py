@@ -88,7 +88,10 @@ class FileArguments:
     train_file: str | None = flag("json, jsonl, csv, tsv or parquet, .gz allowed.")
     validation_file: str | None = flag("Likewise; chooses the best model.")
     test_file: str | None = flag("Likewise; scored at the end.")
-    column_names: str | None = flag("Columns of csv, tsv and txt files without a header line, such as label,text.")
+    column_names: str | None = flag(
+        "Columns of csv, tsv and txt files without a header line, such as label,text; of CoNLL files in their order, "
+        "_ for one to leave out, such as _,tokens,_,ner_tags."
+    )
     dataset_title: str | None = flag("What the model card calls the data; say synthetic where they are generated.")
     validation_fraction: float = flag(
         "Fraction of --train_file held out where there is no --validation_file; of texts with one label the same of "

@@ -9,6 +9,7 @@ Nothing is tokenized here and nothing here knows a model. Rows are numbered from
 """
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,6 +70,10 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 _VALIDATION_NAMES = ("dev", "val", "valid")
+
+# Of the words and labels that are shown before training, and the rows that are looked at for columns in another order.
+_WORDS_TOLD, _LABELS_TOLD, _ROWS_LOOKED_AT = 4, 12, 100
+_LABEL = re.compile(r"[BIOESLUM]-\S+")
 
 _ROW = "row_in_data"
 """Where a row stood before any was left out, or held out for validation."""
@@ -329,6 +334,8 @@ def prepare_tagging(
         words[split], tags[split], keep[split] = _tagging_rows(split, dataset, text, label, drop_empty)
     found = {split: rows for split, rows in tags.items() if rows is not None}
     check_train(splits, found, label)
+    for split, rows in words.items():
+        _check_are_words(split, rows, text)
     labels, ids = _tag_ids(found, label, declared_names(splits, label), label_list)
     result = {}
     for split, dataset in splits.items():
@@ -338,7 +345,27 @@ def prepare_tagging(
         if not hasattr(dataset.features[text], "feature"):
             columns[text] = (words[split], List(Value("string")))
         result[split] = _replace(dataset, columns, keep[split])
-    return TaggingData(DatasetDict(result), text, label, labels)
+    data = TaggingData(DatasetDict(result), text, label, labels)
+    kinds = ", ".join(labels[:_LABELS_TOLD]) + (f", ... ({len(labels)})" if len(labels) > _LABELS_TOLD else "")
+    example = " ".join(next(iter(data.splits.values()))[0][text][:_WORDS_TOLD])
+    logger.info("Words: column %r (%s ...); labels: column %r, %s.", text, example, label, kinds or "none")
+    return data
+
+
+def _check_are_words(split: str, rows: Sequence[Any], column: str) -> None:
+    """
+    Raises:
+        DataError: the column counts the words of each sentence, or holds their labels: it is another one.
+    """
+    several = [row for row in rows[:_ROWS_LOOKED_AT] if len(row) > 1]
+    counted = several and all(row == [str(number) for number in range(1, len(row) + 1)] for row in several)
+    labels = several and all(word == "O" or _LABEL.fullmatch(word) for row in several for word in row)
+    if counted or (labels and any(word != "O" for row in several for word in row)):
+        raise DataError(
+            f"Column {column!r} of the {split} split holds {'labels' if labels else 'numbers of words'}, no words: "
+            f"{' '.join(several[0][:6])}. Name the column of words, `--text_column_name NAME`; of a CoNLL file all "
+            "columns in their order, `--column_names _,tokens,_,ner_tags`"
+        )
 
 
 def _tagging_rows(

@@ -70,6 +70,7 @@ _CONLL_COLUMNS = {
 _CONLLU_COLUMNS = {1: "tokens", 3: "pos_tags", 4: "xpos_tags"}
 _COMMENT = re.compile(r"#\s*(newdoc|newpar|global\.columns|id\s|[\w.:-]+ = )")
 _QUOTED_FIELD = re.compile(r'"([^"]|"")*"')
+_LINES_TO_TELL = 1000
 _BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
 
 
@@ -85,8 +86,9 @@ def read_file(
         path: a file whose name ends as one of `FORMATS`, optionally followed by `.gz`.
         cache_dir: where `datasets` keeps its copy.
         text_unit: `.txt` files hold running text, and this is a row; None: they hold CoNLL columns.
-        column_names: those of a csv, tsv or `.txt` file (of columns with tabs between them) without a header line.
-            None: the first line of csv and tsv names them.
+        column_names: those of a csv, tsv or `.txt` file (of columns with tabs between them) without a header line, or
+            of a CoNLL file, where "_" is a column to leave out. None: the first line of csv and tsv names them, and
+            the number of columns those of CoNLL.
 
     Returns:
         The rows, in the order of the file. csv cells are all text; CoNLL gives `tokens` and one list column per tag;
@@ -100,6 +102,14 @@ def read_file(
     kind = _check_file(path, text_unit)
     if column_names:
         kind = _headless(path, kind)
+    if kind == "tsv" and _has_sentences(path, len(column_names or ())):
+        if not column_names:
+            raise DataError(
+                f"{path} has a word a line and empty lines between sentences, so it is CoNLL: call it "
+                f"{path.name.split('.')[0]}.conll, or name its columns, e.g. `--column_names tokens,ner_tags`. Where "
+                "it is a table, leave out its empty lines."
+            )
+        kind = "conll"
     with _naming(path, kind):
         if kind == "json":
             dataset = _read_json(path, cache_dir)
@@ -108,7 +118,7 @@ def read_file(
         elif kind == "text":
             dataset = _load("text", path, cache_dir, **_text_options(text_unit))
         elif kind == "conll":
-            dataset = _read_conll(path, cache_dir)
+            dataset = _read_conll(path, cache_dir, column_names)
         else:
             dataset = _read_csv(path, _separator(path, kind, column_names), cache_dir, column_names)
     if dataset.num_rows == 0:
@@ -321,12 +331,25 @@ def _headless(path: Path, kind: str) -> str:
     """The format of a file whose columns are named by the user."""
     if path.name.removesuffix(".gz").lower().endswith(".txt"):
         return "tsv"
-    if kind not in ("csv", "tsv"):
+    if kind not in ("csv", "tsv", "conll"):
         raise DataError(
-            f"{path} is {kind}, whose columns have their names: --column_names is for .csv, .tsv and .txt files "
-            "without a header line. Leave it away."
+            f"{path} is {kind}, whose columns have their names: --column_names is for CoNLL, .csv, .tsv and .txt "
+            "files without a header line. Leave it away."
         )
     return kind
+
+
+def _has_sentences(path: Path, width: int) -> bool:
+    """Whether a file of so many columns is CoNLL by another ending: a word a line, empty lines between sentences."""
+    with _naming(path, "text"), _open_text(path) as lines:
+        begun = [line.strip("\r\n") for line in itertools.islice(lines, _LINES_TO_TELL)]
+    full = [line for line in begun if line.strip()]
+    sentences = "".join("x" if line.strip() else " " for line in begun).split()
+    if any("\t" in line for line in full):
+        words = all(len(cell.split()) < 2 for line in full for cell in line.split("\t"))
+    else:  # parted by blanks, as texts are
+        words = width > 1 and all(len(line.split()) == width for line in full)
+    return words and len(sentences) > 1 and max(map(len, sentences)) > 1
 
 
 def _open_text(path: Path) -> IO[str]:
@@ -583,8 +606,18 @@ def _is_quoted(path: Path) -> bool:
 # CoNLL
 
 
-def _read_conll(path: Path, cache_dir: str | None) -> Dataset:
-    """Columns separated by tabs or blanks, one token a line, an empty line after each sentence."""
+def _read_conll(path: Path, cache_dir: str | None, column_names: Sequence[str] | None = None) -> Dataset:
+    """
+    Columns separated by tabs or blanks, one token a line, an empty line after each sentence.
+
+    Args:
+        path: the file.
+        cache_dir: where `datasets` keeps its copy.
+        column_names: a name for each column, "_" for one to leave out; None: what their number tells.
+
+    Raises:
+        DataError: the names are of another number.
+    """
     with _open_text(path) as lines:
         first = next(
             (line for line in lines if line.strip(" \t\r\n") and line[0] != "#" and not _is_docstart(line)), None
@@ -597,6 +630,13 @@ def _read_conll(path: Path, cache_dir: str | None) -> Dataset:
     conllu = width == 10 and first[0].isdigit()
     if conllu:
         columns = _CONLLU_COLUMNS
+    if column_names:
+        if len(column_names) != width:
+            raise DataError(
+                f"{path} has {width} columns ({first.strip()[:60]!r}), but --column_names names {len(column_names)}: "
+                "name each, and write _ for one to leave out, e.g. `--column_names _,tokens,ner_tags`"
+            )
+        columns = {place: name for place, name in enumerate(column_names) if name != "_"}
     features = Features({name: List(Value("string")) for name in columns.values()})
     options = {"tabbed": tabbed, "width": width, "places": tuple(columns), "names": tuple(columns.values())}
     return _generated(_conll_rows, path, features, cache_dir, **options, conllu=conllu)

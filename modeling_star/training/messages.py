@@ -77,7 +77,9 @@ def told_plainly() -> Iterator[None]:
         raise
     except StrictDataclassError as error:
         raise DataError(str(error.__cause__ or error)) from error
-    except (ValueError, OSError, ImportError, *unreachable_errors()) as error:
+    except (ValueError, OSError, ImportError) as error:
+        raise DataError(str(error)) from error
+    except unreachable_errors() as error:
         raise DataError(str(error)) from error
 
 

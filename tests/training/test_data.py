@@ -234,6 +234,25 @@ def test_arrays_that_numpy_wrote_are_no_lists(cell):
     assert literal_list("""["a' 'b", 'c']""") == ["a' 'b", "c"]
 
 
+@pytest.mark.parametrize(
+    ("tokens", "told"),
+    [
+        ([["1"], ["1", "2", "3"]], "holds numbers of words, no words: 1 2 3"),
+        ([["O", "B-PER", "I-PER"], ["O", "O"]], "holds labels, no words: O B-PER I-PER"),
+    ],
+)
+def test_columns_in_another_order_are_told_of(tokens, told):
+    with pytest.raises(DataError, match=f"{told}.*--column_names _,tokens"):
+        prepare_tagging(one(tokens=tokens, tags=[["O"] * len(row) for row in tokens]))
+
+
+@pytest.mark.parametrize("tokens", [[["1"], ["2"]], [["1", "2", "4"]], [["O", "O"]], [["B-52", "flies"]]])
+def test_words_may_look_a_bit_like_numbers_and_labels(tokens, caplog):
+    with caplog.at_level("INFO"):
+        prepare_tagging(one(tokens=tokens, tags=[["O"] * len(row) for row in tokens]))
+    assert f"Words: column 'tokens' ({' '.join(tokens[0])} ...); labels: column 'tags', O." in caplog.text
+
+
 def test_whole_numbers_written_as_fractions_are_warned_about(caplog):
     data = prepare_classification(one(text=["a", "b", "c"], label=["1.0", "0.0", "1.0"]))
     assert data.problem_type == "regression"

@@ -113,9 +113,9 @@ def test_a_header_is_no_row_of_a_file_whose_columns_are_named(tmp_path):
 
 
 def test_column_names_are_for_files_without_names(tmp_path):
-    (tmp_path / "a.conll").write_text("word\tO\n")
-    with pytest.raises(DataError, match=r"a\.conll is conll, whose columns have their names"):
-        load_splits(files={"train": tmp_path / "a.conll"}, column_names=["tokens", "tags"])
+    (tmp_path / "a.jsonl").write_text('{"text": "word"}\n')
+    with pytest.raises(DataError, match=r"a\.jsonl is json, whose columns have their names"):
+        load_splits(files={"train": tmp_path / "a.jsonl"}, column_names=["tokens", "tags"])
     (tmp_path / "a.csv").write_text("a,b\n")
     with pytest.raises(DataError, match="--column_names names the column 'text' twice"):
         load_splits(files={"train": tmp_path / "a.csv"}, column_names=["text", "text"])
@@ -158,6 +158,29 @@ def test_conll_columns_by_their_number(load):
     assert four[0] == {"tokens": ["EU"], "pos_tags": ["NNP"], "chunk_tags": ["B-NP"], "ner_tags": ["B-ORG"]}
     assert load(train=("a.txt", "EU x B-ORG\n"))["train"].column_names == ["tokens", "column_2", "tags"]
     assert load(train=("a.txt", "EU\n\nBut\n"))["train"]["tokens"][:] == [["EU"], ["But"]]
+
+
+@pytest.mark.parametrize("name", ["a.conll", "a.bio.gz", "a.txt", "a.tsv"])
+@pytest.mark.parametrize("blank", ["\t", " "])
+def test_conll_columns_have_the_names_that_are_given(tmp_path, name, blank):
+    if name == "a.tsv" and blank == " ":
+        return
+    text = "1 B-PER Ann NNP\n2 O runs VBZ\n\n1 O It PRP\n".replace(" ", blank).encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    names = ["_", "ner_tags", "tokens", "_"]
+    rows = load_splits(files={"train": tmp_path / name}, column_names=names, cache_dir=str(tmp_path / "c"))["train"]
+    assert rows[:] == {"ner_tags": [["B-PER", "O"], ["O"]], "tokens": [["Ann", "runs"], ["It"]]}
+    with pytest.raises(
+        DataError, match="2 columns|names 2" if name.endswith((".txt", ".tsv")) else "4 columns.*names 2"
+    ):
+        load_splits(files={"train": tmp_path / name}, column_names=["tokens", "ner_tags"])
+
+
+def test_conll_that_is_called_a_table_is_told_of(load):
+    with pytest.raises(DataError, match=r"it is CoNLL: call it a\.conll, or name its columns"):
+        load(train=("a.tsv", "Ann\tB-PER\nruns\tO\n\nIt\tO\n"))
+    table = "text\tlabel\nfine film\tgood\n\ndull\tbad\n"
+    assert len(load(train=("b.tsv", table))["train"]) == 2
 
 
 def test_conllu_skips_ranges_and_empty_nodes(load):
