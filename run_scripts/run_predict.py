@@ -37,11 +37,13 @@ def main() -> None:
     parser.add_argument(
         "--text_column_name",
         metavar="NAME",
-        help="its column of texts; of pairs two, joined by a comma (default: found by its name: tokens, text, "
-        "sentence, review, ...)",
+        help="its column of texts; of pairs two, joined by a comma (default: that which was named in training, "
+        "else found by its name: tokens, text, sentence, review, ...)",
     )
     parser.add_argument(
-        "--column_names", metavar="NAMES", help="columns of a csv or tsv without a header line: text,id"
+        "--column_names",
+        metavar="NAMES",
+        help="columns of a csv or tsv without a header line: text,id; of CoNLL in their order: _,tokens,_",
     )
     parser.add_argument(
         "--pairs",
@@ -127,12 +129,15 @@ def texts_of_file(arguments: argparse.Namespace) -> list[Text]:
     from modeling_star.training.predicted_data import read_texts
 
     names = arguments.column_names
+    told = Path(arguments.model) / "arguments.json"  # of the training
+    trained = json.loads(told.read_text(encoding="utf-8")) if told.is_file() else {}
     return read_texts(
         arguments.file,
         pairs=arguments.pairs,
         contexts=arguments.question is not None,
         text_column_name=arguments.text_column_name,
         column_names=names.split(",") if names else None,
+        trained_on=trained.get("text_column_name"),
     )
 
 

@@ -50,9 +50,10 @@ def paired_bootstrap(
     tell roughly how far seeds differ, no more.
 
     Args:
-        metric: "accuracy", "macro_f1", "weighted_f1", "f1" (label 1 of 0 and 1) or "matthews_correlation" (of labels,
-            or of lists of labels: tagged sentences), "entity_f1" (lists of entity tags), "answer_f1" or "answer_em" (a
-            text against the list of a question's answers; their language is told from them), "bleu", "bleu_zh" (texts,
+        metric: "accuracy", "macro_f1", "weighted_f1", "f1" (the second of two labels in their order, 1 of 0 and 1) or
+            "matthews_correlation" (of labels, or of lists of labels: tagged sentences, whose words with the reference
+            `None` do not count), "entity_f1" (lists of entity tags), "answer_f1" or "answer_em" (a text against the
+            list of a question's answers; their language is told from them), "bleu", "bleu_zh" (texts,
             cut up as English or as Chinese) or "chrf" (all three from 0 to 1), "pearson" or "mse" (numbers): about a
             second for thousands of examples. Or a function of (references, predictions), called 2 x `samples` times.
         references: one item for each example.
@@ -101,6 +102,13 @@ def count_examples(
     if language is not None and metric in ("answer_f1", "answer_em"):
         return _count_answers_in(language, references, predictions)
     return _METRICS[metric].count(*_labelled(references, predictions), [])
+
+
+def score_examples(metric: str, references: Sequence[Any], predictions: Sequence[Any]) -> float:
+    """A metric of one run; arguments as in `paired_bootstrap`."""
+    labels = _labels_for(metric, references, [predictions])
+    counts = _METRICS[metric].count(*_labelled(references, predictions), labels)
+    return score_counts(metric, counts)
 
 
 def score_counts(metric: str, counts: np.ndarray) -> float:
@@ -200,14 +208,27 @@ def _resample_by_counts(
     if metric not in _METRICS:
         raise ValueError(f"metric={metric!r}; choose one of {', '.join(_METRICS)}, or give a function.")
     runs = [run for system in systems for run in system]
-    labels = sorted({label for items in (references, *runs) for item in items for label in _listed(item)})
-    if metric == "f1":
-        if not set(labels) <= {0, 1}:
-            raise ValueError(f'metric="f1" is that of label 1 among 0 and 1, not among {labels}; use "macro_f1".')
-        labels = [0, 1]
-    counts = [_METRICS[metric].count(references, run, labels) for run in runs]
+    labels = _labels_for(metric, references, runs)
+    counts = [_METRICS[metric].count(*_labelled(references, run), labels) for run in runs]
     split = len(systems[0])
     return _resample_counts(metric, counts[:split], counts[split:], draws)
+
+
+def _labels_for(metric: str, references: Sequence[Any], runs: Sequence[Sequence[Any]]) -> list[Any]:
+    """
+    All labels of a metric that counts by label; none for one that does not.
+
+    Raises:
+        ValueError: "f1" is asked for of more than two labels.
+    """
+    if _METRICS[metric].count is not _count_confusions:
+        return []
+    labels = {label for items in (references, *runs) for item in items for label in _listed(item)} - {None}
+    if metric == "f1":
+        if len(labels) > 2:
+            raise ValueError(f'metric="f1" is that of one of two labels, not among {sorted(labels)}; use "macro_f1".')
+        labels = {0, 1} if labels <= {0, 1} else labels
+    return sorted(labels)
 
 
 def _resample_counts(
@@ -382,3 +403,5 @@ _METRICS = {
     "pearson": _Counted(_count_moments, _pearson),
     "mse": _Counted(_count_moments, _mean_squared_error),
 }
+METRICS = tuple(_METRICS)
+"""The names of the metrics."""

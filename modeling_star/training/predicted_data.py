@@ -21,6 +21,7 @@ def read_texts(
     contexts: bool = False,
     text_column_name: str | None = None,
     column_names: Sequence[str] | None = None,
+    trained_on: str | None = None,
 ) -> list[str | tuple[str, str]]:
     """
     The texts of a file, or its pairs of texts; those without any are left out.
@@ -31,7 +32,8 @@ def read_texts(
         pairs: two texts each.
         contexts: a question is asked about each text.
         text_column_name: see `find_predicted_columns`.
-        column_names: of a csv or tsv without a header line.
+        column_names: of a csv or tsv without a header line, or of a CoNLL file.
+        trained_on: the `text_column_name` of the training, which counts where none is given and the file has it.
 
     Raises:
         DataFileError, DataError: as in `read_file`; a column or a text cannot be found.
@@ -40,7 +42,7 @@ def read_texts(
     if not path.is_file():
         raise DataFileError(f"--file {path} does not exist: name a file of texts, such as texts.txt or reviews.csv")
     if is_table(path) or column_names:
-        return _of_columns(path, pairs, contexts, text_column_name, column_names)
+        return _of_columns(path, pairs, contexts, text_column_name, column_names, trained_on)
     if text_column_name is not None:
         raise DataError(
             f"{path} holds lines of text, which have no column {text_column_name!r}: leave --text_column_name away, "
@@ -60,9 +62,18 @@ def read_texts(
 
 
 def _of_columns(
-    path: Path, pairs: bool, contexts: bool, text_column_name: str | None, column_names: Sequence[str] | None
+    path: Path,
+    pairs: bool,
+    contexts: bool,
+    text_column_name: str | None,
+    column_names: Sequence[str] | None,
+    trained_on: str | None,
 ) -> list[str | tuple[str, str]]:
     rows = read_file(path, column_names=column_names)
+    if text_column_name is None and trained_on is not None and not contexts:
+        named = [trained_on] if trained_on in rows.column_names else [name.strip() for name in trained_on.split(",")]
+        if len(named) == 1 + pairs and set(named) <= set(rows.column_names):
+            text_column_name = trained_on
     columns = find_predicted_columns(rows, text_column_name, pairs=pairs, contexts=contexts)
     if not (text_column_name or column_names or any(map(is_known, columns))) and set(columns) == set(
         rows.column_names

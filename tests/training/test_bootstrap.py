@@ -188,7 +188,7 @@ def test_examples_are_counted_once_however_many_samples(monkeypatch: pytest.Monk
         ("accuracy", [0, 1], [0], [0, 1], "2 references against 1 predictions"),
         ("accuracy", [], [], [], "at least one"),
         ("rouge", [0], [0], [0], "metric='rouge'; choose one of accuracy, entity_f1"),
-        ("f1", [0, 2], [0, 2], [0, 2], "label 1 among 0 and 1"),
+        ("f1", [0, 1, 2], [0, 1, 2], [0, 1, 2], "one of two labels"),
     ],
 )
 def test_bad_input_is_refused(metric: str, truth: list, first: list, second: list, message: str) -> None:

@@ -54,6 +54,15 @@ def test_the_column_is_found_beside_labels_and_numbers(tmp_path: Path) -> None:
     assert read_texts(told, contexts=True) == ["Ann sings."]
 
 
+def test_the_column_of_the_training_is_read_where_the_file_has_it(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "评论,text,n\n好,x,1\n")
+    assert read_texts(path, trained_on="评论") == ["好"]
+    assert read_texts(path, trained_on="评论", text_column_name="text") == ["x"]
+    assert read_texts(path, trained_on="body") == ["x"]
+    assert read_texts(path, trained_on="text, 评论", pairs=True) == [("x", "好")]
+    assert read_texts(path, trained_on="text,评论") == ["x"]
+
+
 def test_sentences_of_conll_are_texts(tmp_path: Path) -> None:
     lines = "-DOCSTART- O\n\nAnn B-PER\nsings O\n\n安 B-PER\n娜 I-PER\n"
     assert read_texts(written(tmp_path / "a.conll", lines)) == ["Ann sings", "安娜"]

@@ -1,0 +1,172 @@
+"""Finished runs beside each other, for run_scripts/compare.py: their scores, and how sure the differences are."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from .bootstrap import METRICS, paired_bootstrap, score_examples
+from .data_files import DataError
+from .reports import markdown_table
+from .results_page import summary
+
+
+# A key that the predictions of a task have -> the metrics by which they may have been scored: the name in
+# all_results.json, and the full score there. The last one is of whatever has none of the keys.
+_SCORED_BY = {
+    "tokens": {"entity_f1": ("f1", 1), "accuracy": ("accuracy", 1)},
+    "source": {"bleu": ("bleu", 100), "bleu_zh": ("bleu", 100)},
+    "question": {"answer_f1": ("f1", 1)},
+    "": {"accuracy": ("accuracy", 1), "pearson": ("pearson", 1)},
+}
+
+
+@dataclass(frozen=True)
+class System:
+    """
+    The runs of one output folder, one for each seed.
+
+    Attributes:
+        folder: of the call that made them.
+        rows: what the predictions of each run say, a dict for each example.
+        results: what all_results.json of each run says.
+    """
+
+    folder: Path
+    rows: list[list[dict[str, Any]]]
+    results: list[dict[str, Any]]
+
+    @property
+    def references(self) -> list[Any]:
+        """What the examples are labelled with."""
+        return [_label(row) for row in self.rows[0]]
+
+    @property
+    def predictions(self) -> list[list[Any]]:
+        """What each run predicts of them."""
+        return [[_hashable(row["predicted"], row) for row in rows] for rows in self.rows]
+
+    def scores(self, metric: str) -> list[float]:
+        """Of each run."""
+        return [score_examples(metric, self.references, predictions) for predictions in self.predictions]
+
+
+def read_system(folder: Path, split: str = "test") -> System:
+    """
+    The runs in an output folder of run_glue.py, run_ner.py, run_qa.py or run_translation.py.
+
+    Args:
+        folder: with one run, or with those of `--seeds` in seed-1, seed-2, ...
+        split: whose predictions are read.
+
+    Raises:
+        DataError: there are none, or they tell no labels.
+    """
+    name = f"predictions_{split}.jsonl"
+    found = [path for path in sorted(folder.glob("seed-*")) if (path / name).is_file()] or [folder]
+    rows, results = [], []
+    for run in found:
+        if not (run / name).is_file():
+            raise DataError(
+                f"{run} has no {name}: name the output folder of a run that scored its {split} split, or another "
+                "--split"
+            )
+        rows.append([json.loads(line) for line in (run / name).read_text(encoding="utf-8").splitlines()])
+        if not all("label" in row or "labels" in row for row in rows[-1]):
+            raise DataError(f"{run / name} has no labels: what is compared is scored, on a {split} split with labels.")
+        told = run / "all_results.json"
+        results.append(json.loads(told.read_text(encoding="utf-8")) if told.is_file() else {})
+    return System(folder, rows, results)
+
+
+def compare(systems: Sequence[System], metric: str | None = None, split: str = "test") -> str:
+    """
+    Markdown: each system's score, then how far the first is ahead of each other one, with 95 % intervals.
+
+    Args:
+        systems: of `read_system`, at least two.
+        metric: see `paired_bootstrap`; `None`: what the runs were scored by.
+        split: the split that was read.
+
+    Raises:
+        DataError: they are of other examples, or the metric is unknown, or none gives the scores that the runs tell.
+    """
+    first, *others = systems
+    for system in systems:
+        for rows in system.rows:
+            _check_same(first, system, rows)
+    if metric is not None and metric not in METRICS:
+        raise DataError(f"--metric {metric} is unknown: {', '.join(METRICS)} are known.")
+    metric = metric or _metric_of(systems, split)
+    lines = []
+    for system in systems:
+        known = [run for run in system.results if "parameters" in run]
+        size = f"{known[0]['parameters']:,}" if known else "--"
+        seconds = [run["train_runtime"] for run in system.results if "train_runtime" in run]
+        lines.append([str(system.folder), summary(system.scores(metric)), size, _minutes(seconds)])
+    scores = markdown_table(["", f"{metric}, %", "parameters", "minutes of training"], lines)
+    told = []
+    for other in others:
+        found = paired_bootstrap(metric, first.references, first.predictions, other.predictions, several_runs=True)
+        difference, low, high = (100 * number for number in found)
+        told.append([str(other.folder), f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]"])
+    seeds = " and over the seeds of each" if max(len(system.rows) for system in systems) > 1 else ""
+    alone = any(len(system.rows) == 1 for system in systems)
+    note = (
+        f"Of the {split} split's {len(first.references):,} examples. In brackets how many seeds have run; the 95 % "
+        f"interval of a difference is a paired bootstrap over the examples{seeds}."
+        + (" Of one seed nothing tells what another would give." if alone else "")
+    )
+    return "\n\n".join([scores, markdown_table([f"{first.folder} minus", f"{metric}, %"], told), note])
+
+
+def _check_same(first: System, system: System, rows: list[dict[str, Any]]) -> None:
+    references = [_label(row) for row in rows]
+    if len(references) != len(first.references):
+        raise DataError(
+            f"{first.folder} was scored on {len(first.references):,} examples, {system.folder} on "
+            f"{len(references):,}: give both the same --test_file."
+        )
+    for number, (own, other) in enumerate(zip(first.references, references, strict=True), 1):
+        if own != other:
+            raise DataError(
+                f"Example {number} is labelled {own!r} in {first.folder} and {other!r} in {system.folder}: they were "
+                "scored on other examples, or in another order. Give both the same --test_file."
+            )
+
+
+def _metric_of(systems: Sequence[System], split: str) -> str:
+    """The metric that gives the scores which all_results.json tells."""
+    row = systems[0].rows[0][0]
+    candidates = next(metrics for key, metrics in _SCORED_BY.items() if key in row or not key)
+    prefix = split.replace("validation", "eval", 1)
+    for metric, (name, full) in candidates.items():
+        told = [run.get(f"{prefix}_{name}") for system in systems for run in system.results]
+        if all(value is not None for value in told):
+            scores = [score for system in systems for score in system.scores(metric)]
+            if all(math.isclose(own, value / full, abs_tol=1e-4) for own, value in zip(scores, told, strict=True)):
+                return metric
+    raise DataError(
+        f"None of {', '.join(candidates)} gives the scores that all_results.json tells of the {split} split: name the "
+        "metric, e.g. `--metric macro_f1`"
+    )
+
+
+def _label(row: dict[str, Any]) -> Any:
+    return _hashable(row["labels"] if "labels" in row else row["label"], row)
+
+
+def _hashable(value: Any, row: dict[str, Any]) -> Any:
+    """Several labels of a text as one, right or wrong as a whole; anything else as it is."""
+    several = isinstance(value, list) and "tokens" not in row and "question" not in row
+    return ", ".join(sorted(map(str, value))) if several else value
+
+
+def _minutes(seconds: list[float]) -> str:
+    return f"{fmean(seconds) / 60:.1f}" if seconds else "--"
+
+
+__all__ = ["System", "compare", "read_system"]

@@ -1,0 +1,44 @@
+#!/usr/bin/env python
+"""
+Compare finished runs on the same test file: scores over seeds, and differences with 95 % intervals.
+
+    python run_scripts/run_glue.py ... --seeds 1 2 3 --output_dir outputs/star
+    python run_scripts/run_glue.py ... --seeds 1 2 3 --output_dir outputs/bert
+    python run_scripts/compare.py outputs/star outputs/bert
+
+Prints Markdown. The first folder is compared with each other one; of run_glue.py, run_ner.py, run_qa.py,
+run_translation.py, with one seed or several. An interval without 0 says that the difference is not one of the examples
+that happened to be drawn (a paired bootstrap over the examples and the seeds).
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Read the arguments and the runs, print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="output folders, two or more")
+    parser.add_argument("--split", default="test", help="whose predictions are compared (default: test)")
+    parser.add_argument(
+        "--metric",
+        help="accuracy, macro_f1, weighted_f1, f1 (of the second of two labels), matthews_correlation, entity_f1, "
+        "answer_f1, answer_em, bleu, bleu_zh, chrf, pearson (default: what the runs were scored by)",
+    )
+    arguments = parser.parse_args()
+    if len(arguments.folders) < 2:
+        parser.error(f"{arguments.folders[0]} is compared with another: name two folders or more")
+
+    from modeling_star.training.comparison import compare, read_system
+    from modeling_star.training.data_files import DataError
+
+    try:
+        systems = [read_system(folder, arguments.split) for folder in arguments.folders]
+        print(compare(systems, arguments.metric, arguments.split))
+    except DataError as error:
+        sys.exit(f"compare.py: {error}")
+
+
+if __name__ == "__main__":
+    main()

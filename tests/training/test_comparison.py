@@ -1,0 +1,132 @@
+"""Finished runs beside each other, as run_scripts/compare.py prints them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from script_runner import SCRIPTS
+from script_samples import write_rows
+from sklearn.metrics import f1_score
+
+from modeling_star.training.bootstrap import bootstrap_counts, count_examples
+from modeling_star.training.comparison import compare, read_system
+from modeling_star.training.data_files import DataError
+
+
+TRUTH = ["good", "bad", "good", "bad", "good", "good"]
+RIGHT = {"a/seed-1": "110111", "a/seed-2": "111110", "b": "100011"}
+
+
+def write_run(folder: Path, right: str, truth: list[str] = TRUTH, **told: float) -> None:
+    other = {"good": "bad", "bad": "good"}
+    guesses = [label if one == "1" else other[label] for label, one in zip(truth, right, strict=True)]
+    rows = [{"text": "x", "label": label, "predicted": guess} for label, guess in zip(truth, guesses, strict=True)]
+    write_rows(folder / "predictions_test.jsonl", rows)
+    results = {"test_accuracy": right.count("1") / len(right), "parameters": 1234, "train_runtime": 90.0, **told}
+    (folder / "all_results.json").write_text(json.dumps(results), encoding="utf-8")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, right in RIGHT.items():
+        write_run(tmp_path / name, right)
+    return tmp_path
+
+
+def cells(text: str, name: Path) -> list[list[str]]:
+    """The rows of a folder in the tables."""
+    found = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith(f"| {name} |")]
+    return [[cell.strip() for cell in row[1:]] for row in found]
+
+
+def test_runs_are_scored_and_their_differences_have_intervals(folder: Path) -> None:
+    text = compare([read_system(folder / name) for name in "ab"])
+    counts = {name: count_examples("accuracy", [1] * 6, list(map(int, right))) for name, right in RIGHT.items()}
+    expected = bootstrap_counts("accuracy", [counts["a/seed-1"], counts["a/seed-2"]], [counts["b"]])
+    difference, low, high = (100 * number for number in expected)
+    assert cells(text, folder / "a") == [["83.3 ± 0.0 (2)", "1,234", "1.5"]]
+    assert cells(text, folder / "b") == [
+        ["50.0 (1)", "1,234", "1.5"],
+        [f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]"],
+    ]
+    assert low < difference < high
+    assert "Of one seed nothing tells" in text
+
+
+def test_another_metric_may_be_named(folder: Path) -> None:
+    system = read_system(folder / "b")
+    text = compare([system, system], "f1")
+    expected = 100 * f1_score(TRUTH, system.predictions[0], pos_label="good")
+    assert cells(text, folder / "b")[0][0] == f"{expected:.1f} (1)"
+    with pytest.raises(DataError, match=r"--metric f2 is unknown: accuracy, "):
+        compare([system, system], "f2")
+
+
+@pytest.mark.parametrize(
+    ("rows", "told", "metric"),
+    [
+        (
+            [{"tokens": ["Ann", "ran"], "labels": ["B-PER", "O"], "predicted": ["B-PER", "B-PER"]}],
+            {"test_f1": 2 / 3, "test_accuracy": 0.5},
+            "entity_f1",
+        ),
+        (
+            [{"tokens": ["Ann", "ran"], "labels": ["NNP", None], "predicted": ["NNP", "VBZ"]}],
+            {"test_f1": 0.7, "test_accuracy": 1.0},
+            "accuracy",
+        ),
+        ([{"question": "who?", "label": ["Ann"], "predicted": "Ann B"}], {"test_f1": 2 / 3}, "answer_f1"),
+        (
+            [{"source": "雨", "label": "it rains today now", "predicted": "it rains today now"}],
+            {"test_bleu": 100},
+            "bleu",
+        ),
+        ([{"text": "a", "label": ["x", "y"], "predicted": ["y", "x"]}], {"test_accuracy": 1.0}, "accuracy"),
+        (
+            [{"text": "a", "label": 1.0, "predicted": 1.5}, {"text": "a", "label": 2.0, "predicted": 2.0}],
+            {"test_pearson": 1.0},
+            "pearson",
+        ),
+    ],
+)
+def test_the_metric_is_what_the_runs_were_scored_by(
+    tmp_path: Path, rows: list[dict[str, Any]], told: dict[str, float], metric: str
+) -> None:
+    write_rows(tmp_path / "predictions_test.jsonl", rows)
+    (tmp_path / "all_results.json").write_text(json.dumps(told), encoding="utf-8")
+    system = read_system(tmp_path)
+    assert f"| {metric}, % |" in compare([system, system])
+
+
+def test_what_cannot_be_compared_is_told(folder: Path) -> None:
+    write_run(folder / "fewer", "11", TRUTH[:2])
+    write_run(folder / "others", "111111", TRUTH[::-1])
+    write_run(folder / "told", "111111", test_accuracy=0.5)
+    write_rows(folder / "blind" / "predictions_test.jsonl", [{"text": "x", "predicted": "good"}])
+    system = read_system(folder / "b")
+    for name, message in {
+        "fewer": "was scored on 6 examples, .*fewer on 2",
+        "others": "Example 2 is labelled 'bad'.*and 'good'",
+        "told": "None of accuracy, pearson gives the scores.*--metric",
+    }.items():
+        with pytest.raises(DataError, match=message):
+            compare([system, read_system(folder / name)])
+    with pytest.raises(DataError, match="has no labels"):
+        read_system(folder / "blind")
+    with pytest.raises(DataError, match=r"has no predictions_validation\.jsonl"):
+        read_system(folder / "b", "validation")
+
+
+def test_the_command_prints_the_tables(folder: Path) -> None:
+    command = [sys.executable, str(SCRIPTS / "compare.py")]
+    done = subprocess.run([*command, "a", "b"], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "| a minus |" in done.stdout
+    alone = subprocess.run([*command, "a"], cwd=folder, capture_output=True, text=True)
+    assert "name two folders" in alone.stderr
+    absent = subprocess.run([*command, "a", "c"], cwd=folder, capture_output=True, text=True)
+    assert absent.returncode == 1
+    assert absent.stderr.startswith("compare.py: c has no predictions_test.jsonl")
