@@ -150,7 +150,8 @@ class EncoderPreTrainedModel(PreTrainedModel):
         revision: str = "main",
         token: str | bool | None = None,
         cache_dir: str | Path | None = None,
-        **config: Any,
+        config: PreTrainedConfig | None = None,
+        **fields: Any,
     ) -> "EncoderPreTrainedModel":
         """
         A fresh model on embeddings that exist already. Once saved, it needs their source no more.
@@ -163,7 +164,11 @@ class EncoderPreTrainedModel(PreTrainedModel):
             freeze: do not train what was copied.
             vocabulary: word to id, from `tokenizer.get_vocab()`; mode="vectors" needs it.
             revision, token, cache_dir: as in `AutoModel.from_pretrained`.
-            config: fields of the configuration, such as `hidden_size=300`, `num_labels=9`.
+            config: the shape; what it says of the embeddings and the vocabulary gives way to theirs.
+            fields: of the configuration, such as `hidden_size=300`, `num_labels=9`; they win over `config`.
+
+        Raises:
+            ValueError: mode is unknown, `config` is of another kind, or a field contradicts the embeddings.
 
         Example:
 
@@ -173,8 +178,10 @@ class EncoderPreTrainedModel(PreTrainedModel):
         ... )
         ```
         """
+        if config is not None:
+            fields = cls._shape_of(config, fields)
         if mode == "vectors":
-            return cls._from_vectors(name_or_path, freeze, vocabulary, config)
+            return cls._from_vectors(name_or_path, freeze, vocabulary, fields)
         if mode not in ("static", "contextual"):
             raise ValueError(f'mode={mode!r} is given; "static", "contextual" or "vectors" is allowed.')
         hub = {"revision": revision, "token": token, "cache_dir": cache_dir}
@@ -188,12 +195,12 @@ class EncoderPreTrainedModel(PreTrainedModel):
         else:
             taken["embedding_size"] = table.shape[1]
         for name in ("vocab_size", "embedding_size"):
-            if name in taken and config.get(name, taken[name]) != taken[name]:
+            if name in taken and fields.get(name, taken[name]) != taken[name]:
                 raise ValueError(
-                    f"{name}={config[name]} is given with the embeddings of {name_or_path}, whose {name} is "
+                    f"{name}={fields[name]} is given with the embeddings of {name_or_path}, whose {name} is "
                     f"{taken[name]}: leave it out. hidden_size may be any, they are projected to it."
                 )
-        model = cls(cls.config_class(**{**taken, **config}))
+        model = cls(cls.config_class(**{**taken, **fields}))
         if mode == "contextual":
             own = model._embeddings.backbone.state_dict()
             # Poolers stay behind: build_backbone leaves them out.
@@ -203,26 +210,38 @@ class EncoderPreTrainedModel(PreTrainedModel):
         return model
 
     @classmethod
+    def _shape_of(cls, config: PreTrainedConfig, fields: dict[str, Any]) -> dict[str, Any]:
+        """The fields of a configuration but those that tell of embeddings, with others in their place."""
+        if not isinstance(config, cls.config_class):
+            raise ValueError(
+                f"config is a {type(config).__name__}; {cls.__name__} needs a {cls.config_class.__name__}, such as "
+                f'{cls.config_class.__name__}.from_pretrained("configuration/models/star-plus.json").'
+            )
+        shape = cls.config_class.overridden(config.to_dict(), fields)
+        of_embeddings = ("vocab_size", "embedding_size", "backbone_config", "freeze_embeddings", "pad_token_id")
+        return {name: value for name, value in shape.items() if name in fields or name not in of_embeddings}
+
+    @classmethod
     def _from_vectors(
-        cls, path: str | Path, freeze: bool, vocabulary: dict[str, int] | None, config: dict[str, Any]
+        cls, path: str | Path, freeze: bool, vocabulary: dict[str, int] | None, fields: dict[str, Any]
     ) -> "EncoderPreTrainedModel":
         if vocabulary is None:
             raise ValueError(
                 'mode="vectors" needs the ids that the words have: '
                 'from_embeddings(path, mode="vectors", vocabulary=tokenizer.get_vocab()).'
             )
-        table, found = read_vectors(path, vocabulary, config.get("embedding_size"))
+        table, found = read_vectors(path, vocabulary, fields.get("embedding_size"))
         logger.info(f"{path}: vectors found for {int(found.sum())} of {len(vocabulary)} vocabulary entries.")
         if not found.any():
             raise ValueError(f"{path} has a vector for none of the {len(vocabulary)} vocabulary entries.")
-        if config.get("vocab_size", len(table)) != len(table):
+        if fields.get("vocab_size", len(table)) != len(table):
             raise ValueError(
-                f"vocab_size={config['vocab_size']} is given with a vocabulary of {len(table)} ids: leave it out."
+                f"vocab_size={fields['vocab_size']} is given with a vocabulary of {len(table)} ids: leave it out."
             )
         # Entries without a vector start at the scale of those with one.
         table[~found] = torch.randn(int((~found).sum()), table.shape[1]) * table[found].std()
         taken = {"vocab_size": len(table), "embedding_size": table.shape[1], "freeze_embeddings": freeze}
-        model = cls(cls.config_class(**{**taken, **config}))
+        model = cls(cls.config_class(**{**taken, **fields}))
         model._copy_table(table)
         return model
 

@@ -162,6 +162,20 @@ def without_vocabulary(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != "vocab_size"}
 
 
+@pytest.mark.parametrize("mode", ["static", "contextual"])
+def test_the_shape_of_a_preset_is_put_on_embeddings(mode: str, tmp_path: Path) -> None:
+    BertModel(tiny_bert()).save_pretrained(tmp_path)
+    model_class = modeling_star.StarTransformerForTokenClassification
+    shape = modeling_star.StarTransformerConfig.from_pretrained(PRESETS[0].parent / "star-plus.json", num_labels=7)
+    model = model_class.from_embeddings(tmp_path, mode=mode, config=shape, hidden_size=24, num_attention_heads=4)
+    config = model.config
+    assert (config.residual, config.position_embedding_type, config.num_labels) == (True, "ring", 7)
+    assert (config.hidden_size, config.head_dim, config.embedding_size) == (24, 6, 12)
+    assert (config.vocab_size, shape.vocab_size) == (TINY["vocab_size"], 30522)
+    with pytest.raises(ValueError, match=r"BigTransformerConfig; StarTransformerForTokenClassification needs a Star"):
+        model_class.from_embeddings(tmp_path, mode=mode, config=modeling_star.BigTransformerConfig())
+
+
 def test_embeddings_hold_what_the_bert_holds(minilm_path: str) -> None:
     bert = BertModel.from_pretrained(minilm_path, add_pooling_layer=False).eval()
     inputs = some_inputs(vocab_size=30522)
