@@ -6,6 +6,7 @@ Run a table of experiments (configuration/tables), and write its page and the en
     python run_scripts/reproduce.py english --data DATA --only sst2/contextual
     python run_scripts/reproduce.py table3 --data DATA --systems star tfidf
     python run_scripts/reproduce.py --page               docs/results.md and model_cards/ from results/, nothing is run
+    python run_scripts/reproduce.py mine.yaml --data DATA          your own table (docs/data.md says what is in it)
 
 A run that was stopped goes on where it stood; one that is finished is kept in results/ and not run again. The command
 may be started several times at once (with OMP_NUM_THREADS=1 once for each core): each takes runs that no other is at.
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
     from modeling_star.training.experiment_runs import Runner
     from modeling_star.training.experiments import Configuration
 
-RESULTS = Path("results")
+TABLES, RESULTS = Path("configuration/tables"), Path("results")
 _LOOK_AGAIN = 10.0  # seconds between looks at what another process runs
 
 
 def main() -> None:
     """Read the arguments, run what is missing, write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", nargs="?", help="a table of configuration/tables")
+    parser.add_argument("table", nargs="?", help="a table of configuration/tables, or the file of another")
     parser.add_argument("--data", help="folder with one folder for each data set: train, validation, test .jsonl.gz")
     parser.add_argument(
         "--only", nargs="+", default=[""], metavar="CELL", help="TASK/SETTING/SYSTEM, or some of the three"
@@ -48,8 +49,8 @@ def main() -> None:
     parser.add_argument(
         "--results",
         type=Path,
-        default=RESULTS,
-        help="finished runs (default: results); those of another folder have their page in it",
+        help="finished runs (default: results; of a table of your own, outputs/NAME); those of another folder than "
+        "results have their page in it",
     )
     parser.add_argument("--work", type=Path, default=Path("outputs/reproduce"), help="models and logs of the runs")
     parser.add_argument("--keep_models", action="store_true", help="keep the weights of every run")
@@ -66,14 +67,21 @@ def main() -> None:
     from modeling_star.training.data_files import DataError
 
     try:
-        failed = False if arguments.page else run_table(arguments)
+        file = table_file(arguments.table)
+        if arguments.results is None:
+            arguments.results = RESULTS if file.parent == TABLES else Path("outputs") / file.stem
+        tables, own = file.parent, arguments.results == RESULTS
+        if own and tables != TABLES:
+            raise DataError(
+                f"{RESULTS} holds the runs of {TABLES}: name another folder for those of {file}, --results"
+            )
+        failed = False if arguments.page else run_table(arguments, file)
         if arguments.list:
             return
         from modeling_star.training.results_cards import write_cards
         from modeling_star.training.results_page import write_page
         from modeling_star.training.results_pictures import write_pictures
 
-        tables, own = Path("configuration/tables"), arguments.results == RESULTS
         docs = Path("docs") if own else arguments.results
         page = docs / "results.md"
         write_page(tables, arguments.results, page)
@@ -84,14 +92,22 @@ def main() -> None:
     sys.exit(1 if failed else 0)
 
 
-def run_table(arguments: argparse.Namespace) -> bool:
+def table_file(name: str | None) -> Path:
+    """The file of a table: one of the project's, by its name alone, or any."""
+    path = Path(name or "all")  # with --page alone, no single one
+    if len(path.parts) == 1 and path.suffix not in (".yaml", ".yml"):
+        return TABLES / f"{path}.yaml"
+    return path if path.suffix else path.with_suffix(".yaml")
+
+
+def run_table(arguments: argparse.Namespace, file: Path) -> bool:
     """Run what is missing of a table; whether a run failed, or could not be chosen."""
     from modeling_star.training.data_files import DataError
     from modeling_star.training.experiment_runs import Runner
     from modeling_star.training.experiments import Table
     from modeling_star.training.launching import accelerate_launch, round_as_avx2
 
-    table = Table.read(Path("configuration/tables") / f"{arguments.table}.yaml")
+    table = Table.read(file)
     seeds = arguments.seeds or table.seeds
     runner = Runner(
         table,

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 from script_samples import paired, read_rows, write_bert
 
 from modeling_star.training.data_files import DataError
@@ -127,6 +128,49 @@ def test_every_table_runs_and_has_its_page(path: Path, data: Path, bert: Path, t
     assert table.content["title"] in page
     left = [path for path in (tmp_path / "work").rglob("*.safetensors") if "before" not in path.parts]
     assert not left
+
+
+@pytest.mark.slow
+def test_a_table_of_ones_own_has_its_page(data: Path, tmp_path: Path) -> None:
+    plain = {"model_type": "tfidf", "config_name": None, "config_overrides": None}
+    content = {
+        **{"title": "Mine", "about": "Of two.", "against": "pairs", "seeds": [1]},
+        "tasks": {
+            "sst2": {"title": "Films", "metric": "accuracy", "script": "run_glue.py", "recipe": "sst2", "data": "sst2"}
+        },
+        "settings": {"own": {"title": "none"}},
+        "systems": {
+            "pairs": {"title": "TF-IDF", "last": plain},
+            "rare": {"title": "TF-IDF, balanced", "last": {**plain, "class_weights": "balanced"}},
+        },
+    }
+    table = tmp_path / "mine.yaml"
+    table.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    done = reproduce(table, "--data", data, "--results", tmp_path / "kept", "--work", tmp_path / "work")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "kept" / "results.md").read_text(encoding="utf-8")
+    assert "| TF-IDF minus | Films |" in page
+    assert "## SNLI" not in page
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("table2", "configuration/tables/table2.yaml"),
+        (None, "configuration/tables/all.yaml"),
+        ("mine.yaml", "mine.yaml"),
+        ("/tables/mine", "/tables/mine.yaml"),
+    ],
+)
+def test_a_table_is_named_by_its_name_or_its_file(name: str | None, file: str) -> None:
+    assert _script().table_file(name) == Path(file)
+
+
+def test_the_projects_results_are_not_mixed_with_those_of_another_table(tmp_path: Path) -> None:
+    refused = reproduce(tmp_path / "mine.yaml", "--data", tmp_path, "--results", "results")
+    assert "name another folder" in refused.stderr
+    absent = reproduce(tmp_path / "mine.yaml", "--list")
+    assert f"There is no table mine; {tmp_path} has none" in absent.stderr
 
 
 @pytest.mark.slow

@@ -65,7 +65,7 @@ class Table:
     @classmethod
     def read(cls, path: Path) -> "Table":
         """
-        Read `configuration/tables/NAME.yaml`.
+        Read a table's file, such as `configuration/tables/NAME.yaml`.
 
         Raises:
             DataError: there is no such file, a key lacks or is none of a table's, or one names a task, setting, system
@@ -189,8 +189,17 @@ def check_keys(path: Path, content: Any) -> None:
 
 
 def read_recipe(name: str) -> dict[str, Any]:
-    """The arguments of `configuration/recipes/NAME.yaml`."""
+    """
+    The arguments of `configuration/recipes/NAME.yaml`.
+
+    Raises:
+        DataError: there is no such file.
+    """
     path = Path("configuration/recipes") / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(each.stem for each in path.parent.glob("*.yaml")))
+        there = f"there are {known}" if known else "call the script from the project's folder"
+        raise DataError(f"There is no recipe {path}: {there}.")
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
