@@ -32,10 +32,29 @@ def test_the_quickstarts_tagger_is_used_without_this_package(tmp_path: Path) -> 
     assert all(words in text for words in found)
 
 
+def test_the_example_for_a_csv_trains_and_classifies(minilm_path: str, tmp_path: Path) -> None:
+    code = example(1)
+    for given, shorter in {
+        '"sentence-transformers/all-MiniLM-L6-v2"': repr(minilm_path),
+        "num_train_epochs=5": "max_steps=2, use_cpu=True, report_to='none'",
+    }.items():
+        assert given in code
+        code = code.replace(given, shorter)
+    for split in ("train", "test"):
+        rows = "".join(f'"A {word} film, number {n}.",{n % 2}\n' for n, word in enumerate(["dull", "fine"] * 20))
+        (tmp_path / f"{split}.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
+    (tmp_path / "configuration").symlink_to(README.parent / "configuration")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\[\{'label': 'LABEL_[01]', 'score': 0\.\d+\}\]$", done.stdout.strip())
+    saved = StarTransformerConfig.from_pretrained(tmp_path / "outputs" / "stock")
+    assert (saved.residual, saved.position_embedding_type) == (True, "ring")
+
+
 def test_the_training_example_learns_from_wnut17_and_tags_a_sentence(
     minilm_path: str, wnut17_path: Path, tmp_path: Path
 ) -> None:
-    code = example(1)
+    code = example(2)
     for given, shorter in {
         '"sentence-transformers/all-MiniLM-L6-v2"': repr(minilm_path),
         "num_train_epochs=4": "max_steps=2, use_cpu=True",
