@@ -9,25 +9,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
-from huggingface_hub import EvalResult, ModelCardData
+from huggingface_hub import ModelCardData
 
-from .cards import FAMILIES, HUB_METRICS
-from .experiment_runs import SCORES
+from .cards import FAMILIES
 from .experiments import Table
 from .masked_summation_page import Kept, command_again, error_cell
 from .reports import markdown_table, write_text
 from .results_page import EARLY_NOTE, SUMMATION, Cell, read_cells
 
-
-# Script -> the task's name on the Hub.
-_HUB_TASKS = {
-    "run_glue.py": "text-classification",
-    "run_ner.py": "token-classification",
-    "run_qa.py": "question-answering",
-    "run_translation.py": "translation",
-}
 
 _TEXT = """---
 {metadata}
@@ -37,8 +27,10 @@ _TEXT = """---
 
 A {family}.
 
-> **No weights are published with this card.** Each line's command trains the models and measures them again; DATA is a
-> folder with one folder for each data set: train, validation and test .jsonl.gz (docs/data.md).
+> **No weights are published with this card.** A line's models are trained and measured again by
+> `OMP_NUM_THREADS={threads} python run_scripts/reproduce.py RUNS --data DATA --results again --work outputs/again`,
+> where RUNS stands in its last cell, and DATA is a folder with one folder for each data set: train, validation and
+> test .jsonl.gz (docs/data.md).
 
 ## Results
 
@@ -109,15 +101,18 @@ def _lines(table: Table, results: Path) -> Iterator[_Line]:
                 yield _Line(table, task, setting, system, cell)
 
 
-def _command_again(line: _Line) -> str:
-    """What makes a line's runs anew, and no others."""
-    threads = line.cell.runs[0]["environment"]["threads"]
-    script = f"python run_scripts/reproduce.py {line.table.name}"
-    parts = [f"OMP_NUM_THREADS={threads} {script} --data DATA --only {line.place}"]
+def _runs_again(line: _Line, threads: int) -> str:
+    """What reproduce.py is given for a line's runs and no others, and how many threads where they are others."""
+    parts = [line.table.name, f"--only {line.place}"]
     if len(line.table.configurations(line.task, line.setting, line.system)) > 1:
         parts.append(f"--configuration {line.cell.chosen.number}")
     seeds = " ".join(map(str, line.cell.seeds))
-    return " ".join([*parts, f"--seeds {seeds} --results again --work outputs/again"])
+    own = _threads(line)
+    return f"`{' '.join(parts)} --seeds {seeds}`" + ("" if own == threads else f", OMP_NUM_THREADS={own}")
+
+
+def _threads(line: _Line) -> int:
+    return line.cell.runs[0]["environment"]["threads"]
 
 
 def _summation(model_type: str, kept: Kept | None) -> str:
@@ -142,6 +137,7 @@ def _summation(model_type: str, kept: Kept | None) -> str:
 def _card(model_type: str, lines: list[_Line], summation: Kept | None, folder: Path, page: Path) -> str:
     family = FAMILIES[model_type]
     name = re.split(r" \(|, ", family)[0]
+    threads = _threads(lines[0])
     rows = []
     for line in lines:
         content = line.table.content
@@ -151,8 +147,8 @@ def _card(model_type: str, lines: list[_Line], summation: Kept | None, folder: P
             content["settings"][line.setting]["title"],
             content["systems"][line.system]["title"],
         )
-        rows.append([*titles, str(line.cell), size, f"`{_command_again(line)}`"])
-    heads = ["data", "embeddings", "system", "score", "parameters", "command"]
+        rows.append([*titles, str(line.cell), size, _runs_again(line, threads)])
+    heads = ["data", "embeddings", "system", "score", "parameters", "RUNS"]
     kept = (run["environment"] for line in lines for run in line.cell.runs)
     machines = {(each["device"], each["torch"], each["threads"]) for each in kept}
     where = " and ".join(
@@ -163,7 +159,8 @@ def _card(model_type: str, lines: list[_Line], summation: Kept | None, folder: P
     repeated = any(line.cell.has_repeated for line in lines)
     limits = f"- Some test rows occur in train too; {told} has the scores without them.\n" if repeated else ""
     return _TEXT.format(
-        metadata=_metadata(name, model_type, lines).to_yaml(),
+        metadata=_metadata(model_type).to_yaml(),
+        threads=threads,
         name=name,
         family=family,
         page=told,
@@ -175,27 +172,10 @@ def _card(model_type: str, lines: list[_Line], summation: Kept | None, folder: P
     )
 
 
-def _metadata(name: str, model_type: str, lines: list[_Line]) -> ModelCardData:
-    results = [
-        EvalResult(
-            task_type=_HUB_TASKS[told["script"]],
-            dataset_type=told["data"],
-            dataset_name=told["title"],
-            dataset_split="test",
-            metric_type=HUB_METRICS.get(SCORES[told["metric"]], SCORES[told["metric"]]),
-            metric_name=f"{told['metric']}, mean of {len(line.cell.runs)}, {line.place}",
-            metric_value=round(fmean(line.cell.scores), 6),
-        )
-        for line in lines
-        for told in [line.table.content["tasks"][line.task]]
-    ]
-    return ModelCardData(
-        model_name=name,
-        license="apache-2.0",
-        library_name="transformers",
-        tags=[model_type.replace("_", "-")],
-        eval_results=results,
-    )
+def _metadata(model_type: str) -> ModelCardData:
+    """Without scores: those are of a model's weights, of which there are none, and of many models here."""
+    tags = [model_type.replace("_", "-")]
+    return ModelCardData(license="apache-2.0", library_name="transformers", tags=tags)
 
 
 __all__ = ["write_cards"]

@@ -70,16 +70,19 @@ def test_each_encoder_has_a_card_with_its_scores_and_commands(folder: Path) -> N
     assert [path.name for path in written] == ["star-transformer.md", "vanilla-transformer.md"]
     text = written[0].read_text(encoding="utf-8")
     (line,) = [line for line in text.splitlines() if line.startswith("| Films")]
-    command = (
-        "`OMP_NUM_THREADS=1 python run_scripts/reproduce.py films --data DATA --only films/none/star "
-        "--seeds 1 2 --results again --work outputs/again`"
-    )
-    assert line == f"| Films | random | Star | 75.0 ± 0.0 (2) | 2.00 M | {command} |"
+    assert line == "| Films | random | Star | 75.0 ± 0.0 (2) | 2.00 M | `films --only films/none/star --seeds 1 2` |"
+    assert "`OMP_NUM_THREADS=1 python run_scripts/reproduce.py RUNS --data DATA --results again" in text
     assert "No weights are published" in text
     assert "[made/results.md](../made/results.md) has them" in text
     assert "All ran on a CPU with torch 2.13.0 and OMP_NUM_THREADS=1." in text
-    (result,) = ModelCard(text).data.eval_results
-    assert (result.dataset_type, result.metric_type, result.metric_value) == ("films", "accuracy", 0.75)
+    # A model-index tells scores of weights.
+    data = ModelCard(text).data
+    assert (data.license, data.tags, data.eval_results) == ("apache-2.0", ["star-transformer"], None)
+    (path,) = (folder / "results").rglob("star-0-seed1.json")
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**kept, "environment": {**kept["environment"], "threads": 2}}), encoding="utf-8")
+    card, _ = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "made" / "results.md")
+    assert "OMP_NUM_THREADS=2 python run_scripts/reproduce.py RUNS" in card.read_text(encoding="utf-8")
 
 
 def test_a_card_whose_runs_are_deleted_goes_and_other_files_stay(folder: Path) -> None:
@@ -125,7 +128,7 @@ def test_a_cell_with_several_configurations_is_told_by_the_chosen_one(folder: Pa
         kept.with_name(kept.name.replace("-0-", "-1-")).write_text(kept.read_text(encoding="utf-8"), encoding="utf-8")
         kept.write_text(json.dumps(worse), encoding="utf-8")
     card, *_ = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
-    assert "--only films/none/star --configuration 1 --seeds 1 --results again" in card.read_text(encoding="utf-8")
+    assert "`films --only films/none/star --configuration 1 --seeds 1`" in card.read_text(encoding="utf-8")
 
 
 def test_a_page_is_not_emptied_for_lack_of_runs(folder: Path) -> None:
