@@ -12,6 +12,7 @@ from .bootstrap import METRICS, paired_bootstrap, score_examples
 from .data_files import DataError
 from .reports import markdown_table
 from .results_page import summary
+from .task import score_prefix
 
 
 # A key that the predictions of a task have -> the metrics by which they may have been scored: the name in
@@ -142,7 +143,7 @@ def _metric_of(systems: Sequence[System], split: str) -> str:
     """The metric that gives the scores which all_results.json tells."""
     row = systems[0].rows[0][0]
     candidates = next(metrics for key, metrics in _SCORED_BY.items() if key in row or not key)
-    prefix = split.replace("validation", "eval", 1)
+    prefix = score_prefix(split)
     for metric, (name, full) in candidates.items():
         told = [run.get(f"{prefix}_{name}") for system in systems for run in system.results]
         if all(value is not None for value in told):

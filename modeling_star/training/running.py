@@ -19,7 +19,7 @@ from .output_folder import ARGUMENTS, warn_of_other_arguments
 from .reports import plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
 from .run_card import run_card
 from .seeds import asked_for, check_several_seeds, plan_seeds
-from .task import Task
+from .task import Task, is_scored, score_prefix
 from .tfidf import run_tfidf
 
 
@@ -175,16 +175,6 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     return results
 
 
-def is_scored(split: str, training: TrainingArguments) -> bool:
-    """Whether a split's scores are asked for."""
-    return {"validation": training.do_eval, "test": training.do_predict}.get(split.split("_")[0], False)
-
-
-def score_prefix(split: str) -> str:
-    """validation -> eval, test -> test; validation_mismatched (MNLI's) -> eval_mismatched."""
-    return split.replace("validation", "eval", 1)
-
-
 def train(task: Task, trainer: FineTuner, training: TrainingArguments, results: dict[str, Any]) -> None:
     """Train or go on training; save the best model, its state and the curves."""
     folder = Path(training.output_dir)
@@ -208,4 +198,4 @@ def train(task: Task, trainer: FineTuner, training: TrainingArguments, results: 
         )
 
 
-__all__ = ["is_scored", "own_model", "run", "run_once", "run_script", "score_prefix", "train"]
+__all__ = ["own_model", "run", "run_once", "run_script", "train"]

@@ -374,6 +374,16 @@ class Task(ABC):
         return False
 
 
+def is_scored(split: str, training: TrainingArguments) -> bool:
+    """Whether a split's scores are asked for."""
+    return {"validation": training.do_eval, "test": training.do_predict}.get(split.split("_")[0], False)
+
+
+def score_prefix(split: str) -> str:
+    """validation -> eval, test -> test; validation_mismatched (MNLI's) -> eval_mismatched."""
+    return split.replace("validation", "eval", 1)
+
+
 def check_training(training: TrainingArguments) -> None:
     """
     Raises:
@@ -406,4 +416,4 @@ def check_training(training: TrainingArguments) -> None:
         )
 
 
-__all__ = ["Task", "check_training"]
+__all__ = ["Task", "check_training", "is_scored", "score_prefix"]

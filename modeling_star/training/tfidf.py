@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -11,17 +11,15 @@ from transformers import EvalPrediction, TrainingArguments
 
 from .data_files import DataError
 from .reports import write_json
+from .task import Task, is_scored, score_prefix
 from .writing import FIRST_CJK
 
-
-if TYPE_CHECKING:
-    from .task import Task
 
 # Inverse regularisation, of which the validation split chooses: the four configurations of the fair protocol.
 STRENGTHS = (1.0, 3.0, 10.0, 30.0)
 
 
-def run_tfidf(task: "Task", training: TrainingArguments) -> dict[str, Any]:
+def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
     """
     Fit, choose on validation, score and report. No model is saved: scikit-learn's are pickles, which we do not write.
 
@@ -62,12 +60,12 @@ def run_tfidf(task: "Task", training: TrainingArguments) -> dict[str, Any]:
         "strength": best.C,
     }
     folder = Path(training.output_dir)
-    for split, prefix in (("validation", "eval"), ("test", "test")):
-        if split in texts:
+    for split in sorted(texts, key=lambda split: not split.startswith("validation")):
+        if is_scored(split, training):
             logits = _logits(best, features[split], len(data.label_list))
             if split in labels:
                 scores = task.metrics(EvalPrediction(predictions=logits, label_ids=labels[split]))
-                results |= {f"{prefix}_{name}": value for name, value in scores.items()}
+                results |= {f"{score_prefix(split)}_{name}": value for name, value in scores.items()}
             task.report(folder, split, data.splits[split], logits)
     write_json(folder / "all_results.json", results)
     return results

@@ -265,8 +265,14 @@ def test_validation_chooses_the_strength_of_tfidf(
 ) -> None:
     monkeypatch.setattr("modeling_star.training.tfidf.LogisticRegression", Fitted)
     rows = write_rows(tmp_path / "validation.jsonl", ROWS[ClassificationTask][:3])
-    task = task_of(ClassificationTask, f"--validation_file={rows}")
-    assert run_tfidf(task, TrainingArguments(str(tmp_path / "run"), report_to="none"))["strength"] == 3.0
+    task = task_of(ClassificationTask, f"--validation_file={rows}", f"--test_file={rows}")
+
+    def scored(**asked: bool) -> dict[str, Any]:
+        return run_tfidf(task, TrainingArguments(str(tmp_path / "run"), report_to="none", **asked))
+
+    assert scored()["strength"] == 3.0
+    for asked, names in (({"do_eval": True}, {"eval"}), ({"do_eval": True, "do_predict": True}, {"eval", "test"})):
+        assert {name.split("_")[0] for name in scored(**asked) if name.endswith("_accuracy")} == names
 
 
 # What users read is what was scored
