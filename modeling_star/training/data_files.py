@@ -1,40 +1,31 @@
 """One local file of any supported format -> one `datasets.Dataset`.
 
-`datasets` reads json, csv and parquet; this module adds CoNLL columns, keeps csv cells as the text they are, and turns
-whatever goes wrong into an error that names the file, the line, and what to write instead.
+`datasets` reads json, csv and parquet; `data_csv`, `data_json` and `data_conll` say what of these formats it does not.
+Whatever goes wrong is an error that names the file, the line, and what to write instead.
 """
 
-import csv
-import glob
 import gzip
-import itertools
-import json
-import logging
-import re
-import shlex
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import Any, Literal
 
-from datasets import Dataset, Features, IterableDataset, List, Value, load_dataset
-from datasets.exceptions import DatasetGenerationError, DatasetsError
+from datasets import Dataset, IterableDataset, Value
 from pyarrow.parquet import ParquetFile
 
-from .caching import source_version
-
-
-logger = logging.getLogger(__name__)
-
-
-class DataError(ValueError):
-    """The data cannot be used as asked: the message says what was given, what is allowed and what to write."""
-
-
-class DataFileError(DataError, FileNotFoundError):
-    """A file or data set is absent, empty or out of reach."""
+from .data_conll import has_sentences, read_conll
+from .data_csv import read_csv, separator_of
+from .data_json import json_rows, read_json
+from .data_opening import (
+    BROKEN_GZIP,
+    DataError,
+    DataFileError,
+    is_packed,
+    load_rows,
+    naming,
+    no_rows,
+    open_text,
+)
 
 
 FORMATS = {
@@ -60,18 +51,6 @@ TextUnit = Literal["line", "paragraph", "file"]
 _STREAMED = ("text", "json", "parquet")
 # Of a file that is streamed, held at a time: characters of running text, and rows.
 _TEXT_BLOCK, _PARQUET_ROWS = 10 << 20, 100
-
-_CONLL_COLUMNS = {
-    1: ["tokens"],
-    2: ["tokens", "tags"],
-    4: ["tokens", "pos_tags", "chunk_tags", "ner_tags"],  # CoNLL-2003
-}
-# Of ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC.
-_CONLLU_COLUMNS = {1: "tokens", 3: "pos_tags", 4: "xpos_tags"}
-_COMMENT = re.compile(r"#\s*(newdoc|newpar|global\.columns|id\s|[\w.:-]+ = )")
-_QUOTED_FIELD = re.compile(r'"([^"]|"")*"')
-_LINES_TO_TELL = 1000
-_BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
 
 
 def read_file(
@@ -102,7 +81,7 @@ def read_file(
     kind = _check_file(path, text_unit)
     if column_names:
         kind = _headless(path, kind)
-    if kind == "tsv" and _has_sentences(path, len(column_names or ())):
+    if kind == "tsv" and has_sentences(path, len(column_names or ())):
         if not column_names:
             raise DataError(
                 f"{path} has a word a line and empty lines between sentences, so it is CoNLL: call it "
@@ -110,43 +89,20 @@ def read_file(
                 "it is a table, leave out its empty lines."
             )
         kind = "conll"
-    with _naming(path, kind):
+    with naming(path, kind):
         if kind == "json":
-            dataset = _read_json(path, cache_dir)
+            dataset = read_json(path, cache_dir)
         elif kind == "parquet":
-            dataset = _load("parquet", path, cache_dir)
+            dataset = load_rows("parquet", path, cache_dir)
         elif kind == "text":
-            dataset = _load("text", path, cache_dir, **_text_options(text_unit))
+            dataset = load_rows("text", path, cache_dir, **_text_options(text_unit))
         elif kind == "conll":
-            dataset = _read_conll(path, cache_dir, column_names)
+            dataset = read_conll(path, cache_dir, column_names)
         else:
-            dataset = _read_csv(path, _separator(path, kind, column_names), cache_dir, column_names)
+            dataset = read_csv(path, separator_of(path, kind, column_names), cache_dir, column_names)
     if dataset.num_rows == 0:
-        raise _no_rows(path)
+        raise no_rows(path)
     return dataset
-
-
-@contextmanager
-def _naming(path: Path, kind: str) -> Iterator[None]:
-    """Within it whatever a reader raises becomes a DataError that names the file."""
-    try:
-        yield
-    except DataError:
-        raise
-    except _BROKEN_GZIP as error:
-        raise DataError(f"{path} is a broken or incomplete gzip file ({error}). Write it again.") from error
-    except UnicodeDecodeError as error:
-        packed = path.suffix.lower() == ".gz"
-        here, there = shlex.quote(str(path)), shlex.quote(f"{path.stem}_utf8{path.suffix}")
-        convert = f", or convert it: iconv -f latin1 -t UTF-8 {here} > {there} (Chinese: -f GB18030)"
-        advice = f"Save it as UTF-8{'' if packed else convert}."
-        raise DataError(f"{path} is not UTF-8 text ({error}). {advice}") from error
-    except Exception as error:
-        # datasets wraps the reader's own words, which name the line, one level down.
-        reason = str(error.__cause__ or error).strip() or type(error).__name__
-        if "corresponds to no data" in reason:
-            raise _no_rows(path) from error
-        raise DataError(f"{path} could not be read as {kind}: {reason}") from error
 
 
 def read_lines(path: str | Path) -> list[str]:
@@ -156,7 +112,7 @@ def read_lines(path: str | Path) -> list[str]:
         DataError: it is not UTF-8, or no whole gzip file.
     """
     path = Path(path)
-    with _naming(path, "text"), _open_text(path) as lines:
+    with naming(path, "text"), open_text(path) as lines:
         return [line.rstrip("\n") for line in lines]
 
 
@@ -194,18 +150,18 @@ def streamed_columns(path: str | Path, text_unit: TextUnit, column: str | None) 
     """
     path = Path(path)
     kind = _streamed_kind(path, text_unit)
-    with _naming(path, kind):
+    with naming(path, kind):
         if kind == "text":
             return Dataset.from_dict({"text": [""]})
         if kind == "parquet":
             with _open_parquet(path) as file:
                 if not file.metadata.num_rows:
-                    raise _no_rows(path)
+                    raise no_rows(path)
                 return Dataset(file.schema_arrow.empty_table())
-        rows = _json_rows(path)
+        rows = json_rows(path)
         first = next(rows, None)
         if first is None:
-            raise _no_rows(path)
+            raise no_rows(path)
         if column is not None and column not in first:
             first = next((row for row in rows if column in row), first)
         # A table has one type a column; a row of json may hold what no table does.
@@ -226,14 +182,14 @@ def _stream(paths: list[str], text_unit: TextUnit, column: str) -> Iterator[dict
     """The texts of files, with nothing in the rows that have none."""
     for path in map(Path, paths):
         kind = _check_file(path, text_unit)
-        with _naming(path, kind):
+        with naming(path, kind):
             cells: Iterator[Any]
             if kind == "text":
                 cells = _texts(path, text_unit)
             elif kind == "parquet":
                 cells = _parquet_cells(path, column)
             else:
-                cells = (row.get(column) for row in _json_rows(path))
+                cells = (row.get(column) for row in json_rows(path))
             for number, cell in enumerate(cells, 1):
                 if cell is not None and not isinstance(cell, str):
                     raise DataError(
@@ -245,7 +201,7 @@ def _stream(paths: list[str], text_unit: TextUnit, column: str) -> Iterator[dict
 
 def _texts(path: Path, unit: TextUnit) -> Iterator[str]:
     """The rows of running text, as `datasets` splits it."""
-    with _open_text(path) as file:
+    with open_text(path) as file:
         if unit == "line":
             for line in file:
                 yield line.rstrip("\n")
@@ -276,7 +232,7 @@ def _parquet_cells(path: Path, column: str) -> Iterator[Any]:
 
 @contextmanager
 def _open_parquet(path: Path) -> Iterator[ParquetFile]:
-    with gzip.open(path) if _is_packed(path) else open(path, "rb") as content, ParquetFile(content) as file:
+    with gzip.open(path) if is_packed(path) else open(path, "rb") as content, ParquetFile(content) as file:
         yield file
 
 
@@ -291,10 +247,6 @@ def plain_texts(rows: Any) -> Any:
 def _text_options(unit: TextUnit) -> dict[str, str]:
     """Of the reader of running text, which knows a whole file as a document."""
     return {"sample_by": "document" if unit == "file" else unit, "encoding": "utf-8-sig"}
-
-
-def _no_rows(path: Path) -> DataFileError:
-    return DataFileError(f"{path} holds no rows. Write at least one, or leave this file out of the arguments.")
 
 
 def _check_file(path: Path, text_unit: TextUnit | None = None) -> str:
@@ -316,13 +268,13 @@ def _check_file(path: Path, text_unit: TextUnit | None = None) -> str:
         )
     kind = "text" if ending == ".txt" and text_unit is not None else FORMATS[ending]
     try:
-        with _open_text(path) as lines:
+        with open_text(path) as lines:
             while block := lines.read(1 << 16):
                 if block.strip():
                     return kind
     except UnicodeDecodeError:
         return kind  # parquet is not text; for the others the reader says where
-    except _BROKEN_GZIP as error:
+    except BROKEN_GZIP as error:
         raise DataError(f"{path} is a broken or incomplete gzip file ({error}). Write it again.") from error
     raise DataFileError(f"{path} is empty. Write at least one row, or leave this file out of the arguments.")
 
@@ -339,357 +291,15 @@ def _headless(path: Path, kind: str) -> str:
     return kind
 
 
-def _has_sentences(path: Path, width: int) -> bool:
-    """Whether a file of so many columns is CoNLL by another ending: a word a line, empty lines between sentences."""
-    with _naming(path, "text"), _open_text(path) as lines:
-        begun = [line.strip("\r\n") for line in itertools.islice(lines, _LINES_TO_TELL)]
-    full = [line for line in begun if line.strip()]
-    sentences = "".join("x" if line.strip() else " " for line in begun).split()
-    if any("\t" in line for line in full):
-        words = all(len(cell.split()) < 2 for line in full for cell in line.split("\t"))
-    else:  # parted by blanks, as texts are
-        words = width > 1 and all(len(line.split()) == width for line in full)
-    return words and len(sentences) > 1 and max(map(len, sentences)) > 1
-
-
-def _open_text(path: Path) -> IO[str]:
-    """A text file, unpacked where its first two bytes say gzip (whatever its name says)."""
-    if _is_packed(path):
-        return cast(IO[str], gzip.open(path, "rt", encoding="utf-8-sig", newline=None))
-    return open(path, encoding="utf-8-sig", newline=None)
-
-
-def _is_packed(path: Path) -> bool:
-    with open(path, "rb") as file:
-        return file.read(2) == b"\x1f\x8b"
-
-
-def _load(builder: str, path: Path, cache_dir: str | None, **kwargs: Any) -> Dataset:
-    # data_files are patterns: a "[" in a folder's name must not be read as one.
-    files = {"train": glob.escape(str(path.resolve()))}
-    return cast(Dataset, load_dataset(builder, data_files=files, split="train", cache_dir=cache_dir, **kwargs))
-
-
-def _generated(
-    rows: Callable[..., Iterator[dict[str, Any]]],
-    path: Path,
-    features: Features,
-    cache_dir: str | None,
-    **options: Any,
-) -> Dataset:
-    """What `rows(path, **options)` yields, written to the cache one after the other and never held as a whole."""
-    file = path.resolve()
-    state = file.stat()
-    told = (state.st_size, state.st_mtime_ns, source_version(__name__))  # the cache is found by the arguments alone
-    try:
-        return Dataset.from_generator(
-            _Generator(rows, told), features=features, cache_dir=cache_dir, gen_kwargs={"path": str(path), **options}
-        )
-    except DatasetGenerationError as error:
-        raise (error.__cause__ or error) from None
-
-
-@dataclass(frozen=True)
-class _Generator:
-    """A generator of rows, and what its rows depend on beside its arguments."""
-
-    rows: Callable[..., Iterator[dict[str, Any]]]
-    told: tuple[int, int, str]
-
-    def __call__(self, **options: Any) -> Iterator[dict[str, Any]]:
-        return self.rows(**options)
-
-
-# json
-
-
-def _read_json(path: Path, cache_dir: str | None) -> Dataset:
-    """json lines, a json list of objects, or an object with such a list under "data"."""
-    try:
-        dataset = _load("json", path, cache_dir)
-    except (DatasetsError, ValueError) as error:
-        return _dataset_from_rows(path, list(_json_rows(path)), error)
-    if dataset.num_rows == 1 and isinstance(getattr(dataset.features.get("data"), "feature", None), dict):
-        return _load("json", path, cache_dir, field="data")
-    dated = [name for name, feature in dataset.features.items() if "timestamp" in str(feature)]
-    if not dated:
-        return dataset
-    # json has no dates: the reader takes texts such as "2020-01-01" for dates and would lose their spelling.
-    if not all(isinstance(getattr(feature, "feature", feature), Value) for feature in dataset.features.values()):
-        return _dataset_from_rows(path, list(_json_rows(path)), None)  # with objects in it, of keys that may be absent
-    text = Value("string")
-    kinds = {
-        name: feature if name not in dated else text if isinstance(feature, Value) else List(text)
-        for name, feature in dataset.features.items()
-    }
-    return _generated(_json_cells, path, Features(kinds), cache_dir, names=tuple(kinds))
-
-
-def _json_cells(path: str, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    for row in _json_rows(Path(path)):
-        yield {name: row.get(name) for name in names}
-
-
-def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a json file, read one by one: slower than `datasets`, but able to name a line."""
-    with _open_text(path) as lines:
-        head = lines.read(1 << 10).lstrip()
-        lines.seek(0)
-        if head.startswith("["):
-            try:
-                parsed: Iterable[tuple[int, Any]] = enumerate(json.load(lines), 1)
-            except json.JSONDecodeError as error:
-                raise DataError(f"{path} is not valid json: {error}") from error
-            unit = "element"
-        else:
-            parsed, unit = _json_lines(path, lines), "line"
-        for number, row in parsed:
-            if not isinstance(row, dict):
-                raise DataError(
-                    f"{path}, {unit} {number} holds {str(row)[:60]!r}. Every row is an object with the columns as "
-                    'keys, e.g. {"text": "a fine film", "label": "positive"}'
-                )
-            yield row
-
-
-def _json_lines(path: Path, lines: IO[str]) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            yield number, json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(
-                f"{path}, line {number} is not valid json ({error.msg} at column {error.colno}): "
-                f"{line.strip()[:80]!r}. "
-                'Write one object per line, e.g. {"text": "a fine film", "label": "positive"}'
-            ) from error
-
-
-def _dataset_from_rows(path: Path, rows: list[dict[str, Any]], error: Exception | None) -> Dataset:
-    """The rows as a data set in memory, or an error that names the first two values of different types."""
-    if not rows:
-        raise _no_rows(path)
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    for name in names:
-        first: tuple[str, int, Any] | None = None
-        for number, row in enumerate(rows, 1):
-            kind = _json_kind(row.get(name))
-            if kind is None:
-                continue
-            if first is None:
-                first = (kind, number, row[name])
-            elif kind != first[0]:
-                raise DataError(
-                    f"{path} mixes types in column {name!r}: row {first[1]} has {first[2]!r} ({first[0]}) and row "
-                    f"{number} has {row[name]!r} ({kind}). Write one type everywhere, e.g. {str(row[name])!r} as text."
-                )
-    try:
-        return Dataset.from_dict({name: [row.get(name) for row in rows] for name in names})
-    except Exception as unreadable:
-        raise DataError(f"{path} could not be read as json: {unreadable}") from (error or unreadable)
-
-
-def _json_kind(value: Any) -> str | None:
-    """Types that a column may not mix; None for values that fit any. Whole numbers and floats may be mixed."""
-    if value is None or value == []:
-        return None
-    if isinstance(value, list):
-        kinds = sorted({kind for kind in map(_json_kind, value) if kind})
-        return "list of " + " and ".join(kinds) if kinds else None
-    return {bool: "true/false", int: "number", float: "number", str: "text"}.get(type(value), type(value).__name__)
-
-
-# csv
-
-
-def _read_csv(path: Path, separator: str, cache_dir: str | None, column_names: Sequence[str] | None) -> Dataset:
-    """Every cell as text ("NA", "007" and "1.0" included): which columns are numbers is decided by who uses them."""
-    plain = separator == "\t" and _quotes_are_text(path)
-    quoting: Literal[0, 3] = csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL
-    names = _csv_header(path, separator, quoting, column_names)
-    features = Features({name: Value("string") for name in names})
-    header: dict[str, Any] = {"names": names, "header": None} if column_names else {}
-    return _load(
-        "csv", path, cache_dir, sep=separator, quoting=quoting, features=features, keep_default_na=False, **header
-    )
-
-
-def _separator(path: Path, kind: str, column_names: Sequence[str] | None) -> str:
-    """
-    What parts the cells: tabs in a tsv, commas in a csv, but where its first line has none and other marks part it
-    into several: spreadsheets in many countries write semicolons.
-    """
-    if kind == "tsv":
-        return "\t"
-    with _open_text(path) as lines:
-        first = next((line for line in lines if line.strip()), "")
-    if "," in first:
-        return ","
-    cells = {mark: first.count(mark) + 1 for mark in ";\t"}
-    found = [
-        mark for mark, number in cells.items() if number == (len(column_names) if column_names else max(number, 2))
-    ]
-    if len(found) != 1 or cells[found[0]] < 2:
-        return ","
-    told = "semicolons" if found[0] == ";" else "tabs"
-    logger.info(f"{path}: the cells are parted by {told}.")
-    return found[0]
-
-
-def _csv_header(path: Path, separator: str, quoting: Literal[0, 3], column_names: Sequence[str] | None) -> list[str]:
-    """The column names, after a look at every row: pandas fills short rows and shifts the columns of long ones."""
-    says = "--column_names" if column_names else "the first line"
-    try:
-        with _long_cells(), _open_text(path) as lines:
-            rows = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
-            first = next((row for row in rows if row), [])
-            # An index without a name, which pandas writes by default, is called as pandas calls it.
-            header = [name or f"Unnamed: {place}" for place, name in enumerate(first)]
-            names = list(column_names or header)
-            if column_names and _alike(first) == _alike(names):
-                raise DataError(f"{path} names its columns in its first line already: leave --column_names away.")
-            for row in itertools.chain([first] if column_names else [], rows):
-                if row and len(row) != len(names):
-                    raise DataError(
-                        f"{path}, line {rows.line_num} has {len(row)} cells, but {says} names {len(names)} "
-                        f"columns ({', '.join(names)}): {separator.join(row)[:80]!r}. Give every row one cell a "
-                        f"column, and put quotation marks around a text that holds {separator!r}."
-                    )
-    except csv.Error as error:
-        raise DataError(f"{path}, line {rows.line_num} could not be read as csv: {error}") from error
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise DataError(f"For {path} {says} names the column {repeated[0]!r} twice. Rename one of the two.")
-    return names
-
-
-@contextmanager
-def _long_cells() -> Iterator[None]:
-    """Within it a long document may be one cell."""
-    limit = csv.field_size_limit(1 << 30)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(limit)
-
-
-def _alike(names: Sequence[str]) -> list[str]:
-    """Names whatever their order and capitals."""
-    return sorted(name.strip().casefold() for name in names)
-
-
-def _quotes_are_text(path: Path) -> bool:
-    """Whether a tsv's quotation marks belong to the text (GLUE's files), not around fields (pandas' files)."""
-    if _is_quoted(path):
-        return False
-    with _open_text(path) as lines:
-        fields = (field for line in lines for field in line.rstrip("\n").split("\t"))
-        return any(field.startswith('"') and not _QUOTED_FIELD.fullmatch(field) for field in fields)
-
-
-def _is_quoted(path: Path) -> bool:
-    """Whether a tsv is whole with marks around its fields, of which some have several lines, and none a tab too."""
-    widths, lines_in_fields = set(), False
-    try:
-        with _long_cells(), _open_text(path) as lines:
-            for row in csv.reader(lines, delimiter="\t", strict=True):
-                widths.add(len(row) or 1)
-                if any("\n" in field and "\t" in field for field in row):
-                    return False
-                lines_in_fields = lines_in_fields or any("\n" in field for field in row)
-    except csv.Error:
-        return False
-    return lines_in_fields and len(widths) == 1
-
-
-# CoNLL
-
-
-def _read_conll(path: Path, cache_dir: str | None, column_names: Sequence[str] | None = None) -> Dataset:
-    """
-    Columns separated by tabs or blanks, one token a line, an empty line after each sentence.
-
-    Args:
-        path: the file.
-        cache_dir: where `datasets` keeps its copy.
-        column_names: a name for each column, "_" for one to leave out; None: what their number tells.
-
-    Raises:
-        DataError: the names are of another number.
-    """
-    with _open_text(path) as lines:
-        first = next(
-            (line for line in lines if line.strip(" \t\r\n") and line[0] != "#" and not _is_docstart(line)), None
-        )
-    if first is None:
-        raise _no_rows(path)
-    tabbed = "\t" in first
-    width = len(_cells(first.strip("\r\n"), tabbed))
-    columns = dict(enumerate(_CONLL_COLUMNS.get(width, _conll_names(width))))
-    conllu = width == 10 and first[0].isdigit()
-    if conllu:
-        columns = _CONLLU_COLUMNS
-    if column_names:
-        if len(column_names) != width:
-            raise DataError(
-                f"{path} has {width} columns ({first.strip()[:60]!r}), but --column_names names {len(column_names)}: "
-                "name each, and write _ for one to leave out, e.g. `--column_names _,tokens,ner_tags`"
-            )
-        columns = {place: name for place, name in enumerate(column_names) if name != "_"}
-    features = Features({name: List(Value("string")) for name in columns.values()})
-    options = {"tabbed": tabbed, "width": width, "places": tuple(columns), "names": tuple(columns.values())}
-    return _generated(_conll_rows, path, features, cache_dir, **options, conllu=conllu)
-
-
-def _conll_names(width: int) -> list[str]:
-    return ["tokens", *(f"column_{index}" for index in range(2, width)), "tags"]
-
-
-def _conll_rows(
-    path: str, tabbed: bool, width: int, places: tuple[int, ...], names: tuple[str, ...], conllu: bool
-) -> Iterator[dict[str, list[str]]]:
-    """The sentences, each with the columns that stand at some places of a line."""
-    for sentence in _conll_sentences(Path(path), tabbed, width):
-        if conllu:  # "3-4" is a spelling of two words that follow, "5.1" a word that nobody wrote: neither is a token
-            sentence = [cells for cells in sentence if cells[0].isdigit()]
-        yield {name: [cells[place] for cells in sentence] for place, name in zip(places, names, strict=True)}
-
-
-def _conll_sentences(path: Path, tabbed: bool, width: int) -> Iterator[list[list[str]]]:
-    """The cells of each line of each sentence."""
-    sentence: list[list[str]] = []
-    first_number: int | None = None
-    with _open_text(path) as lines:
-        for number, line in enumerate(lines, 1):
-            line = line.strip("\r\n")
-            if not line.strip(" \t") or _is_docstart(line):
-                if sentence:
-                    yield sentence
-                    sentence = []
-                continue
-            cells = _cells(line, tabbed)
-            if not sentence and line.startswith("#") and (_COMMENT.match(line) or len(cells) != width):
-                continue
-            first_number = first_number or number
-            if len(cells) != width or not cells[0]:
-                raise DataError(
-                    f"{path}, line {number} has {len(cells)} columns, but line {first_number} has {width}: "
-                    f"{line[:80]!r}. A CoNLL file has one token a line with the same columns everywhere and an empty "
-                    "line between sentences. Texts to classify go in a .jsonl or .csv file with a column 'text'."
-                )
-            if width > 1 and not cells[-1]:
-                told = f"{path}, line {number} ends in a tab, with no tag after it: {line[:80]!r}."
-                raise DataError(f"{told} Write one, O for none.")
-            sentence.append(cells)
-    if sentence:
-        yield sentence
-
-
-def _is_docstart(line: str) -> bool:
-    return line.startswith("-DOCSTART-")
-
-
-def _cells(line: str, tabbed: bool) -> list[str]:
-    # Not str.split(): a no-break or ideographic space may be the token itself.
-    return line.split("\t") if tabbed else re.split(r"[ \t]+", line.strip(" \t"))
+__all__ = [
+    "FORMATS",
+    "DataError",
+    "DataFileError",
+    "TextUnit",
+    "is_table",
+    "plain_texts",
+    "read_file",
+    "read_lines",
+    "stream_files",
+    "streamed_columns",
+]

@@ -1,0 +1,126 @@
+"""CoNLL: a word a line with its columns, and an empty line after each sentence."""
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from datasets import Dataset, Features, List, Value
+
+from .data_opening import DataError, generated, naming, no_rows, open_text
+
+
+_CONLL_COLUMNS = {
+    1: ["tokens"],
+    2: ["tokens", "tags"],
+    4: ["tokens", "pos_tags", "chunk_tags", "ner_tags"],  # CoNLL-2003
+}
+# Of ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC.
+_CONLLU_COLUMNS = {1: "tokens", 3: "pos_tags", 4: "xpos_tags"}
+_COMMENT = re.compile(r"#\s*(newdoc|newpar|global\.columns|id\s|[\w.:-]+ = )")
+_LINES_TO_TELL = 1000
+
+
+def has_sentences(path: Path, width: int) -> bool:
+    """Whether a file of so many columns is CoNLL by another ending: a word a line, empty lines between sentences."""
+    with naming(path, "text"), open_text(path) as lines:
+        begun = [line.strip("\r\n") for line in itertools.islice(lines, _LINES_TO_TELL)]
+    full = [line for line in begun if line.strip()]
+    sentences = "".join("x" if line.strip() else " " for line in begun).split()
+    if any("\t" in line for line in full):
+        words = all(len(cell.split()) < 2 for line in full for cell in line.split("\t"))
+    else:  # parted by blanks, as texts are
+        words = width > 1 and all(len(line.split()) == width for line in full)
+    return words and len(sentences) > 1 and max(map(len, sentences)) > 1
+
+
+def read_conll(path: Path, cache_dir: str | None, column_names: Sequence[str] | None = None) -> Dataset:
+    """
+    Columns separated by tabs or blanks, one token a line, an empty line after each sentence.
+
+    Args:
+        path: the file.
+        cache_dir: where `datasets` keeps its copy.
+        column_names: a name for each column, "_" for one to leave out; None: what their number tells.
+
+    Raises:
+        DataError: the names are of another number.
+    """
+    with open_text(path) as lines:
+        first = next(
+            (line for line in lines if line.strip(" \t\r\n") and line[0] != "#" and not _is_docstart(line)), None
+        )
+    if first is None:
+        raise no_rows(path)
+    tabbed = "\t" in first
+    width = len(_cells(first.strip("\r\n"), tabbed))
+    columns = dict(enumerate(_CONLL_COLUMNS.get(width, _conll_names(width))))
+    conllu = width == 10 and first[0].isdigit()
+    if conllu:
+        columns = _CONLLU_COLUMNS
+    if column_names:
+        if len(column_names) != width:
+            raise DataError(
+                f"{path} has {width} columns ({first.strip()[:60]!r}), but --column_names names {len(column_names)}: "
+                "name each, and write _ for one to leave out, e.g. `--column_names _,tokens,ner_tags`"
+            )
+        columns = {place: name for place, name in enumerate(column_names) if name != "_"}
+    features = Features({name: List(Value("string")) for name in columns.values()})
+    options = {"tabbed": tabbed, "width": width, "places": tuple(columns), "names": tuple(columns.values())}
+    return generated(_conll_rows, path, features, cache_dir, **options, conllu=conllu)
+
+
+def _conll_names(width: int) -> list[str]:
+    return ["tokens", *(f"column_{index}" for index in range(2, width)), "tags"]
+
+
+def _conll_rows(
+    path: str, tabbed: bool, width: int, places: tuple[int, ...], names: tuple[str, ...], conllu: bool
+) -> Iterator[dict[str, list[str]]]:
+    """The sentences, each with the columns that stand at some places of a line."""
+    for sentence in _conll_sentences(Path(path), tabbed, width):
+        if conllu:  # "3-4" is a spelling of two words that follow, "5.1" a word that nobody wrote: neither is a token
+            sentence = [cells for cells in sentence if cells[0].isdigit()]
+        yield {name: [cells[place] for cells in sentence] for place, name in zip(places, names, strict=True)}
+
+
+def _conll_sentences(path: Path, tabbed: bool, width: int) -> Iterator[list[list[str]]]:
+    """The cells of each line of each sentence."""
+    sentence: list[list[str]] = []
+    first_number: int | None = None
+    with open_text(path) as lines:
+        for number, line in enumerate(lines, 1):
+            line = line.strip("\r\n")
+            if not line.strip(" \t") or _is_docstart(line):
+                if sentence:
+                    yield sentence
+                    sentence = []
+                continue
+            cells = _cells(line, tabbed)
+            if not sentence and line.startswith("#") and (_COMMENT.match(line) or len(cells) != width):
+                continue
+            first_number = first_number or number
+            if len(cells) != width or not cells[0]:
+                raise DataError(
+                    f"{path}, line {number} has {len(cells)} columns, but line {first_number} has {width}: "
+                    f"{line[:80]!r}. A CoNLL file has one token a line with the same columns everywhere and an empty "
+                    "line between sentences. Texts to classify go in a .jsonl or .csv file with a column 'text'."
+                )
+            if width > 1 and not cells[-1]:
+                told = f"{path}, line {number} ends in a tab, with no tag after it: {line[:80]!r}."
+                raise DataError(f"{told} Write one, O for none.")
+            sentence.append(cells)
+    if sentence:
+        yield sentence
+
+
+def _is_docstart(line: str) -> bool:
+    return line.startswith("-DOCSTART-")
+
+
+def _cells(line: str, tabbed: bool) -> list[str]:
+    # Not str.split(): a no-break or ideographic space may be the token itself.
+    return line.split("\t") if tabbed else re.split(r"[ \t]+", line.strip(" \t"))
+
+
+__all__ = ["has_sentences", "read_conll"]
