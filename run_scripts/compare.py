@@ -31,12 +31,11 @@ def main() -> None:
         parser.error(f"{arguments.folders[0]} is compared with another: name two folders or more")
 
     from modeling_star.training.comparison import compare, read_system
-    from modeling_star.training.data_files import DataError
 
     try:
         systems = [read_system(folder, arguments.split) for folder in arguments.folders]
         print(compare(systems, arguments.metric, arguments.split))
-    except DataError as error:
+    except ValueError as error:
         sys.exit(f"compare.py: {error}")
 
 

@@ -48,7 +48,7 @@ class System:
     @property
     def predictions(self) -> list[list[Any]]:
         """What each run predicts of them."""
-        return [[_hashable(row["predicted"], row) for row in rows] for rows in self.rows]
+        return [[_comparable(row["predicted"], row) for row in rows] for rows in self.rows]
 
     def scores(self, metric: str) -> list[float]:
         """Of each run."""
@@ -76,7 +76,7 @@ def read_system(folder: Path, split: str = "test") -> System:
                 "--split"
             )
         rows.append([json.loads(line) for line in (run / name).read_text(encoding="utf-8").splitlines()])
-        if not all("label" in row or "labels" in row for row in rows[-1]):
+        if not rows[-1] or not all("label" in row or "labels" in row for row in rows[-1]):
             raise DataError(f"{run / name} has no labels: what is compared is scored, on a {split} split with labels.")
         told = run / "all_results.json"
         results.append(json.loads(told.read_text(encoding="utf-8")) if told.is_file() else {})
@@ -94,13 +94,15 @@ def compare(systems: Sequence[System], metric: str | None = None, split: str = "
 
     Raises:
         DataError: they are of other examples, or the metric is unknown, or none gives the scores that the runs tell.
+        ValueError: the metric is none of such labels.
     """
     first, *others = systems
     for system in systems:
         for rows in system.rows:
             _check_same(first, system, rows)
-    if metric is not None and metric not in METRICS:
-        raise DataError(f"--metric {metric} is unknown: {', '.join(METRICS)} are known.")
+    known_metrics = [name for name in METRICS if name != "mse"]  # the others are told in percent
+    if metric is not None and metric not in known_metrics:
+        raise DataError(f"--metric {metric} is unknown: {', '.join(known_metrics)} are known.")
     metric = metric or _metric_of(systems, split)
     lines = []
     for system in systems:
@@ -157,10 +159,10 @@ def _metric_of(systems: Sequence[System], split: str) -> str:
 
 
 def _label(row: dict[str, Any]) -> Any:
-    return _hashable(row["labels"] if "labels" in row else row["label"], row)
+    return _comparable(row["labels"] if "labels" in row else row["label"], row)
 
 
-def _hashable(value: Any, row: dict[str, Any]) -> Any:
+def _comparable(value: Any, row: dict[str, Any]) -> Any:
     """Several labels of a text as one, right or wrong as a whole; anything else as it is."""
     several = isinstance(value, list) and "tokens" not in row and "question" not in row
     return ", ".join(sorted(map(str, value))) if several else value

@@ -127,6 +127,10 @@ def test_the_command_prints_the_tables(folder: Path) -> None:
     assert "| a minus |" in done.stdout
     alone = subprocess.run([*command, "a"], cwd=folder, capture_output=True, text=True)
     assert "name two folders" in alone.stderr
+    for name in ("a/seed-1", "a/seed-2", "b"):
+        write_rows(folder / name / "predictions_test.jsonl", [{"label": n, "predicted": n} for n in "abc"])
+    three = subprocess.run([*command, "a", "b", "--metric", "f1"], cwd=folder, capture_output=True, text=True)
+    assert three.stderr.startswith('compare.py: metric="f1" is that of one of two labels')
     absent = subprocess.run([*command, "a", "c"], cwd=folder, capture_output=True, text=True)
     assert absent.returncode == 1
     assert absent.stderr.startswith("compare.py: c has no predictions_test.jsonl")
