@@ -179,7 +179,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
         ```
         """
         if config is not None:
-            fields = cls._shape_of(config, fields)
+            fields = cls._shape_of(config, fields, mode)
         if mode == "vectors":
             return cls._from_vectors(name_or_path, freeze, vocabulary, fields)
         if mode not in ("static", "contextual"):
@@ -210,16 +210,19 @@ class EncoderPreTrainedModel(PreTrainedModel):
         return model
 
     @classmethod
-    def _shape_of(cls, config: PreTrainedConfig, fields: dict[str, Any]) -> dict[str, Any]:
-        """The fields of a configuration but those that tell of embeddings, with others in their place."""
+    def _shape_of(cls, config: PreTrainedConfig, fields: dict[str, Any], mode: str) -> dict[str, Any]:
+        """The fields of a configuration but those that tell of embeddings and words, with others in their place."""
         if not isinstance(config, cls.config_class):
             raise ValueError(
                 f"config is a {type(config).__name__}; {cls.__name__} needs a {cls.config_class.__name__}, such as "
                 f'{cls.config_class.__name__}.from_pretrained("configuration/models/star-plus.json").'
             )
         shape = cls.config_class.overridden(config.to_dict(), fields)
-        of_embeddings = ("vocab_size", "embedding_size", "backbone_config", "freeze_embeddings", "pad_token_id")
-        return {name: value for name, value in shape.items() if name in fields or name not in of_embeddings}
+        others = {"vocab_size", "embedding_size", "backbone_config", "freeze_embeddings", "pad_token_id"}
+        others |= {"lexicon_kind", "lexicon_size"}  # words are saved with weights
+        if mode == "contextual" and shape["position_embedding_type"] == cls.config_class().position_embedding_type:
+            others.add("position_embedding_type")  # nobody's wish, so that the encoder inside decides
+        return {name: value for name, value in shape.items() if name in fields or name not in others}
 
     @classmethod
     def _from_vectors(

@@ -108,7 +108,7 @@ def run_table(arguments: argparse.Namespace, file: Path) -> bool:
     from modeling_star.training.launching import accelerate_launch, round_as_avx2
 
     table = Table.read(file)
-    seeds = arguments.seeds or table.seeds
+    seeds = arguments.seeds
     runner = Runner(
         table,
         arguments.results,
@@ -162,7 +162,7 @@ def run_table(arguments: argparse.Namespace, file: Path) -> bool:
     return failed or bool(waiting)
 
 
-def run_cells(runner: "Runner", cells: list[list["Configuration"]], seeds: list[int]) -> bool:
+def run_cells(runner: "Runner", cells: list[list["Configuration"]], seeds: list[int] | None) -> bool:
     """
     Run what is missing of some cells, again and again while a configuration that is chosen by one run makes others
     due; whether a run failed.

@@ -138,6 +138,7 @@ def texts_of_file(arguments: argparse.Namespace) -> list[Text]:
         text_column_name=arguments.text_column_name,
         column_names=names.split(",") if names else None,
         trained_on=trained.get("text_column_name"),
+        trained_columns=(trained.get("column_names") or "").split(",") if trained.get("column_names") else None,
     )
 
 

@@ -172,6 +172,14 @@ def test_the_shape_of_a_preset_is_put_on_embeddings(mode: str, tmp_path: Path) -
     assert (config.residual, config.position_embedding_type, config.num_labels) == (True, "ring", 7)
     assert (config.hidden_size, config.head_dim, config.embedding_size) == (24, 6, 12)
     assert (config.vocab_size, shape.vocab_size) == (TINY["vocab_size"], 30522)
+    plain = modeling_star.StarTransformerConfig(num_hidden_layers=3)
+    model = model_class.from_embeddings(tmp_path, mode=mode, config=plain)
+    expected = "none" if mode == "contextual" else "learned"
+    assert (model.config.num_hidden_layers, model.config.position_embedding_type) == (3, expected)
+    words = modeling_star.BigTransformerConfig(lexicon_kind="words", lexicon_size=20)
+    assert (
+        modeling_star.BigTransformerModel.from_embeddings(tmp_path, mode=mode, config=words).config.lexicon_size == 0
+    )
     with pytest.raises(ValueError, match=r"BigTransformerConfig; StarTransformerForTokenClassification needs a Star"):
         model_class.from_embeddings(tmp_path, mode=mode, config=modeling_star.BigTransformerConfig())
 

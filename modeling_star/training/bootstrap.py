@@ -403,5 +403,3 @@ _METRICS = {
     "pearson": _Counted(_count_moments, _pearson),
     "mse": _Counted(_count_moments, _mean_squared_error),
 }
-METRICS = tuple(_METRICS)
-"""The names of the metrics."""

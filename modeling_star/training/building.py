@@ -30,7 +30,7 @@ _CHANGED_BY_SAVING = (
 )
 _SPECIAL = ("pad", "bos", "eos", "cls", "sep")
 # Fields that follow from --embeddings_from.
-_OF_EMBEDDINGS = ("embedding_size", "backbone_config", "freeze_embeddings")
+_OF_EMBEDDINGS = ("embedding_size", "backbone_config")
 
 _LEXICONS = ("jieba", "whole_word")
 
@@ -155,6 +155,7 @@ def fresh_model(
         model_type = fields.pop("model_type", model_type)
         if embeddings_from is not None:  # the file may be of a saved model, which has its own
             fields = {name: value for name, value in fields.items() if name not in _OF_EMBEDDINGS}
+            freeze_embeddings = fields.pop("freeze_embeddings", False) or freeze_embeddings
     if tokenizer is not None:  # the file may be of a saved model, which has another one
         fields |= {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in _SPECIAL}
         fields["vocab_size"] = len(tokenizer)

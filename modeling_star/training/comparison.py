@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from .bootstrap import METRICS, paired_bootstrap, score_examples
+from .bootstrap import paired_bootstrap, score_examples
 from .data_files import DataError
 from .reports import markdown_table
 from .results_page import summary
@@ -16,13 +16,16 @@ from .task import score_prefix
 
 
 # A key that the predictions of a task have -> the metrics by which they may have been scored: the name in
-# all_results.json, and the full score there. The last one is of whatever has none of the keys.
+# all_results.json, and the full score there. Classifiers, whose texts have the names of their columns, come first.
 _SCORED_BY = {
+    "index": {"accuracy": ("accuracy", 1), "pearson": ("pearson", 1)},
     "tokens": {"entity_f1": ("f1", 1), "accuracy": ("accuracy", 1)},
+    "n_best": {"answer_f1": ("f1", 1)},
     "source": {"bleu": ("bleu", 100), "bleu_zh": ("bleu", 100)},
-    "question": {"answer_f1": ("f1", 1)},
-    "": {"accuracy": ("accuracy", 1), "pearson": ("pearson", 1)},
 }
+_BY_LABEL = ("macro_f1", "weighted_f1", "f1", "matthews_correlation")
+# The others that there are for such predictions; all are told in percent.
+_ALSO = {"index": _BY_LABEL, "tokens": _BY_LABEL, "n_best": ("answer_em",), "source": ("chrf",)}
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,8 @@ def read_system(folder: Path, split: str = "test") -> System:
                 f"{run} has no {name}: name the output folder of a run that scored its {split} split, or another "
                 "--split"
             )
-        rows.append([json.loads(line) for line in (run / name).read_text(encoding="utf-8").splitlines()])
+        with (run / name).open(encoding="utf-8") as lines:  # splitlines() would part texts at U+2028 too
+            rows.append([json.loads(line) for line in lines])
         if not rows[-1] or not all("label" in row or "labels" in row for row in rows[-1]):
             raise DataError(f"{run / name} has no labels: what is compared is scored, on a {split} split with labels.")
         told = run / "all_results.json"
@@ -100,10 +104,11 @@ def compare(systems: Sequence[System], metric: str | None = None, split: str = "
     for system in systems:
         for rows in system.rows:
             _check_same(first, system, rows)
-    known_metrics = [name for name in METRICS if name != "mse"]  # the others are told in percent
+    kind = _kind(first.rows[0][0])
+    known_metrics = [*_SCORED_BY[kind], *_ALSO[kind]]
     if metric is not None and metric not in known_metrics:
-        raise DataError(f"--metric {metric} is unknown: {', '.join(known_metrics)} are known.")
-    metric = metric or _metric_of(systems, split)
+        raise DataError(f"--metric {metric} is none of such predictions: {', '.join(known_metrics)} are.")
+    metric = metric or _metric_of(systems, _SCORED_BY[kind], split)
     lines = []
     for system in systems:
         known = [run for run in system.results if "parameters" in run]
@@ -141,10 +146,13 @@ def _check_same(first: System, system: System, rows: list[dict[str, Any]]) -> No
             )
 
 
-def _metric_of(systems: Sequence[System], split: str) -> str:
+def _kind(row: dict[str, Any]) -> str:
+    """The key of a prediction that tells its task."""
+    return next((key for key in _SCORED_BY if key in row), "index")
+
+
+def _metric_of(systems: Sequence[System], candidates: dict[str, tuple[str, int]], split: str) -> str:
     """The metric that gives the scores which all_results.json tells."""
-    row = systems[0].rows[0][0]
-    candidates = next(metrics for key, metrics in _SCORED_BY.items() if key in row or not key)
     prefix = score_prefix(split)
     for metric, (name, full) in candidates.items():
         told = [run.get(f"{prefix}_{name}") for system in systems for run in system.results]
@@ -164,7 +172,7 @@ def _label(row: dict[str, Any]) -> Any:
 
 def _comparable(value: Any, row: dict[str, Any]) -> Any:
     """Several labels of a text as one, right or wrong as a whole; anything else as it is."""
-    several = isinstance(value, list) and "tokens" not in row and "question" not in row
+    several = isinstance(value, list) and _kind(row) == "index"
     return ", ".join(sorted(map(str, value))) if several else value
 
 

@@ -58,6 +58,7 @@ __all__ = [
     "ProblemType",
     "TaggingData",
     "cap",
+    "check_are_words",
     "find_classification_columns",
     "find_tagging_columns",
     "hold_out",
@@ -335,7 +336,7 @@ def prepare_tagging(
     found = {split: rows for split, rows in tags.items() if rows is not None}
     check_train(splits, found, label)
     for split, rows in words.items():
-        _check_are_words(split, rows, text)
+        check_are_words(f"the {split} split", rows, text)
     labels, ids = _tag_ids(found, label, declared_names(splits, label), label_list)
     result = {}
     for split, dataset in splits.items():
@@ -352,8 +353,13 @@ def prepare_tagging(
     return data
 
 
-def _check_are_words(split: str, rows: Sequence[Any], column: str) -> None:
+def check_are_words(place: str, rows: Sequence[Any], column: str) -> None:
     """
+    Args:
+        place: where they stand, for the message.
+        rows: words of sentences.
+        column: whose they are.
+
     Raises:
         DataError: the column counts the words of each sentence, or holds their labels: it is another one.
     """
@@ -362,7 +368,7 @@ def _check_are_words(split: str, rows: Sequence[Any], column: str) -> None:
     labels = several and all(word == "O" or _LABEL.fullmatch(word) for row in several for word in row)
     if counted or (labels and any(word != "O" for row in several for word in row)):
         raise DataError(
-            f"Column {column!r} of the {split} split holds {'labels' if labels else 'numbers of words'}, no words: "
+            f"Column {column!r} of {place} holds {'labels' if labels else 'numbers of words'}, no words: "
             f"{' '.join(several[0][:6])}. Name the column of words, `--text_column_name NAME`; of a CoNLL file all "
             "columns in their order, `--column_names _,tokens,_,ner_tags`"
         )

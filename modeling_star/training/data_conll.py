@@ -18,20 +18,51 @@ _CONLL_COLUMNS = {
 # Of ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC.
 _CONLLU_COLUMNS = {1: "tokens", 3: "pos_tags", 4: "xpos_tags"}
 _COMMENT = re.compile(r"#\s*(newdoc|newpar|global\.columns|id\s|[\w.:-]+ = )")
+# Names of columns that a tagger alone has ("_" is one to leave out), and the lines that tell whether a file is CoNLL.
+_OF_TAGGERS = {
+    "_",
+    "tokens",
+    "words",
+    "token",
+    "form",
+    "tags",
+    "ner_tags",
+    "pos_tags",
+    "chunk_tags",
+    "xpos_tags",
+    "upos",
+}
 _LINES_TO_TELL = 1000
 
 
-def has_sentences(path: Path, width: int) -> bool:
-    """Whether a file of so many columns is CoNLL by another ending: a word a line, empty lines between sentences."""
+def has_sentences(path: Path, column_names: Sequence[str]) -> bool:
+    """
+    Whether a file whose ending is not CoNLL's is CoNLL: its columns are called as those of a tagger, each line has as
+    many cells without blanks, and empty lines stand between sentences. Chinese texts have no blanks either: a table
+    is told by its names.
+    """
+    if not _OF_TAGGERS & set(column_names):
+        return False
     with naming(path, "text"), open_text(path) as lines:
         begun = [line.strip("\r\n") for line in itertools.islice(lines, _LINES_TO_TELL)]
-    full = [line for line in begun if line.strip()]
-    sentences = "".join("x" if line.strip() else " " for line in begun).split()
-    if any("\t" in line for line in full):
-        words = all(len(cell.split()) < 2 for line in full for cell in line.split("\t"))
-    else:  # parted by blanks, as texts are
-        words = width > 1 and all(len(line.split()) == width for line in full)
+    tabbed = any("\t" in line for line in begun)
+    rows = [_cells(line, tabbed) if line.strip(" \t") else None for line in begun]
+    rows = [row for row in rows if row is None or len(row) == len(column_names) or not row[0].startswith("#")]
+    full = [row for row in rows if row is not None]
+    words = all(len(row) == len(column_names) and not any(" " in cell for cell in row) for row in full)
+    sentences = "".join(" " if row is None else "x" for row in rows).split()
     return words and len(sentences) > 1 and max(map(len, sentences)) > 1
+
+
+def width_of(path: Path) -> int:
+    """
+    How many columns a CoNLL file has.
+
+    Raises:
+        DataFileError: it has no line of them.
+    """
+    first = _first_line(path)
+    return len(_cells(first, "\t" in first))
 
 
 def read_conll(path: Path, cache_dir: str | None, column_names: Sequence[str] | None = None) -> Dataset:
@@ -44,16 +75,10 @@ def read_conll(path: Path, cache_dir: str | None, column_names: Sequence[str] | 
         column_names: a name for each column, "_" for one to leave out; None: what their number tells.
 
     Raises:
-        DataError: the names are of another number.
+        DataError: the names are of another number, none is left, or one stands there twice.
     """
-    with open_text(path) as lines:
-        first = next(
-            (line for line in lines if line.strip(" \t\r\n") and line[0] != "#" and not _is_docstart(line)), None
-        )
-    if first is None:
-        raise no_rows(path)
-    tabbed = "\t" in first
-    width = len(_cells(first.strip("\r\n"), tabbed))
+    first = _first_line(path)
+    tabbed, width = "\t" in first, width_of(path)
     columns = dict(enumerate(_CONLL_COLUMNS.get(width, _conll_names(width))))
     conllu = width == 10 and first[0].isdigit()
     if conllu:
@@ -65,9 +90,23 @@ def read_conll(path: Path, cache_dir: str | None, column_names: Sequence[str] | 
                 "name each, and write _ for one to leave out, e.g. `--column_names _,tokens,ner_tags`"
             )
         columns = {place: name for place, name in enumerate(column_names) if name != "_"}
+        if not columns or len(set(columns.values())) < len(columns):
+            raise DataError(
+                f"--column_names {','.join(column_names)} names no column, or one twice: write a name for each that "
+                "is read, e.g. `--column_names _,tokens,ner_tags`"
+            )
     features = Features({name: List(Value("string")) for name in columns.values()})
     options = {"tabbed": tabbed, "width": width, "places": tuple(columns), "names": tuple(columns.values())}
     return generated(_conll_rows, path, features, cache_dir, **options, conllu=conllu)
+
+
+def _first_line(path: Path) -> str:
+    with open_text(path) as lines:
+        found = (line for line in lines if line.strip(" \t\r\n") and line[0] != "#" and not _is_docstart(line))
+        first = next(found, None)
+    if first is None:
+        raise no_rows(path)
+    return first.strip("\r\n")
 
 
 def _conll_names(width: int) -> list[str]:
@@ -123,4 +162,4 @@ def _cells(line: str, tabbed: bool) -> list[str]:
     return line.split("\t") if tabbed else re.split(r"[ \t]+", line.strip(" \t"))
 
 
-__all__ = ["has_sentences", "read_conll"]
+__all__ = ["has_sentences", "read_conll", "width_of"]

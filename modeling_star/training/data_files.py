@@ -13,7 +13,7 @@ from typing import Any, Literal
 from datasets import Dataset, IterableDataset, Value
 from pyarrow.parquet import ParquetFile
 
-from .data_conll import has_sentences, read_conll
+from .data_conll import has_sentences, read_conll, width_of
 from .data_csv import read_csv, separator_of
 from .data_json import json_rows, read_json
 from .data_opening import (
@@ -81,13 +81,7 @@ def read_file(
     kind = _check_file(path, text_unit)
     if column_names:
         kind = _headless(path, kind)
-    if kind == "tsv" and has_sentences(path, len(column_names or ())):
-        if not column_names:
-            raise DataError(
-                f"{path} has a word a line and empty lines between sentences, so it is CoNLL: call it "
-                f"{path.name.split('.')[0]}.conll, or name its columns, e.g. `--column_names tokens,ner_tags`. Where "
-                "it is a table, leave out its empty lines."
-            )
+    if kind == "tsv" and column_names and has_sentences(path, column_names):
         kind = "conll"
     with naming(path, kind):
         if kind == "json":
@@ -120,6 +114,11 @@ def is_table(path: str | Path) -> bool:
     """Whether a file's ending says that it has columns; `.txt` and unknown ones do not."""
     name = Path(path).name.lower().removesuffix(".gz")
     return not name.endswith(".txt") and Path(name).suffix in FORMATS
+
+
+def conll_width(path: str | Path) -> int | None:
+    """How many columns a file of CoNLL has; `None` of other endings."""
+    return width_of(Path(path)) if is_table(path) and _check_file(Path(path)) == "conll" else None
 
 
 def stream_files(paths: Sequence[str | Path], text_unit: TextUnit, column: str) -> IterableDataset:
@@ -296,6 +295,7 @@ __all__ = [
     "DataError",
     "DataFileError",
     "TextUnit",
+    "conll_width",
     "is_table",
     "plain_texts",
     "read_file",

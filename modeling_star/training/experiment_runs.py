@@ -151,14 +151,16 @@ class Runner:
         """The runs that are there."""
         return FinishedRuns(self.table, self.results)
 
-    def missing(self, configurations: list[Configuration], seeds: list[int]) -> Iterator[tuple[Configuration, int]]:
+    def missing(
+        self, configurations: list[Configuration], seeds: list[int] | None
+    ) -> Iterator[tuple[Configuration, int]]:
         """
         The runs of a cell that are not there, each as it is due: the best configuration is known only later.
 
         Args:
             configurations: those of the cell.
-            seeds: what the best configuration is to run with, where its system has no others; the table's first seed
-                chooses it.
+            seeds: what the best configuration is to run with, but those that its system has no use for; `None`: all of
+                its system's. The table's first seed chooses it.
         """
         own = configurations[0]
         if len(configurations) > 1 and own.task in self.table.tuning_tasks(own.task):
@@ -166,9 +168,10 @@ class Runner:
                 if self.finished.read(configuration, self.table.seeds[0]) is None:
                     yield configuration, self.table.seeds[0]
         best = self.finished.best(configurations)
-        own_seeds = self.table.content["systems"][own.system].get("seeds", seeds)
-        for seed in seeds:
-            if best is not None and seed in own_seeds and self.finished.read(best, seed) is None:
+        named = "seeds" in self.table.content["systems"][own.system]
+        of_system = self.table.seeds_of(own.system)
+        for seed in of_system if seeds is None else [seed for seed in seeds if not named or seed in of_system]:
+            if best is not None and self.finished.read(best, seed) is None:
                 yield best, seed
 
     def waits_for(self, configurations: list[Configuration]) -> list[str]:
@@ -327,8 +330,8 @@ class Runner:
         task = self.table.content["tasks"][configuration.task]
         metric = task["metric"]
         scores = json.loads((model / "all_results.json").read_text(encoding="utf-8"))
-        lines = (model / "predictions_test.jsonl").read_text(encoding="utf-8").splitlines()
-        rows = [json.loads(line) for line in lines]
+        with (model / "predictions_test.jsonl").open(encoding="utf-8") as lines:
+            rows = [json.loads(line) for line in lines]
         expected = [row["labels"] if "labels" in row else row["label"] for row in rows]
         predicted = [row["predicted"] for row in rows]
         counts = count_examples(metric, expected, predicted, arguments.get("answer_language"))

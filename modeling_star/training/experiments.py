@@ -93,7 +93,7 @@ class Table:
     @classmethod
     def begun(cls, tables: Path, results: Path) -> "Iterator[Table]":
         """The tables of a folder that have finished runs in another, by name."""
-        return (cls.read(path) for path in sorted(tables.glob("*.yaml")) if (results / path.stem).is_dir())
+        return (cls.read(path) for path in sorted(tables.glob("*.y*ml")) if (results / path.stem).is_dir())
 
     @property
     def seeds(self) -> list[int]:

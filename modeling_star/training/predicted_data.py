@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .data import check_are_words
 from .data_columns import find_predicted_columns, is_known
-from .data_files import DataError, DataFileError, is_table, read_file, read_lines
+from .data_files import DataError, DataFileError, conll_width, is_table, read_file, read_lines
 from .data_labels import literal_list
 from .tokenizers import join_words
 
@@ -22,6 +23,7 @@ def read_texts(
     text_column_name: str | None = None,
     column_names: Sequence[str] | None = None,
     trained_on: str | None = None,
+    trained_columns: Sequence[str] | None = None,
 ) -> list[str | tuple[str, str]]:
     """
     The texts of a file, or its pairs of texts; those without any are left out.
@@ -34,6 +36,7 @@ def read_texts(
         text_column_name: see `find_predicted_columns`.
         column_names: of a csv or tsv without a header line, or of a CoNLL file.
         trained_on: the `text_column_name` of the training, which counts where none is given and the file has it.
+        trained_columns: its `column_names`, which count for a CoNLL file with as many columns.
 
     Raises:
         DataFileError, DataError: as in `read_file`; a column or a text cannot be found.
@@ -42,6 +45,8 @@ def read_texts(
     if not path.is_file():
         raise DataFileError(f"--file {path} does not exist: name a file of texts, such as texts.txt or reviews.csv")
     if is_table(path) or column_names:
+        if column_names is None and trained_columns and conll_width(path) == len(trained_columns):
+            column_names = trained_columns
         return _of_columns(path, pairs, contexts, text_column_name, column_names, trained_on)
     if text_column_name is not None:
         raise DataError(
@@ -75,13 +80,19 @@ def _of_columns(
         if len(named) == 1 + pairs and set(named) <= set(rows.column_names):
             text_column_name = trained_on
     columns = find_predicted_columns(rows, text_column_name, pairs=pairs, contexts=contexts)
-    if not (text_column_name or column_names or any(map(is_known, columns))) and set(columns) == set(
-        rows.column_names
+    headed = path.name.lower().removesuffix(".gz").endswith((".csv", ".tsv")) and not column_names
+    if (
+        headed
+        and text_column_name is None
+        and set(columns) == set(rows.column_names)
+        and not any(map(is_known, columns))
     ):
         logger.warning(
             f"{path}: the first line, {', '.join(map(repr, columns))}, is read as the name of the column. Where it is "
             f"a text, write `--column_names {','.join(['text', 'text2'][: len(columns)])}`"
         )
+    if str(rows.features[columns[0]]).startswith("List"):
+        check_are_words(str(path), rows[columns[0]][:], columns[0])
     found: list[str | tuple[str, str]] = []
     empty: list[int] = []
     for row, cells in enumerate(zip(*(rows[column][:] for column in columns), strict=True)):

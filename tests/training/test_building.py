@@ -57,7 +57,9 @@ def test_a_saved_models_shape_may_be_put_on_other_embeddings(tmp_path: Path, mod
     )
     assert model.config.residual
     assert model.config.embedding_size == 8
-    assert all(parameter.requires_grad for parameter in model.parameters())
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    assert frozen
+    assert all(".embeddings." in name for name in frozen)
     assert (model.config.backbone_config is None) == (mode == "static")
 
 

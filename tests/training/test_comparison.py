@@ -23,7 +23,10 @@ RIGHT = {"a/seed-1": "110111", "a/seed-2": "111110", "b": "100011"}
 def write_run(folder: Path, right: str, truth: list[str] = TRUTH, **told: float) -> None:
     other = {"good": "bad", "bad": "good"}
     guesses = [label if one == "1" else other[label] for label, one in zip(truth, right, strict=True)]
-    rows = [{"text": "x", "label": label, "predicted": guess} for label, guess in zip(truth, guesses, strict=True)]
+    rows = [
+        {"index": index, "question": "x\u2028y", "label": label, "predicted": guess}
+        for index, (label, guess) in enumerate(zip(truth, guesses, strict=True))
+    ]
     write_rows(folder / "predictions_test.jsonl", rows)
     results = {"test_accuracy": right.count("1") / len(right), "parameters": 1234, "train_runtime": 90.0, **told}
     (folder / "all_results.json").write_text(json.dumps(results), encoding="utf-8")
@@ -61,8 +64,10 @@ def test_another_metric_may_be_named(folder: Path) -> None:
     text = compare([system, system], "f1")
     expected = 100 * f1_score(TRUTH, system.predictions[0], pos_label="good")
     assert cells(text, folder / "b")[0][0] == f"{expected:.1f} (1)"
-    with pytest.raises(DataError, match=r"--metric f2 is unknown: accuracy, "):
+    with pytest.raises(DataError, match=r"--metric f2 is none of such predictions: accuracy, "):
         compare([system, system], "f2")
+    with pytest.raises(DataError, match="--metric bleu is none"):
+        compare([system, system], "bleu")
 
 
 @pytest.mark.parametrize(
@@ -78,13 +83,21 @@ def test_another_metric_may_be_named(folder: Path) -> None:
             {"test_f1": 0.7, "test_accuracy": 1.0},
             "accuracy",
         ),
-        ([{"question": "who?", "label": ["Ann"], "predicted": "Ann B"}], {"test_f1": 2 / 3}, "answer_f1"),
+        (
+            [{"question": "who?", "n_best": [], "label": ["Ann"], "predicted": "Ann B"}],
+            {"test_f1": 2 / 3},
+            "answer_f1",
+        ),
         (
             [{"source": "雨", "label": "it rains today now", "predicted": "it rains today now"}],
             {"test_bleu": 100},
             "bleu",
         ),
-        ([{"text": "a", "label": ["x", "y"], "predicted": ["y", "x"]}], {"test_accuracy": 1.0}, "accuracy"),
+        (
+            [{"index": 0, "text": "a", "label": ["x", "y"], "predicted": ["y", "x"]}],
+            {"test_accuracy": 1.0},
+            "accuracy",
+        ),
         (
             [{"text": "a", "label": 1.0, "predicted": 1.5}, {"text": "a", "label": 2.0, "predicted": 2.0}],
             {"test_pearson": 1.0},

@@ -176,11 +176,26 @@ def test_conll_columns_have_the_names_that_are_given(tmp_path, name, blank):
         load_splits(files={"train": tmp_path / name}, column_names=["tokens", "ner_tags"])
 
 
-def test_conll_that_is_called_a_table_is_told_of(load):
-    with pytest.raises(DataError, match=r"it is CoNLL: call it a\.conll, or name its columns"):
-        load(train=("a.tsv", "Ann\tB-PER\nruns\tO\n\nIt\tO\n"))
-    table = "text\tlabel\nfine film\tgood\n\ndull\tbad\n"
-    assert len(load(train=("b.tsv", table))["train"]) == 2
+@pytest.mark.parametrize("name", ["a.tsv", "a.txt"])
+def test_chinese_texts_and_empty_lines_are_no_conll(tmp_path, name):
+    (tmp_path / name).write_text("很好的电影\t1\n不好看\t0\n\n一般\t0\n", encoding="utf-8")
+    rows = load_splits(files={"train": tmp_path / name}, column_names=["text", "label"], cache_dir=str(tmp_path / "c"))
+    assert rows["train"]["text"][:] == ["很好的电影", "不好看", "一般"]
+
+
+def test_comments_of_conll_by_another_ending_are_passed_over(tmp_path):
+    text = "#\tn-tv.de [2009-10-17]\n1\tAnn\tB-PER\tO\n2\truns\tO\tO\n\n#\tn-tv.de [2009]\n1\tIt\tO\tO\n"
+    (tmp_path / "a.tsv").write_text(text, encoding="utf-8")
+    names = ["_", "tokens", "ner_tags", "_"]
+    rows = load_splits(files={"train": tmp_path / "a.tsv"}, column_names=names, cache_dir=str(tmp_path / "c"))["train"]
+    assert rows["tokens"][:] == [["Ann", "runs"], ["It"]]
+
+
+@pytest.mark.parametrize("names", [["_", "_"], ["tags", "tags"]])
+def test_columns_of_conll_have_a_name_each(tmp_path, names):
+    (tmp_path / "a.conll").write_text("Ann B-PER\n")
+    with pytest.raises(DataError, match="names no column, or one twice"):
+        load_splits(files={"train": tmp_path / "a.conll"}, column_names=names)
 
 
 def test_conllu_skips_ranges_and_empty_nodes(load):

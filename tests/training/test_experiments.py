@@ -134,7 +134,12 @@ def test_the_first_seed_chooses_and_only_the_chosen_goes_on(table: Table, tmp_pa
 def test_a_system_without_chance_runs_with_its_own_seeds_alone(table: Table, tmp_path: Path) -> None:
     table.content["systems"]["linear"]["seeds"] = [1]
     runner, cell = runner_of(table, tmp_path), table.configurations("films", "bert", "linear")
-    assert list(runner.missing(cell, [1, 2, 3])) == [(cell[0], 1)]
+    assert list(runner.missing(cell, [1, 2, 3])) == list(runner.missing(cell, None)) == [(cell[0], 1)]
+    star = table.configurations("films", "bert", "star")
+    assert [seed for _, seed in runner.missing(star, [7])] == [7]
+    assert [seed for _, seed in runner.missing(star, None)] == [1, 2, 3]
+    table.content["systems"]["star"]["seeds"] = [1, 2, 3, 4]
+    assert [seed for _, seed in runner.missing(star, None)] == [1, 2, 3, 4]
     for seed in (1, 2):
         keep(runner, cell[0], seed, validation=0.7, correct="1100")
     assert list(runner.missing(cell, [1, 2, 3])) == []

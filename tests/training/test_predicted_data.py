@@ -63,6 +63,14 @@ def test_the_column_of_the_training_is_read_where_the_file_has_it(tmp_path: Path
     assert read_texts(path, trained_on="text,评论") == ["x"]
 
 
+def test_the_columns_of_the_training_are_those_of_a_conll_file(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.conll", "1\tB-PER\tAnn\n2\tO\tsings\n\n")
+    assert read_texts(path, trained_columns=["_", "ner_tags", "tokens"]) == ["Ann sings"]
+    with pytest.raises(DataError, match=r"a\.conll holds numbers of words, no words: 1 2"):
+        read_texts(path, trained_columns=["tokens", "ner_tags"])
+    assert read_texts(written(tmp_path / "b.csv", "text,n\na,1\n"), trained_columns=["n", "text"]) == ["a"]
+
+
 def test_sentences_of_conll_are_texts(tmp_path: Path) -> None:
     lines = "-DOCSTART- O\n\nAnn B-PER\nsings O\n\n安 B-PER\n娜 I-PER\n"
     assert read_texts(written(tmp_path / "a.conll", lines)) == ["Ann sings", "安娜"]
@@ -83,6 +91,7 @@ def test_a_first_line_that_may_be_a_text_is_told_of(tmp_path: Path, caplog: pyte
     assert read_texts(path, column_names=["text"]) == ["great film", "bad film"]
     assert read_texts(written(tmp_path / "b.csv", "text\nbad film\n")) == ["bad film"]
     assert read_texts(written(tmp_path / "c.csv", "body,label\nbad film,bad\n")) == ["bad film"]
+    assert read_texts(written(tmp_path / "d.jsonl", '{"message": "bad film"}\n')) == ["bad film"]
     assert not caplog.text
 
 
