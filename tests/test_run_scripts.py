@@ -615,7 +615,7 @@ def test_push_to_hub_uploads_a_complete_repository_whose_card_shows_the_measured
     uploaded = hub.files("someone/x")
     kept = {path.name for path in (tmp_path / "run").iterdir() if path.is_file()}
     stay = {f"predictions_{split}.{kind}" for split in ("validation", "test") for kind in ("jsonl", "conll")}
-    stay |= {"training_args.bin", "arguments.json"}
+    stay |= {"training_args.bin", "arguments.json", "trainer_state.json"}
     assert stay <= kept
     assert uploaded.keys() - {".gitattributes"} == kept - stay
     assert uploaded.keys() - {".gitattributes"} == set(files_to_share(tmp_path / "run"))
