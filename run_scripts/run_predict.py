@@ -128,7 +128,6 @@ def texts_of_file(arguments: argparse.Namespace) -> list[Text]:
     """
     from modeling_star.training.predicted_data import read_texts
 
-    names = arguments.column_names
     told = Path(arguments.model) / "arguments.json"  # of the training
     trained = json.loads(told.read_text(encoding="utf-8")) if told.is_file() else {}
     return read_texts(
@@ -136,10 +135,15 @@ def texts_of_file(arguments: argparse.Namespace) -> list[Text]:
         pairs=arguments.pairs,
         contexts=arguments.question is not None,
         text_column_name=arguments.text_column_name,
-        column_names=names.split(",") if names else None,
+        column_names=split_names(arguments.column_names),
         trained_on=trained.get("text_column_name"),
-        trained_columns=(trained.get("column_names") or "").split(",") if trained.get("column_names") else None,
+        trained_columns=split_names(trained.get("column_names")),
     )
+
+
+def split_names(names: str | None) -> list[str] | None:
+    """tokens,tags -> ["tokens", "tags"]"""
+    return names.split(",") if names else None
 
 
 def predict(texts: list[Text], arguments: argparse.Namespace) -> Iterator[tuple[Text, Any]]:

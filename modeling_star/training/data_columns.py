@@ -72,7 +72,7 @@ def find_tagging_columns(
         DataError: a named column is absent, or none or several could be meant; the columns present are listed.
     """
     example = splits["train"] if "train" in splits else next(iter(splits.values()))
-    lists = [name for name in example.column_names if _is_list(example, name)]
+    lists = [name for name in example.column_names if is_list(example, name)]
     texts = [name for name in example.column_names if is_text(example, name)]
     if text_column_name is None:
         # A list wins over a text of the same rows, as in {"text": "It rains", "tokens": ["It", "rains"]}.
@@ -211,7 +211,7 @@ def find_predicted_columns(
     words = [
         name
         for name in _TOKEN_COLUMNS
-        if name in rows.column_names and (_is_list(rows, name) or (is_text(rows, name) and written))
+        if name in rows.column_names and (is_list(rows, name) or (is_text(rows, name) and written))
     ]
     known = [name for name in _CONTEXT_COLUMNS if contexts and name in rows.column_names]
     if text_column_name is None and (words or known) and not pairs:
@@ -248,12 +248,13 @@ def is_text(dataset: Dataset, name: str) -> bool:
     return str(getattr(dataset.features[name], "dtype", "")) in ("string", "large_string", "string_view")
 
 
-def is_known(name: str) -> bool:
+def is_text_name(name: str) -> bool:
     """Whether a column of this name is taken for texts by its name."""
     return name in (*_TEXT_COLUMNS, *_TOKEN_COLUMNS, *_CONTEXT_COLUMNS, *itertools.chain(*_PAIR_COLUMNS))
 
 
-def _is_list(dataset: Dataset, name: str) -> bool:
+def is_list(dataset: Dataset, name: str) -> bool:
+    """Whether a column holds lists, of words say."""
     inner = getattr(dataset.features[name], "feature", None)
     return inner is not None and not isinstance(inner, dict)
 

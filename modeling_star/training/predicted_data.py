@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .data import check_are_words
-from .data_columns import find_predicted_columns, is_known
+from .data_columns import find_predicted_columns, is_list, is_text_name
 from .data_files import DataError, DataFileError, conll_width, is_table, read_file, read_lines
 from .data_labels import literal_list
 from .tokenizers import join_words
@@ -80,19 +80,10 @@ def _of_columns(
         if len(named) == 1 + pairs and set(named) <= set(rows.column_names):
             text_column_name = trained_on
     columns = find_predicted_columns(rows, text_column_name, pairs=pairs, contexts=contexts)
-    headed = path.name.lower().removesuffix(".gz").endswith((".csv", ".tsv")) and not column_names
-    if (
-        headed
-        and text_column_name is None
-        and set(columns) == set(rows.column_names)
-        and not any(map(is_known, columns))
-    ):
-        logger.warning(
-            f"{path}: the first line, {', '.join(map(repr, columns))}, is read as the name of the column. Where it is "
-            f"a text, write `--column_names {','.join(['text', 'text2'][: len(columns)])}`"
-        )
-    if str(rows.features[columns[0]]).startswith("List"):
-        check_are_words(str(path), rows[columns[0]][:], columns[0])
+    if text_column_name is None and column_names is None and set(columns) == set(rows.column_names):
+        _warn_of_first_line(path, columns)
+    if is_list(rows, columns[0]):
+        check_are_words(str(path), [cell for cell in rows[columns[0]][:] if _is_words(cell)], columns[0])
     found: list[str | tuple[str, str]] = []
     empty: list[int] = []
     for row, cells in enumerate(zip(*(rows[column][:] for column in columns), strict=True)):
@@ -107,12 +98,25 @@ def _of_columns(
     return found
 
 
+def _warn_of_first_line(path: Path, columns: Sequence[str]) -> None:
+    """Tell that a csv or tsv of nothing but texts begins with the name of its column, which may be a text."""
+    if path.name.lower().removesuffix(".gz").endswith((".csv", ".tsv")) and not any(map(is_text_name, columns)):
+        logger.warning(
+            f"{path}: the first line, {', '.join(map(repr, columns))}, is read as the name of the column. Where it is "
+            f"a text, write `--column_names {','.join(['text', 'text2'][: len(columns)])}`"
+        )
+
+
+def _is_words(cell: Any) -> bool:
+    return isinstance(cell, list) and all(isinstance(word, str) for word in cell)
+
+
 def _text(path: Path, row: int, column: str, cell: Any) -> str:
-    if isinstance(cell, list) and all(isinstance(word, str) for word in cell):
+    if _is_words(cell):
         return join_words(cell)
     if cell is None or isinstance(cell, str):
         written = literal_list(cell or "")  # of words in a csv, which run_ner.py reads so
-        return join_words(written) if written and all(isinstance(word, str) for word in written) else cell or ""
+        return join_words(written) if written and _is_words(written) else cell or ""
     raise DataError(
         f"{path}, row {row + 1}: column {column!r} holds {str(cell)[:60]!r}, and a text is wanted. Name the column of "
         "texts, e.g. `--text_column_name text`"

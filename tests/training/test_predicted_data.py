@@ -128,6 +128,7 @@ def test_rows_without_a_text_are_told_and_left_out(tmp_path: Path, caplog: pytes
         ("a.csv", "ID,Review Text\n1,y\n", {}, "--text_column_name 'Review Text'"),
         ("a.csv", "a,b\nx,y\n", {"text_column_name": "c"}, "no column 'c'"),
         ("a.jsonl", '{"text": 3}\n', {"text_column_name": "text"}, "row 1: column 'text' holds '3'"),
+        ("a.jsonl", '{"tokens": [3, 4]}\n', {}, "row 1: column 'tokens' holds '.3, 4.'"),
         ("a.txt", "a\n", {"text_column_name": "text"}, "leave --text_column_name away"),
         ("a.csv", "text,label\nx,y\n", {"pairs": True}, "--text_column_name sentence1,sentence2"),
         ("a.csv", "I loved every minute of it.\nDull.\n", {}, "--column_names text,label` .`text` alone"),
