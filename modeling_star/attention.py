@@ -158,7 +158,7 @@ def relay_attention(
         from .relay_kernels import relay_mix
 
         mixed, total = relay_mix(query, relay, tokens, layout, dropout_p)
-        mixed = mixed.to(query.dtype)
+        mixed, total = mixed.to(query.dtype), None if total is None else total.to(query.dtype)
     else:
         mixed, weights, total = _relay_mix(query, relay, tokens, layout, dropout_p)
     context = torch.einsum("bhd,hcd->bhc", mixed, value_weight)

@@ -476,7 +476,7 @@ class EncoderModel(EncoderPreTrainedModel):
 
     def _check_length(self, layout: TokenLayout) -> None:
         """Raise where a sequence is longer than positions reach."""
-        longest = int(layout.lengths.max())
+        longest = layout.max_length if layout.is_packed else int(layout.lengths.max())
         limit = longest_input(self.config)
         if limit is not None and longest > limit:
             backbone = self.config.backbone_config
@@ -494,7 +494,7 @@ def _outside(given: Tensor, size: int) -> int | None:
     """A number of `given` that is not from 0 to `size` - 1; `None` where there is none."""
     if not given.numel():
         return None
-    low, high = int(given.min()), int(given.max())
+    low, high = torch.stack(torch.aminmax(given)).tolist()  # a GPU is waited for once
     return low if low < 0 else high if high >= size else None
 
 

@@ -13,12 +13,17 @@ import pytest
 # Looked at when Triton is imported, which transformers does: tests of kernels run them on the CPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
+import torch
 from loopback_hub import LoopbackHub
 from real_data import data_folder
 from script_runner import ScriptRunner, script_runner
 from script_samples import QUICK, TINY, files, read_rows, write_bert, write_corpora
 
 from modeling_star import modeling_disan, tokens
+
+
+# Where there is a GPU pipelines run on it, and cuDNN's LSTM rounds to TF32 unless told not to.
+torch.backends.cudnn.allow_tf32 = False
 
 
 @pytest.fixture(autouse=True)

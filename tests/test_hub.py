@@ -22,7 +22,8 @@ def tiny_tokenizer():
 
 def logits(model, tokenizer):
     with torch.no_grad():
-        return model.eval()(**tokenizer("we live in Kyoto", return_tensors="pt")).logits.tolist()
+        inputs = tokenizer("we live in Kyoto", return_tensors="pt").to(model.device)  # a pipeline may have moved it
+        return model.eval()(**inputs).logits.tolist()
 """
 
 # The package is installed for the tests: a process that must do without it refuses to import it.

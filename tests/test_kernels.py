@@ -435,13 +435,16 @@ def test_a_model_in_half_precision_stays_close_to_float32_with_kernels(
     autocast: bool, variant: str, dtype: torch.dtype
 ) -> None:
     stem, options = VARIANTS[variant]
-    model = tiny_model(stem, seed=None, hidden_size=32, num_hidden_layers=1 + autocast, **options).to(DEVICE)
+    shape = {"hidden_size": 32, "num_hidden_layers": 1 + autocast, "attention_probs_dropout_prob": 0.1}
+    model = tiny_model(stem, seed=None, **shape, **options).to(DEVICE).eval()
     batch = random_batch(padded([5, 0], 6, "holes"))
     with setting("0"):
         expected = {name: x.cpu() for name, x in named_outputs(model(**on_device(batch))).items()}
     with setting("1"), torch.autocast(DEVICE, dtype=dtype, enabled=autocast):
         output = (model if autocast else model.to(dtype))(**on_device(batch))
     assert_close({name: x.cpu() for name, x in named_outputs(output).items()}, expected, HALF_TOLERANCES[dtype])
+    with setting("1"), torch.autocast(DEVICE, dtype=dtype, enabled=autocast):
+        output = model.train()(**on_device(batch))
     output.last_hidden_state.float().pow(2).sum().backward()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
