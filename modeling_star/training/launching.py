@@ -60,6 +60,11 @@ def environment(use_cpu: bool = False) -> dict[str, Any]:
     }
 
 
+def ran_on_gpu(run: dict[str, Any]) -> bool:
+    """Whether a kept run was made on a GPU, by its `environment`."""
+    return run.get("environment", {}).get("device", "cpu") != "cpu"
+
+
 def read_environment(folder: Path) -> dict[str, Any]:
     """What a run in a folder was begun in; without a commit where nothing tells."""
     path = folder / "environment.json"
@@ -125,6 +130,7 @@ __all__ = [
     "commit",
     "environment",
     "launch_settings",
+    "ran_on_gpu",
     "read_environment",
     "round_as_avx2",
     "run_to_the_end",

@@ -11,6 +11,7 @@ from typing import Any
 
 from .benchmark_report import fitted_slope
 from .data_files import DataError
+from .launching import ran_on_gpu
 from .masked_summation import SYSTEMS
 from .output_folder import differences
 from .reports import BLUE, GREEN, ORANGE, markdown_table, plot_over_length, write_text
@@ -27,6 +28,8 @@ COLORS = {
 }
 # Table 6 of the paper: MSE at n = 200, k = 10, d = 10.
 PAPER = {"star": 0.0284, "star-no-radial": 0.1536, "star-no-ring": 0.0359}
+# Marks what was made on a GPU.
+ON_GPU = "‡"
 # Flags that name where a run's files lie.
 FOLDERS = ("results", "output_dir")
 PAPER_TASK = {"flagged": 10, "width": 10}
@@ -139,6 +142,11 @@ def error_sections(kept: Kept) -> list[str]:
     return [
         about,
         markdown_table([*header, *(["paper, n = 200"] if with_paper else [])], rows),
+        *(
+            [f"{ON_GPU} On a GPU: elsewhere the same seed gives other digits."]
+            if any(map(ran_on_gpu, kept.runs))
+            else []
+        ),
         command_of(kept.runs),
         f"Parameters, and minutes of training ({places(kept.runs)}):",
         markdown_table(header, costs),
@@ -204,20 +212,24 @@ def most_passes(timed: Sequence[dict[str, Any]]) -> int:
 
 
 def error_cell(runs: Sequence[dict[str, Any]]) -> str:
-    """0.0041 ± 0.0002 (3)"""
+    """0.0041 ± 0.0002 (3), marked where a GPU made one of them"""
     if not runs:
         return "--"
     errors = [run["test"] for run in runs]
     deviation = f" ± {stdev(errors):.4f}" if len(errors) > 1 else ""
-    return f"{fmean(errors):.4f}{deviation} ({len(errors)})"
+    return f"{fmean(errors):.4f}{deviation} ({len(errors)})" + (f" {ON_GPU}" if any(map(ran_on_gpu, runs)) else "")
 
 
 def cost_cell(runs: Sequence[dict[str, Any]]) -> str:
     """81,209, 12.3"""
-    if not runs:
-        return "--"
-    minutes = mean_of([run["training_seconds"] for run in runs])
-    return f"{runs[0]['parameters']:,}" + ("" if minutes is None else f", {minutes / 60:.1f}")
+    return f"{runs[0]['parameters']:,}{training_minutes(runs)}" if runs else "--"
+
+
+def training_minutes(runs: Sequence[dict[str, Any]]) -> str:
+    """`, 12.3`: the mean of what runs took on the CPU, or, where all ran on a GPU, there; nothing where none tells."""
+    on_cpu = [run for run in runs if not ran_on_gpu(run)]
+    minutes = mean_of([run["training_seconds"] for run in on_cpu or runs])
+    return "" if minutes is None else f", {minutes / 60:.1f}" + ("" if on_cpu else f" {ON_GPU}")
 
 
 def time_cell(kept: Kept, system: str, length: int) -> str:
@@ -294,4 +306,4 @@ def plot_times(kept: Kept, path: Path) -> Path | None:
     return plot_over_length(lines, path, f"ms for {rows} examples", colors=COLORS, labels=labels, xlabel="n")
 
 
-__all__ = ["Kept", "command_again", "error_cell", "write_report"]
+__all__ = ["ON_GPU", "Kept", "command_again", "error_cell", "training_minutes", "write_report"]

@@ -16,7 +16,7 @@ from .cards import FAMILIES
 from .experiments import Table
 from .masked_summation_page import Kept, command_again, error_cell
 from .reports import markdown_table, write_text
-from .results_page import EARLY_NOTE, SUMMATION, Cell, read_cells
+from .results_page import EARLY_NOTE, GPU_NOTE, SUMMATION, Cell, read_cells
 
 
 _TEXT = """---
@@ -151,10 +151,11 @@ def _card(model_type: str, lines: list[_Line], summation: Kept | None, folder: P
     heads = ["data", "embeddings", "system", "score", "parameters", "RUNS"]
     kept = (run["environment"] for line in lines for run in line.cell.runs)
     machines = {(each["device"], each["torch"], each["threads"]) for each in kept}
-    where = " and ".join(
-        f"a {device.upper()} with torch {torch} and OMP_NUM_THREADS={threads}"
-        for device, torch, threads in sorted(machines)
+    where = ", or on ".join(
+        f"{'a CPU' if device == 'cpu' else device} with torch {torch} and OMP_NUM_THREADS={threads}"
+        for device, torch, threads in sorted(machines, key=lambda machine: (machine[0] != "cpu", machine))
     )
+    marks = {EARLY_NOTE: any(line.cell.is_early for line in lines), GPU_NOTE: any(line.cell.on_gpu for line in lines)}
     told = f"{page.parent.name}/{page.name}"
     repeated = any(line.cell.has_repeated for line in lines)
     limits = f"- Some test rows occur in train too; {told} has the scores without them.\n" if repeated else ""
@@ -167,7 +168,7 @@ def _card(model_type: str, lines: list[_Line], summation: Kept | None, folder: P
         link=Path(os.path.relpath(page, folder)).as_posix(),
         results=markdown_table(heads, rows),
         summation=_summation(model_type, summation),
-        where=f"All ran on {where}." + (f"\n\n{EARLY_NOTE}" if any(line.cell.is_early for line in lines) else ""),
+        where="\n\n".join([f"All ran on {where}.", *(note for note, marked in marks.items() if marked)]),
         limits=limits,
     )
 

@@ -12,8 +12,8 @@ from .bootstrap import Interval, bootstrap_counts, bootstrap_mean, score_counts
 from .data_files import DataError
 from .experiment_runs import FinishedRuns
 from .experiments import Configuration, Table
-from .launching import USUAL
-from .masked_summation_page import write_report
+from .launching import USUAL, ran_on_gpu
+from .masked_summation_page import ON_GPU, training_minutes, write_report
 from .reports import markdown_table, write_text
 
 
@@ -31,7 +31,8 @@ To run one number again: `OMP_NUM_THREADS=1 python run_scripts/reproduce.py TABL
 TASK/SETTING/SYSTEM --seeds N --results again --work outputs/again`, with `--configuration N` where validation chose
 one: it stands below each such table. Rounding depends on the number of threads, on the CPU's instructions and on the
 version of the code, and training makes such differences large: processors with AVX-512 keep to AVX2 here, and
-`results/` tells with each run how many threads it had and which commit made it.
+`results/` tells with each run how many threads it had and which commit made it. Where there is a GPU, `--launch cpu`
+runs what ran without one.
 
 Training times are rough, since other jobs shared the machine. Parameters include those that are not trained, such as
 frozen embeddings and sinusoidal positions.
@@ -43,6 +44,10 @@ SUMMATION = "masked_summation"
 # Marks what no commit is known of.
 EARLY = "†"
 EARLY_NOTE = f"{EARLY} Has a run that no commit is known of, such as early ones: today's code may give other digits."
+GPU_NOTE = (
+    f"{ON_GPU} Has a run on a GPU, which `results/` names: on a CPU the same seed gives other digits. "
+    "Where others ran on a CPU, only these are timed."
+)
 # End the names of further columns: test rows that do not occur in train, another score of the same counts.
 REPEATED = ", rows not in train"
 EXACT = ", exact match"
@@ -131,8 +136,15 @@ class Cell:
         commits = [run.get("environment", {}).get("commit") for run in self.runs]
         return any(commit is None or commit.endswith("-dirty") for commit in commits)
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a run was made on a GPU."""
+        return any(map(ran_on_gpu, self.runs))
+
     def __str__(self) -> str:
-        return summary(self.scores) + (f" {EARLY}" if self.is_early else "")
+        return " ".join(
+            [summary(self.scores), *([EARLY] if self.is_early else []), *([ON_GPU] if self.on_gpu else [])]
+        )
 
 
 def summary(scores: list[float]) -> str:
@@ -160,8 +172,8 @@ def write_page(tables: Path, results: Path, page: Path) -> None:
         parts += table_sections(table, results)
     if len(parts) == 1 and not (results / SUMMATION).is_dir():
         raise DataError(f"{results} holds no finished run of a table: nothing is written. Name the folder: --results")
-    if any(EARLY in part for part in parts):
-        parts.insert(1, f"{EARLY_NOTE}\n")
+    notes = {EARLY: EARLY_NOTE, ON_GPU: GPU_NOTE}
+    parts[1:1] = [f"{note}\n" for mark, note in notes.items() if any(mark in part for part in parts)]
     if (results / SUMMATION).is_dir():
         write_report(results / SUMMATION, page.parent / SUMMATION)
         parts.append(
@@ -208,6 +220,8 @@ def _before(table: Table, results: Path) -> Iterator[str]:
             facts.append(f"{kept['training_seconds'] / 60:.0f} minutes")
         if kept["tokens_per_second"] is not None:
             facts.append(f"{kept['tokens_per_second']:,.0f} tokens a second")
+        if ran_on_gpu(kept):
+            facts.append(f"on one {kept['environment']['device']}")
         yield (
             f"{told['title']} (`{told['script']}`, `{told['recipe']}.yaml`; its arguments and losses are in "
             f"`results/{table.name}/before/{name}.json`), on validation: {', '.join(facts)}.\n"
@@ -368,9 +382,7 @@ def _cost(table: Table, system: str, tasks: list[str], cells: dict[tuple[str, st
     row = [_title(table, system)]
     for task in tasks:
         runs = cells[task, system].runs if (task, system) in cells else []
-        times = [run["training_seconds"] / 60 for run in runs if run["training_seconds"] is not None]
-        size = f"{runs[0]['parameters'] / 1e6:.2f} M" if runs else "--"
-        row.append(f"{size}, {fmean(times):.1f}" if times else size)
+        row.append(f"{runs[0]['parameters'] / 1e6:.2f} M{training_minutes(runs)}" if runs else "--")
     return row
 
 
@@ -396,9 +408,11 @@ def _configurations(
             told.append(f"{_title(table, system)} {name}{where}")
     if told:
         minutes = sum(run["training_seconds"] or 0 for run in runs) / 60
+        on_gpu = sum(map(ran_on_gpu, runs))
         yield (
             f"Configurations that validation chose (`--configuration N` runs one alone): {'; '.join(told)}. All "
-            f"{len(runs)} runs, those of the others included, trained for {minutes:,.0f} minutes.\n"
+            f"{len(runs)} runs, those of the others included, trained for {minutes:,.0f} minutes"
+            + (f", {on_gpu} of them on a GPU.\n" if on_gpu else ".\n")
         )
 
 

@@ -118,6 +118,30 @@ def test_numbers_that_no_commit_is_known_of_are_marked(folder: Path) -> None:
     assert all("\n† Has a run that no commit is known of" in text for text in (page, card))
 
 
+def test_what_ran_on_a_gpu_is_marked_and_only_the_others_are_timed(folder: Path) -> None:
+    def made() -> list[str]:
+        write_page(folder / "tables", folder / "results", folder / "results.md")
+        write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
+        return [(folder / name).read_text(encoding="utf-8") for name in ("results.md", "cards/vanilla-transformer.md")]
+
+    def moved(seed: int) -> None:
+        (path,) = (folder / "results").rglob(f"vanilla-0-seed{seed}.json")
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept["environment"]["device"] = "NVIDIA X1"
+        path.write_text(json.dumps({**kept, "training_seconds": 12.0}), encoding="utf-8")
+
+    assert not any("‡" in text for text in made())
+    moved(2)
+    page, card = made()
+    assert "| vanilla | 50.0 ± 0.0 (2) ‡ |" in page
+    assert "| vanilla | 2.00 M, 1.0 |" in page
+    assert "| 50.0 ± 0.0 (2) ‡ |" in card
+    assert "a CPU with torch 2.13.0 and OMP_NUM_THREADS=1, or on NVIDIA X1 with torch 2.13.0" in card
+    assert all("\n‡ Has a run on a GPU" in text for text in (page, card))
+    moved(1)
+    assert "| vanilla | 2.00 M, 0.2 ‡ |" in made()[0]
+
+
 def test_a_cell_with_several_configurations_is_told_by_the_chosen_one(folder: Path) -> None:
     path = folder / "tables" / "films.yaml"
     grid = [{"learning_rate": 1e-3}, {"learning_rate": 1e-4}]
@@ -197,6 +221,17 @@ def test_masked_summation_has_its_page_beside_the_others(folder: Path) -> None:
     page = (folder / "docs" / "masked_summation" / "results.md").read_text(encoding="utf-8")
     assert "| star | 0.2500 (1) |" in page
     assert (folder / "docs" / "masked_summation" / "figure_3a.png").is_file()
+    assert "| star | 1,234, 1.0 |" in page
+    assert "‡" not in page
+    at_40 = {**run, "length": 40, "environment": {**run["environment"], "device": "NVIDIA X1"}}
+    (kept / "star-n40-seed1.json").write_text(json.dumps(at_40), encoding="utf-8")
+    write_page(folder / "tables", folder / "results", folder / "docs" / "results.md")
+    both = (folder / "docs" / "masked_summation" / "results.md").read_text(encoding="utf-8")
+    assert "| star | 0.2500 (1) | 0.2500 (1) ‡ |" in both
+    assert "| star | 1,234, 1.0 | 1,234, 1.0 ‡ |" in both
+    assert "‡ On a GPU" in both
+    assert "(NVIDIA X1, threads 1" in both
+    (kept / "star-n40-seed1.json").unlink()
     run["config"] = {"model_type": "star_transformer"}
     (kept / "star-n20-seed1.json").write_text(json.dumps(run), encoding="utf-8")
     star, vanilla = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
@@ -325,6 +360,8 @@ def test_the_results_in_readme_are_those_of_the_page(monkeypatch: pytest.MonkeyP
             measured = [cell for cell in found if all(one.runs for one in cell)]
             assert len(measured) == bool(number), (column, line)
             for each in measured:
+                common = [seed for seed in each[0].seeds if all(seed in one.seeds for one in each)]  # as on the page
+                each = [one.of_seeds(common) for one in each]
                 one_of_several = len(each[0].scores) == 1 and table.seeds_of(each[0].chosen.system) != [1]
                 score = f"{100 * fmean(fmean(one.scores) for one in each):.1f}" + "¹" * one_of_several
                 assert number == score, (column, line)
