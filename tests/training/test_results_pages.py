@@ -99,17 +99,19 @@ def test_a_card_whose_runs_are_deleted_goes_and_other_files_stay(folder: Path) -
     assert sorted(path.name for path in other.parent.iterdir()) == ["notes.md", star.name]
 
 
-def test_numbers_that_no_commit_is_known_of_are_marked(folder: Path) -> None:
-    def made() -> list[str]:
-        write_page(folder / "tables", folder / "results", folder / "results.md")
-        write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
-        return [(folder / name).read_text(encoding="utf-8") for name in ("results.md", "cards/vanilla-transformer.md")]
+def page_and_card(folder: Path) -> list[str]:
+    """The page, and the card of the vanilla Transformer, as they are made now."""
+    write_page(folder / "tables", folder / "results", folder / "results.md")
+    write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
+    return [(folder / name).read_text(encoding="utf-8") for name in ("results.md", "cards/vanilla-transformer.md")]
 
-    assert not any("†" in text for text in made())
+
+def test_numbers_that_no_commit_is_known_of_are_marked(folder: Path) -> None:
+    assert not any("†" in text for text in page_and_card(folder))
     (path,) = (folder / "results").rglob("vanilla-0-seed2.json")
     kept = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**kept, "environment": {**kept["environment"], "commit": None}}), encoding="utf-8")
-    page, card = made()
+    page, card = page_and_card(folder)
     assert "| vanilla | 50.0 ± 0.0 (2) † |" in page
     assert "| 50.0 ± 0.0 (2) † |" in card
     (difference,) = [line for line in page.splitlines() if line.startswith("| vanilla | +") or "| vanilla | -" in line]
@@ -119,27 +121,22 @@ def test_numbers_that_no_commit_is_known_of_are_marked(folder: Path) -> None:
 
 
 def test_what_ran_on_a_gpu_is_marked_and_only_the_others_are_timed(folder: Path) -> None:
-    def made() -> list[str]:
-        write_page(folder / "tables", folder / "results", folder / "results.md")
-        write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
-        return [(folder / name).read_text(encoding="utf-8") for name in ("results.md", "cards/vanilla-transformer.md")]
-
     def moved(seed: int) -> None:
         (path,) = (folder / "results").rglob(f"vanilla-0-seed{seed}.json")
         kept = json.loads(path.read_text(encoding="utf-8"))
         kept["environment"]["device"] = "NVIDIA X1"
         path.write_text(json.dumps({**kept, "training_seconds": 12.0}), encoding="utf-8")
 
-    assert not any("‡" in text for text in made())
+    assert not any("‡" in text for text in page_and_card(folder))
     moved(2)
-    page, card = made()
+    page, card = page_and_card(folder)
     assert "| vanilla | 50.0 ± 0.0 (2) ‡ |" in page
     assert "| vanilla | 2.00 M, 1.0 |" in page
     assert "| 50.0 ± 0.0 (2) ‡ |" in card
     assert "a CPU with torch 2.13.0 and OMP_NUM_THREADS=1, or on NVIDIA X1 with torch 2.13.0" in card
     assert all("\n‡ Has a run on a GPU" in text for text in (page, card))
     moved(1)
-    assert "| vanilla | 2.00 M, 0.2 ‡ |" in made()[0]
+    assert "| vanilla | 2.00 M, 0.2 ‡ |" in page_and_card(folder)[0]
 
 
 def test_a_cell_with_several_configurations_is_told_by_the_chosen_one(folder: Path) -> None:
