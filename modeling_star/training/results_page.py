@@ -142,9 +142,13 @@ class Cell:
         return any(map(ran_on_gpu, self.runs))
 
     def __str__(self) -> str:
-        return " ".join(
-            [summary(self.scores), *([EARLY] if self.is_early else []), *([ON_GPU] if self.on_gpu else [])]
-        )
+        return summary(self.scores) + marks([self])
+
+
+def marks(cells: list[Cell]) -> str:
+    """What is to be told of the runs of some cells, each after a space."""
+    shown = {EARLY: any(cell.is_early for cell in cells), ON_GPU: any(cell.on_gpu for cell in cells)}
+    return "".join(f" {mark}" for mark, applies in shown.items() if applies)
 
 
 def summary(scores: list[float]) -> str:
@@ -290,7 +294,8 @@ def _row(table: Table, system: str, tasks: list[str], cells: dict[tuple[str, str
     row = [_title(table, system), *(str(cells.get((task, system), "--")) for task in tasks)]
     if "average" in table.content:
         averaged = _averaged(tasks, system, cells)
-        row.append(summary([fmean(scores) for scores in zip(*(cell.scores for cell in averaged), strict=True)]))
+        means = [fmean(scores) for scores in zip(*(cell.scores for cell in averaged), strict=True)]
+        row.append(summary(means) + marks(averaged))
     return row
 
 
