@@ -197,7 +197,7 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
 ) -> None:
     steps = ["--save_strategy=steps", "--save_steps=7", "--eval_strategy=steps", "--eval_steps=7"]
     quick = [*QUICK, "--per_device_train_batch_size=4", "--num_train_epochs=6", "--average_checkpoints=3"]
-    # Sums of a GPU come in no fixed order, so that bits differ between two runs there.
+    # On a GPU some of torch's sums come in no fixed order, so that bits may differ between two runs.
     command = ["run_translation.py", "--use_cpu", *files(corpus), *SHORT, *KINDS["star"], *steps, *quick]
     scripts.check(*command, f"--output_dir={tmp_path}/straight")
     killed = tmp_path / "killed"
