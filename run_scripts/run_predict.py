@@ -5,6 +5,7 @@ Tag, classify or translate texts with a saved model, or find the answer to a que
     python run_scripts/run_predict.py outputs/quickstart/model "Maria Keller moved to Oslo."
     python run_scripts/run_predict.py outputs/sst2 --file texts.txt --json > predictions.jsonl
     python run_scripts/run_predict.py outputs/sst2 --file reviews.csv --text_column_name "Review Text"
+    zcat reviews.txt.gz | head -100 | python run_scripts/run_predict.py outputs/sst2 --file -
     python run_scripts/run_predict.py outputs/drcd --question "Who moved to Oslo?" "Maria Keller moved to Oslo."
     python run_scripts/run_predict.py outputs/snli --pairs "A man plays a guitar." "Somebody makes music."
     python run_scripts/run_predict.py outputs/tatoeba_zh_en "我们都哭了。"
@@ -32,7 +33,8 @@ def main() -> None:
     parser.add_argument(
         "--file",
         type=Path,
-        help="a column of csv, tsv, json, jsonl, parquet or CoNLL; .txt and any other: a text a line; .gz allowed",
+        help="a column of csv, tsv, json, jsonl, parquet or CoNLL; .txt and any other: a text a line; .gz allowed; "
+        "-: standard input, a text a line",
     )
     parser.add_argument(
         "--text_column_name",

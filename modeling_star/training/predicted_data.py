@@ -1,6 +1,8 @@
 """The texts of a file that a saved model is to read: its lines, or a column of any of the formats of `data_files`."""
 
+import io
 import logging
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ def read_texts(
 
     Args:
         path: csv, tsv, json, jsonl, parquet or CoNLL, or lines of text, in `.txt` or whatever else it is called; `.gz`
-            too. Of lines a pair's two texts are parted by a tab.
+            too; "-" is standard input, of lines. Of lines a pair's two texts are parted by a tab.
         pairs: two texts each.
         contexts: a question is asked about each text.
         text_column_name: see `find_predicted_columns`.
@@ -41,6 +43,13 @@ def read_texts(
     Raises:
         DataFileError, DataError: as in `read_file`; a column or a text cannot be found.
     """
+    if str(path) == "-":
+        if text_column_name is not None or column_names:
+            raise DataError(
+                "Standard input is read as lines of text, which have no columns: leave --text_column_name and "
+                "--column_names away, or name a file in .csv, .tsv, .jsonl or .parquet"
+            )
+        return _of_lines("standard input", _piped_lines(), pairs)
     path = Path(path)
     if not path.is_file():
         raise DataFileError(f"--file {path} does not exist: name a file of texts, such as texts.txt or reviews.csv")
@@ -53,7 +62,22 @@ def read_texts(
             f"{path} holds lines of text, which have no column {text_column_name!r}: leave --text_column_name away, "
             "or name a file in .csv, .tsv, .jsonl or .parquet"
         )
-    lines = read_lines(path)
+    return _of_lines(str(path), read_lines(path), pairs)
+
+
+def _piped_lines() -> list[str]:
+    """The lines of standard input, in UTF-8 whatever the terminal is set to."""
+    try:
+        with io.TextIOWrapper(io.BytesIO(sys.stdin.buffer.read()), encoding="utf-8-sig") as lines:
+            return [line.rstrip("\n") for line in lines]
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"Standard input is not UTF-8 text ({error}): write `iconv -f latin1 -t UTF-8 |` before this command "
+            "(Chinese: -f GB18030)"
+        ) from error
+
+
+def _of_lines(source: str, lines: Sequence[str], pairs: bool) -> list[str | tuple[str, str]]:
     if not pairs:
         return [line for line in lines if line.strip()]
     found: list[str | tuple[str, str]] = []
@@ -61,7 +85,7 @@ def read_texts(
         if line.strip():
             parts = line.split("\t")
             if len(parts) != 2:
-                raise DataError(f"{path}, line {number}: --pairs wants two texts parted by one tab")
+                raise DataError(f"{source}, line {number}: --pairs wants two texts parted by one tab")
             found.append((parts[0], parts[1]))
     return found
 

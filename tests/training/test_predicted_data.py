@@ -1,6 +1,7 @@
 """The texts that run_predict.py reads from a file, in every format."""
 
 import gzip
+import io
 import logging
 from pathlib import Path
 
@@ -100,6 +101,24 @@ def test_lines_are_read_as_they_are(tmp_path: Path, name: str) -> None:
     path = written(tmp_path / name, "\ufeffid,text\r\n\r\na\u2028b\n")
     assert read_texts(path) == ["id,text", "a\u2028b"]
     assert read_texts(written(tmp_path / name, "a\tb\n\nc\td\n"), pairs=True) == [("a", "b"), ("c", "d")]
+
+
+def test_lines_are_piped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pipe(content: bytes) -> None:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), encoding="ascii"))
+
+    pipe("\ufeffein Käse\r\n\r\na\u2028b".encode())
+    assert read_texts("-") == ["ein Käse", "a\u2028b"]
+    pipe(b"a\tb\n")
+    assert read_texts("-", pairs=True) == [("a", "b")]
+    pipe(b"a\n")
+    with pytest.raises(DataError, match="standard input, line 1: --pairs wants two texts"):
+        read_texts("-", pairs=True)
+    pipe("Käse".encode("latin-1"))
+    with pytest.raises(DataError, match="Standard input is not UTF-8 text"):
+        read_texts("-")
+    with pytest.raises(DataError, match="leave --text_column_name and --column_names away"):
+        read_texts("-", text_column_name="text")
 
 
 def test_pairs_are_two_columns(tmp_path: Path) -> None:
