@@ -138,7 +138,7 @@ def texts_of_file(arguments: argparse.Namespace) -> list[Text]:
         contexts=arguments.question is not None,
         text_column_name=arguments.text_column_name,
         column_names=split_names(arguments.column_names),
-        trained_on=trained.get("text_column_name"),
+        trained_on=trained.get("text_column_name") or trained.get("source_column"),
         trained_columns=split_names(trained.get("column_names")),
     )
 

@@ -41,6 +41,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
     ]
     write_rows(folder / "pos.jsonl", parts_of_speech)
     (folder / "one.csv").write_text("text,label\n" + "a fine film,good\n" * 9)
+    (folder / "three.csv").write_text("sentence1,sentence2,label\n" + "".join(f"a,b,{n % 3}\n" for n in range(30)))
     (folder / "wordless.csv").write_text("text,label\n" + "!?,good\n...,bad\n" * 9)
     (folder / "numpy.csv").write_text("tokens,ner_tags\n['Anna' 'went'],['B-PER' 'O']\n")
     (folder / "data").mkdir()
@@ -236,6 +237,22 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
         GLUE,
         "--model_name_or_path={tagger} --test_file={sentiment} --do_predict --push_to_hub",
         ["--do_train", "push_to_hub.py"],
+    ),
+    "nothing trained has no new head": (
+        NER,
+        "--model_name_or_path={tagger} --test_file={entities} --do_predict --ignore_mismatched_sizes",
+        ["--ignore_mismatched_sizes", "nothing is trained here", "--train_file"],
+    ),
+    "TF-IDF is not pushed": (
+        GLUE,
+        "--train_file={sentiment} --push_to_hub --hub_model_id=me/tfidf " + TFIDF,
+        ["saves no model", "--push_to_hub"],
+    ),
+    "F1 of three labels": (GLUE, "--train_file={bad}/three.csv --task_name=mrpc", ["F1 of two labels", "3 are in"]),
+    "reported to what is not there": (
+        GLUE,
+        "--train_file={sentiment} --report_to=wandb",
+        ["WandbCallback requires wandb"],
     ),
     "TF-IDF without a choice": (GLUE, "--train_file={bad}/one.csv " + TFIDF, ["one label in 'label'"]),
     "TF-IDF without words": (GLUE, "--train_file={bad}/wordless.csv " + TFIDF, ["no words in 'text'"]),

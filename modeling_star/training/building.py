@@ -239,8 +239,8 @@ def saved_model(
                 "leave out what changes a size."
             ) from error
         raise DataError(
-            f"The head of {name} is of another size than the data's {labels['num_labels']} labels need: replace it by "
-            "--ignore_mismatched_sizes"
+            f"The head of {name} is of another size than the data's {labels['num_labels']} labels need: where it is "
+            "trained, replace it by --ignore_mismatched_sizes"
         ) from error
     new = _new_parts(model, info)
     if new is None:

@@ -1,6 +1,7 @@
 """Text and pair classification and regression as a task of `running.run`."""
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,14 @@ class ClassificationTask(Task):
                 f"--task_name {options.task_name} is unknown: {', '.join(GLUE_METRICS)}, or leave it away."
                 f"{did_you_mean(options.task_name.lower(), list(GLUE_METRICS))}"
             )
+        splits = self.load_splits()
         return prepare_classification(
-            self.load_splits(),
+            splits,
             text_column_name=columns,
             label_column_name=options.label_column_name,
             task_name=options.task_name,
-            problem_type=options.problem_type or self.saved_problem_type(),
-            label_list=self.saved_labels(),
+            problem_type=options.problem_type or self.saved_problem_type(splits),
+            label_list=self.saved_labels(splits),
             drop_empty=options.drop_empty,
         )
 
@@ -56,11 +58,13 @@ class ClassificationTask(Task):
                 splits[name] = splits.pop(f"{name}_matched")
         return splits
 
-    def saved_problem_type(self) -> str | None:
+    def saved_problem_type(self, splits: Collection[str]) -> str | None:
         """What a saved model predicts, so that data without labels can be read; `None` where it does not say."""
         config = self.saved_config()
-        if config is None or (self.saved_labels() is None and config.problem_type != "regression"):
+        if config is None or (self.saved_labels(splits) is None and config.problem_type != "regression"):
             return None
+        if config.problem_type is None and config.num_labels == 1:  # as transformers reads it
+            return "regression"
         return config.problem_type
 
     def class_column(self, data: ClassificationData) -> str | None:
@@ -68,7 +72,13 @@ class ClassificationTask(Task):
 
     def choose_metrics(self) -> TaskMetrics:
         task = self.data_args.task_name if self.data_args.task_name in GLUE_METRICS else self.data.problem_type
-        return metrics_for(task, self.data.label_list)
+        metrics = metrics_for(task, self.data.label_list)
+        if "f1" in (metrics.names or ()) and len(self.data.label_list) not in (0, 2):
+            raise DataError(
+                f"--task_name {task} is scored by the F1 of two labels, and {len(self.data.label_list)} are in the "
+                "data: leave --task_name away."
+            )
+        return metrics
 
     @property
     def labels(self) -> dict[str, Any]:

@@ -24,8 +24,14 @@ _SCORED_BY = {
     "source": {"bleu": ("bleu", 100), "bleu_zh": ("bleu", 100)},
 }
 _BY_LABEL = ("macro_f1", "weighted_f1", "f1", "matthews_correlation")
-# The others that there are for such predictions; all are told in percent.
-_ALSO = {"index": _BY_LABEL, "tokens": _BY_LABEL, "n_best": ("answer_em",), "source": ("chrf",)}
+# The others that there are for such predictions, likewise; `None`: all_results.json tells no such score of labels of
+# words, where f1 is that of entities. All are told in percent.
+_ALSO: dict[str, dict[str, tuple[str, int] | None]] = {
+    "index": {metric: (metric, 1) for metric in _BY_LABEL},
+    "tokens": dict.fromkeys(_BY_LABEL),
+    "n_best": {"answer_em": ("exact_match", 1)},
+    "source": {"chrf": ("chrf", 100)},
+}
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,10 @@ def compare(systems: Sequence[System], metric: str | None = None, split: str = "
     known_metrics = [*_SCORED_BY[kind], *_ALSO[kind]]
     if metric is not None and metric not in known_metrics:
         raise DataError(f"--metric {metric} is none of such predictions: {', '.join(known_metrics)} are.")
-    metric = metric or _metric_of(systems, _SCORED_BY[kind], split)
+    if metric is None:
+        metric = _metric_of(systems, _SCORED_BY[kind], split)
+    else:
+        _check_as_told(systems, metric, {**_SCORED_BY[kind], **_ALSO[kind]}[metric], split)
     lines = []
     for system in systems:
         known = [run for run in system.results if "parameters" in run]
@@ -164,6 +173,25 @@ def _metric_of(systems: Sequence[System], candidates: dict[str, tuple[str, int]]
         f"None of {', '.join(candidates)} gives the scores that all_results.json tells of the {split} split: name the "
         "metric, e.g. `--metric macro_f1`"
     )
+
+
+def _check_as_told(systems: Sequence[System], metric: str, told_as: tuple[str, int] | None, split: str) -> None:
+    """
+    Raises:
+        DataError: all_results.json tells another score under this name.
+    """
+    if told_as is None:
+        return
+    name, full = told_as
+    for system in systems:
+        for score, run in zip(system.scores(metric), system.results, strict=True):
+            told = run.get(f"{score_prefix(split)}_{name}")
+            if told is not None and not math.isclose(score, told / full, abs_tol=1e-4):
+                raise DataError(
+                    f"--metric {metric} is {100 * score:.1f} by the predictions in {system.folder}, and "
+                    f"{100 * told / full:.1f} by its all_results.json: here several labels of a text count as one, "
+                    "and f1 is that of the later of two labels by alphabet. Choose another, e.g. `--metric accuracy`"
+                )
 
 
 def _label(row: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from typing import Any, cast
 from datasets import Dataset, DatasetDict, List, Value, load_dataset
 from datasets.exceptions import DatasetsError
 
-from .data_columns import find_classification_columns, find_tagging_columns, task_to_keys
+from .data_columns import find_classification_columns, find_tagging_columns, is_text, task_to_keys
 from .data_files import DataError, DataFileError, read_file
 from .data_holdout import hold_out
 from .data_labels import (
@@ -36,6 +36,7 @@ from .data_labels import (
     encode_classes,
     encode_lists,
     encode_numbers,
+    is_minus_one,
     is_unlabelled,
     label_cells,
     label_ids,
@@ -74,6 +75,8 @@ _VALIDATION_NAMES = ("dev", "val", "valid")
 
 # Of the words and labels that are shown before training, and the rows that are looked at for columns in another order.
 _WORDS_TOLD, _LABELS_TOLD, _ROWS_LOOKED_AT = 4, 12, 100
+# Rows of one word each that may be sentences.
+_WORDS_ALONE = 20
 _LABEL = re.compile(r"[BIOESLUM]-\S+")
 
 _ROW = "row_in_data"
@@ -337,6 +340,8 @@ def prepare_tagging(
     check_train(splits, found, label)
     for split, rows in words.items():
         check_are_words(f"the {split} split", rows, text)
+        if is_text(splits[split], text):
+            _check_are_sentences(split, rows, text)
     labels, ids = _tag_ids(found, label, declared_names(splits, label), label_list)
     result = {}
     for split, dataset in splits.items():
@@ -371,6 +376,19 @@ def check_are_words(place: str, rows: Sequence[Any], column: str) -> None:
             f"Column {column!r} of {place} holds {'labels' if labels else 'numbers of words'}, no words: "
             f"{' '.join(several[0][:6])}. Name the column of words, `--text_column_name NAME`; of a CoNLL file all "
             "columns in their order, `--column_names _,tokens,_,ner_tags`"
+        )
+
+
+def _check_are_sentences(split: str, rows: Sequence[Any], column: str) -> None:
+    """
+    Raises:
+        DataError: a table has a word a row, which says nothing of its sentence.
+    """
+    if len(rows) > _WORDS_ALONE and all(len(row) == 1 for row in rows):
+        raise DataError(
+            f"Each of the {len(rows)} rows of the {split} split has one word in column {column!r}, and a tagger reads "
+            "sentences: write them as CoNLL, a word and its label a line, an empty line after each sentence; or give "
+            "each row all words of a sentence"
         )
 
 
@@ -472,8 +490,8 @@ def prepare_classification(
 
     Returns:
         The splits with labels as numbers. A split where every label is absent or -1 (GLUE's test splits) has no label
-        column. Rows without a label in a `ClassLabel` column (-1, as in SNLI) or a column "gold_label" ("-", in SNLI's
-        own files) are left out with a warning.
+        column, unless -1 is a class of train or of the saved model. Rows without a label in a `ClassLabel` column (-1,
+        as in SNLI) or a column "gold_label" ("-", in SNLI's own files) are left out with a warning.
 
     Raises:
         DataError: a column is absent; a text or label is missing; labels are of an unknown kind, of mixed kinds, or
@@ -489,8 +507,10 @@ def prepare_classification(
     cells = {split: label_cells(dataset, label) for split, dataset in splits.items()}
     numbers = texts_as_numbers(cells, fractions=problem_type != "single_label_classification")
     found: dict[str, Cells] = {}
+    minus_ones = [is_minus_one(value) for value in numbers.get("train") or ()]
+    is_class = "-1" in (label_list or ()) or (any(minus_ones) and not all(minus_ones))
     for split, values in numbers.items():
-        if values is None or is_unlabelled(values):
+        if values is None or is_unlabelled(values, minus_one_is_a_class=is_class):
             continue
         missing = [row for row, value in enumerate(values) if value is None and row not in dropped[split]]
         # In a ClassLabel column -1 is the known way to say "none", in SNLI's own files "-": nobody can fill it in.

@@ -2,6 +2,7 @@
 
 import difflib
 import itertools
+import logging
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -11,6 +12,8 @@ from datasets import Dataset, DatasetDict
 from .data_files import DataError
 from .data_labels import GOLD_LABEL
 
+
+logger = logging.getLogger(__name__)
 
 task_to_keys: dict[str, tuple[str, ...]] = {
     "cola": ("sentence",),
@@ -298,6 +301,25 @@ def _without_header(splits: DatasetDict) -> str:
     )
 
 
+def _tell_of_unlabelled(splits: DatasetDict, split: str, column: str) -> None:
+    """
+    Warn that a split has no labels.
+
+    Raises:
+        DataError: it has some, in a column of another name.
+    """
+    known = {name for names in (_TAG_COLUMNS, _LABEL_COLUMNS, _ANSWER_COLUMNS) if column in names for name in names}
+    others = [name for name in splits[split].column_names if name not in splits["train"].column_names]
+    meant = [name for name in others if name.strip().casefold() == column.strip().casefold() or name in known]
+    if meant:
+        raise DataError(
+            f"The {split} split has no column {column!r} as train has, but {meant[0]!r}: rename it to {column!r}, and "
+            f"the split is scored, or leave it out of the file, and the split is only predicted. The columns are "
+            f"{listed(splits)}."
+        )
+    logger.warning("The %s split has no column %r: it is predicted, not scored.", split, column)
+
+
 def _in_all(splits: DatasetDict) -> list[str]:
     """The columns that every split has."""
     first, *others = (dataset.column_names for dataset in splits.values())
@@ -305,9 +327,19 @@ def _in_all(splits: DatasetDict) -> list[str]:
 
 
 def check_columns(splits: DatasetDict, columns: Iterable[str], flag: str, everywhere: bool) -> None:
-    """Named columns must be in every split, or (labels) in train, or in one split where there is no train."""
+    """
+    Named columns must be in every split, or (labels) in train, or in one split where there is no train; others that
+    lack labels are told of.
+
+    Raises:
+        DataError: a column is absent, or has another name in one split.
+    """
     for column in columns:
         lacking = [split for split, dataset in splits.items() if column not in dataset.column_names]
+        if not everywhere and "train" in splits and "train" not in lacking:
+            for split in lacking:
+                _tell_of_unlabelled(splits, split, column)
+            continue
         if not lacking or (not everywhere and "train" not in lacking):
             continue
         present = _in_all(splits)

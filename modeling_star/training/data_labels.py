@@ -131,9 +131,16 @@ def _has_joined_texts(literal: str) -> bool:
     return any(pair == (tokenize.STRING, tokenize.STRING) for pair in itertools.pairwise(kinds))
 
 
-def is_unlabelled(cells: Cells | None) -> bool:
+def is_unlabelled(cells: Cells | None, minus_one_is_a_class: bool = False) -> bool:
     """Whether no row has a label, or every label is GLUE's -1."""
-    return cells is None or all(value is None for value in cells) or all(value in (-1, "-1") for value in cells)
+    if cells is None or all(value is None for value in cells):
+        return True
+    return not minus_one_is_a_class and all(map(is_minus_one, cells))
+
+
+def is_minus_one(value: Any) -> bool:
+    """GLUE's label of rows that have none; in data of one's own it may be a class, beside 1 say."""
+    return value in (-1, "-1")
 
 
 def texts_as_numbers(cells: Mapping[str, Cells | None], fractions: bool) -> dict[str, Cells | None]:
@@ -233,7 +240,8 @@ def label_ids(
         names: split -> the names that occur in it.
         declared: the names of a `ClassLabel`, whose order is kept.
         label_list: a saved model's labels, which the data must keep to. Data that hold whole numbers instead of its
-            names mean places in it.
+            names mean places in it. Where it has no names for them, LABEL_0 and so on, those of as many labels of the
+            data count.
 
     Raises:
         DataError: a label is not in `label_list`.
@@ -257,6 +265,9 @@ def label_ids(
         labels = [*declared, *ordered(found - set(declared))]
         return tuple(labels), {name: place for place, name in enumerate(labels)}
     ids = {name: place for place, name in enumerate(label_list)}
+    own = [*declared, *ordered(found - set(declared))]
+    if found - set(ids) and len(own) == len(label_list) and not has_names(label_list):
+        return tuple(own), {name: place for place, name in enumerate(own)}
     strange = sorted(found - set(ids))
     numbers = not found & set(ids) and all(_WHOLE.fullmatch(name) for name in found)
     if strange and numbers and all(0 <= int(name) < len(label_list) for name in found):
@@ -266,9 +277,14 @@ def label_ids(
         raise DataError(
             f"The label {strange[0]!r} of the {split} split is not among the model's {len(label_list)} labels "
             f"({shown(list(label_list))}); {len(strange)} of the data's {len(found)} labels are not. Use data with "
-            "the model's labels, or train a new head: write --ignore_mismatched_sizes"
+            "the model's labels, or train a new head: --ignore_mismatched_sizes beside --train_file"
         )
     return tuple(label_list), ids
+
+
+def has_names(labels: Sequence[str]) -> bool:
+    """Whether labels are called something, not LABEL_0, LABEL_1, ... as transformers does where nothing is known."""
+    return any(name != f"LABEL_{place}" for place, name in enumerate(labels))
 
 
 def declared_names(splits: DatasetDict, column: str) -> list[str]:
@@ -355,7 +371,8 @@ def encode_lists(
         if len(labels) != width:
             raise DataError(
                 f"The rows of column {column!r} have {width} places, but the model has {len(labels)} labels "
-                f"({shown(list(labels))}). Use data with the model's labels, or write --ignore_mismatched_sizes"
+                f"({shown(list(labels))}). Use data with the model's labels, or train a new head: "
+                "--ignore_mismatched_sizes beside --train_file"
             )
         encoded = {split: [items and [float(x) for x in items] for items in values] for split, values in lists.items()}
         return labels, encoded, feature

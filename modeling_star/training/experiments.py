@@ -74,7 +74,10 @@ class Table:
         if not path.is_file():
             known = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml"))) or "none"
             raise DataError(f"There is no table {path.stem}; {path.parent} has {known}.")
-        table = cls(path.stem, yaml.safe_load(path.read_text(encoding="utf-8")))
+        try:
+            table = cls(path.stem, yaml.safe_load(path.read_text(encoding="utf-8")))
+        except (ValueError, yaml.YAMLError) as error:
+            raise DataError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
         check_keys(path, table.content)
         named = [("against", "systems", table.compared), ("tuned_on", "tasks", table.content.get("tuned_on") or [])]
         for kind in ("settings", "systems"):
@@ -175,6 +178,8 @@ def check_keys(path: Path, content: Any) -> None:
     places = [("", content)]
     for kind in ("tasks", "settings", "systems", "before"):
         entries = content.get(kind, {})
+        if not isinstance(entries, dict):
+            raise DataError(f"{path}: {kind} holds no names of its entries; docs/data.md says what stands there.")
         places += [(f"{kind}: {name}: ", entry or {}) for name, entry in entries.items()]
     for place, entry in places:
         required, optional = KEYS[place.split(":")[0]]

@@ -62,11 +62,14 @@ def _what_is_kept(folder: Path) -> str:
 
 
 @contextmanager
-def told_plainly() -> Iterator[None]:
+def told_plainly(*also: type[Exception]) -> Iterator[None]:
     """
     What goes wrong while inputs are read is the user's to mend: a message, no traceback.
 
     A TypeError is not among it: rows are checked before, so that it is a mistake of ours.
+
+    Args:
+        also: further kinds of errors that are the user's to mend here.
 
     Raises:
         DataError: instead of the ValueError, OSError and the like that was raised inside.
@@ -78,6 +81,8 @@ def told_plainly() -> Iterator[None]:
     except StrictDataclassError as error:
         raise DataError(str(error.__cause__ or error)) from error
     except (ValueError, OSError, ImportError) as error:
+        raise DataError(str(error)) from error
+    except also as error:
         raise DataError(str(error)) from error
     except unreachable_errors() as error:
         raise DataError(str(error)) from error

@@ -65,12 +65,15 @@ def check_output_dir(folder: Path, resume: str | None, may_begin_anew: bool = Fa
                 f"There is no whole checkpoint in {folder} to resume from: leave --resume_from_checkpoint away, and "
                 "name another --output_dir."
             )
+        if checkpoint is not None:
+            _check_goes_on(checkpoint)
         return None if checkpoint is None else str(checkpoint)
     if resume:
         if not (Path(resume) / "trainer_state.json").is_file():
             raise DataError(
                 f"--resume_from_checkpoint {resume} is no checkpoint's folder: write last, or such a folder."
             )
+        _check_goes_on(Path(resume))
         newest = last_checkpoint(folder)
         if Path(resume).resolve().parent != folder.resolve():
             _check_empty(folder, held, "name a new folder")
@@ -83,6 +86,18 @@ def check_output_dir(folder: Path, resume: str | None, may_begin_anew: bool = Fa
     goes_on = ", or go on with the run in it by --resume_from_checkpoint last" if last_checkpoint(folder) else ""
     _check_empty(folder, held, f"name another folder{goes_on}")
     return None
+
+
+def _check_goes_on(checkpoint: Path) -> None:
+    """
+    Raises:
+        DataError: a checkpoint holds a model alone: optimizer and learning rate would silently begin anew.
+    """
+    if not (checkpoint / "scheduler.pt").is_file():
+        raise DataError(
+            f"{checkpoint} holds the model alone (--save_only_model), and a run cannot go on where it was: train it "
+            f"further by --model_name_or_path {checkpoint} and another --output_dir."
+        )
 
 
 def check_several_runs(folder: Path, told: dict[str, Any], resume: str | None) -> None:

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from datasets import Dataset
+
 from .data import check_are_words
 from .data_columns import find_predicted_columns, is_list, is_text_name
 from .data_files import DataError, DataFileError, conll_width, is_table, read_file, read_lines
 from .data_labels import literal_list
+from .squad import unfold
 from .tokenizers import join_words
+from .translation_data import keys_of
 
 
 logger = logging.getLogger(__name__)
@@ -37,7 +41,8 @@ def read_texts(
         contexts: a question is asked about each text.
         text_column_name: see `find_predicted_columns`.
         column_names: of a csv or tsv without a header line, or of a CoNLL file.
-        trained_on: the `text_column_name` of the training, which counts where none is given and the file has it.
+        trained_on: the `text_column_name` of the training, or a translator's `source_column`, which counts where none
+            is given and the file has it.
         trained_columns: its `column_names`, which count for a CoNLL file with as many columns.
 
     Raises:
@@ -99,6 +104,13 @@ def _of_columns(
     trained_on: str | None,
 ) -> list[str | tuple[str, str]]:
     rows = read_file(path, column_names=column_names)
+    nested = unfold(rows) if contexts else rows
+    if nested is not rows:  # questions of SQuAD's own nesting: each context once
+        rows = Dataset.from_dict({"context": nested.unique("context")})
+    sides = keys_of(rows.features[rows.column_names[0]]) if len(rows.column_names) == 1 else None
+    if sides:  # {"translation": {"zh": ..., "en": ...}}, of which training takes the first as the source
+        rows = rows.flatten().rename_columns({f"{rows.column_names[0]}.{side}": side for side in sides})
+        trained_on = trained_on or sides[0]
     if text_column_name is None and trained_on is not None and not contexts:
         named = [trained_on] if trained_on in rows.column_names else [name.strip() for name in trained_on.split(",")]
         if len(named) == 1 + pairs and set(named) <= set(rows.column_names):

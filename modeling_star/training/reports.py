@@ -444,6 +444,8 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], title: str | None)
     families = ["DejaVu Sans", *(name for name in _CJK_FONTS if name in installed)]
     for text in figure.findobj(Text):
         cast(Text, text).set_fontfamily(families)
+        if "$" in cast(Text, text).get_text():  # a label's own; numbers get theirs when they are drawn
+            cast(Text, text).set_parse_math(False)
     # Software: no version of matplotlib inside, so that equal runs give equal files. Tight: the layout engine forgets
     # the axis label of an axes with a fixed aspect ratio.
     options: dict[str, Any] = {"format": "png", "metadata": {"Software": None}, "bbox_inches": "tight"}

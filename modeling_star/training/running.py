@@ -2,7 +2,7 @@
 
 import json
 import logging
-from dataclasses import replace
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,8 @@ def run(
             logger.info(f"Seed {seed} is finished already: {folder / 'all_results.json'}")
             results[seed] = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
         else:
-            own = replace(training, seed=seed, output_dir=str(folder), resume_from_checkpoint=checkpoint)
+            own = copy(training)  # dataclasses.replace would have it choose by the loss for some flags (5.23)
+            own.seed, own.output_dir, own.resume_from_checkpoint = seed, str(folder), checkpoint
             results[seed] = run_tfidf(task, own) if own_model(model_args) == "tfidf" else run_once(task, own)
     if len(seeds) == 1:
         return results[seeds[0]]
@@ -130,6 +131,11 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
             "Nothing is to be trained, and what is scored is a saved model: write --model_name_or_path FOLDER and "
             "another --output_dir, without --resume_from_checkpoint; or --do_train too."
         )
+    if not training.do_train and task.model_args.ignore_mismatched_sizes:
+        raise DataError(
+            "--ignore_mismatched_sizes gives the model a new head, and nothing is trained here: leave it away, or add "
+            "--train_file."
+        )
     with told_plainly():
         tokenizer, model = task.build()
         if training.resume_from_checkpoint:
@@ -152,7 +158,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     longest = limit if task.cuts_inputs else longest_input(model.config)
     if longest is not None:  # where stock pipelines cut, or read in windows, if they are asked to: as it is scored
         tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
-    with told_plainly():  # a repository of the Hub is made here
+    with told_plainly(RuntimeError):  # --report_to of what is not installed; a repository of the Hub is made here
         trainer = task.make_trainer(training, model, tokenizer, features)
     trainer.shuffle_length_groups = task.run_args.shuffle_length_groups
     trainer.averaged = task.run_args.average_checkpoints if training.do_train else 0

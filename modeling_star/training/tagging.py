@@ -29,12 +29,13 @@ class TaggingTask(Task):
 
     def load_data(self) -> TaggingData:
         options = self.data_args
+        splits = self.load_splits()
         return prepare_tagging(
-            self.load_splits(),
+            splits,
             text_column_name=options.text_column_name,
             label_column_name=options.label_column_name,
             task_name=options.task_name,
-            label_list=self.saved_labels(),
+            label_list=self.saved_labels(splits),
             drop_empty=options.drop_empty,
         )
 

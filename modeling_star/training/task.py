@@ -3,7 +3,7 @@
 import inspect
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from .building import (
 from .data import cap, load_splits
 from .data_files import DataError
 from .data_holdout import hold_out
+from .data_labels import has_names
 from .fine_tuner import FineTuner, make_trainer
 from .losses import TaskLoss, WithLoss
 from .tokenizers import give_types
@@ -97,13 +98,18 @@ class Task(ABC):
                 trust_remote_code=self.model_args.trust_remote_code,
             )
 
-    def saved_labels(self) -> tuple[str, ...] | None:
-        """The labels of a saved model that has names for them, else `None`: then the data tells."""
+    def saved_labels(self, splits: Collection[str]) -> tuple[str, ...] | None:
+        """
+        The labels of a saved model; `None`, so that the data tells, of one that has no names for them and is trained.
+
+        Args:
+            splits: which there are.
+        """
         config = self.saved_config()
         if config is None:
             return None
         names = tuple(config.id2label[index] for index in sorted(config.id2label))
-        return None if all(name == f"LABEL_{index}" for index, name in enumerate(names)) else names
+        return names if has_names(names) or "train" not in splits else None
 
     def load_splits(self) -> DatasetDict:
         """The splits as given, capped."""
@@ -215,7 +221,7 @@ class Task(ABC):
         names = list(self.labels.get("id2label", {}).values())
         if (
             len(names) == 1
-            and self.saved_labels() is None
+            and self.saved_labels(self.data.splits) is None
             and self.labels.get("problem_type") != "multi_label_classification"
         ):
             raise DataError(

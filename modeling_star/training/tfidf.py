@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from transformers import EvalPrediction, TrainingArguments
 
 from .data_files import DataError
+from .losses import class_weights
 from .reports import write_json
 from .task import Task, is_scored, score_prefix
 from .writing import FIRST_CJK
@@ -27,9 +28,11 @@ def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
         What all_results.json holds.
 
     Raises:
-        DataError: the task is not one class for each text, there is no training or validation split, or the former
-            has one class or no words.
+        DataError: the task is not one class for each text, there is no training or validation split, the former has
+            one class or no words, or a model is to be uploaded.
     """
+    if training.push_to_hub:
+        raise DataError("--model_type tfidf saves no model that could be uploaded: leave --push_to_hub away.")
     data = task.data
     columns: list[str] = list(getattr(data, "text_columns", ()))
     if len(columns) != 1 or task.metrics.task != "single_label_classification":
@@ -48,9 +51,12 @@ def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
     except ValueError as error:  # of an empty vocabulary
         raise DataError(f"--model_type tfidf finds no words in {columns[0]!r} of the train split: {error}") from None
     features |= {split: vectorizer.transform(texts[split]) for split in texts if split != "train"}
+    names = tuple(data.label_list)
+    weights = class_weights(task.run_args.class_weights, names, data.counts("train"))
+    by_class = None if weights is None else dict(enumerate(weights.tolist()))
     fitted = []
     for strength in STRENGTHS:
-        model = LogisticRegression(C=strength, max_iter=1000, random_state=training.seed)
+        model = LogisticRegression(C=strength, max_iter=1000, random_state=training.seed, class_weight=by_class)
         fitted.append(model.fit(features["train"], labels["train"]))
     best = max(fitted, key=lambda model: model.score(features["validation"], labels["validation"]))
     results: dict[str, Any] = {

@@ -73,7 +73,7 @@ def find_translation_columns(
         DataError: a name is absent, or none or several could be meant; what there is gets listed.
     """
     example = splits["train"] if "train" in splits else next(iter(splits.values()))
-    keys = {name: held for name, feature in example.features.items() if (held := _keys_of(feature)) is not None}
+    keys = {name: held for name, feature in example.features.items() if (held := keys_of(feature)) is not None}
     texts = [name for name in example.column_names if is_text(example, name)]
     column = _dictionaries(keys, texts, {source_column, target_column} - {None})
     present = texts if column is None else keys[column]
@@ -95,10 +95,12 @@ def find_translation_columns(
         raise _unclear(splits, column, present)
     if column is None:  # what was found in one split may lack in another
         check_columns(splits, [source], "--source_column", everywhere=True)
+        if target_column is None:
+            check_columns(splits, [target] if "train" in splits else (), "--target_column", everywhere=False)
     return column, source, target
 
 
-def _keys_of(feature: Any) -> list[str] | None:
+def keys_of(feature: Any) -> list[str] | None:
     """The keys of a column of dictionaries, of plain ones or of the kind that the Hub has for translations."""
     if isinstance(feature, Translation):
         return list(feature.languages)
@@ -270,4 +272,4 @@ def encode_translations(
     return warn_about_cuts(features, split, limit, "Raise max_seq_length to keep them.")
 
 
-__all__ = ["TranslationData", "encode_translations", "find_translation_columns", "prepare_translation"]
+__all__ = ["TranslationData", "encode_translations", "find_translation_columns", "keys_of", "prepare_translation"]

@@ -10,6 +10,7 @@ import torch
 from task_samples import Parsed, flags
 from transformers import TrainingArguments
 
+from modeling_star.training import running
 from modeling_star.training.classification import ClassificationTask
 from modeling_star.training.data_files import DataError
 from modeling_star.training.fine_tuner import prepare_training
@@ -59,6 +60,17 @@ def test_the_tasks_score_chooses_the_best_model(
     *_, run, training = parsed(TaggingTask, *given)
     best_of(training, run=run)
     assert (training.load_best_model_at_end, training.metric_for_best_model, training.greater_is_better) == chosen
+
+
+@pytest.mark.parametrize("given", ["--load_best_model_at_end", "--lr_scheduler_type=reduce_lr_on_plateau"])
+def test_a_run_keeps_what_the_flags_said_of_the_best_model(
+    parsed: Callable[..., Parsed], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str
+) -> None:
+    begun: list[TrainingArguments] = []
+    monkeypatch.setattr(running, "run_once", lambda task, training: begun.append(training) or {})
+    *groups, training = parsed(TaggingTask, given, f"--output_dir={tmp_path / 'run'}", "--seed=7")
+    running.run(TaggingTask, *groups, training)
+    assert (begun[0].seed, begun[0].metric_for_best_model, begun[0].greater_is_better) == (7, None, None)
 
 
 @pytest.mark.parametrize(("metric", "greater"), [("mse", False), ("loss", False), ("pearson", True)])

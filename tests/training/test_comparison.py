@@ -70,6 +70,15 @@ def test_another_metric_may_be_named(folder: Path) -> None:
         compare([system, system], "bleu")
 
 
+def test_a_score_that_the_run_tells_otherwise_is_refused(folder: Path) -> None:
+    # The model's second label is "bad": the F1 of the run is that of the other class.
+    write_run(folder / "run", RIGHT["b"], test_f1=0.0, test_macro_f1=1 / 3)
+    system = read_system(folder / "run")
+    assert "| macro_f1, % |" in compare([system], "macro_f1")
+    with pytest.raises(DataError, match=r"--metric f1 is 66\.7 by the predictions in .*run, and 0\.0 by its all"):
+        compare([system], "f1")
+
+
 @pytest.mark.parametrize(
     ("rows", "told", "metric"),
     [

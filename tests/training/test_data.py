@@ -205,6 +205,27 @@ def test_a_column_absent_from_one_split_is_named_with_the_split():
 
 
 @pytest.mark.parametrize(
+    ("prepare", "train", "test", "name"),
+    [
+        (prepare_classification, {"text": ["x", "y"], "label": [0, 1]}, {"text": ["x"], "Label": [0]}, "Label"),
+        (prepare_classification, {"text": ["x", "y"], "label": [0, 1]}, {"text": ["x"], "class": [0]}, "class"),
+        (prepare_tagging, {"tokens": [["x"]], "ner_tags": [["O"]]}, {"tokens": [["x"]], "tags": [["O"]]}, "tags"),
+    ],
+)
+def test_labels_under_another_name_are_not_taken_for_none(prepare, train, test, name, caplog):
+    splits = DatasetDict({"train": table(**train), "test": table(**test)})
+    label = next(column for column in train if column not in test)
+    with pytest.raises(DataError, match=f"no column '{label}' as train has, but '{name}': rename it to '{label}'"):
+        prepare(splits)
+    data = prepare(DatasetDict({**splits, "test": splits["test"].remove_columns(name)}))
+    assert not data.is_labelled("test")
+    assert f"The test split has no column '{label}': it is predicted, not scored" in caplog.text
+    # What train has too, such as tags of another task, is no other name for them.
+    both = {"train": splits["train"].add_column(name, test[name] * len(splits["train"])), "test": splits["test"]}
+    assert not prepare(DatasetDict(both), label_column_name=label).is_labelled("test")
+
+
+@pytest.mark.parametrize(
     ("columns", "words"),
     [
         ({"text": ["x"], "Label": [0]}, ["`--label_column_name Label`"]),
@@ -329,6 +350,13 @@ def test_unlabelled_splits_lose_their_label_column():
     only = prepare_tagging(DatasetDict({"test": table(tokens=[["a"]])}), label_list=["O", "B-X"])
     assert only.label_list == ("O", "B-X")
     assert not only.is_labelled("test")
+
+
+def test_words_alone_are_no_sentences():
+    words = ["Ann", "sings"] * 20
+    with pytest.raises(DataError, match=r"Each of the 40 rows of the train split has one word.*CoNLL"):
+        prepare_tagging(one(word=words, tag=["O"] * 40), text_column_name="word", label_column_name="tag")
+    assert prepare_tagging(one(tokens=[[word] for word in words], tags=[["O"]] * 40)).label_list == ("O",)
 
 
 def test_other_columns_and_the_order_of_rows_stay():
@@ -477,6 +505,15 @@ def test_glue_test_labels_of_minus_one_are_no_labels():
         assert not prepare_classification(splits).is_labelled("test")
 
 
+def test_minus_one_may_be_a_class():
+    splits = DatasetDict({"train": table(text=["x", "y"], label=[-1, 1]), "test": table(text=["a"], label=[-1])})
+    data = prepare_classification(splits)
+    assert data.label_list == ("-1", "1")
+    assert data.splits["test"]["label"][:] == [0]
+    alone = prepare_classification(DatasetDict({"test": splits["test"]}), label_list=["-1", "1"])
+    assert alone.splits["test"]["label"][:] == [0]
+
+
 def test_rows_without_a_class_label_are_left_out(caplog):
     features = Features({"text": Value("string"), "label": ClassLabel(names=["a", "b"])})
     rows = Dataset.from_dict({"text": ["x", "y", "z"], "label": [1, -1, 0]}, features=features)
@@ -508,6 +545,20 @@ def test_models_labels_take_names_or_places():
     # Names 1 and 2 and a row of class 0: not places, but other classes.
     with pytest.raises(DataError, match="'0' of the train split"):
         prepare_classification(one(text=["x", "y"], label=[0, 1]), label_list=["1", "2"])
+
+
+def test_a_model_without_names_for_its_labels_reads_places_or_takes_names():
+    names = ["LABEL_0", "LABEL_1", "LABEL_2"]
+
+    def read(labels):
+        data = prepare_classification(one(text=["x"] * len(labels), label=labels), label_list=names)
+        return data.label_list, data.splits["train"]["label"][:]
+
+    assert read([2, 0]) == (tuple(names), [2, 0])
+    assert read(["LABEL_1", "LABEL_1"]) == (tuple(names), [1, 1])
+    assert read(["good", "bad", "fair"]) == (("bad", "fair", "good"), [2, 0, 1])
+    with pytest.raises(DataError, match="'bad' of the train split is not among the model's 3 labels"):
+        read(["good", "bad"])
 
 
 def test_several_labels_must_have_the_models_width():

@@ -619,6 +619,7 @@ def test_the_command_keeps_to_avx2_before_it_runs_anything(tmp_path: Path, monke
         ({"tuned_one": ["films"]}, "tuned_one is no key there: title, about, against"),
         ({"systems": {"star": {"title": "Star", "grids": []}}}, "systems: star: grids is no key there: title, tasks"),
         ({"systems": {"star": None}}, "systems: star: title lacks; docs/data.md"),
+        ({"tasks": ["films"]}, "tasks holds no names of its entries; docs/data.md"),
     ],
     ids=str,
 )
@@ -633,6 +634,12 @@ def test_a_table_that_names_what_there_is_not_is_refused(field: dict, message: s
 def test_a_file_without_keys_is_no_table(text: str, tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match="holds no table: write keys and values"):
+        Table.read(tmp_path / "two.yaml")
+
+
+def test_a_file_that_is_no_yaml_is_told(tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text("title: [a\nabout: b", encoding="utf-8")
+    with pytest.raises(DataError, match=r"two\.yaml cannot be read: .*line 2"):
         Table.read(tmp_path / "two.yaml")
 
 

@@ -25,6 +25,7 @@ def test_only_a_whole_checkpoint_is_gone_on_from(tmp_path: Path) -> None:
         folder.mkdir()
         if state is not None:
             (folder / "trainer_state.json").write_text(state)
+            (folder / "scheduler.pt").touch()
     assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
     assert check_output_dir(tmp_path, "last") == str(tmp_path / "checkpoint-10")
 
@@ -34,6 +35,7 @@ def test_going_on_from_a_checkpoint_overwrites_no_other_run(tmp_path: Path) -> N
         folder = tmp_path / "run" / f"checkpoint-{step}"
         folder.mkdir(parents=True)
         (folder / "trainer_state.json").write_text("{}")
+        (folder / "scheduler.pt").touch()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "model.safetensors").touch()
     first, last = (str(tmp_path / "run" / f"checkpoint-{step}") for step in (3, 6))
@@ -43,6 +45,13 @@ def test_going_on_from_a_checkpoint_overwrites_no_other_run(tmp_path: Path) -> N
         check_output_dir(tmp_path / "run", first)
     with pytest.raises(DataError, match=r"holds model\.safetensors.*name a new folder"):
         check_output_dir(tmp_path / "other", last)
+
+
+@pytest.mark.parametrize("resume", ["last", "checkpoint-3"])
+def test_a_model_alone_is_not_gone_on_from(tmp_path: Path, resume: str) -> None:
+    write_json(tmp_path / "checkpoint-3" / "trainer_state.json", {})  # what --save_only_model leaves
+    with pytest.raises(DataError, match=r"checkpoint-3 holds the model alone .*--model_name_or_path"):
+        check_output_dir(tmp_path, resume if resume == "last" else str(tmp_path / resume))
 
 
 def test_seeds_of_other_arguments_are_not_taken_into_one_mean(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import logging
 from pathlib import Path
 
@@ -53,6 +54,19 @@ def test_the_column_is_found_beside_labels_and_numbers(tmp_path: Path) -> None:
     assert read_texts(both, text_column_name="target") == ["yes"]
     told = written(tmp_path / "b.jsonl", '{"question": "who?", "context": "Ann sings.", "title": "x"}\n')
     assert read_texts(told, contexts=True) == ["Ann sings."]
+
+
+def test_nested_questions_give_each_context_once(tmp_path: Path) -> None:
+    asked = [{"question": q, "id": q, "answers": [{"text": "Ann", "answer_start": 0}]} for q in ("who?", "what?")]
+    article = {"title": "x", "paragraphs": [{"context": "Ann sings.", "qas": asked}, {"context": "b", "qas": asked}]}
+    path = written(tmp_path / "a.json", json.dumps({"version": "1", "data": [article]}))
+    assert read_texts(path, contexts=True) == ["Ann sings.", "b"]
+
+
+def test_one_side_of_translations_is_read(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", '{"translation": {"zh": "雨", "en": "rain"}}\n')
+    assert read_texts(path) == ["雨"]
+    assert read_texts(path, trained_on="en") == read_texts(path, text_column_name="en") == ["rain"]
 
 
 def test_the_column_of_the_training_is_read_where_the_file_has_it(tmp_path: Path) -> None:

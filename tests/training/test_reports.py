@@ -228,6 +228,12 @@ def test_confusion_matrix_counts_references_down_and_predictions_across(tmp_path
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("predicted", "true")
 
 
+def test_dollars_in_labels_are_no_formulas(tmp_path: Path, drawn: list[Figure]) -> None:
+    names = ["$", "$$", "50% ($5) #1 ($10)"]
+    assert is_png(plot_confusion_matrix([0, 1, 2], [0, 1, 2], names, tmp_path / "confusion.png", title="$a_$"))
+    assert [text.get_text() for text in drawn[0].axes[0].get_yticklabels()] == names
+
+
 def test_rare_labels_share_a_row(tmp_path: Path, drawn: list[Figure]) -> None:
     truth = [0] * 5 + [1] + [2] * 4 + [3]
     plot_confusion_matrix(truth, truth, ["a", "b", "c", "d"], tmp_path / "confusion.png", max_labels=3)

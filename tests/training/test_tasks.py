@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from script_samples import write_rows, write_typeless_tokenizer
+from script_samples import read_rows, write_rows, write_typeless_tokenizer
 from task_samples import ROWS, TINY, Parsed, trainer_of
 from torch import Tensor
 from transformers import AutoTokenizer, TrainingArguments
@@ -273,6 +273,21 @@ def test_validation_chooses_the_strength_of_tfidf(
     assert scored()["strength"] == 3.0
     for asked, names in (({"do_eval": True}, {"eval"}), ({"do_eval": True, "do_predict": True}, {"eval", "test"})):
         assert {name.split("_")[0] for name in scored(**asked) if name.endswith("_accuracy")} == names
+
+
+def test_tfidf_weighs_classes_as_it_is_told(task_of: Callable[..., Any], tmp_path: Path) -> None:
+    rare = [{"text": f"word {n % 3}", "label": "ab"[n % 7 == 0]} for n in range(70)]
+    rows = write_rows(tmp_path / "rows.jsonl", rare)
+
+    def found(weights: str) -> set[str]:
+        folder = tmp_path / weights
+        files = [f"--{split}_file={rows}" for split in ("train", "validation", "test")]
+        task = task_of(ClassificationTask, *files, f"--class_weights={weights}")
+        run_tfidf(task, TrainingArguments(str(folder), report_to="none", do_predict=True))
+        return {row["predicted"] for row in read_rows(folder / "predictions_test.jsonl")}
+
+    assert found("none") == {"a"}
+    assert "b" in found("balanced")
 
 
 # What users read is what was scored
