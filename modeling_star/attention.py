@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import logging
 
+from .layers import is_plain
 from .row_attention import row_attention_applies, sequence_scores, sequence_sums
 from .tokens import TokenLayout, is_traced
 
@@ -351,11 +352,11 @@ class AttentionProjections(nn.Module):
             TypeError: an adapter or a quantised layer has taken its place, which would not be seen.
         """
         layer = getattr(self, name)
-        if not isinstance(layer, nn.Linear):
+        if not is_plain(layer, nn.Linear):
             raise TypeError(
                 f"projections.{name} is a {type(layer).__name__}, and its weight is read without calling it: keep "
-                "key, value and output plain nn.Linear layers. Adapters may stand at query, e.g. "
-                "LoraConfig(target_modules=['query'])."
+                "key and value plain nn.Linear layers. Adapters may stand at query and output, e.g. "
+                "LoraConfig(target_modules=['query', 'output'])."
             )
         return layer.weight
 
@@ -382,7 +383,9 @@ class AttentionProjections(nn.Module):
         """
         if total is not None:
             return self.project_output(context + total[..., None] * self.value_bias)
+        if not is_plain(self.output, nn.Linear):
+            return self.project_output(context + self.value_bias)
         # The last bits of torch.addmv depend on where in memory a weight lies, and a loaded one lies elsewhere.
-        weight = self.weight_of("output")
+        weight = self.output.weight
         bias = self.output.bias + (weight * self.value.bias).sum(-1)
         return nn.functional.linear(context.flatten(-2), weight, bias)

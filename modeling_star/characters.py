@@ -17,6 +17,7 @@ from transformers import initialization as init
 from transformers.utils import logging
 
 from .configuration_encoder import EncoderConfig
+from .layers import is_plain
 from .tokens import TokenLayout, is_traced
 from .vocabulary import Vocabulary, VocabularyTables
 
@@ -149,7 +150,7 @@ class CharacterFeatures(VocabularyTables):
         """Features of each token by itself, `[N]` to `[N, f]`."""
         if is_traced():
             return self.features(self.characters[ids], self.traits[ids])
-        if not self.training and not torch.is_grad_enabled():
+        if not self.training and not torch.is_grad_enabled() and self._has_plain_layers():
             return nn.functional.embedding(ids, self._of_all_entries())
         entries, place = ids.unique(return_inverse=True)
         characters = self.characters[entries]
@@ -179,6 +180,10 @@ class CharacterFeatures(VocabularyTables):
         symbols = nn.functional.pad(torch.cat([start, symbols], dim=1), (0, 1))
         symbols = symbols.scatter(1, length + 1, _END)
         return symbols.masked_fill(length == 0, _NOTHING)
+
+    def _has_plain_layers(self) -> bool:
+        """Whether weights alone decide: an adapter may be switched off, which changes none."""
+        return is_plain(self.convolution, nn.Linear) and is_plain(self.embeddings, nn.Embedding)
 
     def _of_all_entries(self) -> Tensor:
         """Features of every entry `[V, f]`, computed again only after something has changed."""

@@ -22,6 +22,18 @@ from .configuration_encoder import EncoderConfig
 from .tokens import TokenLayout
 
 
+FROM_PADDING = (
+    *("camembert", "data2vec-text", "esm", "ibert", "lilt", "longformer", "luke", "markuplm", "mpnet", "roberta"),
+    *("roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
+)
+"""RoBERTa and its kin (in transformers 5.23), which count positions from `pad_token_id + 1`."""
+
+
+def first_position(config: PreTrainedConfig) -> int:
+    """What an encoder of transformers calls the position of a first token."""
+    return (config.pad_token_id or 0) + 1 if config.model_type in FROM_PADDING else 0
+
+
 def sinusoidal_positions(position: Tensor, width: int, base: float, dtype: torch.dtype) -> Tensor:
     """
     Sinusoids of each position (section 3.5 of https://arxiv.org/abs/1706.03762; BiG-Transformer Eqs 8 and 9).
@@ -44,11 +56,21 @@ def sinusoidal_positions(position: Tensor, width: int, base: float, dtype: torch
 
 
 def build_backbone(config: PreTrainedConfig) -> PreTrainedModel:
-    """The encoder of `config` with fresh weights, without a pooler: nothing here would train it."""
+    """
+    The encoder of `config` with fresh weights, without a pooler: nothing here would train it.
+
+    Raises:
+        ValueError: it is no encoder of transformers.
+    """
     if type(config) not in MODEL_MAPPING:
         raise ValueError(
             f"backbone_config is a {type(config).__name__}, for which transformers has no AutoModel: give the config "
             'of an encoder such as BERT, backbone_config=AutoConfig.from_pretrained("bert-base-uncased").'
+        )
+    if config.is_encoder_decoder:
+        raise ValueError(
+            f"backbone_config is a {type(config).__name__}, of an encoder with a decoder, whose states are not those "
+            "of the text: give the config of an encoder alone, such as BERT."
         )
     model_class = MODEL_MAPPING[type(config)]
     has_pooler = "add_pooling_layer" in inspect.signature(model_class.__init__).parameters
@@ -103,9 +125,15 @@ class TokenEmbeddings(nn.Module):
     def train(self, mode: bool = True) -> "TokenEmbeddings":
         """As in nn.Module, but a frozen encoder inside stays in eval mode."""
         super().train(mode)
-        if self.backbone is not None and self.config.freeze_embeddings:
+        if self._has_frozen_backbone():
             self.backbone.eval()
         return self
+
+    def _has_frozen_backbone(self) -> bool:
+        """Whether nothing inside is trained: adapters there are, and so is what a user has thawed again."""
+        if self.backbone is None or not self.config.freeze_embeddings:
+            return False
+        return not any(parameter.requires_grad for parameter in self.backbone.parameters())
 
     def forward(
         self,
@@ -128,7 +156,8 @@ class TokenEmbeddings(nn.Module):
         tokens = layout.pack(input_ids if input_ids is not None else inputs_embeds)
         types = None if token_type_ids is None else layout.pack(token_type_ids)
         if self.backbone is not None:
-            embedded = self._contextual(layout, tokens, types, as_ids=input_ids is not None)
+            given = None if position_ids is None else layout.pack(position_ids)
+            embedded = self._contextual(layout, tokens, types, given, as_ids=input_ids is not None)
         else:
             embedded = self._looked_up(tokens, layout) if input_ids is not None else tokens
         if self.config.scale_embedding:
@@ -159,21 +188,34 @@ class TokenEmbeddings(nn.Module):
             return self.word_embeddings(ids)
         return layout.from_rows(self.word_embeddings(layout.to_rows(ids)))
 
-    def _contextual(self, layout: TokenLayout, tokens: Tensor, types: Tensor | None, as_ids: bool) -> Tensor:
-        """Last hidden state of the encoder inside, one right-padded row a sequence: `[N]` or `[N, w]` to `[N, w]`."""
+    def _contextual(
+        self, layout: TokenLayout, tokens: Tensor, types: Tensor | None, position: Tensor | None, as_ids: bool
+    ) -> Tensor:
+        """
+        Last hidden state of the encoder inside, one right-padded row a sequence: `[N]` or `[N, w]` to `[N, w]`.
+
+        Raises:
+            ValueError: positions are given, and it takes none.
+        """
         rows, mask = layout.to_right_padded(tokens)
         if as_ids:
             pad = getattr(self.backbone.config, "pad_token_id", None) or 0
             rows = rows.masked_fill(~mask, pad)
         inputs = {"input_ids" if as_ids else "inputs_embeds": rows}
-        takes_types = "token_type_ids" in inspect.signature(self.backbone.forward).parameters
-        if types is not None and takes_types and getattr(self.backbone.config, "type_vocab_size", 0) > 1:
+        taken = inspect.signature(self.backbone.forward).parameters
+        if position is not None and "position_ids" not in taken:
+            raise ValueError(
+                f"position_ids are given, and the {self.backbone.config.model_type} inside takes none: leave them out."
+            )
+        if position is not None:
+            inputs["position_ids"] = layout.to_right_padded(position + first_position(self.backbone.config))[0]
+        if types is not None and "token_type_ids" in taken and getattr(self.backbone.config, "type_vocab_size", 0) > 1:
             inputs["token_type_ids"] = layout.to_right_padded(types)[0]
         # An empty sequence attends to its first padding place: a softmax over nothing would be NaN.
         first = torch.arange(mask.shape[1], device=mask.device) == 0
         inputs["attention_mask"] = (mask | (first & ~mask.any(1, keepdim=True))).long()
         # Whoever asks for the gradient of `inputs_embeds` gets it through frozen weights too.
-        fixed = self.config.freeze_embeddings and not tokens.requires_grad
+        fixed = self._has_frozen_backbone() and not tokens.requires_grad
         frozen = torch.no_grad() if fixed else contextlib.nullcontext()
         with frozen:
             hidden = self.backbone(**inputs, return_dict=True).last_hidden_state

@@ -319,11 +319,10 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         candidates = self._candidates(layout, inputs)
         # A part reaches no further than into the next.
         parts = layout.parts(at_least=1 if candidates is None else candidates.reach)
-        tokens = embedded
-        record.hidden_state(tokens)
+        tokens = record.hidden_state(embedded)
         for layer in self.layers:
             tokens, weights = layer(tokens, candidates, layout, parts)
-            record.hidden_state(tokens)
+            tokens = record.hidden_state(tokens)
             record.attention(weights)
         return tokens, {"pooler_output": self._pool(tokens, layout)} if self.add_pooling_layer else {}
 

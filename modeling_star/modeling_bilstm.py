@@ -148,12 +148,13 @@ class BiLstmModel(BiLstmPreTrainedModel, EncoderModel):
     def encode(
         self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Any]]:
-        record.hidden_state(embedded)
-        tokens, (rows, _) = embedded, layout.to_right_padded(embedded)
+        tokens = record.hidden_state(embedded)
+        rows, _ = layout.to_right_padded(tokens)
         for layer in self.layers:
             rows = layer(rows, layout.lengths)
-            tokens = layout.from_right_padded(rows)
-            record.hidden_state(tokens)
+            tokens = record.hidden_state(layout.from_right_padded(rows))
+            if record.wants_hidden_states:
+                rows, _ = layout.to_right_padded(tokens)
         if not self.add_pooling_layer:
             return tokens, {}
         return tokens, {"pooler_output": (layout.mean if self.config.pooling == "mean" else layout.max)(tokens)}

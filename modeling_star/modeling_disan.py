@@ -330,13 +330,14 @@ class DisanModel(DisanPreTrainedModel, EncoderModel):
     def encode(
         self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Any]]:
-        record.hidden_state(embedded)
-        tokens, rows, real = embedded, layout.to_rows(embedded), layout.row_mask
+        tokens = record.hidden_state(embedded)
+        rows, real = layout.to_rows(tokens), layout.row_mask
         extents = None if is_traced() else layout.row_extents
         for layer in self.layers:
             rows, weights = layer(rows, real, extents, record.wants_attentions)
-            tokens = layout.from_rows(rows)
-            record.hidden_state(tokens)
+            tokens = record.hidden_state(layout.from_rows(rows))
+            if record.wants_hidden_states:
+                rows = layout.to_rows(tokens)
             if weights is not None:
                 record.attention(layout.from_rows(weights.transpose(1, 2)))
         if self.pooler is None:

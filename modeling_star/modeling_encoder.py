@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers import initialization as init
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
 from .characters import CharacterFeatures
 from .configuration_encoder import EncoderConfig
-from .embeddings import TokenEmbeddings, read_vectors
+from .embeddings import TokenEmbeddings, first_position, read_vectors
 from .tokens import TokenLayout, is_traced
 from .vocabulary import Vocabulary, VocabularyTables
 
@@ -61,6 +62,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules: ClassVar[list[str]] = ["TokenEmbeddings"]
+    _embeddings_hook: RemovableHandle | None = None
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -72,6 +74,20 @@ class EncoderPreTrainedModel(PreTrainedModel):
             init.constant_(module.weight, module.init)
         elif isinstance(module, CharacterFeatures):
             module.reset()
+
+    # ------ gradients
+
+    def enable_input_require_grads(self) -> None:
+        """As in PreTrainedModel; where an encoder inside is frozen, what comes out of it requires gradients."""
+        super().enable_input_require_grads()
+        self._embeddings_hook = self._embeddings.register_forward_hook(_require_gradient)
+
+    def disable_input_require_grads(self) -> None:
+        """As in PreTrainedModel."""
+        super().disable_input_require_grads()
+        hook, self._embeddings_hook = self._embeddings_hook, None
+        if hook is not None:
+            hook.remove()
 
     # ------ embeddings
 
@@ -427,11 +443,10 @@ class EncoderModel(EncoderPreTrainedModel):
             return mask, inputs
         if ids is not None:
             self.warn_if_padding_and_no_attention_mask(ids, attention_mask)
-        has_table = self.config.position_embedding_type == "learned"
         sizes = {
             "input_ids": self.config.vocab_size,
             "token_type_ids": self._token_types(),
-            "position_ids": self.config.max_position_embeddings if has_table else None,
+            "position_ids": longest_input(self.config),
         }
         return mask, {**inputs, **{name: self._in_range(name, inputs[name], sizes[name], mask) for name in sizes}}
 
@@ -490,6 +505,11 @@ class EncoderModel(EncoderPreTrainedModel):
             )
 
 
+def _require_gradient(module: nn.Module, inputs: Any, output: Tensor) -> None:
+    if not output.requires_grad:
+        output.requires_grad_(True)
+
+
 def _outside(given: Tensor, size: int) -> int | None:
     """A number of `given` that is not from 0 to `size` - 1; `None` where there is none."""
     if not given.numel():
@@ -512,15 +532,23 @@ class Recorder:
 
     def __init__(self, layout: TokenLayout, hidden_states: bool, attentions: bool):
         self.layout = layout
+        self.wants_hidden_states = hidden_states
         self.wants_attentions = attentions
         self._hidden_states: list[Tensor] | None = [] if hidden_states else None
         self._attentions: list[Tensor] | None = [] if attentions else None
         self._relay_attentions: list[Tensor] | None = [] if attentions else None
 
-    def hidden_state(self, tokens: Tensor) -> None:
-        """`[N, d]`, recorded as `[b, n, d]`."""
-        if self._hidden_states is not None:
-            self._hidden_states.append(self.layout.unpack(tokens))
+    def hidden_state(self, tokens: Tensor) -> Tensor:
+        """
+        `[N, d]`, recorded as `[b, n, d]`.
+
+        Returns:
+            `tokens` to go on with, made of what was recorded, which so has a gradient.
+        """
+        if self._hidden_states is None:
+            return tokens
+        self._hidden_states.append(self.layout.unpack(tokens))
+        return self.layout.pack(self._hidden_states[-1])
 
     def attention(self, weights: Tensor | None) -> None:
         """`[N, h, r]`, recorded as `[b, h, n, r]`; `None` only where nothing is recorded."""
@@ -541,13 +569,6 @@ class Recorder:
         }
 
 
-FROM_PADDING = (
-    *("camembert", "data2vec-text", "esm", "ibert", "lilt", "longformer", "luke", "markuplm", "mpnet", "roberta"),
-    *("roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
-)
-"""RoBERTa and its kin (in transformers 5.23), which count positions from `pad_token_id + 1`."""
-
-
 def longest_input(config: PreTrainedConfig) -> int | None:
     """Tokens that an encoder, ours or another, takes at most; `None` where it has no limit."""
     backbone = getattr(config, "backbone_config", None)
@@ -556,8 +577,8 @@ def longest_input(config: PreTrainedConfig) -> int | None:
     if getattr(config, "position_embedding_type", "learned") not in ("learned", "absolute"):
         return inside
     positions = getattr(config, "max_position_embeddings", None)
-    if positions is not None and config.model_type in FROM_PADDING:
-        positions -= (config.pad_token_id or 0) + 1
+    if positions is not None:  # XLNet's -1 is no limit
+        positions = positions - first_position(config) if positions > 0 else None
     return min((limit for limit in (positions, inside) if limit is not None), default=None)
 
 

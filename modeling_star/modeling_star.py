@@ -340,12 +340,11 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
     def encode(
         self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Any]]:
-        tokens = embedded
+        tokens = embedded = record.hidden_state(embedded)
         relay = layout.mean(embedded) if self.config.use_radial else None
         parts = layout.parts(radius=self.config.reach)
         first: Any = self.layers[0]
         shared = first.embedded_key_value(embedded) if self.config.share_layers else None
-        record.hidden_state(tokens)
         for step in range(self.config.num_hidden_layers):
             layer: Any = self.layers[0 if self.config.share_layers else step]
             is_last = step == self.config.num_hidden_layers - 1
@@ -360,7 +359,7 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
             )
             if is_last and self.ring_norm is not None:
                 tokens = self.ring_norm(tokens)
-            record.hidden_state(tokens)
+            tokens = record.hidden_state(tokens)
             record.attention(ring_weights)
             if relay_weights is not None:
                 record.relay_attention(layout.zero_empty(relay_weights))

@@ -13,6 +13,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_vanilla import VanillaTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
+from .layers import is_plain
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
 from .tokens import TokenLayout
 
@@ -52,7 +53,7 @@ class VanillaTransformerLayer(GradientCheckpointingLayer):
             TypeError: an adapter or a quantised layer stands at `self_attn.out_proj`, and would not be seen.
         """
         attention = self.layer.self_attn
-        if isinstance(attention, nn.MultiheadAttention) and not isinstance(attention.out_proj, nn.Linear):
+        if isinstance(attention, nn.MultiheadAttention) and not is_plain(attention.out_proj, nn.Linear):
             raise TypeError(
                 f"self_attn.out_proj is a {type(attention.out_proj).__name__}, and torch.nn.MultiheadAttention reads "
                 "its weight without calling it: keep it a plain nn.Linear. Adapters may stand at linear1 and linear2, "
@@ -70,8 +71,9 @@ class VanillaTransformerLayer(GradientCheckpointingLayer):
     def _reads_what_it_calls(self) -> bool:
         """Whether torch's fused inference, which reads weights and calls no layer, computes what the layers would."""
         layer = self.layer
-        plain = type(layer.self_attn) is nn.MultiheadAttention
-        return plain and type(layer.linear1) is nn.Linear and type(layer.linear2) is nn.Linear
+        own = {"self_attn": nn.MultiheadAttention, "linear1": nn.Linear, "linear2": nn.Linear}
+        own |= {"norm1": nn.LayerNorm, "norm2": nn.LayerNorm}
+        return all(type(getattr(layer, name)) is kind for name, kind in own.items())
 
     def _called(self, rows: Tensor, padding: Tensor) -> Tensor:
         """The layer with each of its parts called, adapters among them: `[b, m, d]` to `[b, m, d]`."""
@@ -115,15 +117,15 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel, EncoderModel):
     def encode(
         self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Any]]:
-        record.hidden_state(embedded)
-        rows, real = layout.to_rows(embedded), layout.row_mask
+        tokens = record.hidden_state(embedded)
+        rows, real = layout.to_rows(tokens), layout.row_mask
         # A softmax over nothing is NaN: an empty sequence attends to its padding, and is zeroed on the way out.
         padding = ~real & real.any(1, keepdim=True)
-        tokens = embedded
         for layer in self.layers:
             rows, weights = layer(rows, padding, record.wants_attentions)
-            tokens = layout.from_rows(rows)
-            record.hidden_state(tokens)
+            tokens = record.hidden_state(layout.from_rows(rows))
+            if record.wants_hidden_states:
+                rows = layout.to_rows(tokens)
             if weights is not None:
                 record.attention(layout.from_rows(weights.transpose(1, 2)))
         pooled = {"pooler_output": layout.mean(tokens) + layout.max(tokens)} if self.add_pooling_layer else {}

@@ -8,7 +8,7 @@ import reference
 import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import BertConfig, PreTrainedModel
 
 import modeling_star
@@ -316,6 +316,38 @@ def _row_outputs(
 
 
 # ------ outputs, gradients, differences
+
+
+class Adapter(nn.Module):
+    """What LoRA puts in a layer's place: it tells the layer's weight and bias, and computes something else."""
+
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.layer = layer
+        self.scale = nn.Parameter(torch.tensor(3.0))
+        self.is_on = True
+
+    @property
+    def weight(self) -> Tensor:
+        return self.layer.weight
+
+    @property
+    def bias(self) -> Tensor:
+        return self.layer.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * self.layer(x) if self.is_on else self.layer(x)
+
+
+class LinearAdapter(nn.Linear):
+    """As `Adapter`, itself a linear layer, as some libraries write theirs."""
+
+    def __init__(self, layer: nn.Linear):
+        super().__init__(layer.in_features, layer.out_features, layer.bias is not None, dtype=layer.weight.dtype)
+        self.scale = nn.Parameter(torch.tensor(3.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * super().forward(x)
 
 
 def named_outputs(output: Any) -> dict[str, Tensor]:

@@ -282,6 +282,18 @@ class EncoderContract:
             for sums in weights.sum(-1).unbind(1):
                 torch.testing.assert_close(sums, self.sums_of_attention(config, mask, sums))
 
+    def test_recorded_states_have_gradients(self, variant: str) -> None:
+        model, mask = self.model(variant=variant), padded([4, 0, 1, 6], 6, "holes")
+        if model.config.pair_mode == "siamese":
+            pytest.skip("what is recorded is the sum of two texts' states, which nothing reads")
+        batch = random_batch(mask)
+        output = model(**batch.inputs(), output_hidden_states=True)
+        for states in output.hidden_states:
+            states.retain_grad()
+        weighted_sum({"tokens": output.last_hidden_state, "pooled": output.pooler_output}).backward()
+        for states in output.hidden_states:
+            assert torch.equal(states.grad.abs().sum(-1) > 0, mask)
+
     def test_a_head_passes_on_what_its_encoder_records(self, head: str) -> None:
         model, batch = self.model(head), random_batch(padded([4, 2], 4, "left"))
         output, inner = model(**batch.inputs(), **RECORD), model.model(**batch.inputs(), **RECORD)
@@ -378,6 +390,35 @@ class EncoderContract:
             model.train()
             inputs = random_batch(padded([5], 5, "right")).inputs()
             assert torch.equal(model(**inputs).pooler_output, model(**inputs).pooler_output) == freeze
+
+    def test_what_is_thawed_inside_is_trained(self) -> None:
+        model = self.model(variant="BERT inside", freeze_embeddings=True).train()
+        inputs = random_batch(padded([5, 3], 6, "left")).inputs()
+        inside = model.embeddings.backbone
+        inside.encoder.layer[0].output.dense.weight.requires_grad_(True)  # as an adapter there would
+        model(**inputs).last_hidden_state.pow(2).sum().backward()
+        assert {name for name, p in inside.named_parameters() if p.grad is not None} == {
+            "encoder.layer.0.output.dense.weight"
+        }
+        assert model.train().embeddings.backbone.training
+
+    def test_reentrant_checkpointing_trains_what_a_frozen_encoder_feeds(self) -> None:
+        model = self.model(SEQUENCE, "BERT inside", freeze_embeddings=True)
+        batch = random_batch(padded([5, 3], 6, "left"))
+        given = {**batch.inputs(), **labels_of(SEQUENCE, batch)}
+
+        def trained() -> set[str]:
+            model.zero_grad()
+            model(**given).loss.backward()
+            return {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
+
+        expected = trained()
+        model.gradient_checkpointing_enable({"use_reentrant": True})
+        assert trained() == expected
+        model.gradient_checkpointing_disable()
+        model.disable_input_require_grads()
+        assert trained() == expected
+        assert not model.model.embeddings._forward_hooks
 
     def test_gradients_reach_given_vectors_through_a_frozen_encoder_inside(self) -> None:
         model = self.model(TOKEN, "BERT inside", freeze_embeddings=True)

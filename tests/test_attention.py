@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from common import assert_close, difference, examples, gradients, masks, padded
+from common import Adapter, LinearAdapter, assert_close, difference, examples, gradients, masks, padded
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import multi_att
@@ -126,13 +126,6 @@ def test_relay_attention_equals_projecting_every_candidate(keep_padding: bool, m
     actual = {"context": context, "weights": weights}
     assert_close(actual, expected, 1e-10)
     assert_close(gradients(actual, leaves), gradients(expected, leaves), 1e-10)
-
-
-def test_a_layer_in_a_projections_place_is_refused_where_it_would_not_be_called() -> None:
-    projections = AttentionProjections(8, 2, 4)
-    projections.key = torch.nn.Sequential(projections.key)
-    with pytest.raises(TypeError, match=r"projections.key is a Sequential.*target_modules=\['query'\]"):
-        projections.key_value_weight()
 
 
 def test_ring_attention_under_dropout_is_the_sum_of_biased_values_by_the_weights_it_returns() -> None:
@@ -379,3 +372,32 @@ def test_nothing_of_the_size_of_words_times_width_is_made(with_node: bool) -> No
         context.sum().backward()
     # The tokens with what stands around them.
     assert largest.size == (n + 2 * (longest - 1)) * h * c
+
+
+# Adapters
+
+
+@pytest.mark.parametrize("kind", [Adapter, LinearAdapter])
+def test_an_adapter_at_the_output_is_called(kind: Any) -> None:
+    module, context = projections(), random(3, 2, 4)
+    module.output = kind(module.output)
+    expected = module.project_output(context + module.value_bias)
+    assert torch.equal(module.project_unbiased(context, None), expected)
+    plain = projections()
+    assert difference(plain.project_unbiased(context, None), expected) > 1e-2
+
+
+@pytest.mark.parametrize("kind", [Adapter, LinearAdapter])
+@pytest.mark.parametrize("name", ["key", "value"])
+def test_an_adapter_that_would_not_be_called_is_refused(kind: Any, name: str) -> None:
+    module = projections()
+    setattr(module, name, kind(getattr(module, name)))
+    with pytest.raises(TypeError, match=rf"projections\.{name} is a {kind.__name__}.*\['query', 'output'\]"):
+        module.key_value_weight()
+
+
+def test_a_layer_that_is_reparametrized_is_read() -> None:
+    module = projections()
+    weight = module.key_value_weight().clone()
+    torch.nn.utils.parametrizations.weight_norm(module.key)
+    assert_close({"weight": module.key_value_weight()}, {"weight": weight}, 1e-10)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from common import TINY, assert_close, difference, gradients, padded, random_batch, tiny_model
+from common import TINY, Adapter, assert_close, difference, gradients, padded, random_batch, tiny_model
 from encoder_contract import compiled
 from reference import spelling, under
 from samples import CHARACTERS, EMBEDDINGS, SPELLED, embedded_model, some_inputs, tensors_of, word_tokenizer
@@ -324,6 +324,18 @@ def test_what_was_computed_for_all_entries_is_kept_where_the_mode_stays() -> Non
         for _ in range(3):
             model.eval()(ids)  # as answer_question and translate do before each text
     assert rows == [TINY["vocab_size"]]
+
+
+def test_an_adapter_that_is_switched_off_counts_no_more() -> None:
+    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
+    module = features_of(model)
+    with torch.no_grad():
+        plain = model(ids).last_hidden_state
+        module.convolution = Adapter(module.convolution)
+        adapted = model(ids).last_hidden_state
+        module.convolution.is_on = False  # which no weight says
+        assert torch.allclose(model(ids).last_hidden_state, plain, atol=1e-6)
+    assert difference(adapted, plain) > 1e-3
 
 
 def test_a_thread_that_forgets_the_features_takes_them_from_no_other() -> None:

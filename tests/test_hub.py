@@ -78,6 +78,7 @@ def test_a_pushed_model_loads_by_name_and_revision_where_the_package_is_absent(
         "embeddings.py",
         "heads.py",
         "kernels.py",
+        "layers.py",
         "modeling_encoder.py",
         "modeling_star.py",
         "relay_kernels.py",

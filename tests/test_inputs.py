@@ -14,7 +14,7 @@ import pytest
 import torch
 from common import TINY, tiny_bert, tiny_model
 from samples import STEMS, class_of
-from transformers import AlbertConfig, AutoConfig, AutoModel, BertConfig, ElectraConfig
+from transformers import AlbertConfig, AutoConfig, AutoModel, BartConfig, BertConfig, ElectraConfig, XLNetConfig
 
 import modeling_star
 from modeling_star import (
@@ -24,8 +24,8 @@ from modeling_star import (
     StarTransformerConfig,
     VanillaTransformerConfig,
 )
-from modeling_star.embeddings import read_vectors
-from modeling_star.modeling_encoder import FROM_PADDING, longest_input
+from modeling_star.embeddings import FROM_PADDING, read_vectors
+from modeling_star.modeling_encoder import longest_input
 
 
 IDS = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]])
@@ -292,6 +292,51 @@ def test_a_bad_input_is_named_with_what_is_needed(
 def test_a_sequence_too_long_is_an_error_when_states_are_recorded_too(stem: str) -> None:
     with pytest.raises(ValueError, match=words("17 tokens", "max_position_embeddings allows 16")):
         tiny_model(stem, **LEARNED)(torch.ones(1, 17, dtype=torch.long), output_hidden_states=True)
+
+
+INSIDE = {
+    **{"vocab_size": TINY["vocab_size"], "hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2},
+    **{"intermediate_size": 16, "max_position_embeddings": 16},
+}
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_positions_reach_the_encoder_inside(kind: str) -> None:
+    config = AutoConfig.for_model(kind, pad_token_id=1, **INSIDE)
+    model = tiny_model("StarTransformer", backbone_config=config, position_embedding_type="none").eval()
+    positions = torch.tensor([4, 2, 0, 1, 3])
+    inside = model.embeddings.backbone
+    expected = inside(IDS, position_ids=positions[None] + (2 if kind == "roberta" else 0)).last_hidden_state
+    found = model(IDS, position_ids=positions[None], output_hidden_states=True).hidden_states[0]
+    projected = model.embeddings.projection(expected)
+    torch.testing.assert_close(found, projected)
+    # Padding on the left moves no position.
+    shifted = [torch.nn.functional.pad(x, (2, 0)) for x in (IDS, positions.expand(2, 5), torch.ones_like(IDS))]
+    names = ("input_ids", "position_ids", "attention_mask")
+    left = model(**dict(zip(names, shifted, strict=True)), output_hidden_states=True).hidden_states[0]
+    torch.testing.assert_close(left[:, 2:], projected)
+    with pytest.raises(IndexError, match=r"position_ids hold 18; 0 to 1[35] are allowed"):
+        model(IDS, position_ids=positions[None] + 14)
+
+
+def test_positions_for_an_encoder_inside_that_takes_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="the xlnet inside takes none: leave them out"):
+        xlnet_inside()(IDS, position_ids=torch.arange(5)[None])
+
+
+def test_an_encoder_inside_may_have_no_limit() -> None:
+    assert xlnet_inside()(torch.ones(1, 40, dtype=torch.long)).last_hidden_state.isfinite().all()
+
+
+def xlnet_inside() -> Any:
+    inside = XLNetConfig(vocab_size=TINY["vocab_size"], d_model=12, n_head=2, n_layer=1, d_inner=16)
+    return tiny_model("StarTransformer", backbone_config=inside, position_embedding_type="none")
+
+
+def test_an_encoder_with_a_decoder_is_none_to_stand_inside() -> None:
+    inside = BartConfig(vocab_size=TINY["vocab_size"], d_model=12, encoder_layers=1, decoder_layers=1)
+    with pytest.raises(ValueError, match=r"a BartConfig, of an encoder with a decoder.*an encoder alone"):
+        tiny_model("StarTransformer", backbone_config=inside, position_embedding_type="none")
 
 
 @pytest.mark.parametrize("position", ["sinusoidal", "none", "ring"])

@@ -4,10 +4,20 @@ from typing import Any
 
 import pytest
 import torch
-from common import assert_close, difference, gradients, named_outputs, padded, random_batch, tiny_model
+from common import (
+    Adapter,
+    LinearAdapter,
+    assert_close,
+    difference,
+    gradients,
+    named_outputs,
+    padded,
+    random_batch,
+    tiny_model,
+)
 from encoder_contract import RECORD, EncoderContract
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 
 class TestVanillaTransformer(EncoderContract):
@@ -45,28 +55,8 @@ def test_the_fused_inference_of_torch_equals_the_training_path(recorded: bool, h
         assert_close(named_outputs(model.eval()(**inputs, **record)), expected, 1e-5)
 
 
-class Adapter(nn.Module):
-    """What LoRA puts in a layer's place: it tells the layer's weight and bias, and computes something else."""
-
-    def __init__(self, layer: nn.Linear):
-        super().__init__()
-        self.layer = layer
-        self.scale = nn.Parameter(torch.tensor(3.0))
-
-    @property
-    def weight(self) -> Tensor:
-        return self.layer.weight
-
-    @property
-    def bias(self) -> Tensor:
-        return self.layer.bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.scale * self.layer(x)
-
-
-@pytest.mark.parametrize("name", ["linear1", "linear2"])
-def test_an_adapter_in_the_feed_forward_layer_counts_in_evaluation_as_in_training(name: str) -> None:
+@pytest.mark.parametrize("name", ["linear1", "linear2", "norm1", "norm2"])
+def test_an_adapter_in_a_layer_counts_in_evaluation_as_in_training(name: str) -> None:
     model = tiny_model("VanillaTransformer")
     inputs = random_batch(padded([4, 0, 6, 1], 7, "holes")).inputs()
     plain = named_outputs(model(**inputs))
@@ -83,11 +73,12 @@ def test_an_adapter_in_the_feed_forward_layer_counts_in_evaluation_as_in_trainin
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_an_adapter_that_torch_would_not_call_is_refused(training: bool) -> None:
+@pytest.mark.parametrize("kind", [Adapter, LinearAdapter])
+def test_an_adapter_that_torch_would_not_call_is_refused(kind: type[nn.Module], training: bool) -> None:
     model = tiny_model("VanillaTransformer").train(training)
     attention = model.layers[0].layer.self_attn
-    attention.out_proj = Adapter(attention.out_proj)
-    with pytest.raises(TypeError, match=r"out_proj is a Adapter.*target_modules=\['linear1', 'linear2'\]"):
+    attention.out_proj = kind(attention.out_proj)
+    with pytest.raises(TypeError, match=r"out_proj is a (Linear)?Adapter.*target_modules=\['linear1', 'linear2'\]"):
         model(torch.tensor([[5, 6]]))
 
 

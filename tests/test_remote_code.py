@@ -30,6 +30,7 @@ SHARED_CODE = {
     "crf.py",
     "embeddings.py",
     "heads.py",
+    "layers.py",
     "modeling_encoder.py",
     "tokens.py",
     "vocabulary.py",
