@@ -155,9 +155,9 @@ class TokenEmbeddings(nn.Module):
         """
         tokens = layout.pack(input_ids if input_ids is not None else inputs_embeds)
         types = None if token_type_ids is None else layout.pack(token_type_ids)
+        given_position = None if position_ids is None else layout.pack(position_ids)
         if self.backbone is not None:
-            given = None if position_ids is None else layout.pack(position_ids)
-            embedded = self._contextual(layout, tokens, types, given, as_ids=input_ids is not None)
+            embedded = self._contextual(layout, tokens, types, given_position, as_ids=input_ids is not None)
         else:
             embedded = self._looked_up(tokens, layout) if input_ids is not None else tokens
         if self.config.scale_embedding:
@@ -170,7 +170,7 @@ class TokenEmbeddings(nn.Module):
             embedded = nn.functional.pad(embedded, (0, self.characters.width))
         if self.projection is not None:
             embedded = self.projection(embedded)
-        position = layout.position if position_ids is None else layout.pack(position_ids)
+        position = layout.position if given_position is None else given_position
         if self.position_embeddings is not None:
             embedded = embedded + self.position_embeddings(position)
         elif self.config.position_embedding_type == "sinusoidal":

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from datasets import Dataset, DatasetDict
 from script_runner import SCRIPTS
 
 from modeling_star.training.classification import ClassificationTask
@@ -49,6 +50,16 @@ ROWS: dict[type[Task], list[dict[str, Any]]] = {
 }
 
 Parsed = tuple[Any, Any, Any, Any]
+
+
+def table(**columns: list[Any]) -> Dataset:
+    """Rows from their columns."""
+    return Dataset.from_dict(columns)
+
+
+def one(**columns: list[Any]) -> DatasetDict:
+    """A train split alone."""
+    return DatasetDict({"train": table(**columns)})
 
 
 def trainer_of(kind: type[Task], arguments: Parsed, folder: Path) -> tuple[Any, Any]:

@@ -75,7 +75,7 @@ _VALIDATION_NAMES = ("dev", "val", "valid")
 
 # Of the words and labels that are shown before training, and the rows that are looked at for columns in another order.
 _WORDS_TOLD, _LABELS_TOLD, _ROWS_LOOKED_AT = 4, 12, 100
-# Rows of one word each that may be sentences.
+# More rows than these, of one word each, are no sentences.
 _WORDS_ALONE = 20
 _LABEL = re.compile(r"[BIOESLUM]-\S+")
 
@@ -508,9 +508,9 @@ def prepare_classification(
     numbers = texts_as_numbers(cells, fractions=problem_type != "single_label_classification")
     found: dict[str, Cells] = {}
     minus_ones = [is_minus_one(value) for value in numbers.get("train") or ()]
-    is_class = "-1" in (label_list or ()) or (any(minus_ones) and not all(minus_ones))
+    minus_one_is_a_class = "-1" in (label_list or ()) or (any(minus_ones) and not all(minus_ones))
     for split, values in numbers.items():
-        if values is None or is_unlabelled(values, minus_one_is_a_class=is_class):
+        if values is None or is_unlabelled(values, minus_one_is_a_class):
             continue
         missing = [row for row, value in enumerate(values) if value is None and row not in dropped[split]]
         # In a ClassLabel column -1 is the known way to say "none", in SNLI's own files "-": nobody can fill it in.

@@ -336,11 +336,11 @@ def check_columns(splits: DatasetDict, columns: Iterable[str], flag: str, everyw
     """
     for column in columns:
         lacking = [split for split, dataset in splits.items() if column not in dataset.column_names]
-        if not everywhere and "train" in splits and "train" not in lacking:
-            for split in lacking:
+        if not everywhere and "train" not in lacking:
+            for split in lacking if "train" in splits else ():
                 _tell_of_unlabelled(splits, split, column)
             continue
-        if not lacking or (not everywhere and "train" not in lacking):
+        if not lacking:
             continue
         present = _in_all(splits)
         if len(lacking) < len(splits) or not present:

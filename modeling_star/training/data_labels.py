@@ -261,13 +261,11 @@ def label_ids(
             )
     for alike in _spelt_alike(found):
         logger.warning("The labels %s differ in capitals alone, and are read as different ones", alike)
-    if label_list is None:
-        labels = [*declared, *ordered(found - set(declared))]
-        return tuple(labels), {name: place for place, name in enumerate(labels)}
+    own = (*declared, *ordered(found - set(declared)))
+    nameless = label_list is not None and not has_names(label_list) and len(own) == len(label_list)
+    if label_list is None or (nameless and found - set(label_list)):
+        return own, {name: place for place, name in enumerate(own)}
     ids = {name: place for place, name in enumerate(label_list)}
-    own = [*declared, *ordered(found - set(declared))]
-    if found - set(ids) and len(own) == len(label_list) and not has_names(label_list):
-        return tuple(own), {name: place for place, name in enumerate(own)}
     strange = sorted(found - set(ids))
     numbers = not found & set(ids) and all(_WHOLE.fullmatch(name) for name in found)
     if strange and numbers and all(0 <= int(name) < len(label_list) for name in found):

@@ -74,15 +74,14 @@ def told_plainly(*also: type[Exception]) -> Iterator[None]:
     Raises:
         DataError: instead of the ValueError, OSError and the like that was raised inside.
     """
+    plain: tuple[type[Exception], ...] = (ValueError, OSError, ImportError, *also)
     try:
         yield
     except DataError:
         raise
     except StrictDataclassError as error:
         raise DataError(str(error.__cause__ or error)) from error
-    except (ValueError, OSError, ImportError) as error:
-        raise DataError(str(error)) from error
-    except also as error:
+    except plain as error:
         raise DataError(str(error)) from error
     except unreachable_errors() as error:
         raise DataError(str(error)) from error
