@@ -30,7 +30,8 @@ def main() -> None:
     if len(arguments.folders) < 2:
         parser.error(f"{arguments.folders[0]} is compared with another: name two folders or more")
 
-    from modeling_star.training.comparison import compare, read_system
+    from modeling_star.training.comparison import compare
+    from modeling_star.training.scored_runs import read_system
 
     try:
         systems = [read_system(folder, arguments.split) for folder in arguments.folders]

@@ -130,8 +130,7 @@ def bootstrap_counts(
 
 
 def bootstrap_mean(
-    metric: str,
-    tasks: Sequence[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]],
+    tasks: Sequence[tuple[str, Sequence[np.ndarray], Sequence[np.ndarray]]],
     *,
     samples: int = 1000,
     seed: int = 0,
@@ -141,13 +140,12 @@ def bootstrap_mean(
     The difference of two systems' mean over several tasks, the examples and runs of each drawn by themselves.
 
     Args:
-        metric: as in `count_examples`.
-        tasks: for each task the counts of system a's runs and those of system b's.
+        tasks: for each task its metric, as in `count_examples`, the counts of system a's runs and those of system b's.
         samples, seed, confidence: as in `paired_bootstrap`.
     """
     differences = [
         _resample_counts(metric, runs_a, runs_b, _draws_of(runs_a, runs_b, samples, seed + number))
-        for number, (runs_a, runs_b) in enumerate(tasks)
+        for number, (metric, runs_a, runs_b) in enumerate(tasks)
     ]
     return _interval(np.mean(differences, axis=0), confidence)
 

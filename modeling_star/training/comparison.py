@@ -1,28 +1,18 @@
 """Finished runs beside each other, for run_scripts/compare.py: their scores, and how sure the differences are."""
 
-import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from .bootstrap import paired_bootstrap, score_examples
+from .bootstrap import paired_bootstrap
 from .data_files import DataError
 from .reports import markdown_table
 from .results_page import summary
+from .scored_runs import SCORED_BY, System, kind_of, label_of
 from .task import score_prefix
 
 
-# A key that the predictions of a task have -> the metrics by which they may have been scored: the name in
-# all_results.json, and the full score there. Classifiers, whose texts have the names of their columns, come first.
-_SCORED_BY = {
-    "index": {"accuracy": ("accuracy", 1), "pearson": ("pearson", 1)},
-    "tokens": {"entity_f1": ("f1", 1), "accuracy": ("accuracy", 1)},
-    "n_best": {"answer_f1": ("f1", 1)},
-    "source": {"bleu": ("bleu", 100), "bleu_zh": ("bleu", 100)},
-}
 _BY_LABEL = ("macro_f1", "weighted_f1", "f1", "matthews_correlation")
 # The others that there are for such predictions, likewise; `None`: all_results.json tells no such score of labels of
 # words, where f1 is that of entities. All are told in percent.
@@ -32,65 +22,6 @@ _ALSO: dict[str, dict[str, tuple[str, int] | None]] = {
     "n_best": {"answer_em": ("exact_match", 1)},
     "source": {"chrf": ("chrf", 100)},
 }
-
-
-@dataclass(frozen=True)
-class System:
-    """
-    The runs of one output folder, one for each seed.
-
-    Attributes:
-        folder: of the call that made them.
-        rows: what the predictions of each run say, a dict for each example.
-        results: what all_results.json of each run says.
-    """
-
-    folder: Path
-    rows: list[list[dict[str, Any]]]
-    results: list[dict[str, Any]]
-
-    @property
-    def references(self) -> list[Any]:
-        """What the examples are labelled with."""
-        return [_label(row) for row in self.rows[0]]
-
-    @property
-    def predictions(self) -> list[list[Any]]:
-        """What each run predicts of them."""
-        return [[_comparable(row["predicted"], row) for row in rows] for rows in self.rows]
-
-    def scores(self, metric: str) -> list[float]:
-        """Of each run."""
-        return [score_examples(metric, self.references, predictions) for predictions in self.predictions]
-
-
-def read_system(folder: Path, split: str = "test") -> System:
-    """
-    The runs in an output folder of run_glue.py, run_ner.py, run_qa.py or run_translation.py.
-
-    Args:
-        folder: with one run, or with those of `--seeds` in seed-1, seed-2, ...
-        split: whose predictions are read.
-
-    Raises:
-        DataError: there are none, or they tell no labels.
-    """
-    name = f"predictions_{split}.jsonl"
-    found = [path for path in sorted(folder.glob("seed-*")) if (path / name).is_file()] or [folder]
-    rows, results = [], []
-    for run in found:
-        if not (run / name).is_file():
-            raise DataError(
-                f"{run} has no {name}: name the output folder of a run that scored its {split} split, or another "
-                "--split"
-            )
-        with (run / name).open(encoding="utf-8") as lines:  # splitlines() would part texts at U+2028 too
-            rows.append([json.loads(line) for line in lines])
-        if not rows[-1] or not all("label" in row or "labels" in row for row in rows[-1]):
-            raise DataError(f"{run / name} has no labels: what is compared is scored, on a {split} split with labels.")
-        told = run / "all_results.json"
-        results.append(json.loads(told.read_text(encoding="utf-8")) if told.is_file() else {})
-    return System(folder, rows, results)
 
 
 def compare(systems: Sequence[System], metric: str | None = None, split: str = "test") -> str:
@@ -110,14 +41,14 @@ def compare(systems: Sequence[System], metric: str | None = None, split: str = "
     for system in systems:
         for rows in system.rows:
             _check_same(first, system, rows)
-    kind = _kind(first.rows[0][0])
-    known_metrics = [*_SCORED_BY[kind], *_ALSO[kind]]
+    kind = kind_of(first.rows[0][0])
+    known_metrics = [*SCORED_BY[kind], *_ALSO[kind]]
     if metric is not None and metric not in known_metrics:
         raise DataError(f"--metric {metric} is none of such predictions: {', '.join(known_metrics)} are.")
     if metric is None:
-        metric = _metric_of(systems, _SCORED_BY[kind], split)
+        metric = _metric_of(systems, SCORED_BY[kind], split)
     else:
-        _check_as_told(systems, metric, {**_SCORED_BY[kind], **_ALSO[kind]}[metric], split)
+        _check_as_told(systems, metric, {**SCORED_BY[kind], **_ALSO[kind]}[metric], split)
     lines = []
     for system in systems:
         known = [run for run in system.results if "parameters" in run]
@@ -141,7 +72,7 @@ def compare(systems: Sequence[System], metric: str | None = None, split: str = "
 
 
 def _check_same(first: System, system: System, rows: list[dict[str, Any]]) -> None:
-    references = [_label(row) for row in rows]
+    references = [label_of(row) for row in rows]
     if len(references) != len(first.references):
         raise DataError(
             f"{first.folder} was scored on {len(first.references):,} examples, {system.folder} on "
@@ -153,11 +84,6 @@ def _check_same(first: System, system: System, rows: list[dict[str, Any]]) -> No
                 f"Example {number} is labelled {own!r} in {first.folder} and {other!r} in {system.folder}: they were "
                 "scored on other examples, or in another order. Give both the same --test_file."
             )
-
-
-def _kind(row: dict[str, Any]) -> str:
-    """The key of a prediction that tells its task."""
-    return next((key for key in _SCORED_BY if key in row), "index")
 
 
 def _metric_of(systems: Sequence[System], candidates: dict[str, tuple[str, int]], split: str) -> str:
@@ -194,18 +120,8 @@ def _check_as_told(systems: Sequence[System], metric: str, told_as: tuple[str, i
                 )
 
 
-def _label(row: dict[str, Any]) -> Any:
-    return _comparable(row["labels"] if "labels" in row else row["label"], row)
-
-
-def _comparable(value: Any, row: dict[str, Any]) -> Any:
-    """Several labels of a text as one, right or wrong as a whole; anything else as it is."""
-    several = isinstance(value, list) and _kind(row) == "index"
-    return ", ".join(sorted(map(str, value))) if several else value
-
-
 def _minutes(seconds: list[float]) -> str:
     return f"{fmean(seconds) / 60:.1f}" if seconds else "--"
 
 
-__all__ = ["System", "compare", "read_system"]
+__all__ = ["compare"]

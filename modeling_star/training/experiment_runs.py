@@ -9,23 +9,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import yaml
 from filelock import FileLock, Timeout
 
 from .bootstrap import count_examples, score_counts
-from .data import load_splits
+from .data import cap, load_splits
 from .data_files import DataError
 from .experiments import Configuration, Table
-from .launching import USUAL, environment, launch_settings, read_environment, run_to_the_end
+from .launching import LOG, USUAL, environment, launch_settings, read_environment, run_to_the_end, still_runs
 from .output_folder import differences, last_checkpoint
 from .reports import metrics_only, write_json, write_text
-
-
-# Metric of a table -> name of the score in all_results.json.
-SCORES = {"accuracy": "accuracy", "entity_f1": "f1", "pearson": "pearson", "answer_f1": "f1"}
-SCORES |= {"bleu": "bleu", "bleu_zh": "bleu"}
-# Scores that the scripts tell from 0 to 100; results keep all from 0 to 1.
-PERCENT = ("bleu", "bleu_zh")
+from .scored_runs import MADE_BY, SCORED_BY, read_system
 
 
 class BeforeError(DataError):
@@ -70,13 +65,16 @@ class FinishedRuns:
         What is kept of a run, or `None`.
 
         Raises:
-            DataError: it was made with other arguments than the table gives now.
+            DataError: it was made with other arguments than the table gives now, or scored by another metric.
         """
         path = self.path(configuration, seed)
         if not path.is_file():
             return None
         kept = json.loads(path.read_text(encoding="utf-8"))
         check_arguments(path, kept.get("arguments"), {**configuration.arguments, "seed": seed})
+        metric = self.table.metric(configuration.task)
+        if kept.get("metric", metric) != metric:  # early runs tell none
+            raise DataError(f"{path} tells {kept['metric']}, the table {metric}: delete it to make it anew.")
         return kept
 
     def path_before(self, name: str) -> Path:
@@ -100,11 +98,11 @@ class FinishedRuns:
             raise BeforeError(f"{error} The runs beside it began from that model: delete them as well.") from None
         return kept
 
-    def elsewhere(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
-        """What another table keeps of a run with the same arguments, the seed among them; or `None`."""
+    def elsewhere(self, arguments: dict[str, Any], metric: str) -> dict[str, Any] | None:
+        """What another table keeps of a run with the same arguments, the seed among them, and metric; or `None`."""
         for path in sorted(self.folder.glob(f"*/*/*/*-seed{arguments['seed']}.json")):
             kept = json.loads(path.read_text(encoding="utf-8"))
-            if kept.get("arguments") == arguments:
+            if kept.get("arguments") == arguments and kept.get("metric", metric) == metric:
                 return kept
         return None
 
@@ -195,10 +193,10 @@ class Runner:
         arguments = {**configuration.arguments, "seed": seed}
         first = [name for name in self.table.before if f"${name}" in json.dumps(arguments)]
         # Another table may call another model by the same name.
-        known = None if first else self.finished.elsewhere(arguments)
+        known = None if first else self.finished.elsewhere(arguments, self.table.metric(configuration.task))
         if known is not None:
             column = self.table.content["tasks"][configuration.task].get("repeated")
-            if column is not None and "repeated" not in known:
+            if column is not None and "test_file" in arguments and "repeated" not in known:
                 known["repeated"] = self._repeated(arguments, column)
             write_json(self.finished.path(configuration, seed), known)
             return known
@@ -281,8 +279,14 @@ class Runner:
         Run a script, or the rest of it, into `folder/model`, unless it is finished there; whether it was gone on with.
 
         Raises:
-            DataError: the script failed; its log is named.
+            DataError: the script failed; its log is named. Or it still runs, and who began it was killed.
         """
+        running = still_runs(folder)
+        if running is not None:
+            raise DataError(
+                f"{title} is being run by process {running}, which a reproduce.py that was killed has left behind: "
+                f"call this again when it has ended, or end it: kill -- -{running}"
+            )
         model, recipe, asked = folder / "model", folder / "recipe.yaml", folder / "arguments.json"
         here = {name: self._filled(value) for name, value in arguments.items()}
         here |= {"output_dir": str(model), "resume_from_checkpoint": "last"}
@@ -304,11 +308,10 @@ class Runner:
         write_json(asked, arguments)
         write_text(recipe, yaml.safe_dump(here, allow_unicode=True))
         command = [*self.launcher, f"run_scripts/{script}", str(recipe)]
-        with (folder / "log.txt").open("a") as log:
-            code = run_to_the_end(command, log)
+        code = run_to_the_end(command, folder)
         if code:
-            tail = (folder / "log.txt").read_text(encoding="utf-8").strip().splitlines()[-3:]
-            raise DataError(f"{title} stopped with {code}; {folder / 'log.txt'}: {tail}")
+            tail = (folder / LOG).read_text(encoding="utf-8").strip().splitlines()[-3:]
+            raise DataError(f"{title} stopped with {code}; {folder / LOG}: {tail}")
         return resumed
 
     def _filled(self, value: Any) -> Any:
@@ -329,27 +332,30 @@ class Runner:
         """
         task = self.table.content["tasks"][configuration.task]
         metric = task["metric"]
+        name, full = SCORED_BY[MADE_BY[task["script"]]][metric]
         scores = json.loads((model / "all_results.json").read_text(encoding="utf-8"))
-        with (model / "predictions_test.jsonl").open(encoding="utf-8") as lines:
-            rows = [json.loads(line) for line in lines]
-        expected = [row["labels"] if "labels" in row else row["label"] for row in rows]
-        predicted = [row["predicted"] for row in rows]
-        counts = count_examples(metric, expected, predicted, arguments.get("answer_language"))
-        scale = 100 if metric in PERCENT else 1
-        told = scores[f"test_{SCORES[metric]}"] / scale
+        asked = [f"eval_{name}", *([f"test_{name}"] if "test_file" in arguments else [])]
+        lacking = [score for score in asked if score not in scores]
+        if lacking:
+            raise DataError(f"{model}: {task['script']} told no {', '.join(lacking)}. Nothing of it is kept.")
+        result = {
+            "metric": metric,
+            "validation": scores[f"eval_{name}"] / full,
+            "parameters": scores["parameters"],
+            "training_seconds": _seconds(scores),
+            "arguments": arguments,
+        }
+        if "test_file" not in arguments:
+            return result
+        run = read_system(model)
+        counts = count_examples(metric, run.references, run.predictions[0], arguments.get("answer_language"))
+        told = scores[f"test_{name}"] / full
         if not math.isclose(score_counts(metric, counts), told, abs_tol=1e-4):
             raise DataError(
                 f"{model}: the test score is {told}, that of its predictions {score_counts(metric, counts)}: "
                 "intervals are made of the predictions and would be those of another score. Nothing of it is kept."
             )
-        result = {
-            "validation": scores[f"eval_{SCORES[metric]}"] / scale,
-            "test": told,
-            "parameters": scores["parameters"],
-            "training_seconds": _seconds(scores),
-            "arguments": arguments,
-            "counts": "; ".join(" ".join(f"{number:g}" for number in column) for column in counts.T),
-        }
+        result |= {"test": told, "counts": write_counts(counts)}
         if "repeated" in task:
             result["repeated"] = self._repeated(arguments, task["repeated"])
         return result
@@ -358,8 +364,9 @@ class Runner:
         """For each test row 1 where its text occurs in train too, else 0."""
         files = {split: self._filled(arguments[f"{split}_file"]) for split in ("train", "test")}
         splits = load_splits(files=files)
-        known = set(map(_hashable, splits["train"][column]))
-        return "".join(str(int(_hashable(text) in known)) for text in splits["test"][column])
+        known = set(map(_hashable, cap(splits["train"], arguments.get("max_train_samples"))[column]))
+        asked = cap(splits["test"], arguments.get("max_predict_samples"))[column]
+        return "".join(str(int(_hashable(text) in known)) for text in asked)
 
 
 def _hashable(text: Any) -> Any:
@@ -373,4 +380,18 @@ def _seconds(scores: dict[str, Any]) -> float | None:
     return None if seconds is None else round(seconds, 1)
 
 
-__all__ = ["SCORES", "BeforeError", "FinishedRuns", "Runner"]
+def write_counts(counts: np.ndarray) -> str:
+    """`[examples, k]` as text, a column after the other, to the last digit."""
+    return "; ".join(" ".join(_number(float(number)) for number in column) for column in counts.T)
+
+
+def _number(number: float) -> str:
+    return str(int(number)) if number.is_integer() else repr(number)
+
+
+def read_counts(text: str) -> np.ndarray:
+    """`[examples, k]`, from `write_counts`."""
+    return np.array([[float(number) for number in column.split()] for column in text.split(";")]).T
+
+
+__all__ = ["BeforeError", "FinishedRuns", "Runner", "read_counts", "write_counts"]

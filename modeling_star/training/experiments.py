@@ -16,20 +16,7 @@ from typing import Any
 import yaml
 
 from .data_files import DataError
-
-
-# The keys of a table's file and of each entry below tasks, settings, systems and before: first those that must stand
-# there. docs/data.md says what each means.
-KEYS = {
-    "": (
-        ("title", "about", "against", "seeds", "tasks", "settings", "systems"),
-        ("split", "tuned_on", "average", "arguments", "before", "paper"),
-    ),
-    "tasks": (("title", "metric", "script", "recipe", "data"), ("repeated", "arguments")),
-    "settings": (("title",), ("tasks", "arguments", "grid")),
-    "systems": (("title",), ("tasks", "settings", "seeds", "arguments", "grid", "last")),
-    "before": (("title", "script", "recipe"), ("arguments",)),
-}
+from .table_checks import check_table
 
 
 @dataclass(frozen=True)
@@ -68,8 +55,7 @@ class Table:
         Read a table's file, such as `configuration/tables/NAME.yaml`.
 
         Raises:
-            DataError: there is no such file, a key lacks or is none of a table's, or one names a task, setting, system
-                or split that there is not; what there is gets named.
+            DataError: there is no such file, or it is no table (`check_table`).
         """
         if not path.is_file():
             known = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml"))) or "none"
@@ -78,19 +64,7 @@ class Table:
             table = cls(path.stem, yaml.safe_load(path.read_text(encoding="utf-8")))
         except (ValueError, yaml.YAMLError) as error:
             raise DataError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
-        check_keys(path, table.content)
-        named = [("against", "systems", table.compared), ("tuned_on", "tasks", table.content.get("tuned_on") or [])]
-        for kind in ("settings", "systems"):
-            for name, entry in table.content[kind].items():
-                for key in ("tasks", "settings"):
-                    named.append((f"{kind}: {name}: {key}", key, list(entry.get(key, []))))
-        for key, kind, names in named:
-            unknown = [name for name in names if name not in table.content[kind]]
-            if unknown:
-                there = ", ".join(table.content[kind])
-                raise DataError(f"{path}: {key} names {', '.join(unknown)}; the {kind} are {there}.")
-        if table.split not in ("test", "validation"):
-            raise DataError(f"{path}: split: {table.split} is given; write test or validation.")
+        check_table(path, table.content)
         return table
 
     @classmethod
@@ -102,6 +76,10 @@ class Table:
     def seeds(self) -> list[int]:
         """All seeds; the first one chooses among configurations."""
         return self.content["seeds"]
+
+    def metric(self, task: str) -> str:
+        """What a task is scored by."""
+        return self.content["tasks"][task]["metric"]
 
     def seeds_of(self, system: str) -> list[int]:
         """Those of one system: of one without chance, such as TF-IDF, the first tells all."""
@@ -133,7 +111,12 @@ class Table:
         return self.content.get("tuned_on") or [task]
 
     def configurations(self, task: str, setting: str, system: str) -> list[Configuration]:
-        """Those of one cell; none where the system has no place in the setting or the task."""
+        """
+        Those of one cell; none where the system has no place in the setting or the task.
+
+        Raises:
+            DataError: the table tells test scores, and a configuration takes the test file away.
+        """
         tasks, settings, systems = (self.content[kind] for kind in ("tasks", "settings", "systems"))
         own = systems[system]
         if setting not in own.get("settings", settings) or task not in own.get("tasks", tasks):
@@ -149,10 +132,16 @@ class Table:
             settings[setting].get("tasks", {}).get(task) or {},
         ]:
             arguments = merged(arguments, layer)
-        return [
+        found = [
             Configuration(task, setting, system, number, merged(merged(arguments, chosen), own.get("last", {})))
             for number, chosen in enumerate(self.grid(setting, system))
         ]
+        if self.split == "test" and not all("test_file" in configuration.arguments for configuration in found):
+            raise DataError(
+                f"{self.name}: {found[0].cell} has test_file: null, and the table tells test scores: leave that away, "
+                "or write split: validation"
+            )
+        return found
 
     def grid(self, setting: str, system: str) -> list[dict[str, Any]]:
         """What the configurations of a system in a setting differ in."""
@@ -166,31 +155,6 @@ class Table:
                     configurations = self.configurations(task, setting, system)
                     if configurations:
                         yield configurations
-
-
-def check_keys(path: Path, content: Any) -> None:
-    """
-    Raises:
-        DataError: a key of a table lacks, or is none of a table's; it names the place and the keys that there are.
-    """
-    if not isinstance(content, dict):
-        raise DataError(f"{path} holds no table: write keys and values in YAML, as the tables beside it have them.")
-    places = [("", content)]
-    for kind in ("tasks", "settings", "systems", "before"):
-        entries = content.get(kind, {})
-        if not isinstance(entries, dict):
-            raise DataError(f"{path}: {kind} holds no names of its entries; docs/data.md says what stands there.")
-        places += [(f"{kind}: {name}: ", entry or {}) for name, entry in entries.items()]
-    for place, entry in places:
-        required, optional = KEYS[place.split(":")[0]]
-        unknown = [str(key) for key in entry if key not in required + optional]
-        if unknown:
-            raise DataError(
-                f"{path}: {place}{', '.join(unknown)} is no key there: {', '.join(required + optional)} are."
-            )
-        lacking = [key for key in required if key not in entry]
-        if lacking:
-            raise DataError(f"{path}: {place}{', '.join(lacking)} lacks; docs/data.md says what stands there.")
 
 
 def read_recipe(name: str) -> dict[str, Any]:

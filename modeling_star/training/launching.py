@@ -8,19 +8,24 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+import psutil
 import torch
 import transformers
 import yaml
 
 from .data_files import DataError
+from .reports import write_json
 
 
 # What a number depends on; results/ and the page change with every run.
 CODE = ("modeling_star", "configuration", "run_scripts", "constraints.txt")
 # How runs are launched, where their environment says nothing else.
 USUAL = {"num_processes": 1, "mixed_precision": "no"}
+# What a command that `run_to_the_end` runs has printed.
+LOG = "log.txt"
+_PROCESS = "process.json"
 # What torch, oneDNN and MKL read to keep to AVX2 on a processor that has more.
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "DNNL_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 
@@ -84,13 +89,23 @@ def commit(folder: Path) -> str | None:
     return f"{found}-dirty" if changed else found
 
 
-def run_to_the_end(command: list[str], log: IO[str]) -> int:
+def run_to_the_end(command: list[str], folder: Path) -> int:
     """
-    The exit status of a command, whose output goes to `log`. Where this process is stopped while it waits (Ctrl-C, or
-    a signal that raises), so are the command and all that it has started: `accelerate launch` starts the training.
+    The exit status of a command. Where this process is stopped while it waits (Ctrl-C, or a signal that raises), so
+    are the command and all that it has started: `accelerate launch` starts the training. Nothing can where this
+    process is killed; `still_runs` tells.
+
+    Args:
+        command: its words.
+        folder: what the command prints goes to its `log.txt`, after what is there; `process.json` tells its number.
     """
-    with subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True) as process:
+    with (
+        (folder / LOG).open("a", encoding="utf-8") as log,
+        subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True) as process,
+    ):
         try:
+            begun = psutil.Process(process.pid).create_time()  # a number is given again, not at the same time
+            write_json(folder / _PROCESS, {"pid": process.pid, "begun": begun})
             return process.wait()
         except BaseException:
             if hasattr(os, "killpg"):
@@ -98,6 +113,20 @@ def run_to_the_end(command: list[str], log: IO[str]) -> int:
             else:  # Windows
                 process.terminate()
             raise
+
+
+def still_runs(folder: Path) -> int | None:
+    """The number of the process that `run_to_the_end` began in a folder, if it outlived who waited for it."""
+    path = folder / _PROCESS
+    if not path.is_file():
+        return None
+    told = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        process = psutil.Process(told["pid"])
+        alive = process.create_time() == told["begun"] and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return None
+    return told["pid"] if alive else None
 
 
 def accelerate_launch(config: str | None) -> list[str]:
@@ -125,6 +154,7 @@ def launch_settings(launcher: list[str]) -> dict[str, Any]:
 
 __all__ = [
     "AVX2",
+    "LOG",
     "USUAL",
     "accelerate_launch",
     "commit",
@@ -134,4 +164,5 @@ __all__ = [
     "read_environment",
     "round_as_avx2",
     "run_to_the_end",
+    "still_runs",
 ]

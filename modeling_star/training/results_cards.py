@@ -80,9 +80,8 @@ def write_cards(tables: Path, results: Path, folder: Path, page: Path) -> list[P
     families: dict[str, list[_Line]] = {}
     told = (table for table in Table.begun(tables, results) if table.split == "test")
     for line in (line for table in told for line in _lines(table, results)):
-        config = line.cell.chosen.arguments.get("config_name")
-        if config is not None:
-            model_type = json.loads(Path(config).read_text(encoding="utf-8"))["model_type"]
+        model_type = _model_type(line)
+        if model_type in FAMILIES:
             families.setdefault(model_type, []).append(line)
     summation = Kept(results / SUMMATION) if (results / SUMMATION).is_dir() else None
     paths = {model_type: folder / f"{model_type.replace('_', '-')}.md" for model_type in FAMILIES}
@@ -92,6 +91,22 @@ def write_cards(tables: Path, results: Path, folder: Path, page: Path) -> list[P
         write_text(paths[model_type], _card(model_type, lines, summation, folder, page))
         for model_type, lines in sorted(families.items())
     ]
+
+
+def _model_type(line: _Line) -> str | None:
+    """
+    What a line's models are, by the arguments of the run that began with fresh weights: its own, or that of the model
+    which the table has trained before. `None` where no file here tells, as of another's saved model.
+    """
+    arguments = line.cell.chosen.arguments
+    begun_from = str(arguments.get("model_name_or_path")).removeprefix("$")
+    if begun_from in line.table.before:
+        arguments = line.table.arguments_before(begun_from)
+    config = Path(arguments.get("config_name", ""))
+    for path in (config, config / "config.json"):
+        if path.is_file():
+            return json.loads(path.read_text(encoding="utf-8")).get("model_type")
+    return arguments.get("model_type")
 
 
 def _lines(table: Table, results: Path) -> Iterator[_Line]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .bootstrap import Interval, bootstrap_counts, bootstrap_mean, score_counts
 from .data_files import DataError
-from .experiment_runs import FinishedRuns
+from .experiment_runs import FinishedRuns, read_counts, write_counts
 from .experiments import Configuration, Table
 from .launching import USUAL, ran_on_gpu
 from .masked_summation_page import ON_GPU, training_minutes, write_report
@@ -24,8 +24,8 @@ what each test example added to them. Scores are those of the test split in perc
 mean over seeds, ± the deviation, and in brackets how many seeds have run. A system's configuration is chosen on the
 validation split with the first seed. A difference comes with its 95 % interval: a paired bootstrap over test examples
 and, where several seeds have run, over these too; of one seed nothing tells what another would give. One in twenty of
-such intervals is expected to miss. `--` stands where no run is finished. What a paper reports, on its own data and
-vectors, stands in rows of its own.
+such intervals is expected to miss; other draws than these 1,000 move its ends by about a twentieth of its width. `--`
+stands where no run is finished. What a paper reports, on its own data and vectors, stands in rows of its own.
 
 To run one number again: `OMP_NUM_THREADS=1 python run_scripts/reproduce.py TABLE --data DATA --only
 TASK/SETTING/SYSTEM --seeds N --results again --work outputs/again`, with `--configuration N` where validation chose
@@ -102,10 +102,7 @@ class Cell:
     @property
     def counts(self) -> list[np.ndarray]:
         """`[examples, k]` of each run."""
-        return [
-            np.array([[float(number) for number in column.split()] for column in run["counts"].split(";")]).T
-            for run in self.runs
-        ]
+        return [read_counts(run["counts"]) for run in self.runs]
 
     def without_repeated(self, metric: str) -> "Cell":
         """The same runs, scored on the test rows that do not occur in train."""
@@ -113,8 +110,7 @@ class Cell:
         cell.runs = []
         for run, counts in zip(self.runs, self.counts, strict=True):
             counts = counts[[flag == "0" for flag in run["repeated"]]]
-            kept = "; ".join(" ".join(f"{number:g}" for number in column) for column in counts.T)
-            cell.runs.append({**run, "test": score_counts(metric, counts), "counts": kept})
+            cell.runs.append({**run, "test": score_counts(metric, counts), "counts": write_counts(counts)})
         return cell
 
     def scored_by(self, metric: str) -> "Cell":
@@ -281,7 +277,7 @@ def _own(task: str) -> str:
 
 def _metric(table: Table, task: str) -> str:
     """What a column is scored by."""
-    metric = table.content["tasks"][_own(task)]["metric"]
+    metric = table.metric(_own(task))
     column, further = FURTHER.get(metric, ("", ""))
     return further if column and task.endswith(column) else metric
 
@@ -345,9 +341,10 @@ def intervals(table: Table, cells: dict[tuple[str, str], Cell], against: str) ->
         tasks = list(table.content["tasks"])
         for system in table.content["systems"]:
             both = [_averaged(tasks, name, cells) for name in (against, system)]
-            pairs = [(one.counts, other.counts) for one, other in zip(*both, strict=True)] if all(both) else []
-            if system != against and pairs:
-                found[AVERAGE, system] = bootstrap_mean(_metric(table, tasks[0]), pairs)
+            if system != against and all(both):
+                metrics = map(table.metric, _started(tasks, cells))
+                counts = [[cell.counts for cell in row] for row in both]
+                found[AVERAGE, system] = bootstrap_mean(list(zip(metrics, *counts, strict=True)))
     return found
 
 
@@ -373,14 +370,12 @@ def _differences(
 def _told(
     found: dict[tuple[str, str], Interval], cells: dict[tuple[str, str], Cell], task: str, system: str, against: str
 ) -> str:
-    """One difference, marked where one of the two systems has an early run in its column."""
+    """One difference, marked as the runs of the two systems in its column are."""
     if (task, system) not in found:
         return "--"
     difference, low, high = (100 * number for number in found[task, system])
     both = [cell for (name, own), cell in cells.items() if own in (system, against) and task in (name, AVERAGE)]
-    return f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]" + (
-        f" {EARLY}" if any(cell.is_early for cell in both) else ""
-    )
+    return f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]{marks(both)}"
 
 
 def _cost(table: Table, system: str, tasks: list[str], cells: dict[tuple[str, str], Cell]) -> list[str]:

@@ -203,7 +203,7 @@ def test_the_interval_of_a_mean_over_tasks_is_that_of_loops_that_draw_each_by_it
     for rows in (60, 80, 100):
         right = [[rng.random(rows) < rate for _ in range(2)] for rate in (0.8, 0.7)]
         tasks.append([[np.stack([run, np.ones(rows)], 1) for run in system] for system in right])
-    found = bootstrap_mean("accuracy", [(a, b) for a, b in tasks], samples=2000)
+    found = bootstrap_mean([("accuracy", a, b) for a, b in tasks], samples=2000)
 
     def gain(first: list[np.ndarray], second: list[np.ndarray]) -> float:
         drawn = rng.integers(len(first[0]), size=len(first[0]))

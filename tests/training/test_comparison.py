@@ -12,8 +12,9 @@ from script_samples import write_rows
 from sklearn.metrics import f1_score
 
 from modeling_star.training.bootstrap import bootstrap_counts, count_examples
-from modeling_star.training.comparison import compare, read_system
+from modeling_star.training.comparison import compare
 from modeling_star.training.data_files import DataError
+from modeling_star.training.scored_runs import read_system
 
 
 TRUTH = ["good", "bad", "good", "bad", "good", "good"]

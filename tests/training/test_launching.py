@@ -1,6 +1,7 @@
 """How `reproduce.py` starts a script, through `accelerate launch` no longer than it is there itself, and in what."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from modeling_star.training.launching import (
     environment,
     round_as_avx2,
     run_to_the_end,
+    still_runs,
 )
 
 
@@ -35,9 +37,10 @@ def test_a_launch_that_there_is_no_file_of_is_refused(monkeypatch: pytest.Monkey
 
 
 def test_a_command_is_run_to_its_end_and_its_status_told(tmp_path: Path) -> None:
-    with (tmp_path / "log.txt").open("w") as log:
-        assert run_to_the_end([sys.executable, "-c", "print('seen'); raise SystemExit(3)"], log) == 3
-    assert (tmp_path / "log.txt").read_text() == "seen\n"
+    for _ in range(2):
+        assert run_to_the_end([sys.executable, "-c", "print('seen'); raise SystemExit(3)"], tmp_path) == 3
+    assert (tmp_path / "log.txt").read_text() == "seen\nseen\n"
+    assert still_runs(tmp_path) is None
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
@@ -46,15 +49,24 @@ def test_what_a_command_has_started_ends_with_who_waits_for_it(tmp_path: Path) -
     training = f"import os, time; print(os.getpid(), flush=True); time.sleep({LONG})"
     launcher = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {training!r}])"
     waiting = (
-        "import signal, sys; from modeling_star.training.launching import run_to_the_end; "
+        "import signal, sys, pathlib; from modeling_star.training.launching import run_to_the_end; "
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); "
-        f"run_to_the_end([sys.executable, '-c', {launcher!r}], open({str(log)!r}, 'w'))"
+        f"run_to_the_end([sys.executable, '-c', {launcher!r}], pathlib.Path({str(tmp_path)!r}))"
     )
     with subprocess.Popen([sys.executable, "-c", waiting], cwd=ROOT) as process:
         started = _until(lambda: log.is_file() and log.read_text().strip())
         process.terminate()
         assert process.wait() == 143
     assert _until(lambda: not _runs(int(started)))
+    assert still_runs(tmp_path) is None
+    with subprocess.Popen([sys.executable, "-c", waiting], cwd=ROOT) as process:
+        started = _until(lambda: log.read_text().split()[1:])[0]
+        process.kill()
+    left = still_runs(tmp_path)
+    assert left is not None
+    assert _runs(int(started)), "a killed process ends nothing"
+    os.killpg(left, signal.SIGKILL)
+    assert _until(lambda: still_runs(tmp_path) is None)
 
 
 def test_a_run_tells_its_commit_and_whether_the_code_was_changed(tmp_path: Path) -> None:

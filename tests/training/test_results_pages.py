@@ -99,6 +99,33 @@ def test_a_card_whose_runs_are_deleted_goes_and_other_files_stay(folder: Path) -
     assert sorted(path.name for path in other.parent.iterdir()) == ["notes.md", star.name]
 
 
+def with_arguments(folder: Path, **arguments: Any) -> list[str]:
+    """The names of the cards where the system `vanilla` is run with other arguments than its own."""
+    own = {"title": "vanilla", "arguments": arguments}
+    before = {"FIRST": {"title": "First", "script": "run_mlm.py", "recipe": "mlm_english"}}
+    before["FIRST"]["arguments"] = {"config_name": "configuration/models/bilstm-base.json", "train_file": "a"}
+    content = {**CONTENT, "before": before, "systems": {**CONTENT["systems"], "vanilla": own}}
+    (folder / "tables" / "films.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    cards = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
+    return [card.name for card in cards]
+
+
+def test_a_model_is_what_the_run_is_of_that_gave_it_fresh_weights(folder: Path) -> None:
+    shape = folder / "shape"
+    shape.mkdir()
+    (shape / "config.json").write_text('{"model_type": "disan"}', encoding="utf-8")
+    assert with_arguments(folder, config_name=str(shape)) == ["disan.md", "star-transformer.md"]
+    assert with_arguments(folder, config_name=None, model_type="bilstm") == ["bilstm.md", "star-transformer.md"]
+    assert with_arguments(folder, config_name=None, model_name_or_path="$FIRST") == [
+        "bilstm.md",
+        "star-transformer.md",
+    ]
+    # Another's has no card here.
+    (shape / "config.json").write_text('{"model_type": "roberta"}', encoding="utf-8")
+    assert with_arguments(folder, config_name=str(shape)) == ["star-transformer.md"]
+    assert with_arguments(folder, config_name="somebody/elses") == ["star-transformer.md"]
+
+
 def page_and_card(folder: Path) -> list[str]:
     """The page, and the card of the vanilla Transformer, as they are made now."""
     write_page(folder / "tables", folder / "results", folder / "results.md")
