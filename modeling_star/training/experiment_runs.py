@@ -179,6 +179,15 @@ class Runner:
         own = configurations[0].task
         return [task for task in self.table.tuning_tasks(own) if task != own]
 
+    def add_repeated(self, configurations: list[Configuration]) -> None:
+        """Tell the kept runs of a cell which test rows are in train, where the table has come to ask since."""
+        for configuration in configurations:
+            for seed in self.table.seeds:
+                kept = self.finished.read(configuration, seed) or {}
+                repeated = self._repeated(configuration.task, kept)
+                if repeated:
+                    write_json(self.finished.path(configuration, seed), kept | repeated)
+
     def run(self, configuration: Configuration, seed: int) -> dict[str, Any] | None:
         """
         One run of a script, or the rest of one that was interrupted; keeps its result. What another table has run
@@ -195,11 +204,8 @@ class Runner:
         # Another table may call another model by the same name.
         known = None if first else self.finished.elsewhere(arguments, self.table.metric(configuration.task))
         if known is not None:
-            column = self.table.content["tasks"][configuration.task].get("repeated")
-            if column is not None and "test_file" in arguments and "repeated" not in known:
-                known["repeated"] = self._repeated(arguments, column)
-            write_json(self.finished.path(configuration, seed), known)
-            return known
+            write_json(self.finished.path(configuration, seed), known | self._repeated(configuration.task, known))
+            return self.finished.read(configuration, seed)
         folder = self.work / self.table.name / configuration.cell / f"{configuration.number}-seed{seed}"
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -356,17 +362,19 @@ class Runner:
                 "intervals are made of the predictions and would be those of another score. Nothing of it is kept."
             )
         result |= {"test": told, "counts": write_counts(counts)}
-        if "repeated" in task:
-            result["repeated"] = self._repeated(arguments, task["repeated"])
-        return result
+        return result | self._repeated(configuration.task, result)
 
-    def _repeated(self, arguments: dict[str, Any], column: str) -> str:
-        """For each test row 1 where its text occurs in train too, else 0."""
+    def _repeated(self, task: str, run: dict[str, Any]) -> dict[str, str]:
+        """For each test row of a run 1 where its text occurs in train too, else 0; nothing if told or not asked."""
+        column = self.table.content["tasks"][task].get("repeated")
+        if column is None or "repeated" in run or "counts" not in run or "arguments" not in run:
+            return {}
+        arguments = run["arguments"]
         files = {split: self._filled(arguments[f"{split}_file"]) for split in ("train", "test")}
         splits = load_splits(files=files)
         known = set(map(_hashable, cap(splits["train"], arguments.get("max_train_samples"))[column]))
         asked = cap(splits["test"], arguments.get("max_predict_samples"))[column]
-        return "".join(str(int(_hashable(text) in known)) for text in asked)
+        return {"repeated": "".join(str(int(_hashable(text) in known)) for text in asked)}
 
 
 def _hashable(text: Any) -> Any:

@@ -105,10 +105,10 @@ class Cell:
         return [read_counts(run["counts"]) for run in self.runs]
 
     def without_repeated(self, metric: str) -> "Cell":
-        """The same runs, scored on the test rows that do not occur in train."""
-        cell = copy.copy(self)
-        cell.runs = []
-        for run, counts in zip(self.runs, self.counts, strict=True):
+        """The runs that tell which test rows occur in train, scored on the others."""
+        cell = self.of_seeds([seed for seed, run in zip(self.seeds, self.runs, strict=True) if "repeated" in run])
+        told, cell.runs = zip(cell.runs, cell.counts, strict=True), []
+        for run, counts in told:
             counts = counts[[flag == "0" for flag in run["repeated"]]]
             cell.runs.append({**run, "test": score_counts(metric, counts), "counts": write_counts(counts)})
         return cell

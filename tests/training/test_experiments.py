@@ -575,14 +575,19 @@ def test_rows_that_occur_in_train_are_told_and_left_out_of_a_column(table: Table
         rows = "".join(json.dumps({"text": text, "label": 0}) + "\n" for text in texts)
         (tmp_path / f"{split}.jsonl").write_text(rows, encoding="utf-8")
     files = {f"{split}_file": str(tmp_path / f"{split}.jsonl") for split in ("train", "test")}
-    assert runner._repeated(files, "text") == "1010"
+
+    def told(column: str, **arguments: Any) -> str:
+        table.content["tasks"]["films"]["repeated"] = column
+        return runner._repeated("films", {"arguments": arguments, "counts": ""})["repeated"]
+
+    assert told("text", **files) == "1010"
     for split, texts in (("train", ["a b", "c"]), ("test", ["c", "b", "a b"])):
         rows = [json.dumps({"tokens": text.split()}) for text in texts]
         (tmp_path / f"{split}_words.jsonl").write_text("\n".join(rows), encoding="utf-8")
     words = {f"{split}_file": str(tmp_path / f"{split}_words.jsonl") for split in ("train", "test")}
-    assert runner._repeated(words, "tokens") == "101"
-    assert runner._repeated({**words, "max_train_samples": 1, "max_predict_samples": 2}, "tokens") == "00"
-    assert runner._repeated({**words, "max_train_samples": 1}, "tokens") == "001"
+    assert told("tokens", **words) == "101"
+    assert told("tokens", **words, max_train_samples=1, max_predict_samples=2) == "00"
+    assert told("tokens", **words, max_train_samples=1) == "001"
     (configuration,) = table.configurations("films", "bert", "star")
     keep(runner, configuration, 1, validation=0.5, correct="0110")
     path = runner.finished.path(configuration, 1)
@@ -593,6 +598,10 @@ def test_rows_that_occur_in_train_are_told_and_left_out_of_a_column(table: Table
     assert "|  | Films | Films, rows not in train |" in text
     assert "| Star | 50.0 (1) | 50.0 (1) |" in text
     assert Cell(runner.finished, [configuration]).without_repeated("accuracy").counts[0].tolist() == [[1, 1], [0, 1]]
+    # A run that was kept before the table asked has no score there.
+    keep(runner, configuration, 2, validation=0.5, correct="0111")
+    own = Cell(runner.finished, [configuration])
+    assert (own.seeds, own.without_repeated("accuracy").seeds) == ([1, 2], [1])
 
 
 def test_answers_are_told_by_f1_and_by_exact_match(table: Table, tmp_path: Path) -> None:
@@ -696,7 +705,12 @@ def test_a_run_that_is_taken_over_is_told_which_test_rows_are_in_train(table: Ta
     configuration = Configuration("films", "bert", "star", 0, {**own.arguments, **files})
     path = FinishedRuns(Table("other", table.content), tmp_path / "results").path(configuration, 1)
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"test": 0.5, "arguments": {**configuration.arguments, "seed": 1}}), encoding="utf-8")
+    kept = {"test": 0.5, "counts": "1 0; 1 1", "arguments": {**configuration.arguments, "seed": 1}}
+    path.write_text(json.dumps(kept), encoding="utf-8")
     runner = Runner(table, tmp_path / "results", tmp_path / "work", {}, ["false"])
     assert runner.run(configuration, 1)["repeated"] == "10"
     assert runner.finished.read(configuration, 1)["repeated"] == "10"
+    # So are those that were kept before the table asked.
+    runner.finished.path(configuration, 1).write_text(json.dumps(kept), encoding="utf-8")
+    runner.add_repeated([configuration])
+    assert runner.finished.read(configuration, 1) == {**kept, "repeated": "10"}
