@@ -88,8 +88,8 @@ class TextEncoderDecoderConfig(BaseConfig):
             )
         if self.decoder_start_token_id is None:
             self.decoder_start_token_id = self.bos_token_id
-        if self.decoder is None or isinstance(self.decoder, dict):
-            self.decoder = self._decoder_config(self.decoder or {})
+        decoder = self.decoder.to_dict() if isinstance(self.decoder, PreTrainedConfig) else self.decoder
+        self.decoder = self._decoder_config(decoder or {})
         self._check_embeddings()
         super().__post_init__(**kwargs)
 

@@ -80,6 +80,8 @@ class EncoderPreTrainedModel(PreTrainedModel):
     def enable_input_require_grads(self) -> None:
         """As in PreTrainedModel; where an encoder inside is frozen, what comes out of it requires gradients."""
         super().enable_input_require_grads()
+        if self._embeddings_hook is not None:  # asked for twice
+            self._embeddings_hook.remove()
         self._embeddings_hook = self._embeddings.register_forward_hook(_require_gradient)
 
     def disable_input_require_grads(self) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import GenerationMixin, MarianForCausalLM, PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import Seq2SeqLMOutput
-from transformers.utils import can_return_tuple
+from transformers.utils import can_return_tuple, logging
 
 from .configuration_encoder_decoder import TextEncoderDecoderConfig
 from .modeling_big import BigTransformerModel
@@ -22,6 +22,10 @@ from .modeling_star import StarTransformerModel
 from .modeling_vanilla import VanillaTransformerModel
 
 
+logger = logging.get_logger(__name__)
+
+# The parameter that is saved where one table serves several sides.
+TABLE = "decoder.model.decoder.embed_tokens.weight"
 ENCODERS: dict[str, type[EncoderModel]] = {
     model.config_class.model_type: model
     for model in (StarTransformerModel, BigTransformerModel, VanillaTransformerModel, DisanModel, BiLstmModel)
@@ -70,8 +74,7 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
         self.projection = None if same_width else nn.Linear(config.encoder.hidden_size, config.decoder.d_model)
         self._tied_weights_keys = {}
         if config.share_embeddings:
-            table = "decoder.model.decoder.embed_tokens.weight"
-            self._tied_weights_keys = {"encoder.embeddings.word_embeddings.weight": table}
+            self._tied_weights_keys = {"encoder.embeddings.word_embeddings.weight": TABLE}
         self.post_init()
         self._freeze_what_is_fixed()
 
@@ -88,17 +91,52 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
             super().save_pretrained(*args, **kwargs)
 
     @classmethod
-    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """As in PreTrainedModel, which makes every parameter trainable: what was fixed is fixed again."""
-        loaded = super().from_pretrained(*args, **kwargs)
-        (loaded[0] if isinstance(loaded, tuple) else loaded)._freeze_what_is_fixed()
-        return loaded
+    def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
+        """
+        As in PreTrainedModel, which makes every parameter trainable: what was fixed is fixed again. A table that was
+        saved as one for several sides becomes that of each, where they are to share it no longer.
+        """
+        model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
+        info["missing_keys"] = info["missing_keys"] - model._copy_shared_table(info["missing_keys"])
+        model._freeze_what_is_fixed()
+        return (model, info) if output_loading_info else model
+
+    @torch.no_grad()
+    def _copy_shared_table(self, missing: set[str]) -> set[str]:
+        """
+        Args:
+            missing: the parameters that were not saved.
+
+        Returns:
+            Those of them that the saved table is copied to.
+        """
+        own = self.state_dict()
+        sides = {"encoder.embeddings.word_embeddings.weight", "decoder.lm_head.weight"}.intersection(missing, own)
+        table = own[TABLE]
+        if TABLE in missing:
+            return set()
+        copied = {side for side in sides if own[side].shape == table.shape}
+        for side in copied:
+            own[side].copy_(table)
+        if copied:
+            logger.warning(f"{', '.join(sorted(copied))}: a copy of {TABLE}, with which it was saved as one.")
+        return copied
 
     def _freeze_what_is_fixed(self) -> None:
         """Sinusoids are a parameter in Marian; the encoder's embeddings may be frozen."""
         self.decoder.model.decoder.embed_positions.requires_grad_(False)
         if self.config.encoder.freeze_embeddings:
             self.encoder.embeddings.freeze()
+
+    def enable_input_require_grads(self) -> None:
+        """As in PreTrainedModel, and as in the encoder, whose frozen encoder inside gives no gradients."""
+        super().enable_input_require_grads()
+        self.encoder.enable_input_require_grads()
+
+    def disable_input_require_grads(self) -> None:
+        """As in PreTrainedModel."""
+        super().disable_input_require_grads()
+        self.encoder.disable_input_require_grads()
 
     def get_encoder(self, modality: str | None = None) -> EncoderModel:
         return self.encoder
@@ -109,8 +147,18 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
     def get_input_embeddings(self) -> nn.Embedding:
         return self.encoder.get_input_embeddings()
 
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        """The encoder's table `[V, d]`; that of all where there is one for source, target and output."""
+        self.encoder.set_input_embeddings(value)
+        if self.config.share_embeddings:
+            self.decoder.set_input_embeddings(value)
+            self.tie_weights()
+
     def get_output_embeddings(self) -> nn.Module:
         return self.decoder.get_output_embeddings()
+
+    def set_output_embeddings(self, value: nn.Module) -> None:
+        self.decoder.set_output_embeddings(value)
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """

@@ -100,16 +100,20 @@ def answer_question(
         context is empty.
 
     Raises:
-        ValueError: the tokenizer has no offsets, the model answers no questions, or the question leaves no room for
-            the context.
+        ValueError: a number is too low, the tokenizer has no offsets, the model answers no questions, or the question
+            leaves no room for the context.
     """
     given: dict[str, Any] = {"max_answer_tokens": max_answer_tokens, "max_length": max_length, "stride": stride}
     given["null_threshold"] = null_threshold
     options = {**DEFAULTS, **saved_options(model.config, "question-answering")}
     options |= {name: value for name, value in given.items() if value is not None}
-    for name, value in {"top_k": top_k, "max_answer_tokens": options["max_answer_tokens"]}.items():
-        if value < 1:
-            raise ValueError(f"{name}={value} is given; at least 1 is needed.")
+    for name, value, least in (
+        ("top_k", top_k, 1),
+        ("max_answer_tokens", options["max_answer_tokens"], 1),
+        ("stride", options["stride"], 0),
+    ):
+        if value < least:
+            raise ValueError(f"{name}={value} is given; at least {least} is needed.")
     if not tokenizer.is_fast:
         raise ValueError(
             "answer_question needs offsets, which this tokenizer lacks: use AutoTokenizer.from_pretrained(...)."

@@ -45,21 +45,33 @@ def generate_translations(
 
     Args:
         model: any model for sequence to sequence; its generation configuration tells beams and length penalty.
-        inputs: `input_ids` and `attention_mask`, `[b, n]`, and what else the encoder reads.
+        inputs: `input_ids` and `attention_mask`, `[b, n]`, and what else the encoder reads; without a mask all tokens
+            count.
         max_extra_tokens: see above.
         options: of `generate`, such as `num_beams`; `max_length` lowers the limit.
 
     Returns:
         `[b, m]`, the start token first, padded on the right.
+
+    Raises:
+        ValueError: `max_extra_tokens` is negative, or more than token ids is asked for.
     """
     positions = longest_input(getattr(model.config, "decoder", None) or model.config)
-    limits = inputs["attention_mask"].sum(1) + max_extra_tokens
+    if max_extra_tokens < 0:
+        raise ValueError(f"max_extra_tokens={max_extra_tokens} is given; 0 or more are needed.")
+    if options.get("return_dict_in_generate"):
+        raise ValueError("return_dict_in_generate=True is given, and token ids are returned: call model.generate.")
+    source = inputs["input_ids"] if "input_ids" in inputs else inputs["inputs_embeds"]
+    mask = inputs.get("attention_mask", source.new_ones(source.shape[:2], dtype=torch.long))
+    limits = mask.sum(1) + max_extra_tokens
     if positions is not None:
         limits = limits.clamp(max=positions - 2)
     limit = SourceLengthLimit(limits, model.generation_config.eos_token_id)
     asked, longest = options.pop("max_length", None), int(limits.max()) + 2
     longest = longest if asked is None else min(longest, asked)
-    return model.generate(**inputs, logits_processor=LogitsProcessorList([limit]), max_length=longest, **options)
+    # A caller's own last, and the limit after them: nothing keeps a full translation from its end.
+    processors = LogitsProcessorList([*(options.pop("logits_processor", None) or []), limit])
+    return model.generate(**inputs, logits_processor=processors, max_length=longest, **options)
 
 
 def translate(
@@ -86,7 +98,8 @@ def translate(
         A translation for each text.
 
     Raises:
-        ValueError: a batch of less than one text, or several translations of each are asked for.
+        ValueError: a batch of less than one text, `max_extra_tokens` below 0, or more than one translation of each is
+            asked for.
 
     Example:
 

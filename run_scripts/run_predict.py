@@ -60,7 +60,7 @@ def main() -> None:
         help="no answer where its score exceeds the best answer's by more; inf: there is always one (default: as the "
         "model was scored)",
     )
-    parser.add_argument("--batch_size", type=int, default=32, help="texts read at once (default: 32)")
+    parser.add_argument("--batch_size", type=int, default=32, help="texts read at once; a question is read by one window after the other (default: 32)")
     parser.add_argument("--json", action="store_true", help="print one JSON object a text instead of lines to read")
     parser.add_argument("--trust_remote_code", action="store_true", help="run the code that the model brings along")
     arguments = parser.parse_intermixed_args()  # a question may stand before the texts
@@ -165,14 +165,15 @@ def predict(texts: list[Text], arguments: argparse.Namespace) -> Iterator[tuple[
     if not arguments.pairs and getattr(config, "pair_mode", "cross") == "siamese":
         sys.exit(f'{model} reads two texts at once: write --pairs "A text." "Another text."')
     heads = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
-    if config.is_encoder_decoder and not architecture.endswith(heads):
-        return translated(model, texts, arguments.batch_size, arguments.trust_remote_code)
     if architecture.endswith("ForQuestionAnswering"):
         if arguments.question is None:
             sys.exit(f'{model} answers questions: write --question "Who moved to Oslo?"')
         return answered(texts, arguments)
-    if arguments.question is not None:
-        sys.exit(f"{model} is a {architecture}, which answers no questions: leave --question away.")
+    for name in ("question", "null_threshold"):
+        if getattr(arguments, name) is not None:
+            sys.exit(f"{model} is a {architecture}, which answers no questions: leave --{name} away.")
+    if config.is_encoder_decoder and not architecture.endswith(heads):
+        return translated(model, texts, arguments.batch_size, arguments.trust_remote_code)
     kinds = {"ForTokenClassification": "token-classification", "ForSequenceClassification": "text-classification"}
     task = next((task for ending, task in kinds.items() if architecture.endswith(ending)), None)
     if task is None:

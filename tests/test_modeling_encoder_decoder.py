@@ -8,8 +8,8 @@ import torch
 from common import lexicon_of, some_words
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from torch import Tensor
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedTokenizerFast
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, BertConfig, MarianConfig, PreTrainedTokenizerFast
 
 from modeling_star import TextEncoderDecoderConfig, TextEncoderDecoderModel, translate
 
@@ -270,6 +270,82 @@ def test_tables_that_are_untied_at_loading_are_not_shared(tmp_path: Path) -> Non
         AutoConfig.from_pretrained(tmp_path, tie_word_embeddings=False, share_embeddings=True)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [{"encoder": {"freeze_embeddings": True}}, {"share_embeddings": False}, {"tie_word_embeddings": False}],
+    ids=lambda given: next(iter(given)),
+)
+def test_a_table_that_was_saved_as_one_is_that_of_each_side(
+    given: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved = tiny("star_transformer").float()
+    assert saved.config.share_embeddings
+    saved.save_pretrained(tmp_path)
+    loaded, info = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, **given, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert "a copy of decoder.model.decoder.embed_tokens.weight" in caplog.text
+    source = loaded.get_input_embeddings().weight
+    assert source is not loaded.decoder.get_input_embeddings().weight
+    assert source.requires_grad == ("encoder" not in given)
+    batch = {"input_ids": sources()[0], "decoder_input_ids": torch.tensor([[START, 5]])}
+    torch.testing.assert_close(loaded(**batch).logits, saved(**batch).logits)
+
+
+def test_tables_that_are_put_in_are_those_that_are_read_and_saved(tmp_path: Path) -> None:
+    batch = {"input_ids": sources()[0], "decoder_input_ids": torch.tensor([[START, 5]])}
+    for shared in (True, False):
+        model = tiny("star_transformer", share_embeddings=shared).float()
+        before, decoder_table = model(**batch).logits, model.decoder.get_input_embeddings().weight
+        table = nn.Embedding(V, 12, padding_idx=PAD)
+        model.set_input_embeddings(table)
+        assert model.get_input_embeddings() is table
+        assert (model.decoder.get_input_embeddings().weight is decoder_table) != shared
+        assert (model.get_output_embeddings().weight is table.weight) == shared
+        assert not torch.equal(model(**batch).logits, before)
+        model.save_pretrained(tmp_path / str(shared))
+        loaded = TextEncoderDecoderModel.from_pretrained(tmp_path / str(shared))
+        torch.testing.assert_close(loaded(**batch).logits, model(**batch).logits)
+    output = nn.Linear(12, V, bias=False)
+    model.set_output_embeddings(output)
+    assert model.get_output_embeddings() is output
+
+
+def test_a_decoder_given_as_a_configuration_follows_the_whole_as_its_fields_do(tmp_path: Path) -> None:
+    shape = {"d_model": 12, "decoder_layers": 1, "decoder_attention_heads": 2, "decoder_ffn_dim": 24}
+    given = TextEncoderDecoderConfig(
+        vocab_size=V, encoder={"hidden_size": 12, "num_attention_heads": 2}, decoder=MarianConfig(**shape)
+    )
+    assert vocabulary_sizes(given) == {V}
+    assert (given.decoder.pad_token_id, given.decoder.decoder_start_token_id) == (PAD, START)
+    assert given.share_embeddings
+    assert given.decoder.decoder_layers == 1
+    model = TextEncoderDecoderModel(given).eval()
+    model.save_pretrained(tmp_path)
+    loaded = TextEncoderDecoderModel.from_pretrained(tmp_path)
+    batch = {"input_ids": sources()[0], "decoder_input_ids": torch.tensor([[START, 5]])}
+    assert torch.equal(loaded(**batch).logits, model(**batch).logits)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reentrant_checkpointing_trains_what_a_frozen_encoder_feeds(kind: str) -> None:
+    inside = BertConfig(vocab_size=V, hidden_size=12, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24)
+    model = tiny(kind, encoder={"backbone_config": inside, "freeze_embeddings": True}).train()
+    given = {"input_ids": sources()[0], "labels": sources()[3]}
+
+    def trained() -> set[str]:
+        model.zero_grad()
+        model(**given).loss.backward()
+        return {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
+
+    expected = trained()
+    model.gradient_checkpointing_enable({"use_reentrant": True})
+    assert trained() == expected
+    model.enable_input_require_grads()  # as PEFT does besides
+    assert any(name.startswith("encoder.layers.0.") for name in expected)
+    model.disable_input_require_grads()
+    assert not model.encoder.embeddings._forward_hooks
+
+
 def test_fields_of_one_side_are_laid_over_the_saved_ones(tmp_path: Path) -> None:
     saved = tiny("star_transformer").config
     saved.save_pretrained(tmp_path)
@@ -320,14 +396,19 @@ def test_a_missing_target_is_told_with_what_to_write() -> None:
 
 @pytest.mark.parametrize(
     ("options", "told"),
-    [({"num_return_sequences": 3}, "3 is given.*write generate_translations"), ({"batch_size": 0}, "at least 1")],
+    [
+        ({"num_return_sequences": 3}, "3 is given.*write generate_translations"),
+        ({"batch_size": 0}, "at least 1"),
+        ({"max_extra_tokens": -1}, "max_extra_tokens=-1 is given; 0 or more"),
+        ({"return_dict_in_generate": True}, "token ids are returned: call model.generate"),
+    ],
 )
 def test_counts_that_translate_has_no_answer_for_are_refused(options: dict[str, int], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         translate(
             ["we"],
             tiny("star_transformer"),
-            PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel())),
+            PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"[PAD]": 0, "we": 5})), pad_token="[PAD]"),
             **options,
         )
 

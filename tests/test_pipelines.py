@@ -341,6 +341,13 @@ def test_an_answer_is_no_longer_than_allowed() -> None:
     )
 
 
+@pytest.mark.parametrize(("name", "least"), [("top_k", 1), ("max_answer_tokens", 1), ("stride", 0)])
+def test_numbers_that_are_too_low_are_refused(name: str, least: int) -> None:
+    given: dict[str, Any] = {name: least - 1}
+    with pytest.raises(ValueError, match=f"{name}={least - 1} is given; at least {least}"):
+        answer_question("where", CONTEXT, look_up(ANSWERS, "old", "Kyoto"), ANSWERS, **given)
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_windows_find_what_one_look_finds(side: str) -> None:
     sides = {"padding_side": side, "truncation_side": side}

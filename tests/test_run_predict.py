@@ -60,6 +60,7 @@ def test_run_predict_takes_lines_as_they_are_and_tells_what_is_wrong(
         (["--pairs", "a", "b", "--text_column_name=text"], "and none is given"),
         (["--pairs", "--file", tmp_path / "latin.txt"], "latin.txt is not UTF-8"),
         (["--pairs", "a", "b", "--batch_size=0"], "--batch_size 0 is given: at least 1"),
+        (["--pairs", "a", "b", "--null_threshold=3"], "which answers no questions: leave --null_threshold away"),
     ):
         refused = scripts.run("run_predict.py", folder, *flags)
         assert refused.code != 0

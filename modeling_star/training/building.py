@@ -5,6 +5,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,9 @@ def saved_model(
         _tell(reports)
     elif new:
         logger.info(f"New in this model, not in {name}, and to be trained here: {'; '.join(new)}.")
+    # Early BERTs call LayerNorms' weights gamma and beta. Saved under these names again, they would be left out by
+    # Trainer, which resumes and takes the best model back by the names that the model has.
+    model.save_pretrained = partial(model.save_pretrained, save_original_format=False)
     return model
 
 

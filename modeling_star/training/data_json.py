@@ -1,6 +1,7 @@
 """json lines, or a json list: rows, whatever their keys."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -9,6 +10,10 @@ from datasets import Dataset, Features, List, Value
 from datasets.exceptions import DatasetsError
 
 from .data_opening import DataError, generated, load_rows, no_rows, open_text
+
+
+# In text that Python has put pairs of together: what is left is half of a character, which no file in UTF-8 holds.
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 def read_json(path: Path, cache_dir: str | None) -> Dataset:
@@ -56,6 +61,11 @@ def json_rows(path: Path) -> Iterator[dict[str, Any]]:
                 raise DataError(
                     f"{path}, {unit} {number} holds {str(row)[:60]!r}. Every row is an object with the columns as "
                     'keys, e.g. {"text": "a fine film", "label": "positive"}'
+                )
+            if _HALF.search(json.dumps(row, ensure_ascii=False)):
+                raise DataError(
+                    f"{path}, {unit} {number} has half of a character, as \\ud83d without what belongs to it: a text "
+                    "was cut inside an emoji, say. Cut it before or behind."
                 )
             yield row
 

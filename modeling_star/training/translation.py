@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,9 +72,12 @@ class TranslationTrainer(FineTuner, Seq2SeqTrainer):
         return super().evaluate(*args, **kwargs)
 
     def predict(self, *args: Any, **kwargs: Any) -> PredictionOutput:
-        """As in Seq2SeqTrainer, with `num_beams`."""
+        """
+        As in Seq2SeqTrainer, with `num_beams` and, as the saved model translates, without `generation_max_length`,
+        which is that of the evaluations on the way.
+        """
         self._generates = True
-        return super().predict(*args, **{"num_beams": self.num_beams, **kwargs})
+        return super().predict(*args, **{"num_beams": self.num_beams, "max_length": sys.maxsize, **kwargs})
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """As in Trainer; Seq2SeqTrainer's own way counts rows twice where processes do not share them evenly."""
@@ -124,6 +128,16 @@ class TranslationTask(Task):
         self.tokenizer: PreTrainedTokenizerBase | None = None
         self.limits: dict[str, int | None] = {}
         self.decoder_start: int | None = None
+
+    @classmethod
+    def check_arguments(cls, data_args: Any, training: TrainingArguments) -> None:
+        super().check_arguments(data_args, training)
+        counts = {"num_beams": data_args.num_beams, "generation_num_beams": training.generation_num_beams}
+        for name, count in counts.items():
+            if count is not None and count < 1:
+                raise DataError(f"--{name} {count} is given: at least 1 is needed, which is no search.")
+        if data_args.max_extra_tokens < 0:
+            raise DataError(f"--max_extra_tokens {data_args.max_extra_tokens} is given: 0 or more is allowed.")
 
     def load_data(self) -> TranslationData:
         options = self.data_args

@@ -319,6 +319,14 @@ def test_an_unreachable_data_set_says_how_to_use_files(monkeypatch):
         load_splits("nyu-mll/glue", "cola")
 
 
+@pytest.mark.parametrize("text", ["cut \ud83d", "\udc4d cut"], ids=ascii)
+def test_half_a_character_in_json_is_told_with_its_line(load, text):
+    whole = {"text": "\U0001f44d", "label": "good"}
+    assert load(train=("a.jsonl", '{"text": "\\ud83d\\udc4d", "label": "good"}\n'))["train"][0] == whole
+    with pytest.raises(DataError, match=r"b\.jsonl, line 2 has half of a character"):
+        load(train=("b.jsonl", "".join(json.dumps({**whole, "text": one}) + "\n" for one in ("whole", text))))
+
+
 def test_mixed_types_in_json_name_both_rows(load):
     rows = [{"text": "x" * 20000, "label": 7}] * 600 + [{"text": "y", "label": "good"}]
     with pytest.raises(DataError, match=r"mixes types in column 'label': row 1 has 7 .*row 601 has 'good'"):

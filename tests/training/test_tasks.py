@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,21 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from script_samples import read_rows, write_rows, write_typeless_tokenizer
 from task_samples import ROWS, TINY, Parsed, trainer_of
 from torch import Tensor
-from transformers import AutoTokenizer, TrainingArguments
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 from modeling_star import (
     StarTransformerConfig,
     StarTransformerForMaskedLM,
 )
+from modeling_star.training.averaging import average_checkpoints
 from modeling_star.training.building import saved_model
 from modeling_star.training.classification import ClassificationTask
+from modeling_star.training.data_files import DataError
 from modeling_star.training.fine_tuner import FineTuner
 from modeling_star.training.pretraining import PretrainingTask
 from modeling_star.training.reading import ReadingTask
 from modeling_star.training.running import run_once
+from modeling_star.training.sharding import load_weights
 from modeling_star.training.tagging import TaggingTask
 from modeling_star.training.task import Task
 from modeling_star.training.tfidf import run_tfidf
@@ -71,6 +76,22 @@ def test_translators_are_trained_as_in_the_paper(parsed: Callable[..., Parsed]) 
     assert parsed(TaggingTask)[-1].adam_beta2 != 0.98
 
 
+@pytest.mark.parametrize(
+    ("flag", "told"),
+    [
+        ("--num_beams=0", "--num_beams 0 is given: at least 1"),
+        ("--generation_num_beams=0", "--generation_num_beams 0 is given: at least 1"),
+        ("--max_extra_tokens=-1", "--max_extra_tokens -1 is given: 0 or more"),
+    ],
+)
+def test_counts_of_a_translation_are_checked_before_anything_is_read(
+    parsed: Callable[..., Parsed], flag: str, told: str
+) -> None:
+    _, data_args, _, training = parsed(TranslationTask, flag)
+    with pytest.raises(DataError, match=told):
+        TranslationTask.check_arguments(data_args, training)
+
+
 def test_what_is_scored_has_its_own_beams(
     parsed: Callable[..., Parsed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +111,8 @@ def test_what_is_scored_has_its_own_beams(
     assert set(seen) == {(2, 4)}
     seen.clear()
     trainer.predict(trainer.eval_dataset)
-    assert set(seen) == {(3, 4)}
+    assert {beams for beams, _ in seen} == {3}
+    assert all(longest > 50 for _, longest in seen), "as the saved model translates"
 
 
 @pytest.mark.parametrize(
@@ -196,6 +218,28 @@ def test_a_stream_leaves_the_tokenizer_whole_and_its_blocks_equally_long(
 
 
 # What a saved model brings along
+
+
+def test_a_model_saved_under_other_names_is_saved_under_its_own(tmp_path: Path) -> None:
+    """Early BERTs call LayerNorms' weights gamma and beta; Trainer takes a checkpoint back by the model's own."""
+    sizes = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    bert = BertForSequenceClassification(BertConfig(vocab_size=30, num_labels=2, **sizes))
+    for name, parameter in bert.named_parameters():
+        if "LayerNorm" in name:
+            torch.nn.init.normal_(parameter)
+    bert.save_pretrained(tmp_path / "bert")
+    file = tmp_path / "bert" / "model.safetensors"
+    early = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    renamed = {re.sub("|".join(early), lambda at: early[at[0]], name): x for name, x in load_file(file).items()}
+    assert sum(name.endswith(("gamma", "beta")) for name in renamed) == 6
+    save_file(renamed, file, metadata={"format": "pt"})
+    model = saved_model("AutoModelForSequenceClassification", str(tmp_path / "bert"), {"num_labels": 2})
+    trainer = Trainer(model, TrainingArguments(str(tmp_path / "run"), use_cpu=True))
+    trainer.save_model(str(tmp_path / "checkpoint-1"))
+    saved = load_file(tmp_path / "checkpoint-1" / "model.safetensors")
+    assert saved.keys() == bert.state_dict().keys()
+    assert all(torch.equal(x, saved[name]) for name, x in bert.state_dict().items())
+    load_weights(model, average_checkpoints([tmp_path / "checkpoint-1"]))
 
 
 def loaded(folder: Path, model: Any, caplog: pytest.LogCaptureFixture, **options: Any) -> str:

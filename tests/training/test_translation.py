@@ -17,7 +17,16 @@ from datasets import Dataset, DatasetDict, Features, Translation, Value
 from sacrebleu.metrics import BLEU, CHRF
 from safetensors.torch import save_file
 from tokenizers import decoders
-from transformers import AutoTokenizer, EvalPrediction, GenerationConfig, MarianConfig, MarianMTModel, MBartTokenizer
+from transformers import (
+    AutoTokenizer,
+    EvalPrediction,
+    GenerationConfig,
+    LogitsProcessorList,
+    MarianConfig,
+    MarianMTModel,
+    MBartTokenizer,
+    SuppressTokensLogitsProcessor,
+)
 
 from modeling_star import translate
 from modeling_star.configuration_encoder_decoder import TextEncoderDecoderConfig
@@ -495,6 +504,13 @@ def test_a_standard_transformer_writes_the_same_alone_and_in_a_batch(tokenizer: 
     ids = generate_translations(model, inputs, 4)
     written = (ids != 0).sum(1) - 1  # without the start
     assert (written <= inputs["attention_mask"].sum(1) + 4 + 1).all()
+    # Without a mask every token counts; a caller's own processors come first.
+    alone = {"input_ids": inputs["input_ids"][:1, : int(inputs["attention_mask"][0].sum())]}
+    first = generate_translations(model, alone, 4)[0]
+    assert torch.equal(first, ids[0, : len(first)])
+    forbidden = int(ids[0, 1])
+    own = LogitsProcessorList([SuppressTokensLogitsProcessor([forbidden])])
+    assert forbidden not in generate_translations(model, alone, 4, logits_processor=own)
 
 
 def test_a_translation_begins_without_the_blank_that_its_first_token_has(tokenizer: Any) -> None:
