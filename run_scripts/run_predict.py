@@ -60,7 +60,12 @@ def main() -> None:
         help="no answer where its score exceeds the best answer's by more; inf: there is always one (default: as the "
         "model was scored)",
     )
-    parser.add_argument("--batch_size", type=int, default=32, help="texts read at once; a question is read by one window after the other (default: 32)")
+    parser.add_argument(
+        "--batch_size",
+        type=int,
+        default=32,
+        help="texts read at once; a question is read by one window after the other (default: 32)",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object a text instead of lines to read")
     parser.add_argument("--trust_remote_code", action="store_true", help="run the code that the model brings along")
     arguments = parser.parse_intermixed_args()  # a question may stand before the texts
