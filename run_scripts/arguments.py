@@ -31,10 +31,9 @@ class ModelArguments:
         "A saved model to fine-tune: Hub name or folder; what a recipe says of a fresh model is then left out. None: "
         "a fresh model."
     )
-    model_type: str = flag(
+    model_type: str | None = flag(
         "Kind of a fresh model: star_transformer, big_transformer, vanilla_transformer, disan, bilstm; for texts also "
-        "tfidf, TF-IDF with logistic regression.",
-        "star_transformer",
+        "tfidf, TF-IDF with logistic regression. None: as --config_name says, or star_transformer."
     )
     config_name: str | None = flag("Shape of a fresh model: a file such as configuration/models/star-base.json.")
     config_overrides: str | None = flag(
@@ -213,10 +212,9 @@ class TextArguments:
 class TranslationModelArguments(ModelArguments):
     """model, tokenizer and embeddings"""
 
-    model_type: str = flag(
+    model_type: str | None = flag(
         "Kind of a fresh model: marian, the standard Transformer; or an encoder with its decoder: star_transformer, "
-        "big_transformer, vanilla_transformer, disan, bilstm.",
-        "marian",
+        "big_transformer, vanilla_transformer, disan, bilstm. None: as --config_name says, or marian."
     )
     config_name: str | None = flag("Shape of a fresh model: a file such as configuration/models/marian-small.json.")
     config_overrides: str | None = flag(

@@ -5,9 +5,10 @@ Fine-tune a classifier: texts or pairs of texts, one label, several labels or a 
 A recipe, with the command line overriding it:
     accelerate launch run_scripts/run_glue.py configuration/recipes/sst2.yaml --train_file train.jsonl.gz ...
 
-A fresh Star-Transformer on your own files (columns found or named), its tokenizer trained on them:
+A fresh Star-Transformer on your own files (columns found or named), its tokenizer trained on them; star-plus.json is
+the better shape, without it the model is the paper's:
     python run_scripts/run_glue.py --train_file train.csv --validation_file dev.csv --output_dir outputs/mine \\
-        --num_train_epochs 5 --per_device_train_batch_size 32
+        --config_name configuration/models/star-plus.json --num_train_epochs 5 --per_device_train_batch_size 32
 
 A GLUE task from the Hub, with a saved model, any of transformers:
     python run_scripts/run_glue.py --dataset_name nyu-mll/glue --dataset_config_name mrpc --task_name mrpc \\

@@ -66,7 +66,12 @@ def main() -> None:
         default=32,
         help="texts read at once; a question is read by one window after the other (default: 32)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object a text instead of lines to read")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object a text instead of lines to read; its index is the row of the --file, from 0: rows "
+        "without text are left out",
+    )
     parser.add_argument("--trust_remote_code", action="store_true", help="run the code that the model brings along")
     arguments = parser.parse_intermixed_args()  # a question may stand before the texts
     if arguments.batch_size < 1:
@@ -75,8 +80,11 @@ def main() -> None:
     try:
         check_utf8([*arguments.texts, arguments.question or ""])
         texts = in_pairs(arguments.texts) if arguments.pairs else list(arguments.texts)
+        places: list[int | None] = [None] * len(texts)
         if arguments.file is not None:
-            texts += texts_of_file(arguments)
+            numbered = texts_of_file(arguments)
+            places += [number for number, _ in numbered]
+            texts += [text for _, text in numbered]
         elif arguments.text_column_name or arguments.column_names:
             parser.error("--text_column_name and --column_names tell of a --file, and none is given")
     except ValueError as error:
@@ -88,10 +96,11 @@ def main() -> None:
     try:
         with loading("MODEL", arguments.model):
             found_in_each = predict(texts, arguments)
-        for text, found in found_in_each:
+        for place, (text, found) in zip(places, found_in_each, strict=True):
             if arguments.json:
+                number = {} if place is None else {"index": place}
                 told = {"text": text} if isinstance(text, str) else {"text": text[0], "text_pair": text[1]}
-                print(json.dumps({**told, "found": found}, ensure_ascii=False))
+                print(json.dumps({**number, **told, "found": found}, ensure_ascii=False))
             else:
                 print(readable(text if isinstance(text, str) else "\n".join(text), found))
         sys.stdout.flush()
@@ -126,17 +135,16 @@ def in_pairs(texts: list[str]) -> list[Text]:
     return list(zip(texts[::2], texts[1::2], strict=True))
 
 
-def texts_of_file(arguments: argparse.Namespace) -> list[Text]:
+def texts_of_file(arguments: argparse.Namespace) -> list[tuple[int, Text]]:
     """
-    The texts, or pairs of texts, of --file.
+    The texts, or pairs of texts, of --file, each with the number of its row from 0.
 
     Raises:
         ValueError: there is no such file, or it cannot be read as asked.
     """
     from modeling_star.training.predicted_data import read_texts
 
-    told = Path(arguments.model) / "arguments.json"  # of the training
-    trained = json.loads(told.read_text(encoding="utf-8")) if told.is_file() else {}
+    trained = trained_with(arguments)
     return read_texts(
         arguments.file,
         pairs=arguments.pairs,
@@ -146,6 +154,12 @@ def texts_of_file(arguments: argparse.Namespace) -> list[Text]:
         trained_on=trained.get("text_column_name") or trained.get("source_column"),
         trained_columns=split_names(trained.get("column_names")),
     )
+
+
+def trained_with(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The arguments that the model was trained with, where its folder tells them."""
+    told = Path(arguments.model) / "arguments.json"
+    return json.loads(told.read_text(encoding="utf-8")) if told.is_file() else {}
 
 
 def split_names(names: str | None) -> list[str] | None:
@@ -163,6 +177,8 @@ def predict(texts: list[Text], arguments: argparse.Namespace) -> Iterator[tuple[
     import modeling_star  # noqa: F401  registers the models of this package
 
     model = arguments.model
+    if trained_with(arguments).get("model_type") == "tfidf":
+        sys.exit(f"{model} holds a run of TF-IDF, which is there to compare with: it saves scores, and no model.")
     config = AutoConfig.from_pretrained(model, trust_remote_code=arguments.trust_remote_code)
     architecture = (config.architectures or [""])[0]
     if arguments.pairs and not architecture.endswith("ForSequenceClassification"):

@@ -3,7 +3,7 @@
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ import transformers
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..configuration_base import did_you_mean
+from ..configuration_star import StarTransformerConfig
 from ..lexicon import Lexicon
 from ..modeling_encoder import EncoderPreTrainedModel, longest_input
 from ..vocabulary import VocabularyTables, word_marker
@@ -122,7 +123,7 @@ def fresh_model(
     tokenizer: PreTrainedTokenizerBase | None,
     labels: dict[str, Any],
     *,
-    model_type: str,
+    model_type: str | None = None,
     config_name: str | None = None,
     overrides: dict[str, Any] | None = None,
     embeddings_from: str | None = None,
@@ -140,7 +141,8 @@ def fresh_model(
         tokenizer: gives the size of the vocabulary and the special tokens, whatever the configuration's file says of
             them; `None` where the inputs are vectors.
         labels: `num_labels`, `id2label` and so on, for the configuration.
-        model_type, config_name: kind, or a file or name of a configuration, which tells the kind too.
+        model_type, config_name: kind, or a file or name of a configuration, which tells the kind too; without either
+            a Star-Transformer.
         overrides: fields that win over the file's.
         embeddings_from, embeddings_mode, freeze_embeddings: see `EncoderPreTrainedModel.from_embeddings`.
         max_seq_length: learned positions reach at least so far.
@@ -148,12 +150,15 @@ def fresh_model(
         hub: `revision`, `token`, `cache_dir` for the embeddings.
 
     Raises:
-        DataError: the model type is unknown, or embeddings are asked for a model that is not of this package.
+        DataError: the model type is unknown or not the configuration's, or embeddings are asked for a model that is
+            not of this package.
     """
     fields = dict(defaults or {})
     if config_name is not None:
         fields |= without_words(config_fields(config_name))
-        model_type = fields.pop("model_type", model_type)
+        told = fields.pop("model_type", None)
+        check_kind(model_type, [told], config_name)
+        model_type = told or model_type
         if embeddings_from is not None:  # the file may be of a saved model, which has its own
             fields = {name: value for name, value in fields.items() if name not in _OF_EMBEDDINGS}
             freeze_embeddings = fields.pop("freeze_embeddings", False) or freeze_embeddings
@@ -161,6 +166,7 @@ def fresh_model(
         fields |= {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in _SPECIAL}
         fields["vocab_size"] = len(tokenizer)
     fields |= overrides or {}
+    model_type = model_type or StarTransformerConfig.model_type
     try:
         standard = AutoConfig.for_model(model_type)
     except ValueError:
@@ -191,6 +197,39 @@ def fresh_model(
     return model_class.from_embeddings(
         embeddings_from, mode=embeddings_mode, freeze=freeze_embeddings, **vocabulary, **sources, **fields
     )
+
+
+def check_kind(model_type: str | None, kinds: Sequence[str | None], config_name: str) -> None:
+    """
+    Raises:
+        DataError: another kind of model is asked for than a configuration is of.
+    """
+    if model_type is not None and any(kinds) and model_type not in kinds:
+        raise DataError(
+            f"--model_type {model_type} is given, and --config_name {config_name} is a {kinds[0]}: name a shape of "
+            "that kind, as configuration/models/bilstm-base.json is of bilstm, or leave one of the two away."
+        )
+
+
+def check_embeddings(arguments: Any) -> None:
+    """
+    Args:
+        arguments: those about the model.
+
+    Raises:
+        DataError: what is said of the embeddings does not fit together, so that others would be trained.
+    """
+    source, mode = arguments.embeddings_from, arguments.embeddings_mode
+    if source is None and mode != "static":
+        raise DataError(
+            f"--embeddings_mode {mode} says how --embeddings_from is used, and none is named: add --embeddings_from "
+            "bert-base-cased, say, or leave it away."
+        )
+    if source is not None and mode != "vectors" and Path(source).is_file():
+        raise DataError(
+            f"--embeddings_from {source} is a file, and --embeddings_mode {mode} takes a BERT's folder or Hub name: "
+            "for a text file of vectors add --embeddings_mode vectors"
+        )
 
 
 def saved_model(

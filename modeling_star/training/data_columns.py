@@ -79,7 +79,7 @@ def find_tagging_columns(
     texts = [name for name in example.column_names if is_text(example, name)]
     if text_column_name is None:
         # A list wins over a text of the same rows, as in {"text": "It rains", "tokens": ["It", "rains"]}.
-        names = [name for kind in (lists, texts) for name in _TOKEN_COLUMNS if name in kind]
+        names = [name for kind in (lists, texts) for name in _called(_TOKEN_COLUMNS, kind)]
         if not names:
             raise _no_column(splits, "words", "--text_column_name", "a list of words")
         text_column_name = names[0]
@@ -89,8 +89,8 @@ def find_tagging_columns(
         if task_name:
             own = [name for name in _TAG_COLUMNS if task_name in name]
             known = (f"{task_name}_tags", task_name, *own, *_TAGS_OF_ANY_TASK)
-            others = [name for name in others if name not in _TAG_COLUMNS]
-        names = [name for name in known if name in lists or name in texts]
+            others = [name for name in others if name not in _called(_TAG_COLUMNS, others)]
+        names = _called(known, [*lists, *texts])
         names = [name for name in names if name != text_column_name] or (others if len(others) == 1 else [])
         if not names and "train" in splits:
             raise _no_column(splits, "tags", "--label_column_name", "a list of tags, one a word")
@@ -120,7 +120,7 @@ def find_classification_columns(
     example = splits["train"] if "train" in splits else next(iter(splits.values()))
     present = example.column_names
     if label_column_name is None:
-        names = [name for name in _LABEL_COLUMNS if name in present]
+        names = _called(_LABEL_COLUMNS, present)
         if not names and "train" in splits:
             raise _no_column(splits, "labels", "--label_column_name", "the labels")
         label_column_name = names[0] if names else "label"
@@ -155,12 +155,12 @@ def find_reading_columns(
     """
     present = (splits["train"] if "train" in splits else next(iter(splits.values()))).column_names
     if label_column_name is None:
-        names = [name for name in _ANSWER_COLUMNS if name in present]
+        names = _called(_ANSWER_COLUMNS, present)
         if not names and "train" in splits:
             raise _no_column(splits, "answers", "--label_column_name", "the answers")
         label_column_name = names[0] if names else "answers"
     if text_column_name is None:
-        found = [[name for name in names if name in present] for names in (_QUESTION_COLUMNS, _CONTEXT_COLUMNS)]
+        found = [_called(names, present) for names in (_QUESTION_COLUMNS, _CONTEXT_COLUMNS)]
         if not all(found):
             raise DataError(
                 f"Which columns hold the questions and their contexts? The columns are {listed(splits)}. Name both, "
@@ -188,7 +188,7 @@ def find_text_column(splits: DatasetDict, text_column_name: str | None = None) -
     if text_column_name is None:
         example = splits["train"] if "train" in splits else next(iter(splits.values()))
         texts = [name for name in example.column_names if is_text(example, name)]
-        names = [name for name in _TEXT_COLUMNS if name in texts] or (texts if len(texts) == 1 else [])
+        names = _called(_TEXT_COLUMNS, texts) or (texts if len(texts) == 1 else [])
         if not names or is_first_row(names):
             raise _no_column(splits, "texts", "--text_column_name", "the texts")
         text_column_name = names[0]
@@ -210,19 +210,19 @@ def find_predicted_columns(
     """
     splits = DatasetDict({"file": rows})
     # A csv has no lists: there words count where nothing else is called a text.
-    written = not any(name in rows.column_names for name in _TEXT_COLUMNS)
+    written = not _called(_TEXT_COLUMNS, rows.column_names)
     words = [
         name
-        for name in _TOKEN_COLUMNS
-        if name in rows.column_names and (is_list(rows, name) or (is_text(rows, name) and written))
+        for name in _called(_TOKEN_COLUMNS, rows.column_names)
+        if is_list(rows, name) or (is_text(rows, name) and written)
     ]
-    known = [name for name in _CONTEXT_COLUMNS if contexts and name in rows.column_names]
+    known = _called(_CONTEXT_COLUMNS, rows.column_names) if contexts else []
     if text_column_name is None and (words or known) and not pairs:
         return ([*known, *words][0],)
     named = {name.strip() for name in (text_column_name or "").split(",")} | {text_column_name}
-    label = next((name for name in _LABEL_COLUMNS if name in rows.column_names and name not in named), "")
+    label = next((name for name in _called(_LABEL_COLUMNS, rows.column_names) if name not in named), "")
     texts = [name for name in rows.column_names if is_text(rows, name) and name != label]
-    in_pairs = any(all(name in texts for name in columns) for columns in _PAIR_COLUMNS)
+    in_pairs = any(all(_called((name,), texts) for name in columns) for columns in _PAIR_COLUMNS)
     if text_column_name is None and pairs and len(texts) == 2 and not in_pairs and not is_first_row(texts):
         return texts[0], texts[1]
     columns, _ = find_classification_columns(splits, text_column_name, None if text_column_name is None else label)
@@ -240,11 +240,20 @@ def _detect_texts(splits: DatasetDict, example: Dataset, label: str, task_name: 
     texts = [name for name in example.column_names if is_text(example, name) and name != label]
     task = [task_to_keys[task_name]] if task_name in task_to_keys else []
     for columns in (*task, *_PAIR_COLUMNS, *((name,) for name in _TEXT_COLUMNS)):
-        if all(name in texts for name in columns):
-            return columns
+        found = [_called((name,), texts)[:1] for name in columns]
+        if all(found):
+            return tuple(name for names in found for name in names)
     if len(texts) != 1 or is_first_row(texts):
         raise _no_column(splits, "texts", "--text_column_name", "the texts (for pairs two names, with a comma)")
     return (texts[0],)
+
+
+def _called(known: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Those of some columns that have a known name, in the order of these; Text, which is meant as text, after it."""
+    found = [name for meant in known for name in names if name == meant]
+    return found + [
+        name for meant in known for name in names if name not in found and name.strip().casefold() == meant
+    ]
 
 
 def is_text(dataset: Dataset, name: str) -> bool:
@@ -253,7 +262,8 @@ def is_text(dataset: Dataset, name: str) -> bool:
 
 def is_text_name(name: str) -> bool:
     """Whether a column of this name is taken for texts by its name."""
-    return name in (*_TEXT_COLUMNS, *_TOKEN_COLUMNS, *_CONTEXT_COLUMNS, *itertools.chain(*_PAIR_COLUMNS))
+    known = (*_TEXT_COLUMNS, *_TOKEN_COLUMNS, *_CONTEXT_COLUMNS, *itertools.chain(*_PAIR_COLUMNS))
+    return bool(_called(known, [name]))
 
 
 def is_list(dataset: Dataset, name: str) -> bool:
@@ -281,7 +291,8 @@ def _no_column(splits: DatasetDict, what: str, flag: str, holds: str) -> DataErr
     meant = known.get(what, _LABEL_COLUMNS)
     alike = [name for name in names if name.strip().casefold() in meant]
     alike += [name for name in names if set(re.split(r"[\W_]+", name.casefold())) & set(meant)]  # Review Text
-    example = shlex.quote([*alike, *names, "NAME"][0])
+    others = [name for name in names if meant in (_TEXT_COLUMNS, _TOKEN_COLUMNS) or not is_text_name(name)]
+    example = shlex.quote([*alike, *others, *names, "NAME"][0])
     advice = f"Name the one that holds {holds}, e.g. `{flag} {example}`"
     if len(names) == 1:
         advice += "; where cells are parted by something else than commas or, in a .tsv, tabs, write them so; and "

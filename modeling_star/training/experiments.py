@@ -48,6 +48,13 @@ class Table:
 
     name: str
     content: dict[str, Any]
+    path: Path | None = None
+
+    @property
+    def called(self) -> str:
+        """What reproduce.py is given for it: the name of one of the project's own, the file of another."""
+        own = self.path is None or self.path.parent == Path("configuration/tables")
+        return self.name if own else str(self.path)
 
     @classmethod
     def read(cls, path: Path) -> "Table":
@@ -61,7 +68,7 @@ class Table:
             known = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml"))) or "none"
             raise DataError(f"There is no table {path.stem}; {path.parent} has {known}.")
         try:
-            table = cls(path.stem, yaml.safe_load(path.read_text(encoding="utf-8")))
+            table = cls(path.stem, yaml.safe_load(path.read_text(encoding="utf-8")), path)
         except (ValueError, yaml.YAMLError) as error:
             raise DataError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
         check_table(path, table.content)

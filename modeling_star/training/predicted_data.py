@@ -30,9 +30,10 @@ def read_texts(
     column_names: Sequence[str] | None = None,
     trained_on: str | None = None,
     trained_columns: Sequence[str] | None = None,
-) -> list[str | tuple[str, str]]:
+) -> list[tuple[int, str | tuple[str, str]]]:
     """
-    The texts of a file, or its pairs of texts; those without any are left out.
+    The texts of a file, or its pairs of texts, each with the number of its line or row, from 0; those without any text
+    are left out.
 
     Args:
         path: csv, tsv, json, jsonl, parquet or CoNLL, or lines of text, in `.txt` or whatever else it is called; `.gz`
@@ -82,16 +83,15 @@ def _piped_lines() -> list[str]:
         ) from error
 
 
-def _of_lines(source: str, lines: Sequence[str], pairs: bool) -> list[str | tuple[str, str]]:
-    if not pairs:
-        return [line for line in lines if line.strip()]
-    found: list[str | tuple[str, str]] = []
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            parts = line.split("\t")
-            if len(parts) != 2:
-                raise DataError(f"{source}, line {number}: --pairs wants two texts parted by one tab")
-            found.append((parts[0], parts[1]))
+def _of_lines(source: str, lines: Sequence[str], pairs: bool) -> list[tuple[int, str | tuple[str, str]]]:
+    found: list[tuple[int, str | tuple[str, str]]] = []
+    for number, line in enumerate(lines):
+        if not line.strip():
+            continue
+        parts = line.split("\t")
+        if pairs and len(parts) != 2:
+            raise DataError(f"{source}, line {number + 1}: --pairs wants two texts parted by one tab")
+        found.append((number, (parts[0], parts[1]) if pairs else line))
     return found
 
 
@@ -102,7 +102,7 @@ def _of_columns(
     text_column_name: str | None,
     column_names: Sequence[str] | None,
     trained_on: str | None,
-) -> list[str | tuple[str, str]]:
+) -> list[tuple[int, str | tuple[str, str]]]:
     rows = read_file(path, column_names=column_names)
     nested = unfold(rows) if contexts else rows
     if nested is not rows:  # questions of SQuAD's own nesting: each context once
@@ -120,12 +120,12 @@ def _of_columns(
         _warn_of_first_line(path, columns)
     if is_list(rows, columns[0]):
         check_are_words(str(path), [cell for cell in rows[columns[0]][:] if _is_words(cell)], columns[0])
-    found: list[str | tuple[str, str]] = []
+    found: list[tuple[int, str | tuple[str, str]]] = []
     empty: list[int] = []
     for row, cells in enumerate(zip(*(rows[column][:] for column in columns), strict=True)):
         texts = [_text(path, row, column, cell) for column, cell in zip(columns, cells, strict=True)]
         if all(text.strip() for text in texts):
-            found.append((texts[0], texts[1]) if pairs else texts[0])
+            found.append((row, (texts[0], texts[1]) if pairs else texts[0]))
         else:
             empty.append(row)
     if empty:

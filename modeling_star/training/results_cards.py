@@ -40,7 +40,7 @@ Scores of the test split in percent: the mean over seeds, ± the deviation, and 
 {results}
 {summation}
 The arguments of each run, its versions and what each test example added to its score are kept in
-`results/TABLE/TASK/SETTING/`. {where}
+`{folder}/TABLE/TASK/SETTING/`. {where}
 
 ## Limits
 
@@ -88,7 +88,7 @@ def write_cards(tables: Path, results: Path, folder: Path, page: Path) -> list[P
     for model_type in FAMILIES.keys() - families.keys():  # its runs were deleted
         paths[model_type].unlink(missing_ok=True)
     return [
-        write_text(paths[model_type], _card(model_type, lines, summation, folder, page))
+        write_text(paths[model_type], _card(model_type, lines, summation, results, folder, page))
         for model_type, lines in sorted(families.items())
     ]
 
@@ -118,7 +118,7 @@ def _lines(table: Table, results: Path) -> Iterator[_Line]:
 
 def _runs_again(line: _Line, threads: int) -> str:
     """What reproduce.py is given for a line's runs and no others, and how many threads where they are others."""
-    parts = [line.table.name, f"--only {line.place}"]
+    parts = [line.table.called, f"--only {line.place}"]
     if len(line.table.configurations(line.task, line.setting, line.system)) > 1:
         parts.append(f"--configuration {line.cell.chosen.number}")
     seeds = " ".join(map(str, line.cell.seeds))
@@ -149,7 +149,7 @@ def _summation(model_type: str, kept: Kept | None) -> str:
     return f"\nMasked summation (`results/{SUMMATION}/`):\n\n{markdown_table(heads, rows)}\n"
 
 
-def _card(model_type: str, lines: list[_Line], summation: Kept | None, folder: Path, page: Path) -> str:
+def _card(model_type: str, lines: list[_Line], summation: Kept | None, results: Path, folder: Path, page: Path) -> str:
     family = FAMILIES[model_type]
     name = re.split(r" \(|, ", family)[0]
     threads = _threads(lines[0])
@@ -176,6 +176,7 @@ def _card(model_type: str, lines: list[_Line], summation: Kept | None, folder: P
     limits = f"- Some test rows occur in train too; {told} has the scores without them.\n" if repeated else ""
     return _TEXT.format(
         metadata=_metadata(model_type).to_yaml(),
+        folder=results.as_posix(),
         threads=threads,
         name=name,
         family=family,

@@ -19,19 +19,20 @@ from .reports import markdown_table, write_text
 
 INTRODUCTION = """# Results
 
-Made by `python run_scripts/reproduce.py --page` from `results/`, where every run keeps its arguments, its scores and
-what each test example added to them. Scores are those of the test split in percent, unless a table says otherwise: the
-mean over seeds, ± the deviation, and in brackets how many seeds have run. A system's configuration is chosen on the
-validation split with the first seed. A difference comes with its 95 % interval: a paired bootstrap over test examples
-and, where several seeds have run, over these too; of one seed nothing tells what another would give. One in twenty of
-such intervals is expected to miss; other draws than these 1,000 move its ends by about a twentieth of its width. `--`
-stands where no run is finished. What a paper reports, on its own data and vectors, stands in rows of its own.
+Made by `python run_scripts/reproduce.py{made_by}` from `{results}/`, where every run keeps its arguments, its scores
+and what each test example added to them. Scores are those of the test split in percent, unless a table says
+otherwise: the mean over seeds, ± the deviation, and in brackets how many seeds have run. A system's configuration is
+chosen on the validation split with the first seed. A difference comes with its 95 % interval: a paired bootstrap over
+test examples and, where several seeds have run, over these too; of one seed nothing tells what another would give.
+One in twenty of such intervals is expected to miss; other draws than these 1,000 move its ends by about a twentieth
+of its width. `--` stands where no run is finished. What a paper reports, on its own data and vectors, stands in rows
+of its own.
 
-To run one number again: `OMP_NUM_THREADS=1 python run_scripts/reproduce.py TABLE --data DATA --only
+To run one number again: `OMP_NUM_THREADS=1 python run_scripts/reproduce.py {table} --data DATA --only
 TASK/SETTING/SYSTEM --seeds N --results again --work outputs/again`, with `--configuration N` where validation chose
 one: it stands below each such table. Rounding depends on the number of threads, on the CPU's instructions and on the
 version of the code, and training makes such differences large: processors with AVX-512 keep to AVX2 here, and
-`results/` tells with each run how many threads it had and which commit made it. Where there is a GPU, `--launch cpu`
+the files tell with each run how many threads it had and which commit made it. Where there is a GPU, `--launch cpu`
 runs what ran without one.
 
 Training times are rough, since other jobs shared the machine. Parameters include those that are not trained, such as
@@ -167,8 +168,13 @@ def write_page(tables: Path, results: Path, page: Path) -> None:
     Raises:
         DataError: there is no finished run, and a page that is there would be emptied.
     """
-    parts = [INTRODUCTION]
-    for table in Table.begun(tables, results):
+    begun = list(Table.begun(tables, results))
+    called = [table.called for table in begun]
+    one = called[0] if len(called) == 1 else "TABLE"
+    # A page of the project's own tables holds all of them.
+    made_by = " --page" if all(table.called == table.name for table in begun) else f" {one}"
+    parts = [INTRODUCTION.format(made_by=made_by, results=results.as_posix(), table=one)]
+    for table in begun:
         parts += table_sections(table, results)
     if len(parts) == 1 and not (results / SUMMATION).is_dir():
         raise DataError(f"{results} holds no finished run of a table: nothing is written. Name the folder: --results")

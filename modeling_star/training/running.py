@@ -11,7 +11,7 @@ from transformers import TrainingArguments, set_seed
 
 from ..modeling_encoder import longest_input
 from ..saved_options import save_options
-from .building import check_lexicon, check_resumed, length_limit
+from .building import check_embeddings, check_lexicon, check_resumed, length_limit
 from .data_files import DataError
 from .fine_tuner import LESS_IS_BETTER, FineTuner
 from .messages import as_main_process, script_messages, told_plainly
@@ -68,6 +68,7 @@ def run(
     """
     task_class.check_arguments(data_args, training)
     check_lexicon(model_args.lexicon)
+    check_embeddings(model_args)
     seeds = run_args.seeds or [training.seed]
     folders = [Path(training.output_dir)]
     if len(seeds) > 1:

@@ -293,11 +293,11 @@ class Task(ABC):
                 defaults=self.config_defaults,
                 **hub,
             )
-        if arguments.embeddings_from is not None or arguments.config_name is not None:
-            given = "--embeddings_from" if arguments.embeddings_from is not None else "--config_name"
-            raise DataError(
-                f"{given} is for a fresh model, and --model_name_or_path names a saved one: leave one away."
-            )
+        for flag in ("embeddings_from", "config_name", "model_type"):
+            if getattr(arguments, flag) is not None:
+                raise DataError(
+                    f"--{flag} is for a fresh model, and --model_name_or_path names a saved one: leave one away."
+                )
         return saved_model(
             self.head,
             arguments.model_name_or_path,
@@ -408,6 +408,10 @@ def check_training(training: TrainingArguments) -> None:
     for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
         if getattr(training, name) < 1:
             raise DataError(f"--{name} {getattr(training, name)} is given: at least 1 is needed.")
+    if training.do_train and training.max_steps <= 0 and training.num_train_epochs <= 0:
+        raise DataError(
+            f"--num_train_epochs {training.num_train_epochs:g} trains nothing: write more than 0, or --do_train false."
+        )
     if training.push_to_hub and not training.do_train:
         raise DataError(
             "--push_to_hub uploads what was trained, and no training is asked for: add --do_train, or upload a "

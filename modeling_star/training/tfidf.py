@@ -11,7 +11,9 @@ from transformers import EvalPrediction, TrainingArguments
 
 from .data_files import DataError
 from .losses import class_weights
+from .output_folder import ARGUMENTS
 from .reports import write_json
+from .seeds import asked_for
 from .task import Task, is_scored, score_prefix
 from .writing import FIRST_CJK
 
@@ -66,6 +68,7 @@ def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
         "strength": best.C,
     }
     folder = Path(training.output_dir)
+    write_json(folder / ARGUMENTS, asked_for(task.model_args, task.data_args, task.run_args, training))
     for split in sorted(texts, key=lambda split: not split.startswith("validation")):
         if is_scored(split, training):
             logits = _logits(best, features[split], len(data.label_list))

@@ -200,7 +200,7 @@ class TranslationTask(Task):
                 freeze_embeddings=arguments.freeze_embeddings,
                 **hub,
             )
-        for flag in ("embeddings_from", "config_name", "freeze_embeddings"):
+        for flag in ("embeddings_from", "config_name", "model_type", "freeze_embeddings"):
             if getattr(arguments, flag):
                 raise DataError(
                     f"--{flag} is for a fresh model, and --model_name_or_path names a saved one: leave one away."

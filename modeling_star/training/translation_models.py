@@ -7,7 +7,7 @@ from transformers import AutoConfig, GenerationConfig, PreTrainedModel, PreTrain
 
 from ..configuration_encoder_decoder import ENCODER_CONFIGS, TextEncoderDecoderConfig
 from ..modeling_encoder_decoder import ENCODERS, TextEncoderDecoderModel
-from .building import check_overrides, config_fields, without_words
+from .building import check_kind, check_overrides, config_fields, without_words
 from .data_files import DataError
 from .subwords import start_and_end
 
@@ -15,7 +15,7 @@ from .subwords import start_and_end
 def fresh_translator(
     tokenizer: PreTrainedTokenizerBase,
     *,
-    model_type: str,
+    model_type: str | None = None,
     config_name: str | None = None,
     overrides: dict[str, Any] | None = None,
     embeddings_from: str | None = None,
@@ -30,7 +30,7 @@ def fresh_translator(
     Args:
         tokenizer: gives the vocabulary and the special tokens of both sides.
         model_type, config_name: kind, or a file or name of a configuration, which tells the kind too; that of an
-            encoder alone gets a decoder of its size.
+            encoder alone gets a decoder of its size. Without either a Marian.
         overrides: fields that win over the file's; of the two sides as `encoder.NAME` and `decoder.NAME`.
         embeddings_from, embeddings_mode, freeze_embeddings: of the encoder, see `EncoderPreTrainedModel`.
         hub: `revision`, `token`, `cache_dir` for the embeddings.
@@ -39,7 +39,11 @@ def fresh_translator(
         DataError: the kind is unknown, has no decoder, or has no size; or a field is unknown.
     """
     fields = config_fields(config_name) if config_name is not None else {}
-    kind = fields.pop("model_type", model_type)
+    told = fields.pop("model_type", None)
+    if config_name is not None:
+        inside = fields.get("encoder", {}).get("model_type") if told == TextEncoderDecoderConfig.model_type else None
+        check_kind(model_type, [told, inside], config_name)
+    kind = told or model_type or "marian"
     if kind in ENCODER_CONFIGS:
         fields, kind = {"encoder": {"model_type": kind, **fields}}, TextEncoderDecoderConfig.model_type
     if kind != TextEncoderDecoderConfig.model_type:

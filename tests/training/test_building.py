@@ -28,15 +28,14 @@ def test_size_and_special_tokens_are_the_tokenizers_whatever_the_configurations_
 ) -> None:
     saved.save_pretrained(tmp_path)
     tokenizer = train_tokenizer(["a b c d e f"] * 3, "word")
-    kinds = {"model_type": "star_transformer", "config_name": str(tmp_path)}
-    model = fresh_model("AutoModelForSequenceClassification", tokenizer, {"num_labels": 2}, **kinds)
+    model = fresh_model("AutoModelForSequenceClassification", tokenizer, {"num_labels": 2}, config_name=str(tmp_path))
     embeddings = model.get_input_embeddings()
     assert embeddings.weight.shape == (len(tokenizer), 16)
     assert model.config.pad_token_id == tokenizer.pad_token_id == 0
     assert embeddings.padding_idx in (None, 0)
     assert model.config.sep_token_id == tokenizer.sep_token_id
     # What is asked for in so many words is not overruled.
-    asked = fresh_model("AutoModelForMaskedLM", tokenizer, {}, overrides={"vocab_size": 64}, **kinds)
+    asked = fresh_model("AutoModelForMaskedLM", tokenizer, {}, overrides={"vocab_size": 64}, config_name=str(tmp_path))
     assert asked.get_input_embeddings().weight.shape == (64, 16)
 
 

@@ -12,6 +12,7 @@ from modeling_star.training.data import (
     prepare_tagging,
     task_to_keys,
 )
+from modeling_star.training.data_columns import find_reading_columns
 from modeling_star.training.data_labels import literal_list
 
 
@@ -137,8 +138,8 @@ def test_labels_under_another_name_are_not_taken_for_none(prepare, train, test, 
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"text": ["x"], "Label": [0]}, ["`--label_column_name Label`"]),
-        ({"text": ["x"], "label ": [0]}, ["`--label_column_name 'label '`"]),
+        ({"text": ["x"], "Gold Label": [0]}, ["`--label_column_name 'Gold Label'`"]),
+        ({"text": ["x"], "verdict": [0]}, ["`--label_column_name verdict`"]),
         ({"text;label": ["x;0"]}, ["write them so", "--column_names text,label"]),
     ],
 )
@@ -146,6 +147,19 @@ def test_a_column_that_is_meant_is_named(columns, words):
     with pytest.raises(DataError) as caught:
         prepare_classification(one(**columns))
     assert [word for word in words if word not in str(caught.value)] == []
+
+
+def test_known_names_are_found_in_other_letters():
+    found = prepare_classification(one(**{"Review": ["x"], "label ": [0]}))
+    assert (found.text_columns, found.label_column) == (("Review",), "label ")
+    assert prepare_classification(one(Text=["y"], text=["x"], Label=[0])).text_columns == ("text",)
+    pairs = one(Premise=["x"], Hypothesis=["y"], Label=[0])
+    assert prepare_classification(pairs).text_columns == ("Premise", "Hypothesis")
+    tags = one(Tokens=[["x"]], NER_tags=[["O"]])
+    assert find_tagging_columns(tags) == ("Tokens", "NER_tags")
+    answers = {"text": ["x"], "answer_start": [0]}
+    questions = one(Question=["?"], Context=["x"], Answers=[answers])
+    assert find_reading_columns(questions) == ("Question", "Context", "Answers")
 
 
 @pytest.mark.parametrize("asked", [{}, {"text_column_name": "text", "label_column_name": "label"}])

@@ -5,6 +5,7 @@ import io
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 from datasets import Dataset
@@ -16,6 +17,10 @@ from modeling_star.training.predicted_data import read_texts
 @pytest.fixture(autouse=True)
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def texts_of(path: str | Path, **options: Any) -> list[str | tuple[str, str]]:
+    return [text for _, text in read_texts(path, **options)]
 
 
 def written(path: Path, text: str) -> Path:
@@ -40,81 +45,81 @@ JSON = '{"id": 1, "Review Text": "fine, really"}\n{"id": 2, "Review Text": "dull
 )
 def test_a_column_of_texts_is_read(tmp_path: Path, name: str, text: str) -> None:
     path = written(tmp_path / name, text)
-    assert read_texts(path, text_column_name="Review Text") == ["fine, really", "dull"]
+    assert texts_of(path, text_column_name="Review Text") == ["fine, really", "dull"]
 
 
 def test_parquet_is_read(tmp_path: Path) -> None:
     Dataset.from_dict({"text": ["fine", "dull"], "n": [1, 2]}).to_parquet(tmp_path / "a.parquet")
-    assert read_texts(tmp_path / "a.parquet") == ["fine", "dull"]
+    assert texts_of(tmp_path / "a.parquet") == ["fine", "dull"]
 
 
 def test_the_column_is_found_beside_labels_and_numbers(tmp_path: Path) -> None:
-    assert read_texts(written(tmp_path / "a.csv", "label,body\ngood,fine\n")) == ["fine"]
+    assert texts_of(written(tmp_path / "a.csv", "label,body\ngood,fine\n")) == ["fine"]
     both = written(tmp_path / "b.csv", "source,target\nja,yes\n")
-    assert read_texts(both, text_column_name="target") == ["yes"]
+    assert texts_of(both, text_column_name="target") == ["yes"]
     told = written(tmp_path / "b.jsonl", '{"question": "who?", "context": "Ann sings.", "title": "x"}\n')
-    assert read_texts(told, contexts=True) == ["Ann sings."]
+    assert texts_of(told, contexts=True) == ["Ann sings."]
 
 
 def test_nested_questions_give_each_context_once(tmp_path: Path) -> None:
     asked = [{"question": q, "id": q, "answers": [{"text": "Ann", "answer_start": 0}]} for q in ("who?", "what?")]
     article = {"title": "x", "paragraphs": [{"context": "Ann sings.", "qas": asked}, {"context": "b", "qas": asked}]}
     path = written(tmp_path / "a.json", json.dumps({"version": "1", "data": [article]}))
-    assert read_texts(path, contexts=True) == ["Ann sings.", "b"]
+    assert texts_of(path, contexts=True) == ["Ann sings.", "b"]
 
 
 def test_one_side_of_translations_is_read(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", '{"translation": {"zh": "雨", "en": "rain"}}\n')
-    assert read_texts(path) == ["雨"]
-    assert read_texts(path, trained_on="en") == read_texts(path, text_column_name="en") == ["rain"]
+    assert texts_of(path) == ["雨"]
+    assert texts_of(path, trained_on="en") == texts_of(path, text_column_name="en") == ["rain"]
 
 
 def test_the_column_of_the_training_is_read_where_the_file_has_it(tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", "评论,text,n\n好,x,1\n")
-    assert read_texts(path, trained_on="评论") == ["好"]
-    assert read_texts(path, trained_on="评论", text_column_name="text") == ["x"]
-    assert read_texts(path, trained_on="body") == ["x"]
-    assert read_texts(path, trained_on="text, 评论", pairs=True) == [("x", "好")]
-    assert read_texts(path, trained_on="text,评论") == ["x"]
+    assert texts_of(path, trained_on="评论") == ["好"]
+    assert texts_of(path, trained_on="评论", text_column_name="text") == ["x"]
+    assert texts_of(path, trained_on="body") == ["x"]
+    assert texts_of(path, trained_on="text, 评论", pairs=True) == [("x", "好")]
+    assert texts_of(path, trained_on="text,评论") == ["x"]
 
 
 def test_the_columns_of_the_training_are_those_of_a_conll_file(tmp_path: Path) -> None:
     path = written(tmp_path / "a.conll", "1\tB-PER\tAnn\n2\tO\tsings\n\n")
-    assert read_texts(path, trained_columns=["_", "ner_tags", "tokens"]) == ["Ann sings"]
+    assert texts_of(path, trained_columns=["_", "ner_tags", "tokens"]) == ["Ann sings"]
     with pytest.raises(DataError, match=r"a\.conll holds numbers of words, no words: 1 2"):
-        read_texts(path, trained_columns=["tokens", "ner_tags"])
-    assert read_texts(written(tmp_path / "b.csv", "text,n\na,1\n"), trained_columns=["n", "text"]) == ["a"]
+        texts_of(path, trained_columns=["tokens", "ner_tags"])
+    assert texts_of(written(tmp_path / "b.csv", "text,n\na,1\n"), trained_columns=["n", "text"]) == ["a"]
 
 
 def test_sentences_of_conll_are_texts(tmp_path: Path) -> None:
     lines = "-DOCSTART- O\n\nAnn B-PER\nsings O\n\n安 B-PER\n娜 I-PER\n"
-    assert read_texts(written(tmp_path / "a.conll", lines)) == ["Ann sings", "安娜"]
-    assert read_texts(written(tmp_path / "a.jsonl", '{"tokens": ["Ann", "sings"]}\n')) == ["Ann sings"]
+    assert texts_of(written(tmp_path / "a.conll", lines)) == ["Ann sings", "安娜"]
+    assert texts_of(written(tmp_path / "a.jsonl", '{"tokens": ["Ann", "sings"]}\n')) == ["Ann sings"]
 
 
 def test_words_that_are_written_into_a_cell_are_joined(tmp_path: Path) -> None:
     cells = """tokens,n\n"['Ann', 'sings']",1\n"[""安"", ""娜""]",2\n[sic] fine,3\n"[1, 2]",4\n"""
-    assert read_texts(written(tmp_path / "a.csv", cells)) == ["Ann sings", "安娜", "[sic] fine", "[1, 2]"]
+    assert texts_of(written(tmp_path / "a.csv", cells)) == ["Ann sings", "安娜", "[sic] fine", "[1, 2]"]
 
 
 def test_a_first_line_that_may_be_a_text_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = written(tmp_path / "a.tsv", "great film\nbad film\n")
-    assert read_texts(path) == ["bad film"]
+    assert texts_of(path) == ["bad film"]
     assert "'great film', is read as the name" in caplog.text
     assert "`--column_names text`" in caplog.text
     caplog.clear()
-    assert read_texts(path, column_names=["text"]) == ["great film", "bad film"]
-    assert read_texts(written(tmp_path / "b.csv", "text\nbad film\n")) == ["bad film"]
-    assert read_texts(written(tmp_path / "c.csv", "body,label\nbad film,bad\n")) == ["bad film"]
-    assert read_texts(written(tmp_path / "d.jsonl", '{"message": "bad film"}\n')) == ["bad film"]
+    assert texts_of(path, column_names=["text"]) == ["great film", "bad film"]
+    assert texts_of(written(tmp_path / "b.csv", "text\nbad film\n")) == ["bad film"]
+    assert texts_of(written(tmp_path / "c.csv", "body,label\nbad film,bad\n")) == ["bad film"]
+    assert texts_of(written(tmp_path / "d.jsonl", '{"message": "bad film"}\n')) == ["bad film"]
     assert not caplog.text
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a"])
 def test_lines_are_read_as_they_are(tmp_path: Path, name: str) -> None:
     path = written(tmp_path / name, "\ufeffid,text\r\n\r\na\u2028b\n")
-    assert read_texts(path) == ["id,text", "a\u2028b"]
-    assert read_texts(written(tmp_path / name, "a\tb\n\nc\td\n"), pairs=True) == [("a", "b"), ("c", "d")]
+    assert texts_of(path) == ["id,text", "a\u2028b"]
+    assert texts_of(written(tmp_path / name, "a\tb\n\nc\td\n"), pairs=True) == [("a", "b"), ("c", "d")]
 
 
 def test_lines_are_piped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,35 +127,35 @@ def test_lines_are_piped(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), encoding="ascii"))
 
     pipe("\ufeffein Käse\r\n\r\na\u2028b".encode())
-    assert read_texts("-") == ["ein Käse", "a\u2028b"]
+    assert texts_of("-") == ["ein Käse", "a\u2028b"]
     pipe(b"a\tb\n")
-    assert read_texts("-", pairs=True) == [("a", "b")]
+    assert texts_of("-", pairs=True) == [("a", "b")]
     pipe(b"a\n")
     with pytest.raises(DataError, match="standard input, line 1: --pairs wants two texts"):
-        read_texts("-", pairs=True)
+        texts_of("-", pairs=True)
     pipe("Käse".encode("latin-1"))
     with pytest.raises(DataError, match="Standard input is not UTF-8 text"):
-        read_texts("-")
+        texts_of("-")
     with pytest.raises(DataError, match="leave --text_column_name and --column_names away"):
-        read_texts("-", text_column_name="text")
+        texts_of("-", text_column_name="text")
 
 
 def test_pairs_are_two_columns(tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", "premise,hypothesis,label\na,b,yes\n")
-    assert read_texts(path, pairs=True) == [("a", "b")]
-    assert read_texts(path, pairs=True, text_column_name="hypothesis,premise") == [("b", "a")]
+    assert texts_of(path, pairs=True) == [("a", "b")]
+    assert texts_of(path, pairs=True, text_column_name="hypothesis,premise") == [("b", "a")]
     # In the order that training takes them, wherever they stand.
-    assert read_texts(written(tmp_path / "c.csv", "hypothesis,premise\nb,a\n"), pairs=True) == [("a", "b")]
+    assert texts_of(written(tmp_path / "c.csv", "hypothesis,premise\nb,a\n"), pairs=True) == [("a", "b")]
     plain = written(tmp_path / "b.tsv", "a\tb\nc\td\n")
-    assert read_texts(plain, pairs=True, column_names=["x", "y"]) == [("a", "b"), ("c", "d")]
+    assert texts_of(plain, pairs=True, column_names=["x", "y"]) == [("a", "b"), ("c", "d")]
     with pytest.raises(DataError, match="Write --pairs, or name one of them"):
-        read_texts(path)
+        texts_of(path)
 
 
 def test_rows_without_a_text_are_told_and_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = written(tmp_path / "a.jsonl", '{"text": "a"}\n{"text": " "}\n{"text": null}\n')
     with caplog.at_level(logging.WARNING):
-        assert read_texts(path) == ["a"]
+        assert texts_of(path) == ["a"]
     assert "2 rows have no text in column 'text', and are left out (first: row 2)" in caplog.text
 
 
@@ -170,4 +175,9 @@ def test_rows_without_a_text_are_told_and_left_out(tmp_path: Path, caplog: pytes
 )
 def test_what_cannot_be_read_is_told(tmp_path: Path, name: str, text: str, asked: dict[str, str], words: str) -> None:
     with pytest.raises(DataError, match=words):
-        read_texts(written(tmp_path / name, text), **asked)  # type: ignore[arg-type]
+        texts_of(written(tmp_path / name, text), **asked)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.txt", "one\n\nthree\n"), ("a.csv", 'text,n\none,1\n"",2\nthree,3\n')])
+def test_texts_have_the_numbers_of_their_rows_where_some_are_left_out(tmp_path: Path, name: str, text: str) -> None:
+    assert read_texts(written(tmp_path / name, text)) == [(0, "one"), (2, "three")]

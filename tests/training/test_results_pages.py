@@ -70,7 +70,9 @@ def test_each_encoder_has_a_card_with_its_scores_and_commands(folder: Path) -> N
     assert [path.name for path in written] == ["star-transformer.md", "vanilla-transformer.md"]
     text = written[0].read_text(encoding="utf-8")
     (line,) = [line for line in text.splitlines() if line.startswith("| Films")]
-    assert line == "| Films | random | Star | 75.0 ± 0.0 (2) | 2.00 M | `films --only films/none/star --seeds 1 2` |"
+    runs = f"{folder}/tables/films.yaml --only films/none/star --seeds 1 2"
+    assert line == f"| Films | random | Star | 75.0 ± 0.0 (2) | 2.00 M | `{runs}` |"
+    assert f"kept in\n`{folder}/results/TABLE/TASK/SETTING/`" in text
     assert "`OMP_NUM_THREADS=1 python run_scripts/reproduce.py RUNS --data DATA --results again" in text
     assert "No weights are published" in text
     assert "[made/results.md](../made/results.md) has them" in text
@@ -176,7 +178,15 @@ def test_a_cell_with_several_configurations_is_told_by_the_chosen_one(folder: Pa
         kept.with_name(kept.name.replace("-0-", "-1-")).write_text(kept.read_text(encoding="utf-8"), encoding="utf-8")
         kept.write_text(json.dumps(worse), encoding="utf-8")
     card, *_ = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
-    assert "`films --only films/none/star --configuration 1 --seeds 1`" in card.read_text(encoding="utf-8")
+    assert "films.yaml --only films/none/star --configuration 1 --seeds 1`" in card.read_text(encoding="utf-8")
+
+
+def test_a_page_of_ones_own_table_names_its_file_and_its_runs(folder: Path) -> None:
+    page, _ = page_and_card(folder)
+    assert page.startswith(
+        f"# Results\n\nMade by `python run_scripts/reproduce.py {folder}/tables/films.yaml` from `{folder}/results/`"
+    )
+    assert f"reproduce.py {folder}/tables/films.yaml --data DATA --only" in page
 
 
 def test_a_page_is_not_emptied_for_lack_of_runs(folder: Path) -> None:

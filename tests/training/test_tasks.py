@@ -27,13 +27,18 @@ from modeling_star.training.data_files import DataError
 from modeling_star.training.fine_tuner import FineTuner
 from modeling_star.training.pretraining import PretrainingTask
 from modeling_star.training.reading import ReadingTask
-from modeling_star.training.running import run_once
+from modeling_star.training.running import run, run_once
 from modeling_star.training.sharding import load_weights
+from modeling_star.training.subwords import train_subword_tokenizer
 from modeling_star.training.tagging import TaggingTask
 from modeling_star.training.task import Task
 from modeling_star.training.tfidf import run_tfidf
 from modeling_star.training.tokenizers import train_tokenizer
 from modeling_star.training.translation import TranslationTask
+from modeling_star.training.translation_models import fresh_translator
+
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("local", ["lexicon", "adjacent"])
@@ -215,6 +220,52 @@ def test_a_stream_leaves_the_tokenizer_whole_and_its_blocks_equally_long(
     assert trainer.processing_class.backend_tokenizer.truncation is None
     # The main process reads for all, and shares out what is equally long.
     assert [trainer.data_collator([block])["input_ids"].shape for block in blocks] == [(1, 16)] * 4
+
+
+# Flags that say something else than is done
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (
+            ("--config_name=configuration/models/star-plus.json", "--model_type=bilstm"),
+            "--model_type bilstm is given, and --config_name .*star-plus.json is a star_transformer",
+        ),
+        (("--embeddings_mode=contextual",), "--embeddings_mode contextual says how --embeddings_from is used"),
+        (("--embeddings_from=README.md",), "README.md is a file, .* add --embeddings_mode vectors"),
+        (("--num_train_epochs=0",), "--num_train_epochs 0 trains nothing"),
+        (("--model_name_or_path=some/folder", "--model_type=bilstm"), "--model_type is for a fresh model"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_another_training_than_was_asked_for_is_refused(
+    parsed: Callable[..., Parsed],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: tuple[str, ...],
+    told: str,
+) -> None:
+    monkeypatch.chdir(ROOT)
+    if "--model_name_or_path=some/folder" in flags:
+        StarTransformerConfig(hidden_size=8, num_attention_heads=2, vocab_size=30).save_pretrained(tmp_path / "saved")
+        train_tokenizer(["a b"], "word").save_pretrained(tmp_path / "saved")
+        flags = (f"--model_name_or_path={tmp_path / 'saved'}", *flags[1:])
+    *groups, training = parsed(ClassificationTask, *flags, f"--output_dir={tmp_path / 'run'}")
+    with pytest.raises(DataError, match=told):
+        run(ClassificationTask, *groups, training)
+
+
+@pytest.mark.parametrize("kind", ["big_transformer", "marian"])
+def test_a_translators_shape_is_of_the_kind_that_is_asked_for(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    tokenizer = train_subword_tokenizer(["a b c", "d e f"], vocab_size=40)
+    shape = "configuration/models/star-translation-small.json"
+    small = {"encoder.hidden_size": 16, "encoder.num_attention_heads": 2, "encoder.num_hidden_layers": 1}
+    model = fresh_translator(tokenizer, model_type="star_transformer", config_name=shape, overrides=small)
+    assert model.config.encoder.model_type == "star_transformer"
+    with pytest.raises(DataError, match=f"--model_type {kind} is given"):
+        fresh_translator(tokenizer, model_type=kind, config_name=shape, overrides=small)
 
 
 # What a saved model brings along

@@ -281,7 +281,7 @@ def test_a_translators_flags_do_what_they_say_or_are_refused(tokenizer: Any, tmp
         "".join(f"{token} {'0.5 ' * 16}\n" for token in list(tokenizer.get_vocab())[:9] if token.strip())
     )
     given: dict[str, Any] = {"embeddings_from": str(vectors), "embeddings_mode": "vectors"}
-    again = fresh_translator(tokenizer, model_type="marian", config_name=str(tmp_path / "saved"), **given)
+    again = fresh_translator(tokenizer, config_name=str(tmp_path / "saved"), **given)
     assert not again.config.share_embeddings
     for scaled in (True, False):
         overrides = {**SMALL, "encoder.scale_embedding": scaled}
@@ -556,7 +556,7 @@ def test_the_shapes_of_one_table_have_the_same_budget(monkeypatch: pytest.Monkey
     sizes = {}
     for system in table.content["systems"]:
         (configuration,) = table.configurations("tatoeba_zh_en", "none", system)
-        model = fresh_translator(tokenizer, model_type="marian", config_name=configuration.arguments["config_name"])
+        model = fresh_translator(tokenizer, config_name=configuration.arguments["config_name"])
         sizes[system] = model.num_parameters(only_trainable=True)
     assert max(sizes.values()) < 1.1 * min(sizes.values()), sizes
 
