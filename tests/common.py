@@ -379,6 +379,13 @@ def gradients(outputs: dict[str, Tensor], leaves: dict[str, Tensor], seed: int =
     }
 
 
+def trained_by(model: torch.nn.Module, inputs: dict[str, Tensor]) -> set[str]:
+    """The parameters that the loss of some inputs gives a gradient other than 0."""
+    model.zero_grad()
+    model(**inputs).loss.backward()
+    return {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
+
+
 def difference(actual: Tensor, expected: Tensor, scale: float | None = None) -> float:
     """Largest difference, relative to `scale`, or else to the largest expected number; to 1 where that is less."""
     assert actual.shape == expected.shape, (actual.shape, expected.shape)

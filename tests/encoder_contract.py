@@ -30,6 +30,7 @@ from common import (
     random_batch,
     tiny_bert,
     tiny_model,
+    trained_by,
     weighted_sum,
 )
 from hypothesis import given
@@ -407,18 +408,12 @@ class EncoderContract:
         model = self.model(SEQUENCE, "BERT inside", freeze_embeddings=True)
         batch = random_batch(padded([5, 3], 6, "left"))
         given = {**batch.inputs(), **labels_of(SEQUENCE, batch)}
-
-        def trained() -> set[str]:
-            model.zero_grad()
-            model(**given).loss.backward()
-            return {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
-
-        expected = trained()
+        expected = trained_by(model, given)
         model.gradient_checkpointing_enable({"use_reentrant": True})
-        assert trained() == expected
+        assert trained_by(model, given) == expected
         model.gradient_checkpointing_disable()
         model.disable_input_require_grads()
-        assert trained() == expected
+        assert trained_by(model, given) == expected
         assert not model.model.embeddings._forward_hooks
 
     def test_gradients_reach_given_vectors_through_a_frozen_encoder_inside(self) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from common import lexicon_of, some_words
+from common import lexicon_of, some_words, trained_by
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch import Tensor, nn
@@ -331,15 +331,9 @@ def test_reentrant_checkpointing_trains_what_a_frozen_encoder_feeds(kind: str) -
     inside = BertConfig(vocab_size=V, hidden_size=12, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24)
     model = tiny(kind, encoder={"backbone_config": inside, "freeze_embeddings": True}).train()
     given = {"input_ids": sources()[0], "labels": sources()[3]}
-
-    def trained() -> set[str]:
-        model.zero_grad()
-        model(**given).loss.backward()
-        return {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
-
-    expected = trained()
+    expected = trained_by(model, given)
     model.gradient_checkpointing_enable({"use_reentrant": True})
-    assert trained() == expected
+    assert trained_by(model, given) == expected
     model.enable_input_require_grads()  # as PEFT does besides
     assert any(name.startswith("encoder.layers.0.") for name in expected)
     model.disable_input_require_grads()

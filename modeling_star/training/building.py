@@ -187,6 +187,7 @@ def fresh_model(
         if freeze_embeddings:
             if not hasattr(config_class, "freeze_embeddings"):
                 raise DataError(f"--freeze_embeddings works with this package's models; {model_type} is another.")
+            logger.warning("--freeze_embeddings without --embeddings_from: random embeddings stay as they are.")
             fields["freeze_embeddings"] = True
         return model_class(config_class(**fields))
     if not hasattr(model_class, "from_embeddings"):
@@ -452,9 +453,11 @@ def give_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, 
 def check_overrides(config: PreTrainedConfig, overrides: dict[str, Any]) -> None:
     """
     Raises:
-        DataError: a configuration of this kind has no such field.
+        DataError: a configuration of this kind has no such field, or the data tells it.
     """
     for name in overrides:
+        if name in ("num_labels", "id2label", "label2id"):
+            raise DataError(f"--config_overrides sets {name}, and the labels are those of the data: leave it away.")
         if not hasattr(config, name):
             hint = did_you_mean(name, [field for field in config.to_dict() if not field.startswith("_")])
             raise DataError(f"--config_overrides sets {name}, which {type(config).__name__} does not have.{hint}")

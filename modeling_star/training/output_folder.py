@@ -65,6 +65,8 @@ def check_output_dir(folder: Path, resume: str | None, may_begin_anew: bool = Fa
                 f"There is no whole checkpoint in {folder} to resume from: leave --resume_from_checkpoint away, and "
                 "name another --output_dir."
             )
+        elif checkpoint is None:
+            logger.info(f"There is nothing in {folder} to go on with: its run begins.")
         if checkpoint is not None:
             _check_goes_on(checkpoint)
         return None if checkpoint is None else str(checkpoint)

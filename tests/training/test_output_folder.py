@@ -121,3 +121,12 @@ def test_a_folder_without_permission_to_write_is_refused(tmp_path: Path, monkeyp
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # for root every folder can be written
     with pytest.raises(DataError, match="cannot be written: name another folder"):
         check_output_dir(tmp_path, None)
+
+
+def test_a_run_that_finds_nothing_to_go_on_with_says_that_it_begins(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        assert check_output_dir(tmp_path / "new", "last") is None
+    assert "There is nothing in" in caplog.text
+    assert "to go on with: its run begins." in caplog.text

@@ -235,6 +235,7 @@ def test_a_stream_leaves_the_tokenizer_whole_and_its_blocks_equally_long(
         (("--embeddings_mode=contextual",), "--embeddings_mode contextual says how --embeddings_from is used"),
         (("--embeddings_from=README.md",), "README.md is a file, .* add --embeddings_mode vectors"),
         (("--num_train_epochs=0",), "--num_train_epochs 0 trains nothing"),
+        (("--config_overrides=num_labels=3",), "sets num_labels, and the labels are those of the data"),
         (("--model_name_or_path=some/folder", "--model_type=bilstm"), "--model_type is for a fresh model"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -254,6 +255,15 @@ def test_another_training_than_was_asked_for_is_refused(
     *groups, training = parsed(ClassificationTask, *flags, f"--output_dir={tmp_path / 'run'}")
     with pytest.raises(DataError, match=told):
         run(ClassificationTask, *groups, training)
+
+
+def test_random_embeddings_that_stay_random_are_told(
+    parsed: Callable[..., Parsed], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    arguments = parsed(ClassificationTask, *TINY, "--freeze_embeddings", "--report_to=none")
+    _, trainer = trainer_of(ClassificationTask, arguments, tmp_path / "run")
+    assert not trainer.model.get_input_embeddings().weight.requires_grad
+    assert "without --embeddings_from: random embeddings stay as they are" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["big_transformer", "marian"])
