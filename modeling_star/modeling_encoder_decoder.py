@@ -97,7 +97,8 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
         saved as one for several sides becomes that of each, where they are to share it no longer.
         """
         model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
-        info["missing_keys"] = info["missing_keys"] - model._copy_shared_table(info["missing_keys"])
+        missing = set(info["missing_keys"])
+        info["missing_keys"] = missing - model._copy_shared_table(missing)
         model._freeze_what_is_fixed()
         return (model, info) if output_loading_info else model
 
