@@ -63,15 +63,23 @@ def parse_overrides(text: str | None) -> dict[str, Any]:
     Fields of a configuration from `name=value,name=value`, a value being JSON or else a plain word; or a JSON object.
 
     Raises:
-        DataError: a part has no `=`.
+        DataError: a part has no `=`, or is about labels, which the data tells.
     """
-    if (text or "").lstrip().startswith("{"):
+    overrides = _written_overrides(text or "")
+    for name in ("num_labels", "id2label", "label2id"):
+        if name in overrides:
+            raise DataError(f"--config_overrides sets {name}, and the labels are those of the data: leave it away.")
+    return overrides
+
+
+def _written_overrides(text: str) -> dict[str, Any]:
+    if text.lstrip().startswith("{"):
         try:
             return json.loads(text)
         except json.JSONDecodeError as error:
             raise DataError(f"--config_overrides {text} is no JSON ({error}): write name=value,name=value") from None
     overrides: dict[str, Any] = {}
-    for part in filter(None, (text or "").split(",")):
+    for part in filter(None, text.split(",")):
         name, equals, value = part.partition("=")
         if not equals:
             raise DataError(f"--config_overrides has the part {part!r}; write name=value,name=value")
@@ -453,11 +461,9 @@ def give_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, 
 def check_overrides(config: PreTrainedConfig, overrides: dict[str, Any]) -> None:
     """
     Raises:
-        DataError: a configuration of this kind has no such field, or the data tells it.
+        DataError: a configuration of this kind has no such field.
     """
     for name in overrides:
-        if name in ("num_labels", "id2label", "label2id"):
-            raise DataError(f"--config_overrides sets {name}, and the labels are those of the data: leave it away.")
         if not hasattr(config, name):
             hint = did_you_mean(name, [field for field in config.to_dict() if not field.startswith("_")])
             raise DataError(f"--config_overrides sets {name}, which {type(config).__name__} does not have.{hint}")
