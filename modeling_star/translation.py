@@ -69,7 +69,7 @@ def generate_translations(
     limit = SourceLengthLimit(limits, model.generation_config.eos_token_id)
     asked, longest = options.pop("max_length", None), int(limits.max()) + 2
     longest = longest if asked is None else min(longest, asked)
-    # A caller's own last, and the limit after them: nothing keeps a full translation from its end.
+    # After a caller's own, so that none of them keeps a full translation from its end.
     processors = LogitsProcessorList([*(options.pop("logits_processor", None) or []), limit])
     return model.generate(**inputs, logits_processor=processors, max_length=longest, **options)
 

@@ -1,6 +1,11 @@
-"""A table of experiments for tests: two tasks, two settings, three systems."""
+"""A table of experiments for tests: two tasks, two settings, three systems; and finished runs of it."""
 
+import json
+from pathlib import Path
 from typing import Any
+
+from modeling_star.training.experiment_runs import Runner
+from modeling_star.training.experiments import Configuration, Table
 
 
 CONTENT: dict[str, Any] = {
@@ -23,3 +28,23 @@ CONTENT: dict[str, Any] = {
         "linear": {"title": "linear", "settings": ["bert"], "last": {"config_name": None, "config_overrides": None}},
     },
 }
+
+
+def runner_of(table: Table, tmp_path: Path) -> Runner:
+    return Runner(table, tmp_path / "results", tmp_path / "work", {"DATA": "/my/data"}, ["true"])
+
+
+def keep(runner: Runner, configuration: Configuration, seed: int, validation: float, correct: str) -> None:
+    """A finished run: which of the test examples were right."""
+    right = [int(one) for one in correct]
+    result = {
+        "validation": validation,
+        "test": sum(right) / len(right),
+        "parameters": 1_000_000,
+        "training_seconds": 60.0,
+        "environment": {"commit": "0123456789ab"},
+        "counts": "; ".join([" ".join(map(str, right)), " ".join("1" for _ in right)]),
+    }
+    path = runner.finished.path(configuration, seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result), encoding="utf-8")

@@ -182,7 +182,7 @@ class Runner:
     def add_repeated(self, configurations: list[Configuration]) -> None:
         """Tell the kept runs of a cell which test rows are in train, where the table has come to ask since."""
         for configuration in configurations:
-            for seed in self.table.seeds:
+            for seed in self.table.seeds_of(configuration.system):
                 kept = self.finished.read(configuration, seed) or {}
                 repeated = self._repeated(configuration.task, kept)
                 if repeated:

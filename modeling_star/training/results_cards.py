@@ -40,7 +40,7 @@ Scores of the test split in percent: the mean over seeds, ± the deviation, and 
 {results}
 {summation}
 The arguments of each run, its versions and what each test example added to its score are kept in
-`{folder}/TABLE/TASK/SETTING/`. {where}
+`{kept_in}/TABLE/TASK/SETTING/`. {where}
 
 ## Limits
 
@@ -176,7 +176,7 @@ def _card(model_type: str, lines: list[_Line], summation: Kept | None, results: 
     limits = f"- Some test rows occur in train too; {told} has the scores without them.\n" if repeated else ""
     return _TEXT.format(
         metadata=_metadata(model_type).to_yaml(),
-        folder=results.as_posix(),
+        kept_in=results.as_posix(),
         threads=threads,
         name=name,
         family=family,

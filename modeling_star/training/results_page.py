@@ -108,10 +108,11 @@ class Cell:
     def without_repeated(self, metric: str) -> "Cell":
         """The runs that tell which test rows occur in train, scored on the others."""
         cell = self.of_seeds([seed for seed, run in zip(self.seeds, self.runs, strict=True) if "repeated" in run])
-        told, cell.runs = zip(cell.runs, cell.counts, strict=True), []
-        for run, counts in told:
+        runs = []
+        for run, counts in zip(cell.runs, cell.counts, strict=True):
             counts = counts[[flag == "0" for flag in run["repeated"]]]
-            cell.runs.append({**run, "test": score_counts(metric, counts), "counts": write_counts(counts)})
+            runs.append({**run, "test": score_counts(metric, counts), "counts": write_counts(counts)})
+        cell.runs = runs
         return cell
 
     def scored_by(self, metric: str) -> "Cell":

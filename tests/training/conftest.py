@@ -8,13 +8,19 @@ from typing import Any
 
 import datasets
 import pytest
+import yaml
 from datasets import DatasetDict
 from script_samples import write_rows
+from table_samples import CONTENT
 from task_samples import GROUPS, ROWS, Parsed, flags
 
 from modeling_star.training.data import load_splits
+from modeling_star.training.experiments import Table
 from modeling_star.training.task import Task
 from modeling_star.training.translation import TranslationTask
+
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -56,3 +62,13 @@ def parsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Par
 @pytest.fixture
 def task_of(parsed: Callable[..., Parsed]) -> Callable[..., Any]:
     return lambda kind, *given: kind(*parsed(kind, *given)[:3])
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
+    """The table of table_samples, read from a file."""
+    monkeypatch.chdir(ROOT)  # recipes are found from the project's root
+    path = tmp_path / "tables" / "two.yaml"
+    path.parent.mkdir()
+    path.write_text(yaml.safe_dump(CONTENT, sort_keys=False), encoding="utf-8")
+    return Table.read(path)
