@@ -178,7 +178,7 @@ def predict(texts: list[Text], arguments: argparse.Namespace) -> Iterator[tuple[
 
     model = arguments.model
     if trained_with(arguments).get("model_type") == "tfidf":
-        sys.exit(f"{model} holds a run of TF-IDF, which is there to compare with: it saves scores, and no model.")
+        return classified_by_terms(texts, arguments)
     config = AutoConfig.from_pretrained(model, trust_remote_code=arguments.trust_remote_code)
     architecture = (config.architectures or [""])[0]
     if arguments.pairs and not architecture.endswith("ForSequenceClassification"):
@@ -202,6 +202,29 @@ def predict(texts: list[Text], arguments: argparse.Namespace) -> Iterator[tuple[
             f"{model} is a {architecture}: a model for token or text classification, answers or translation is needed."
         )
     return labelled(texts, task, config, arguments)
+
+
+def classified_by_terms(texts: list[Any], arguments: argparse.Namespace) -> Iterator[tuple[Text, Any]]:
+    """Each text with its labels by TF-IDF, of which there is nothing to ask but texts."""
+    import numpy as np
+
+    from modeling_star.training.tfidf import TfidfClassifier
+
+    asked = {
+        "--pairs": arguments.pairs,
+        "--question": arguments.question,
+        "--null_threshold": arguments.null_threshold,
+    }
+    for flag in (flag for flag, value in asked.items() if value not in (None, False)):
+        sys.exit(f"{arguments.model} is TF-IDF, which classifies single texts: leave {flag} away.")
+    model = TfidfClassifier.load(Path(arguments.model))
+
+    def labels(scores: Any) -> list[dict[str, Any]]:
+        return [
+            {"label": model.labels[place], "score": round(float(scores[place]), 4)} for place in (-scores).argsort()
+        ]
+
+    return ((text, labels(scores)) for text, scores in zip(texts, np.exp(model.log_probabilities(texts)), strict=True))
 
 
 def answered(texts: list[Any], arguments: argparse.Namespace) -> Iterator[tuple[Text, Any]]:

@@ -246,7 +246,7 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
     "TF-IDF is not pushed": (
         GLUE,
         "--train_file={sentiment} --push_to_hub --hub_model_id=me/tfidf " + TFIDF,
-        ["saves no model", "--push_to_hub"],
+        ["no model of transformers", "--push_to_hub"],
     ),
     "F1 of three labels": (GLUE, "--train_file={bad}/three.csv --task_name=mrpc", ["F1 of two labels", "3 are in"]),
     "reported to what is not there": (

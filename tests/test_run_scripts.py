@@ -234,9 +234,14 @@ def test_tfidf_is_chosen_on_validation_and_scored_like_a_model(
     told = read_rows(tmp_path / "run" / "predictions_test.jsonl")
     assert results["test_accuracy"] == pytest.approx(sum(row["predicted"] == row["label"] for row in told) / len(told))
     assert results["eval_accuracy"] > 0.6
-    asked = scripts.run("run_predict.py", tmp_path / "run", "a text")
+    read = scripts.check("run_predict.py", tmp_path / "run", "--json", *(row["text"] for row in told[:5]))
+    for line, row in zip(read.out.splitlines(), told, strict=False):
+        best, *others = json.loads(line)["found"]
+        assert best == {"label": row["predicted"], "score": row["score"]}
+        assert all(other["score"] <= best["score"] for other in others)
+    asked = scripts.run("run_predict.py", tmp_path / "run", "--question=Who?", "a text")
     assert asked.code != 0
-    assert "holds a run of TF-IDF, which is there to compare with: it saves scores, and no model" in asked.error
+    assert "is TF-IDF, which classifies single texts: leave --question away" in asked.error
     unlabelled = [*files(corpora / "sentiment")[:2], f"--test_file={corpora / 'sentiment' / 'plain.jsonl'}"]
     scripts.check("run_glue.py", *unlabelled, "--model_type=tfidf", f"--output_dir={tmp_path}/plain")
     plain = read_rows(tmp_path / "plain" / "predictions_test.jsonl")

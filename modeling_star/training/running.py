@@ -44,7 +44,7 @@ def run_script(
     if training.should_log:
         made = "scores, predictions"
         if training.do_train and own_model(model_args) == "tfidf":
-            made = "scores, predictions, plots"
+            made = "model (for run_predict.py), scores, predictions, plots"
         elif training.do_train:
             made = "model, scores, predictions, plots, and its card README.md"
         if run_args.seeds and len(run_args.seeds) > 1:

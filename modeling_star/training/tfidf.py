@@ -1,10 +1,14 @@
 """TF-IDF and logistic regression: what a practitioner would try first, and a row in every table of classifiers."""
 
+import json
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import load_file, save
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from transformers import EvalPrediction, TrainingArguments
@@ -12,7 +16,7 @@ from transformers import EvalPrediction, TrainingArguments
 from .data_files import DataError
 from .losses import class_weights
 from .output_folder import ARGUMENTS
-from .reports import write_json
+from .reports import write_atomically, write_json
 from .seeds import asked_for
 from .task import Task, is_scored, score_prefix
 from .writing import FIRST_CJK
@@ -21,10 +25,66 @@ from .writing import FIRST_CJK
 # Inverse regularisation, of which the validation split chooses: the four configurations of the fair protocol.
 STRENGTHS = (1.0, 3.0, 10.0, 30.0)
 
+# A saved model: the labels and the terms, and the numbers of each.
+TERMS, NUMBERS = "tfidf.json", "tfidf.safetensors"
+
+
+@dataclass(frozen=True)
+class TfidfClassifier:
+    """What was fitted, kept as JSON and safetensors: scikit-learn's own way is a pickle, which runs what it holds."""
+
+    vectorizer: TfidfVectorizer
+    regression: LogisticRegression
+    labels: tuple[str, ...]
+
+    def log_probabilities(self, texts: Sequence[str]) -> np.ndarray:
+        """Of each label for each text, `[texts, labels]`."""
+        return _logits(self.regression, self.vectorizer.transform(texts), len(self.labels))
+
+    def save(self, folder: Path) -> None:
+        """Write TERMS and NUMBERS."""
+        options = {name: self.vectorizer.get_params()[name] for name in ("analyzer", "ngram_range", "token_pattern")}
+        terms = self.vectorizer.get_feature_names_out().tolist()
+        numbers = {
+            "idf": self.vectorizer.idf_,
+            "weights": self.regression.coef_,
+            "bias": self.regression.intercept_,
+            "classes": self.regression.classes_,
+        }
+        written = save({name: np.ascontiguousarray(array) for name, array in numbers.items()})
+        write_atomically(folder / NUMBERS, lambda stream: stream.write(written))
+        write_json(folder / TERMS, {"labels": self.labels, "vectorizer": options, "terms": terms})
+
+    @classmethod
+    def load(cls, folder: Path) -> "TfidfClassifier":
+        """
+        What `save` wrote.
+
+        Raises:
+            DataError: a file of it is not there, as in the folder of a run of before models were saved, or the two do
+                not belong together.
+        """
+        for name in (TERMS, NUMBERS):
+            if not (folder / name).is_file():
+                raise DataError(f"{folder} holds a run of TF-IDF without its model ({name}): run it again.")
+        told = json.loads((folder / TERMS).read_text(encoding="utf-8"))
+        numbers = load_file(folder / NUMBERS)
+        if not len(told["terms"]) == len(numbers["idf"]) == numbers["weights"].shape[1]:
+            raise DataError(
+                f"{folder / TERMS} has {len(told['terms'])} terms, {NUMBERS} numbers of {len(numbers['idf'])}: they "
+                "are of two runs. Run it again."
+            )
+        vectorizer = _with_options(told["vectorizer"], vocabulary=told["terms"])
+        vectorizer.idf_ = numbers["idf"]
+        regression = LogisticRegression()
+        regression.coef_, regression.intercept_ = numbers["weights"], numbers["bias"]
+        regression.classes_ = numbers["classes"]
+        return cls(vectorizer, regression, tuple(told["labels"]))
+
 
 def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
     """
-    Fit, choose on validation, score and report. No model is saved: scikit-learn's are pickles, which we do not write.
+    Fit, choose on validation, score, report, and save.
 
     Returns:
         What all_results.json holds.
@@ -34,7 +94,10 @@ def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
             one class or no words, or a model is to be uploaded.
     """
     if training.push_to_hub:
-        raise DataError("--model_type tfidf saves no model that could be uploaded: leave --push_to_hub away.")
+        raise DataError(
+            "--model_type tfidf is no model of transformers, which is what the Hub's users load: leave --push_to_hub "
+            "away."
+        )
     data = task.data
     columns: list[str] = list(getattr(data, "text_columns", ()))
     if len(columns) != 1 or task.metrics.task != "single_label_classification":
@@ -76,6 +139,7 @@ def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
                 scores = task.metrics(EvalPrediction(predictions=logits, label_ids=labels[split]))
                 results |= {f"{score_prefix(split)}_{name}": value for name, value in scores.items()}
             task.report(folder, split, data.splits[split], logits)
+    TfidfClassifier(vectorizer, best, names).save(folder)
     write_json(folder / "all_results.json", results)
     return results
 
@@ -84,8 +148,12 @@ def _vectorizer(texts: list[str]) -> TfidfVectorizer:
     """Words and pairs of them; for texts mostly in Chinese or Japanese, runs of one to three characters."""
     letters = [letter for text in texts[:200] for letter in text if letter.isalnum()]
     if sum(ord(letter) >= FIRST_CJK for letter in letters) * 2 > len(letters):
-        return TfidfVectorizer(analyzer="char", ngram_range=(1, 3), sublinear_tf=True)
-    return TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
+        return _with_options({"analyzer": "char", "ngram_range": (1, 3)})
+    return _with_options({"ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"})
+
+
+def _with_options(options: dict[str, Any], **given: Any) -> TfidfVectorizer:
+    return TfidfVectorizer(**{**options, "ngram_range": tuple(options["ngram_range"])}, **given, sublinear_tf=True)
 
 
 def _logits(model: LogisticRegression, features: Any, labels: int) -> np.ndarray:
@@ -95,4 +163,4 @@ def _logits(model: LogisticRegression, features: Any, labels: int) -> np.ndarray
     return logits
 
 
-__all__ = ["run_tfidf"]
+__all__ = ["TfidfClassifier", "run_tfidf"]

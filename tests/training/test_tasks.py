@@ -32,7 +32,7 @@ from modeling_star.training.sharding import load_weights
 from modeling_star.training.subwords import train_subword_tokenizer
 from modeling_star.training.tagging import TaggingTask
 from modeling_star.training.task import Task
-from modeling_star.training.tfidf import run_tfidf
+from modeling_star.training.tfidf import NUMBERS, TERMS, TfidfClassifier, run_tfidf
 from modeling_star.training.tokenizers import train_tokenizer
 from modeling_star.training.translation import TranslationTask
 from modeling_star.training.translation_models import fresh_translator
@@ -393,6 +393,30 @@ def test_tfidf_weighs_classes_as_it_is_told(task_of: Callable[..., Any], tmp_pat
 
     assert found("none") == {"a"}
     assert "b" in found("balanced")
+
+
+@pytest.mark.parametrize("letters", ["Latin", "Chinese"])
+def test_tfidf_loaded_is_tfidf_saved(letters: str, task_of: Callable[..., Any], tmp_path: Path) -> None:
+    words = {"Latin": ["good film", "bad plot", "so so, Mary"], "Chinese": ["好电影", "坏剧情", "还行吧"]}[letters]
+    rows = write_rows(tmp_path / "rows.jsonl", [{"text": word, "label": word[0]} for word in words * 4])
+    files = [f"--{split}_file={rows}" for split in ("train", "validation", "test")]
+    folder = tmp_path / "run"
+    run_tfidf(task_of(ClassificationTask, *files), TrainingArguments(str(folder), report_to="none", do_predict=True))
+    loaded = TfidfClassifier.load(folder)
+    told = read_rows(folder / "predictions_test.jsonl")
+    scores = np.exp(loaded.log_probabilities([row["text"] for row in told]))
+    assert [loaded.labels[place] for place in scores.argmax(-1)] == [row["predicted"] for row in told]
+    assert scores.max(-1).round(4).tolist() == [row["score"] for row in told]
+    again = tmp_path / "again"
+    loaded.save(again)
+    for name in (TERMS, NUMBERS):
+        assert (again / name).read_bytes() == (folder / name).read_bytes()
+    (folder / TERMS).write_text((folder / TERMS).read_text().replace('"terms": [', '"terms": ["one more",'))
+    with pytest.raises(DataError, match="they are of two runs"):
+        TfidfClassifier.load(folder)
+    (folder / NUMBERS).unlink()
+    with pytest.raises(DataError, match="without its model"):
+        TfidfClassifier.load(folder)
 
 
 # What users read is what was scored
