@@ -116,9 +116,7 @@ class DataArguments(FileArguments):
         "Column of the words or texts; two, joined by a comma, for pairs. None: found by its name: tokens, words, "
         "text, sentence, review, ..."
     )
-    label_column_name: str | None = flag(
-        "Column of the tags or labels. None: found by its name: ner_tags, tags, label, class, sentiment, ..."
-    )
+    label_column_name: str | None = flag("Column of the tags. None: found by its name: ner_tags, tags, label, ...")
     pad_to_max_length: bool = flag("Pad every input to max_seq_length, not each batch to its longest.", False)
 
 
@@ -138,8 +136,13 @@ class TaggingArguments(DataArguments):
 class ClassificationArguments(DataArguments):
     """data"""
 
+    label_column_name: str | None = flag(
+        "Column of the labels; several, joined by commas, with 0 or 1 in each, for several labels a text. None: found "
+        "by its name: label, class, sentiment, ..."
+    )
     problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None = flag(
-        "What the labels are. None: told from the data."
+        "What the labels are; several in one cell are parted by commas, | or ;. None: told from the data, where "
+        "several are lists or columns."
     )
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python
 """
-Tag, classify or translate texts with a saved model, or find the answer to a question in them.
+Tag, classify, rate or translate texts with a saved model, or find the answer to a question in them.
 
     python run_scripts/run_predict.py outputs/quickstart/model "Maria Keller moved to Oslo."
     python run_scripts/run_predict.py outputs/sst2 --file texts.txt --json > predictions.jsonl
@@ -170,7 +170,7 @@ def split_names(names: str | None) -> list[str] | None:
 def predict(texts: list[Text], arguments: argparse.Namespace) -> Iterator[tuple[Text, Any]]:
     """
     Load the model; then each text with its entities or answer (`start`, `end`, `text`, `score`), its labels (`score`),
-    or translated.
+    its number (`value`), or translated.
     """
     from transformers import AutoConfig
 
@@ -290,6 +290,8 @@ def labelled(
         ]
 
     def labels(_: Any, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if config.problem_type == "regression" and len(found) == 1:  # a number, whose label is a mere LABEL_0
+            return [{"value": round(float(found[0]["score"]), 4)}]
         return [{"label": label["label"], "score": round(float(label["score"]), 4)} for label in found]
 
     told_of = entities if task == "token-classification" else labels
@@ -324,6 +326,9 @@ def readable(text: str, found: list[dict[str, Any]]) -> str:
     """Lines for a reader: the text, and what was found below it."""
     lines = [text]
     for entry in found:
+        if "value" in entry:
+            lines.append(f"    {entry['value']:.4g}")
+            continue
         if "score" not in entry:
             lines.append(f"    {entry['text']}")
             continue

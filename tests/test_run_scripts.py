@@ -1,5 +1,6 @@
 """The scripts that fine-tune from the command line, on tiny synthetic data."""
 
+import csv
 import json
 import os
 import subprocess
@@ -294,10 +295,34 @@ def test_run_glue_reads_the_kind_of_task_from_the_data(
         assert [row["label"] for row in rows] == pytest.approx(given)
         squares = [(row["label"] - row["predicted"]) ** 2 for row in rows]
         assert sum(squares) / len(rows) == pytest.approx(results["test_mse"], rel=1e-5)
+        read = scripts.check("run_predict.py", folder, rows[0]["text"], "--json").out
+        assert json.loads(read)["found"] == [{"value": pytest.approx(rows[0]["predicted"], abs=1e-4)}]
     else:
         assert [set(row["label"]) for row in rows] == [set(labels) for labels in given]
         right = sum(set(row["label"]) == set(row["predicted"]) for row in rows)
         assert right / len(rows) == pytest.approx(results["test_accuracy"])
+
+
+def test_a_column_of_0_and_1_a_label_trains_as_lists_of_labels_do(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path
+) -> None:
+    lists = {split: read_rows(corpora / "topics" / f"{split}.jsonl") for split in ("train", "validation", "test")}
+    names = sorted({label for rows in lists.values() for row in rows for label in row["labels"]})
+    columns = tmp_path / "columns"
+    columns.mkdir()
+    for split, rows in lists.items():
+        with open(columns / f"{split}.csv", "w", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(["text", *names])
+            writer.writerows([row["text"], *(int(name in row["labels"]) for name in names)] for row in rows)
+    written = [f"--{split}_file={columns / split}.csv" for split in lists]
+    found = []
+    for data, flags in ((files(corpora / "topics"), []), (written, [f"--label_column_name={','.join(names)}"])):
+        folder = tmp_path / f"run-{len(found)}"
+        scripts.check("run_glue.py", *data, *TINY, *QUICK, *flags, f"--output_dir={folder}")
+        found.append(read_rows(folder / "predictions_test.jsonl"))
+    assert [row["score"] for row in found[0]] == [row["score"] for row in found[1]]
+    assert [set(row["label"]) for row in found[0]] == [set(row["label"]) for row in found[1]]
 
 
 @pytest.mark.parametrize("model_type", ["disan", "bilstm"])

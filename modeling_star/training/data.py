@@ -22,6 +22,7 @@ from datasets.exceptions import DatasetsError
 from .data_columns import find_classification_columns, find_tagging_columns, is_text, task_to_keys
 from .data_files import DataError, DataFileError, read_file
 from .data_holdout import hold_out
+from .data_label_columns import join_label_columns
 from .data_labels import (
     GOLD_LABEL,
     IGNORED,
@@ -45,6 +46,7 @@ from .data_labels import (
     name_of,
     problem_type_of,
     shown,
+    split_labels,
     texts_as_numbers,
     where,
 )
@@ -481,7 +483,8 @@ def prepare_classification(
 
     Args:
         splits: what `load_splits` gave.
-        text_column_name, label_column_name, task_name: see `find_classification_columns`.
+        text_column_name, label_column_name, task_name: see `find_classification_columns`; of several
+            columns of labels `join_label_columns`.
         problem_type: one of `PROBLEM_TYPES`. Without it lists are several labels a text, floats (and GLUE's stsb) are
             regression, and texts, whole numbers and true/false are classes. Texts that are all numbers count as such.
         label_list: a saved model's labels; without it they come from the data (see `prepare_tagging`).
@@ -502,6 +505,7 @@ def prepare_classification(
             f"The problem type is {problem_type!r}. Write --problem_type with one of {', '.join(PROBLEM_TYPES)}, or "
             "leave it away."
         )
+    splits, label_columns = join_label_columns(splits, label_column_name)
     texts, label = find_classification_columns(splits, text_column_name, label_column_name, task_name)
     dropped = {split: _rows_without_text(split, dataset, texts, drop_empty) for split, dataset in splits.items()}
     cells = {split: label_cells(dataset, label) for split, dataset in splits.items()}
@@ -528,11 +532,13 @@ def prepare_classification(
             "single_label_classification",
             label,
         )
+    if kind == "single_label_classification" and problem_type is None:
+        _tell_of_joined(found, label)
     if kind == "regression":
         labels, encoded, feature = encode_numbers(found, label)
     else:
         encode = encode_lists if kind == "multi_label_classification" else encode_classes
-        labels, encoded, feature = encode(found, label, declared_names(splits, label), label_list)
+        labels, encoded, feature = encode(found, label, declared_names(splits, label), label_list or label_columns)
     result = {}
     for split, dataset in splits.items():
         keep = [row for row in range(len(dataset)) if row not in dropped[split]]
@@ -551,6 +557,19 @@ def _told_labels(data: ClassificationData) -> str:
     )
     counts = {} if split is None else data.counts(split)
     return f" {len(counts)} labels in {split}: {listed_counts(counts)}." if counts else ""
+
+
+def _tell_of_joined(cells: Mapping[str, Cells], column: str) -> None:
+    """Warn where classes look like several labels in one cell: their parts are classes too."""
+    names = {value for values in cells.values() for value in values if isinstance(value, str)}
+    joined = sorted(name for name in names if len(several := split_labels(name)) > 1 and names & set(several))
+    if joined:
+        logger.warning(
+            "Labels such as %r in column %r are one class each. If they are several labels of a text, write "
+            "--problem_type multi_label_classification",
+            joined[0],
+            column,
+        )
 
 
 def _are_whole(cells: Mapping[str, Cells]) -> bool:

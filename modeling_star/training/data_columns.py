@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from datasets import Dataset, DatasetDict
 
 from .data_files import DataError
-from .data_labels import GOLD_LABEL
+from .data_labels import ENTITY_TAG, GOLD_LABEL
 
 
 logger = logging.getLogger(__name__)
@@ -27,6 +27,9 @@ task_to_keys: dict[str, tuple[str, ...]] = {
     "wnli": ("sentence1", "sentence2"),
 }
 """The text columns of the nine GLUE tasks."""
+
+_FILE = "file"
+"""Stands for the split of a file that a saved model is to read."""
 
 _SENTENCE_END = re.compile(r"[.!?。！？…]\W*$")
 
@@ -208,7 +211,7 @@ def find_predicted_columns(
     Raises:
         DataError: a named column is absent, or none, or another number, could be meant; those present are listed.
     """
-    splits = DatasetDict({"file": rows})
+    splits = DatasetDict({_FILE: rows})
     # A csv has no lists: there words count where nothing else is called a text.
     written = not _called(_TEXT_COLUMNS, rows.column_names)
     words = [
@@ -287,6 +290,12 @@ def is_first_row(names: Iterable[str]) -> bool:
 
 def _no_column(splits: DatasetDict, what: str, flag: str, holds: str) -> DataError:
     names = _in_all(splits)
+    if what in ("words", "tags") and any(name == "O" or ENTITY_TAG.fullmatch(name) for name in names):
+        order = ",".join(["tokens", *["_"] * (len(names) - 2), "ner_tags"])
+        return DataError(
+            f"The first line, {listed(splits)}, is read as the names of columns, and one of them is a tag. Where it "
+            f"is a word with its tag, name the columns: `--column_names {order}`, with _ for those to leave out"
+        )
     known = {"words": _TOKEN_COLUMNS, "tags": _TAG_COLUMNS, "texts": _TEXT_COLUMNS, "answers": _ANSWER_COLUMNS}
     meant = known.get(what, _LABEL_COLUMNS)
     alike = [name for name in names if name.strip().casefold() in meant]
@@ -359,7 +368,8 @@ def check_columns(splits: DatasetDict, columns: Iterable[str], flag: str, everyw
         else:
             meant = (difflib.get_close_matches(column, present, n=1) or present)[0]
             advice = f"Write one of them, e.g. `{flag} {shlex.quote(meant)}`"
+        place = "the file" if list(splits) == [_FILE] else f"the split {', '.join(lacking)}"
         raise DataError(
-            f"There is no column {column!r} in the split {', '.join(lacking)}. The columns are {listed(splits)}. "
+            f"There is no column {column!r} in {place}. The columns are {listed(splits)}. "
             f"{advice}{_without_header(splits)}"
         )

@@ -384,9 +384,18 @@ def encode_lists(
     return labels, {split: [multi_hot(items) for items in values] for split, values in lists.items()}, feature
 
 
+def split_labels(text: str) -> list[str]:
+    """
+    The labels of one cell: "sports, politics", "sports|politics" and "sports; politics" are two. The first of these
+    marks that it holds, in the order `|`, `;`, `,`, parts them: a label of "arts, crafts|law" may hold a comma.
+    """
+    mark = next((mark for mark in "|;," if mark in text), ",")
+    return [part.strip() for part in text.split(mark) if part.strip()]
+
+
 def _as_labels(split: str, row: int, value: Any, column: str) -> list[Any] | None:
-    if isinstance(value, str):  # asked for by --problem_type: "sports, politics"
-        return [part.strip() for part in value.split(",") if part.strip()]
+    if isinstance(value, str):  # asked for by --problem_type
+        return split_labels(value)
     if value is None or (isinstance(value, list) and all(item is not None for item in value)):
         return value
     raise DataError(

@@ -12,7 +12,7 @@ from modeling_star.training.data import (
     prepare_tagging,
     task_to_keys,
 )
-from modeling_star.training.data_columns import find_reading_columns
+from modeling_star.training.data_columns import find_predicted_columns, find_reading_columns
 from modeling_star.training.data_labels import literal_list
 
 
@@ -205,3 +205,14 @@ def test_whole_numbers_written_as_fractions_are_warned_about(caplog):
     prepare_classification(one(text=["a", "b", "c"], label=["1.5", "0.0", "1.0"]))
     prepare_classification(one(text=["a", "b"], label=[1.0, 2.0]), problem_type="regression")
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_a_word_and_its_tag_for_a_header_are_told():
+    with pytest.raises(DataError, match=r"one of them is a tag.*`--column_names tokens,_,ner_tags`"):
+        find_tagging_columns(one(**{"Maria": ["lives"], "NNP": ["VBZ"], "B-PER": ["O"]}))
+
+
+def test_the_file_of_a_model_that_reads_is_no_split():
+    rows = one(text=["good"])["train"]
+    with pytest.raises(DataError, match=r"no column 'revew' in the file\. The columns are 'text'"):
+        find_predicted_columns(rows, "revew")
