@@ -148,10 +148,12 @@ class Lexicon:
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: it is empty, not in UTF-8, no whole gzip file, or as in `from_words`.
+            ValueError: it is empty, a csv, not in UTF-8, no whole gzip file, or as in `from_words`.
         """
         _check_length(max_word_length)
         path = Path(path)
+        if path.name.removesuffix(".gz").endswith(".csv"):  # a comma parts nothing, as it may stand in a word
+            raise ValueError(f"{path} is a csv, and one word a line is read: write its words alone to words.txt.")
         if not path.is_file():
             raise FileNotFoundError(f"There is no word list {path}: name a text file, one word a line, .gz allowed.")
         words = [word for line in _read_text(path).splitlines() if (word := _word_of(line))]

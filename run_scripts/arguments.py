@@ -495,6 +495,7 @@ def parse(
         (*groups, getattr(transformers, training_class)), prog=script, usage=_usage(script), allow_abbrev=False
     )
     if "--help_all" in arguments:
+        parser.set_defaults(**_defaults(script, set(), {}, True, defaults or {}))
         parser.print_help()
         raise SystemExit(0)
     known = {action.dest for action in parser._actions} - {"help"}

@@ -15,8 +15,11 @@ from modeling_star.training.building import parse_overrides
 
 sys.path.insert(0, str(SCRIPTS))
 from arguments import (
+    FRESH_LEARNING_RATE,
     PRETRAINING_DEFAULTS,
+    SUMMATION_DEFAULTS,
     ClassificationArguments,
+    FileArguments,
     ModelArguments,
     ReadingArguments,
     RepeatArguments,
@@ -85,6 +88,19 @@ def test_help_imports_nothing_heavy(script: str, told: tuple[str, ...], tmp_path
     assert done.returncode == 0, done.stderr
     assert [words for words in told if words not in done.stdout] == []
     assert max(map(len, done.stdout.splitlines())) <= 119
+
+
+@pytest.mark.parametrize(("script", "rate"), [("run_glue.py", FRESH_LEARNING_RATE), ("run_masked_summation.py", 1e-3)])
+def test_all_flags_are_told_with_the_scripts_own_defaults(
+    script: str, rate: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [script, "--help_all"])
+    defaults = SUMMATION_DEFAULTS if script == "run_masked_summation.py" else None
+    with pytest.raises(SystemExit):
+        parse((FileArguments,), "", defaults)
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"learning rate for the optimizer. (default: {rate})" in told
+    assert f"(default: outputs/{Path(script).stem})" in told
 
 
 def test_the_command_line_overrides_the_recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -87,6 +87,8 @@ def test_word_lists_of_every_form_are_read(content: str, words: set[str], suffix
     ("name", "content", "message"),
     [
         ("w.txt", b"", "holds no words: expected one word a line"),
+        ("w.csv", b"word,freq\nab,3\n", "is a csv, and one word a line is read"),
+        ("w.csv.gz", b"", "is a csv, and one word a line is read"),
         ("w.txt", b"\n \n\t5\n", "holds no words: expected one word a line"),
         ("w.txt", "大学\n北京\n".encode("gb18030"), r"line 1: .* no text in UTF-8 .* iconv -f GB18030 -t UTF-8"),
         ("w.txt", "北京\n".encode() + "大学".encode("gb18030"), "line 2: .* no text in UTF-8"),
@@ -94,7 +96,7 @@ def test_word_lists_of_every_form_are_read(content: str, words: set[str], suffix
         ("w.txt.gz", gzip.compress("北京\n".encode() * 99)[:-12], "no whole gzip file .* fetch it again"),
         ("w.txt", "京\n囍囍\n".encode(), r"no word of use: .* 1 left out \(1 with unknown tokens\); 1 single tokens"),
     ],
-    ids=["empty", "blank", "GBK", "GBK further down", "no gzip", "half a gzip", "no word of use"],
+    ids=["empty", "csv", "csv.gz", "blank", "GBK", "GBK further down", "no gzip", "half a gzip", "no word of use"],
 )
 def test_a_word_list_that_is_none_is_told_with_its_name(
     name: str, content: bytes, message: str, tmp_path: Path
