@@ -18,11 +18,12 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 
-Text = str | tuple[str, str]
+Text = str | tuple[str, str] | list[str]  # list: of words
 
 
 def main() -> None:
@@ -175,8 +176,10 @@ def predict(texts: list[Text], arguments: argparse.Namespace) -> Iterator[tuple[
     from transformers import AutoConfig
 
     import modeling_star  # noqa: F401  registers the models of this package
+    from modeling_star.training.predicted_data import joined
 
     model = arguments.model
+    given, texts = texts, joined(texts)  # a tagger alone reads words
     if trained_with(arguments).get("model_type") == "tfidf":
         return classified_by_terms(texts, arguments)
     config = AutoConfig.from_pretrained(model, trust_remote_code=arguments.trust_remote_code)
@@ -201,7 +204,7 @@ def predict(texts: list[Text], arguments: argparse.Namespace) -> Iterator[tuple[
         sys.exit(
             f"{model} is a {architecture}: a model for token or text classification, answers or translation is needed."
         )
-    return labelled(texts, task, config, arguments)
+    return labelled(given if task == "token-classification" else texts, task, config, arguments)
 
 
 def classified_by_terms(texts: list[Any], arguments: argparse.Namespace) -> Iterator[tuple[Text, Any]]:
@@ -251,12 +254,17 @@ def answered(texts: list[Any], arguments: argparse.Namespace) -> Iterator[tuple[
 def labelled(
     texts: list[Text], task: str, config: Any, arguments: argparse.Namespace
 ) -> Iterator[tuple[Text, list[dict[str, Any]]]]:
-    """Each text or pair with its entities or labels; of what is longer than the model reads, the beginning counts."""
+    """
+    Each text or pair with its entities or labels; of what is longer than the model reads, the beginning counts. A
+    tagger reads words as words, as in training, and the entities are told in the text of them.
+    """
     from transformers import AutoTokenizer, pipeline
 
     from modeling_star.modeling_encoder import longest_input
     from modeling_star.pipelines import BestPathPipeline, aggregation_for
+    from modeling_star.training.predicted_data import joined
     from modeling_star.training.tokenizers import told_limit
+    from modeling_star.training.writing import between_words
 
     remote = {"trust_remote_code": arguments.trust_remote_code}
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, **remote)
@@ -276,6 +284,7 @@ def labelled(
             told = f"{long} of {len(texts)} texts are longer than the {limit} tokens that"
             print(f"run_predict.py: {told} {arguments.model} reads: they are cut there.", file=sys.stderr)
     run = pipeline(task, arguments.model, tokenizer=tokenizer, **remote, **options)
+    between = between_words(text for text in texts if isinstance(text, list))
 
     def entities(text: Any, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [
@@ -296,12 +305,13 @@ def labelled(
 
     told_of = entities if task == "token-classification" else labels
 
-    def read() -> Iterator[tuple[Text, list[dict[str, Any]]]]:
-        inputs = [text if isinstance(text, str) else {"text": text[0], "text_pair": text[1]} for text in texts]
-        for text, found in zip(texts, run(inputs, batch_size=arguments.batch_size), strict=True):
-            yield text, told_of(text, found)
+    def results() -> Iterator[Any]:
+        for are_words, several in groupby(texts, lambda text: isinstance(text, list)):
+            inputs = [{"text": text[0], "text_pair": text[1]} if isinstance(text, tuple) else text for text in several]
+            split = {"is_split_into_words": True, "delimiter": between} if are_words else {}
+            yield from run(inputs, batch_size=arguments.batch_size, **split)
 
-    return read()
+    return ((text, told_of(text, found)) for text, found in zip(joined(texts), results(), strict=True))
 
 
 def translated(

@@ -39,6 +39,34 @@ def test_run_predict_reads_texts_longer_than_the_model(
         assert "1 of 3 texts are longer than the 32 tokens" in done.error
 
 
+def test_a_tagger_of_characters_reads_a_text_as_it_reads_its_characters(scripts: ScriptRunner, tmp_path: Path) -> None:
+    sentences = [
+        (f"{year}年李娜加入{team}公司。", year, team) for year in range(1950, 1990) for team in ("NBA", "IBM")
+    ]
+    lines = []
+    for text, year, team in sentences:
+        tags = ["O"] * len(text)
+        for start, length, kind in ((0, len(str(year)), "DATE"), (text.index(team), 3, "ORG")):
+            tags[start : start + length] = [f"B-{kind}", *[f"I-{kind}"] * (length - 1)]
+        lines.append("".join(f"{character} {tag}\n" for character, tag in zip(text, tags, strict=True)))
+    (tmp_path / "all.conll").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "all.txt").write_text("\n".join(text for text, _, _ in sentences), encoding="utf-8")
+    data = [f"--{split}_file={tmp_path}/all.conll" for split in ("train", "validation", "test")]
+    learnt = ["--num_train_epochs=12", "--learning_rate=1e-2", "--warmup_steps=0", f"--output_dir={tmp_path}/run"]
+    done = scripts.check("run_ner.py", *data, *TINY, *QUICK, *learnt)
+    assert "give other tokens" not in done.error
+    found = []
+    for name in ("all.txt", "all.conll"):
+        done = scripts.check("run_predict.py", tmp_path / "run", "--file", tmp_path / name, "--json")
+        found.append([json.loads(line) for line in done.out.splitlines() if line.startswith("{")])
+    assert found[0] == found[1]
+    assert [row["text"] for row in found[0]] == [text for text, _, _ in sentences]
+    predicted = read_rows(tmp_path / "run" / "predictions_test.jsonl")
+    for row, told in zip(found[0], predicted, strict=True):
+        assert sum(label.startswith("B-") for label in told["predicted"]) == len(row["found"])
+    assert {(entity["label"], entity["text"]) for row in found[0] for entity in row["found"]} > {("ORG", "NBA")}
+
+
 def test_run_predict_takes_lines_as_they_are_and_tells_what_is_wrong(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path
 ) -> None:

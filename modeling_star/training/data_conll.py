@@ -17,6 +17,7 @@ _CONLL_COLUMNS = {
 }
 # Of ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC.
 _CONLLU_COLUMNS = {1: "tokens", 3: "pos_tags", 4: "xpos_tags"}
+_TAG = re.compile(r"O|[BIMLEWSU]-\S+")
 _COMMENT = re.compile(r"#\s*(newdoc|newpar|global\.columns|id\s|[\w.:-]+ = )")
 # Names of columns that a tagger alone has ("_" is one to leave out), and the lines that tell whether a file is CoNLL.
 _OF_TAGGERS = {
@@ -54,6 +55,15 @@ def has_sentences(path: Path, column_names: Sequence[str]) -> bool:
     return words and len(sentences) > 1 and max(map(len, sentences)) > 1
 
 
+def has_tags(path: Path) -> bool:
+    """Whether a file whose ending is not CoNLL's is CoNLL without a doubt: each line ends in O or in an entity's tag."""
+    with naming(path, "text"), open_text(path) as lines:
+        rows = [line.split() for line in itertools.islice(lines, _LINES_TO_TELL) if line.strip()]
+    rows = [row for row in rows if not _is_docstart(row[0])]
+    tagged = all(len(row) > 1 and _TAG.fullmatch(row[-1]) for row in rows)
+    return bool(rows) and tagged and has_sentences(path, _default_names(width_of(path)))
+
+
 def width_of(path: Path) -> int:
     """
     How many columns a CoNLL file has.
@@ -79,7 +89,7 @@ def read_conll(path: Path, cache_dir: str | None, column_names: Sequence[str] | 
     """
     first = _first_line(path)
     tabbed, width = "\t" in first, width_of(path)
-    columns = dict(enumerate(_CONLL_COLUMNS.get(width, _conll_names(width))))
+    columns = dict(enumerate(_default_names(width)))
     conllu = width == 10 and first[0].isdigit()
     if conllu:
         columns = _CONLLU_COLUMNS
@@ -109,8 +119,8 @@ def _first_line(path: Path) -> str:
     return first.strip("\r\n")
 
 
-def _conll_names(width: int) -> list[str]:
-    return ["tokens", *(f"column_{index}" for index in range(2, width)), "tags"]
+def _default_names(width: int) -> list[str]:
+    return _CONLL_COLUMNS.get(width, ["tokens", *(f"column_{index}" for index in range(2, width)), "tags"])
 
 
 def _conll_rows(
@@ -130,12 +140,15 @@ def _conll_sentences(path: Path, tabbed: bool, width: int) -> Iterator[list[list
     with open_text(path) as lines:
         for number, line in enumerate(lines, 1):
             line = line.strip("\r\n")
-            if not line.strip(" \t") or _is_docstart(line):
+            # An ideographic space is no empty line where it has a tag, or the line could be a token alone.
+            if not line.strip(None if width > 1 else " \t") or _is_docstart(line):
                 if sentence:
                     yield sentence
                     sentence = []
                 continue
             cells = _cells(line, tabbed)
+            if len(cells) == width - 1 and line.startswith("  "):  # a blank, a blank and its tag
+                cells = [" ", *cells]
             if not sentence and line.startswith("#") and (_COMMENT.match(line) or len(cells) != width):
                 continue
             first_number = first_number or number
@@ -162,4 +175,4 @@ def _cells(line: str, tabbed: bool) -> list[str]:
     return line.split("\t") if tabbed else re.split(r"[ \t]+", line.strip(" \t"))
 
 
-__all__ = ["has_sentences", "read_conll", "width_of"]
+__all__ = ["has_sentences", "has_tags", "read_conll", "width_of"]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from datasets import Dataset, IterableDataset, Value
 from pyarrow.parquet import ParquetFile
 
-from .data_conll import has_sentences, read_conll, width_of
+from .data_conll import has_sentences, has_tags, read_conll, width_of
 from .data_csv import read_csv, separator_of
 from .data_json import json_rows, read_json
 from .data_opening import (
@@ -119,6 +119,13 @@ def is_table(path: str | Path) -> bool:
 def conll_width(path: str | Path) -> int | None:
     """How many columns a file of CoNLL has; `None` of other endings."""
     return width_of(Path(path)) if is_table(path) and _check_file(Path(path)) == "conll" else None
+
+
+def fits_columns(path: str | Path, column_names: Sequence[str]) -> bool:
+    """Whether a `.txt` file has columns of these names: as many cells between tabs in each line, or a word a line."""
+    lines = [line for line in read_lines(path) if line.strip()]
+    tabbed = len(column_names) > 1 and all(line.count("\t") == len(column_names) - 1 for line in lines)
+    return bool(lines) and (tabbed or has_sentences(Path(path), column_names))
 
 
 def stream_files(paths: Sequence[str | Path], text_unit: TextUnit, column: str) -> IterableDataset:
@@ -296,6 +303,8 @@ __all__ = [
     "DataFileError",
     "TextUnit",
     "conll_width",
+    "fits_columns",
+    "has_tags",
     "is_table",
     "plain_texts",
     "read_file",

@@ -11,14 +11,26 @@ from datasets import Dataset
 
 from .data import check_are_words
 from .data_columns import find_predicted_columns, is_list, is_text_name
-from .data_files import DataError, DataFileError, conll_width, is_table, read_file, read_lines
+from .data_files import (
+    DataError,
+    DataFileError,
+    conll_width,
+    fits_columns,
+    has_tags,
+    is_table,
+    read_file,
+    read_lines,
+)
 from .data_labels import literal_list
 from .squad import unfold
-from .tokenizers import join_words
 from .translation_data import keys_of
+from .writing import between_words
 
 
 logger = logging.getLogger(__name__)
+
+Text = str | tuple[str, str] | list[str]
+"""A text, a pair of texts, or the words of a text."""
 
 
 def read_texts(
@@ -30,21 +42,22 @@ def read_texts(
     column_names: Sequence[str] | None = None,
     trained_on: str | None = None,
     trained_columns: Sequence[str] | None = None,
-) -> list[tuple[int, str | tuple[str, str]]]:
+) -> list[tuple[int, Text]]:
     """
     The texts of a file, or its pairs of texts, each with the number of its line or row, from 0; those without any text
-    are left out.
+    are left out. Words stay words where the file has such; in pairs, and where a question is asked, they are a text.
 
     Args:
         path: csv, tsv, json, jsonl, parquet or CoNLL, or lines of text, in `.txt` or whatever else it is called; `.gz`
-            too; "-" is standard input, of lines. Of lines a pair's two texts are parted by a tab.
+            too; "-" is standard input, of lines. Of lines a pair's two texts are parted by a tab. A `.txt` with the
+            columns of the training, or with a word and its tag a line, is read as one of columns, as training does.
         pairs: two texts each.
         contexts: a question is asked about each text.
         text_column_name: see `find_predicted_columns`.
         column_names: of a csv or tsv without a header line, or of a CoNLL file.
         trained_on: the `text_column_name` of the training, or a translator's `source_column`, which counts where none
             is given and the file has it.
-        trained_columns: its `column_names`, which count for a CoNLL file with as many columns.
+        trained_columns: its `column_names`, which count for a CoNLL or `.txt` file with as many columns.
 
     Raises:
         DataFileError, DataError: as in `read_file`; a column or a text cannot be found.
@@ -59,7 +72,9 @@ def read_texts(
     path = Path(path)
     if not path.is_file():
         raise DataFileError(f"--file {path} does not exist: name a file of texts, such as texts.txt or reviews.csv")
-    if is_table(path) or column_names:
+    if not is_table(path) and not column_names and trained_columns and fits_columns(path, trained_columns):
+        column_names = trained_columns
+    if is_table(path) or column_names or has_tags(path):
         if column_names is None and trained_columns and conll_width(path) == len(trained_columns):
             column_names = trained_columns
         return _of_columns(path, pairs, contexts, text_column_name, column_names, trained_on)
@@ -83,8 +98,14 @@ def _piped_lines() -> list[str]:
         ) from error
 
 
-def _of_lines(source: str, lines: Sequence[str], pairs: bool) -> list[tuple[int, str | tuple[str, str]]]:
-    found: list[tuple[int, str | tuple[str, str]]] = []
+def _of_lines(source: str, lines: Sequence[str], pairs: bool) -> list[tuple[int, Text]]:
+    found: list[tuple[int, Text]] = []
+    tabbed = sum("\t" in line for line in lines)
+    if not pairs and 2 * tabbed > len(lines):
+        logger.warning(
+            f"{source}: {tabbed} of {len(lines)} lines hold tabs, and each line is read as one text. Where tabs part "
+            "columns, name them in their order: `--column_names label,text`"
+        )
     for number, line in enumerate(lines):
         if not line.strip():
             continue
@@ -102,15 +123,15 @@ def _of_columns(
     text_column_name: str | None,
     column_names: Sequence[str] | None,
     trained_on: str | None,
-) -> list[tuple[int, str | tuple[str, str]]]:
+) -> list[tuple[int, Text]]:
     rows = read_file(path, column_names=column_names)
     nested = unfold(rows) if contexts else rows
     if nested is not rows:  # questions of SQuAD's own nesting: each context once
         rows = Dataset.from_dict({"context": nested.unique("context")})
-    sides = keys_of(rows.features[rows.column_names[0]]) if len(rows.column_names) == 1 else None
-    if sides:  # {"translation": {"zh": ..., "en": ...}}, of which training takes the first as the source
-        rows = rows.flatten().rename_columns({f"{rows.column_names[0]}.{side}": side for side in sides})
-        trained_on = trained_on or sides[0]
+    keys = keys_of(rows.features[rows.column_names[0]]) if len(rows.column_names) == 1 else None
+    if keys:  # {"translation": {"zh": ..., "en": ...}}, of which training takes the first as the source
+        rows = rows.flatten().rename_columns({f"{rows.column_names[0]}.{key}": key for key in keys})
+        trained_on = trained_on or keys[0]
     if text_column_name is None and trained_on is not None and not contexts:
         named = [trained_on] if trained_on in rows.column_names else [name.strip() for name in trained_on.split(",")]
         if len(named) == 1 + pairs and set(named) <= set(rows.column_names):
@@ -120,12 +141,14 @@ def _of_columns(
         _warn_of_first_line(path, columns)
     if is_list(rows, columns[0]):
         check_are_words(str(path), [cell for cell in rows[columns[0]][:] if _is_words(cell)], columns[0])
-    found: list[tuple[int, str | tuple[str, str]]] = []
+    sides = [[_read(path, row, column, cell) for row, cell in enumerate(rows[column][:])] for column in columns]
+    if pairs or contexts:
+        sides = [joined(texts) for texts in sides]
+    found: list[tuple[int, Text]] = []
     empty: list[int] = []
-    for row, cells in enumerate(zip(*(rows[column][:] for column in columns), strict=True)):
-        texts = [_text(path, row, column, cell) for column, cell in zip(columns, cells, strict=True)]
-        if all(text.strip() for text in texts):
-            found.append((row, (texts[0], texts[1]) if pairs else texts[0]))
+    for row, texts in enumerate(zip(*sides, strict=True)):
+        if all("".join(text).strip() for text in texts):
+            found.append((row, texts if pairs else texts[0]))
         else:
             empty.append(row)
     if empty:
@@ -147,16 +170,22 @@ def _is_words(cell: Any) -> bool:
     return isinstance(cell, list) and all(isinstance(word, str) for word in cell)
 
 
-def _text(path: Path, row: int, column: str, cell: Any) -> str:
+def joined(texts: Sequence[Any]) -> list[Any]:
+    """Texts, of which some may be lists of words, as texts."""
+    between = between_words(text for text in texts if isinstance(text, list))
+    return [between.join(text) if isinstance(text, list) else text for text in texts]
+
+
+def _read(path: Path, row: int, column: str, cell: Any) -> str | list[str]:
     if _is_words(cell):
-        return join_words(cell)
+        return cell
     if cell is None or isinstance(cell, str):
         written = literal_list(cell or "")  # of words in a csv, which run_ner.py reads so
-        return join_words(written) if written and _is_words(written) else cell or ""
+        return written if written and _is_words(written) else cell or ""
     raise DataError(
         f"{path}, row {row + 1}: column {column!r} holds {str(cell)[:60]!r}, and a text is wanted. Name the column of "
         "texts, e.g. `--text_column_name text`"
     )
 
 
-__all__ = ["read_texts"]
+__all__ = ["Text", "joined", "read_texts"]

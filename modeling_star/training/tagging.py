@@ -15,7 +15,11 @@ from .data_labels import IGNORED
 from .metrics import EntityScores, TaskMetrics, metrics_for
 from .reports import classes_report, per_entity_table, plot_confusion_matrix, plot_entity_scores, write_text
 from .task import Task
-from .tokenizers import join_words, predictions_to_words, tokenize_and_align, told_limit
+from .tokenizers import predictions_to_words, tokenize_and_align, told_limit, warn_of_other_tokens
+from .writing import between_words
+
+
+_SENTENCES_COMPARED = 500
 
 
 class TaggingTask(Task):
@@ -48,11 +52,14 @@ class TaggingTask(Task):
     def example_texts(self) -> list[Any]:
         split = "test" if "test" in self.data.splits else "validation"
         rows = self.data.splits.get(split, [])
-        sentences = [row[self.data.text_column] for row in rows.select(range(min(3, len(rows))))] if rows else []
-        return list(map(join_words, sentences))
+        sentences = rows[self.data.text_column][:] if rows else []
+        return list(map(between_words(sentences).join, sentences[:3]))
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
         options = self.data_args
+        if split == "train" and tokenizer.is_fast:
+            sentences = self.data.splits[split][self.data.text_column][:]
+            warn_of_other_tokens(sentences[:_SENTENCES_COMPARED], between_words(sentences), tokenizer, split)
         longest = told_limit(min(limit or sys.maxsize, tokenizer.model_max_length))
         stride = options.stride
         if stride is None and split != "train" and longest is not None:

@@ -16,7 +16,7 @@ from transformers import BatchEncoding, PreTrainedTokenizerBase, PreTrainedToken
 
 from .caching import source_version
 from .data_labels import IGNORED
-from .writing import FIRST_CJK
+from .writing import are_split_by_character
 
 
 logger = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ SPECIAL_TOKENS = {
     "mask_token": "[MASK]",
 }
 _NO_LIMIT = 2**31
+_MAY_DIFFER = 0.05
 NO_WORD = -1  # in the column `word_ids`: no word is read at this token
 
 # White space, control characters and invisible separators stand between tokens and belong to none. The zero-width
@@ -47,6 +48,7 @@ _PIECES = [
     RUN,  # a word or a number of any other script
     r"\X",  # anything else, a whole emoji (skin tone, family, flag) at a time
 ]
+_CHARACTER = _PIECES[-1]
 # do + n't and it + 's, as in the Penn Treebank and so in GloVe
 _NOT = rf"(?i:n['’]t)(?!{_LETTER})"
 _CONTRACTIONS = [rf"{_LETTER}+?(?={_NOT})|{_NOT}", rf"['’](?i:s|m|d|re|ve|ll)(?!{_LETTER})"]
@@ -82,8 +84,10 @@ def train_tokenizer(
     - `"character"`: for Chinese. Words and numbers of other scripts are whole where the vocabulary has them, else the
       longest beginning it has, then single characters: a letter seen once is enough to avoid [UNK].
 
-    In all three a CJK character, a CJK punctuation mark or an emoji is never joined to another. Text is not normalised
-    beyond lower-casing: Unicode composition would leave accents outside the offsets.
+    In all three a CJK character, a CJK punctuation mark or an emoji is never joined to another, and where the data are
+    lists of single characters, letters and digits too (`are_split_by_character`), nothing is: the same text has the
+    same tokens whether it comes split or not. Text is not normalised beyond lower-casing: Unicode composition would
+    leave accents outside the offsets.
 
     Args:
         texts: texts, or lists of words for data that comes split; both may occur.
@@ -109,7 +113,7 @@ def train_tokenizer(
     backend = Tokenizer(models.WordLevel(unk_token=SPECIAL_TOKENS["unk_token"]))
     if lower_case:
         backend.normalizer = normalizers.Lowercase()
-    pattern = Regex("|".join(_PATTERNS[kind]))
+    pattern = Regex(_CHARACTER if are_split_by_character(known) else "|".join(_PATTERNS[kind]))
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(Regex(SEPARATORS), "removed"), pre_tokenizers.Split(pattern, "isolated")]
     )
@@ -538,6 +542,43 @@ def give_types(tokenizer: PreTrainedTokenizerBase) -> None:
         tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names
 
 
+def warn_of_other_tokens(
+    sentences: Sequence[Sequence[str]], between: str, tokenizer: PreTrainedTokenizerBase, split: str
+) -> None:
+    """
+    Warn where words give other tokens than the text that they are words of, which a pipeline reads.
+
+    Args:
+        sentences: some of the words that a model is trained on.
+        between: what stands between them in a text.
+        tokenizer: any of transformers.
+        split: its name in the warning.
+    """
+    by_word = tokenizer([list(words) for words in sentences], is_split_into_words=True, verbose=False)
+    as_text = tokenizer([between.join(words) for words in sentences], verbose=False)
+    read = [len({*by_word.word_ids(row)} - {None}) for row in range(len(sentences))]  # words with a token of their own
+    other = [
+        row
+        for row, words in enumerate(sentences)
+        if by_word["input_ids"][row] != as_text["input_ids"][row] or read[row] < len(words)
+    ]
+    if len(other) > _MAY_DIFFER * len(sentences):
+        first, second = (encoding.tokens(other[0])[1:-1] for encoding in (by_word, as_text))
+        place = next((place for place, pair in enumerate(zip(first, second, strict=False)) if len({*pair}) > 1), 0)
+        logger.warning(
+            "%d of %d sentences of the %s split give other tokens as texts than as the words of the data, which the "
+            "model is trained on: %s for %s in the first. A model reads what it was not trained on where it is given "
+            "the text: have it read words, run_predict.py --file with such a file, or a pipeline with "
+            "is_split_into_words=True and delimiter=%r",
+            len(other),
+            len(sentences),
+            split,
+            " ".join(second[place : place + 4]),
+            " ".join(first[place : place + 4]),
+            between,
+        )
+
+
 def told_limit(model_max_length: int | None) -> int | None:
     """The most tokens that a tokenizer's model takes; `None` where it tells none: transformers writes int(1e30)."""
     return model_max_length if model_max_length is not None and model_max_length < 1e6 else None
@@ -556,11 +597,6 @@ def _length_limit(tokenizer: PreTrainedTokenizerBase, max_seq_length: int | None
         logger.warning(f"max_seq_length={max_seq_length} exceeds the tokenizer's model_max_length={own}; using {own}.")
         return own
     return max_seq_length
-
-
-def join_words(words: Sequence[str]) -> str:
-    """Words as a text; Chinese is written without blanks between its characters."""
-    return ("" if all(ord(word[0]) >= FIRST_CJK for word in words[:3] if word) else " ").join(words)
 
 
 def map_rows(

@@ -153,6 +153,13 @@ def test_a_line_that_ends_without_its_tag_is_named(load):
         load(train=("a.conll", "Ann\tB-PER\nran\t\n"))
 
 
+def test_a_blank_may_be_a_word_and_an_ideographic_one_an_empty_line(load):
+    lines = "李 B-PER\n  O\n娜 B-PER\n\u3000\n\u3000 O\n好 O\n \n再 O\n"
+    rows = load(train=("a.conll", lines))["train"]
+    assert rows["tokens"][:] == [["李", " ", "娜"], ["\u3000", "好"], ["再"]]
+    assert rows["tags"][0] == ["B-PER", "O", "B-PER"]
+
+
 def test_conll_columns_by_their_number(load):
     four = load(train=("a.txt", "EU NNP B-NP B-ORG\n"))["train"]
     assert four[0] == {"tokens": ["EU"], "pos_tags": ["NNP"], "chunk_tags": ["B-NP"], "ner_tags": ["B-ORG"]}

@@ -11,7 +11,7 @@ import pytest
 from datasets import Dataset
 
 from modeling_star.training.data_files import DataError
-from modeling_star.training.predicted_data import read_texts
+from modeling_star.training.predicted_data import joined, read_texts
 
 
 @pytest.fixture(autouse=True)
@@ -85,21 +85,51 @@ def test_the_column_of_the_training_is_read_where_the_file_has_it(tmp_path: Path
 
 def test_the_columns_of_the_training_are_those_of_a_conll_file(tmp_path: Path) -> None:
     path = written(tmp_path / "a.conll", "1\tB-PER\tAnn\n2\tO\tsings\n\n")
-    assert texts_of(path, trained_columns=["_", "ner_tags", "tokens"]) == ["Ann sings"]
+    assert texts_of(path, trained_columns=["_", "ner_tags", "tokens"]) == [["Ann", "sings"]]
     with pytest.raises(DataError, match=r"a\.conll holds numbers of words, no words: 1 2"):
         texts_of(path, trained_columns=["tokens", "ner_tags"])
     assert texts_of(written(tmp_path / "b.csv", "text,n\na,1\n"), trained_columns=["n", "text"]) == ["a"]
 
 
-def test_sentences_of_conll_are_texts(tmp_path: Path) -> None:
+def test_a_txt_is_read_by_the_columns_of_the_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = written(tmp_path / "a.txt", "good\ta fine film\nbad\ta poor one\n")
+    assert texts_of(path, trained_columns=["label", "text"]) == ["a fine film", "a poor one"]
+    assert not caplog.records
+    assert texts_of(path) == ["good\ta fine film", "bad\ta poor one"]
+    assert "2 of 2 lines hold tabs" in caplog.text
+    assert texts_of(path, pairs=True) == [("good", "a fine film"), ("bad", "a poor one")]
+    plain = written(tmp_path / "b.txt", "a fine film\na poor one\n")
+    assert texts_of(plain, trained_columns=["label", "text"]) == ["a fine film", "a poor one"]
+
+
+@pytest.mark.parametrize("mark", [" ", "\t"])
+def test_a_word_and_its_tag_a_line_are_conll_whatever_the_file_is_called(tmp_path: Path, mark: str) -> None:
+    lines = ["-DOCSTART-|O", "", "Ann|B-PER", "sings|O", "", "It|O", "rains|O"]
+    path = written(tmp_path / "a.txt", "\n".join(lines).replace("|", mark) + "\n")
+    assert texts_of(path) == [["Ann", "sings"], ["It", "rains"]]
+    prose = "\n".join(["plan O", "from B-52", "", "outer space O"])
+    assert len(texts_of(written(tmp_path / "b.txt", prose))) == 3
+
+
+def test_sentences_of_conll_are_words(tmp_path: Path) -> None:
     lines = "-DOCSTART- O\n\nAnn B-PER\nsings O\n\n安 B-PER\n娜 I-PER\n"
-    assert texts_of(written(tmp_path / "a.conll", lines)) == ["Ann sings", "安娜"]
-    assert texts_of(written(tmp_path / "a.jsonl", '{"tokens": ["Ann", "sings"]}\n')) == ["Ann sings"]
+    path = written(tmp_path / "a.conll", lines)
+    assert texts_of(path) == [["Ann", "sings"], ["安", "娜"]]
+    assert texts_of(written(tmp_path / "a.jsonl", '{"tokens": ["Ann", "sings"]}\n')) == [["Ann", "sings"]]
+    more = written(tmp_path / "b.conll", lines + "\nIt O\nrains O\nall O\nday O\nlong O\n")
+    told = ["Ann sings", "安 娜", "It rains all day long"]
+    assert texts_of(more, contexts=True) == told, "one file, one way to write"
 
 
-def test_words_that_are_written_into_a_cell_are_joined(tmp_path: Path) -> None:
+def test_one_date_does_not_decide_how_chinese_is_written() -> None:
+    words = [[*"1978年1月"], [*"李娜于NBA"], [*"安娜说好的"], "a text"]
+    assert joined(words) == ["1978年1月", "李娜于NBA", "安娜说好的", "a text"]
+    assert joined([["김", "씨"], ["Ann", "sings"]]) == ["김 씨", "Ann sings"]
+
+
+def test_words_that_are_written_into_a_cell_are_words(tmp_path: Path) -> None:
     cells = """tokens,n\n"['Ann', 'sings']",1\n"[""安"", ""娜""]",2\n[sic] fine,3\n"[1, 2]",4\n"""
-    assert texts_of(written(tmp_path / "a.csv", cells)) == ["Ann sings", "安娜", "[sic] fine", "[1, 2]"]
+    assert texts_of(written(tmp_path / "a.csv", cells)) == [["Ann", "sings"], ["安", "娜"], "[sic] fine", "[1, 2]"]
 
 
 def test_a_first_line_that_may_be_a_text_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

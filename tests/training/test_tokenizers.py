@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from modeling_star.training.tokenizers import (
     tokenize_and_align,
     tokenize_texts,
     train_tokenizer,
+    warn_of_other_tokens,
 )
 
 
@@ -98,6 +100,37 @@ def test_characters_of_chinese_are_tokens_and_latin_words_and_numbers_stay_whole
     text = f"我在Google工作，iPhone12卖1,000元！2023年{FAMILY}{THUMB}😀😀{FLAG}{KEYCAP}{HEART}。"
     expected = [*"我在", "Google", *"工作，", "iPhone12", "卖", "1,000", *"元！", "2023", "年"]
     assert words_of(tokenizer, text) == [*expected, FAMILY, THUMB, "😀", "😀", FLAG, KEYCAP, HEART, "。"]
+
+
+@pytest.mark.parametrize("kind", ["word", "wordpiece", "character"])
+def test_data_split_by_character_and_their_text_have_the_same_tokens(kind: Any) -> None:
+    texts = ["1978年1月7日，刘洋加入NBA公司……", f"IBM的3.14号👍🏿{FLAG}", "don't卖1,000元"]
+    split = [[*"1978年1月7日，刘洋加入NBA公司……"], [*"IBM的3.14号", "👍🏿", FLAG], [*"don't卖1,000元"]]
+    tokenizer = train_tokenizer(split, kind, min_frequency=1)
+    for text, words in zip(texts, split, strict=True):
+        assert tokenizer(text)["input_ids"] == tokenizer(words, is_split_into_words=True)["input_ids"]
+        assert words_of(tokenizer, text) == words
+        assert "[UNK]" not in tokenizer.tokenize(text)
+
+
+def test_data_split_by_words_keep_words_and_numbers_whole() -> None:
+    for texts in ([["刘", "洋", "加", "入", "NBA", "1978", "A", "B"]], ["NBA 1978年"], [["x", "NBA"], ["a", "b"]]):
+        tokenizer = train_tokenizer(texts, "character", min_frequency=1)
+        assert words_of(tokenizer, "NBA") == ["NBA"]
+
+
+def test_words_whose_text_is_read_otherwise_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    words = [[*"在1978年"], [*"刘洋说"]]
+    own = train_tokenizer(words, "character", min_frequency=1)
+    warn_of_other_tokens(words, "", own, "train")
+    assert not caplog.records
+    other = train_tokenizer(["在1978年刘洋说"], "character", min_frequency=1)
+    warn_of_other_tokens(words, "", other, "train")
+    assert "1 of 2 sentences of the train split give other tokens" in caplog.text
+    assert "1978 年 for 1 9 7 8 in the first" in caplog.text
+    caplog.clear()
+    warn_of_other_tokens([["刘", " ", "洋"]], "", own, "train")
+    assert "1 of 1 sentences" in caplog.text, "a blank is a word in the data, and none in a text"
 
 
 def test_unknown_emoji_are_one_unknown_token_each() -> None:
