@@ -43,10 +43,17 @@ _IDS_ALONE = {
     "return_token_type_ids": False,
     "verbose": False,
 }
+_WORDS_TOLD = 4
 _HALF = re.compile("[\ud800-\udfff]")
 _NEIGHBOUR = "，"  # a token by itself in any vocabulary that has it
-# A word may hold spaces; columns begin with a number.
-_COLUMNS = re.compile(r"\s+\d+(\.\d+)?(\s+\S+)*$")
+# A word may hold spaces; columns begin with a number, or are one of jieba's parts of speech alone.
+_NUMBER = r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?"
+_PARTS_OF_SPEECH = (
+    "a|ad|ag|an|b|c|d|df|dg|e|eng|f|g|h|i|j|k|l|m|mg|mq|n|ng|nr|nrfg|nrt|ns|nt|nz|o|p|q|r|rg|rr|rz|s|t|tg|u|ud|ug|uj|"
+    "ul|uv|uz|v|vd|vg|vi|vn|vq|w|x|y|z|zg"
+)
+_COLUMNS = re.compile(rf"(\s+{_NUMBER}(\s+\S+)*|(?<=[^\x00-\x7f])\s+({_PARTS_OF_SPEECH}))$")
+_BY_COMMA = re.compile(rf"[^,]+,\s*{_NUMBER}(,.*)?")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -117,8 +124,12 @@ class Lexicon:
                 raise ValueError(f"words hold {word!r}, which has half a character (a lone surrogate): leave it out.")
         kept: set[tuple[int, ...]] = set()
         counts: Counter[str] = Counter()
-        for forms in _tokenized(list(dict.fromkeys(given)), tokenizer):
+        examples: list[str] = []
+        different = list(dict.fromkeys(given))
+        for word, forms in zip(different, _tokenized(different, tokenizer), strict=True):
             usable = [form for form in forms if 2 <= len(form) <= max_word_length]
+            if usable and len(examples) < _WORDS_TOLD:
+                examples.append(word)
             kept.update(map(tuple, usable))
             counts["words" if usable else _reason(forms)] += 1
         reasons = {name: counts[name] for name in ("too long", "with unknown tokens", "empty") if counts[name]}
@@ -134,7 +145,7 @@ class Lexicon:
                 f"{max_word_length} known tokens, or raise max_word_length: "
                 f"Lexicon.from_words(words, tokenizer, max_word_length={max_word_length + 2})."
             )
-        logger.info(f"Lexicon: {summary}.")
+        logger.info(f"Lexicon: {summary}. The first: {', '.join(examples)}.")
         return cls("words", max_word_length, words=_padded_rows(kept, max_word_length), left_out=left_out)
 
     @classmethod
@@ -142,9 +153,10 @@ class Lexicon:
         """
         The words of a text file in UTF-8, one a line; `.gz` too.
 
-        A line is a word alone; a word, a tab and anything (THUOCL: `word<TAB>frequency`); or a word, spaces, a number
-        and anything (jieba: `word frequency tag`). A word with spaces in it is kept whole: "Edu Trust认证 2000" is
-        "Edu Trust认证". A word that ends in a number of its own needs a tab after it.
+        A line is a word alone; a word, a tab and anything (THUOCL: `word<TAB>frequency`); a word, spaces, a number and
+        anything (jieba: `word frequency tag`; vectors); or a Chinese word, spaces and one of jieba's parts of speech. A
+        word with spaces in it is kept whole: "Edu Trust认证 2000" is "Edu Trust认证". A word that ends in a number of
+        its own needs a tab after it.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -152,11 +164,12 @@ class Lexicon:
         """
         _check_length(max_word_length)
         path = Path(path)
-        if path.name.removesuffix(".gz").endswith(".csv"):  # a comma parts nothing, as it may stand in a word
-            raise ValueError(f"{path} is a csv, and one word a line is read: write its words alone to words.txt.")
         if not path.is_file():
             raise FileNotFoundError(f"There is no word list {path}: name a text file, one word a line, .gz allowed.")
-        words = [word for line in _read_text(path).splitlines() if (word := _word_of(line))]
+        lines = [] if _is_csv(path) else [line for line in _read_text(path).splitlines() if line.strip()]
+        if _is_csv(path) or (lines and all(map(_BY_COMMA.fullmatch, lines))):
+            raise ValueError(f"{path} is a csv, and one word a line is read: write its words alone to words.txt.")
+        words = [word for line in lines if (word := _word_of(line))]
         if not words:
             raise ValueError(f"{path} holds no words: expected one word a line, anything else after a tab.")
         return cls.from_words(words, tokenizer, max_word_length)
@@ -342,6 +355,11 @@ def _check_length(max_word_length: int) -> None:
             f"max_word_length={max_word_length} is given; 2 or more is needed, as single tokens are words anyway: "
             "max_word_length=4."
         )
+
+
+def _is_csv(path: Path) -> bool:
+    """Whether a file is one of cells by its name: a comma parts none here, as a word may hold one."""
+    return path.name.removesuffix(".gz").endswith(".csv")
 
 
 def _read_text(path: Path) -> str:

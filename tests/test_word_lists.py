@@ -62,6 +62,8 @@ def list_of(tokenizer: PreTrainedTokenizerBase, lexicon: Lexicon) -> set[str]:
         ("b c 5 nz\nd e\n", {"bc", "de"}),
         ("云计算\n创新 3 i\n2008 7 m\n", {"云计算", "创新", "2008"}),
         ("a 1\t9\n", {"a1"}),
+        ("北京 ns\n大学 n\n云 计\nb c\n创新 nb\n", {"北京", "大学", "云计", "bc", "创新nb"}),
+        ("北京 -1.5 2e-3 0.1\n大学 1.E5 0 0\n创新 +3 x y\n", {"北京", "大学", "创新"}),
     ],
     ids=[
         "plain",
@@ -73,6 +75,8 @@ def list_of(tokenizer: PreTrainedTokenizerBase, lexicon: Lexicon) -> set[str]:
         "spaces",
         "mixed",
         "number, tab",
+        "part of speech alone",
+        "vectors",
     ],
 )
 def test_word_lists_of_every_form_are_read(content: str, words: set[str], suffix: str, tmp_path: Path) -> None:
@@ -89,6 +93,7 @@ def test_word_lists_of_every_form_are_read(content: str, words: set[str], suffix
         ("w.txt", b"", "holds no words: expected one word a line"),
         ("w.csv", b"word,freq\nab,3\n", "is a csv, and one word a line is read"),
         ("w.csv.gz", b"", "is a csv, and one word a line is read"),
+        ("w.txt", "北京,100,n\n大学, 0.5\n".encode(), "is a csv, and one word a line is read"),
         ("w.txt", b"\n \n\t5\n", "holds no words: expected one word a line"),
         ("w.txt", "大学\n北京\n".encode("gb18030"), r"line 1: .* no text in UTF-8 .* iconv -f GB18030 -t UTF-8"),
         ("w.txt", "北京\n".encode() + "大学".encode("gb18030"), "line 2: .* no text in UTF-8"),
@@ -96,7 +101,18 @@ def test_word_lists_of_every_form_are_read(content: str, words: set[str], suffix
         ("w.txt.gz", gzip.compress("北京\n".encode() * 99)[:-12], "no whole gzip file .* fetch it again"),
         ("w.txt", "京\n囍囍\n".encode(), r"no word of use: .* 1 left out \(1 with unknown tokens\); 1 single tokens"),
     ],
-    ids=["empty", "csv", "csv.gz", "blank", "GBK", "GBK further down", "no gzip", "half a gzip", "no word of use"],
+    ids=[
+        "empty",
+        "csv",
+        "csv.gz",
+        "csv in a txt",
+        "blank",
+        "GBK",
+        "GBK further down",
+        "no gzip",
+        "half a gzip",
+        "no word of use",
+    ],
 )
 def test_a_word_list_that_is_none_is_told_with_its_name(
     name: str, content: bytes, message: str, tmp_path: Path
@@ -189,14 +205,17 @@ def test_one_line_counts_the_words_that_are_left_out_and_why(log: Callable[[], l
     lexicon = Lexicon.from_words([*words, "北京", "囍囍"], character_tokenizer(LETTERS))
     assert log() == [
         "Lexicon: 4 words of 2 to 4 tokens; 7 left out (2 too long, 3 with unknown tokens, 2 empty); "
-        "2 single tokens, which every token is by itself."
+        "2 single tokens, which every token is by itself. The first: 北京, 大学, 天安门, Ab."
     ]
     assert (len(lexicon), lexicon.left_out) == (4, 7)
 
 
 def test_where_none_is_left_out_no_reason_is_given(log: Callable[[], list[str]]) -> None:
     lexicon = Lexicon.from_words(["北京大学天"], character_tokenizer(LETTERS), max_word_length=5)
-    assert log() == ["Lexicon: 1 words of 2 to 5 tokens; 0 left out; 0 single tokens, which every token is by itself."]
+    told = (
+        "Lexicon: 1 words of 2 to 5 tokens; 0 left out; 0 single tokens, which every token is by itself. The first: "
+    )
+    assert log() == [f"{told}北京大学天."]
     assert (lexicon.left_out, lexicon.words.shape) == (0, (1, 5))
 
 

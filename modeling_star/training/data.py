@@ -24,7 +24,6 @@ from .data_files import DataError, DataFileError, read_file
 from .data_holdout import hold_out
 from .data_label_columns import join_label_columns
 from .data_labels import (
-    GOLD_LABEL,
     IGNORED,
     PROBLEM_TYPES,
     TEXT,
@@ -37,6 +36,7 @@ from .data_labels import (
     encode_classes,
     encode_lists,
     encode_numbers,
+    has_dashes,
     is_minus_one,
     is_unlabelled,
     label_cells,
@@ -518,7 +518,7 @@ def prepare_classification(
             continue
         missing = [row for row, value in enumerate(values) if value is None and row not in dropped[split]]
         # In a ClassLabel column -1 is the known way to say "none", in SNLI's own files "-": nobody can fill it in.
-        may_drop = drop_empty or label == GOLD_LABEL or bool(class_names(splits[split], label))
+        may_drop = drop_empty or has_dashes(splits[split], label) or bool(class_names(splits[split], label))
         drop_or_raise(split, missing, f"no label in column {label!r}", may_drop)
         dropped[split].update(missing)
         found[split] = [None if row in dropped[split] else value for row, value in enumerate(values)]

@@ -56,7 +56,7 @@ def has_sentences(path: Path, column_names: Sequence[str]) -> bool:
 
 
 def has_tags(path: Path) -> bool:
-    """Whether a file whose ending is not CoNLL's is CoNLL without a doubt: each line ends in O or in an entity's tag."""
+    """Whether a file whose ending is not CoNLL's is CoNLL without a doubt: each line ends in O or in a tag of one."""
     with naming(path, "text"), open_text(path) as lines:
         rows = [line.split() for line in itertools.islice(lines, _LINES_TO_TELL) if line.strip()]
     rows = [row for row in rows if not _is_docstart(row[0])]

@@ -30,6 +30,8 @@ IGNORED = -100
 GOLD_LABEL = "gold_label"
 """The column of SNLI's and MultiNLI's own files that holds "-" where the annotators did not agree."""
 
+_OF_INFERENCE = {"entailment", "neutral", "contradiction"}
+
 ENTITY_TAG = re.compile(r"([BIMLEWSU])-(.+)")
 _SIDE_BY_SIDE = re.compile(r"""['"]\s+['"]""")
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)")
@@ -69,11 +71,22 @@ def class_names(dataset: Dataset, column: str) -> list[str]:
     return list(inner.names or []) if isinstance(inner, ClassLabel) else []
 
 
+def has_dashes(dataset: Dataset, column: str) -> bool:
+    """
+    Whether "-" means that the annotators did not agree: in a column "gold_label", and beside SNLI's three labels, as
+    in CLUE's files (CMNLI, OCNLI), whose column is called "label".
+    """
+    if column == GOLD_LABEL or column not in dataset.column_names:
+        return column == GOLD_LABEL
+    names = {value.strip() for value in dataset[column][:] if isinstance(value, str)} - {""}
+    return "-" in names and names > {"-"} and names <= {"-"} | _OF_INFERENCE
+
+
 def label_cells(dataset: Dataset, column: str) -> list[Any] | None:
     """The labels of a split, names where the column is a `ClassLabel`; None without the column.
 
-    A cell is None where blank, and where it is the "-" of a column "gold_label". Blanks around a text are no part of a
-    label.
+    A cell is None where blank, and where its "-" says that there is none (`has_dashes`). Blanks around a text are no
+    part of a label.
 
     Raises:
         DataError: an id outside the `ClassLabel`'s names.
@@ -81,6 +94,7 @@ def label_cells(dataset: Dataset, column: str) -> list[Any] | None:
     if column not in dataset.column_names:
         return None
     names = class_names(dataset, column)
+    dashes = has_dashes(dataset, column)
 
     def name(value: Any) -> Any:
         if isinstance(value, list):
@@ -93,7 +107,7 @@ def label_cells(dataset: Dataset, column: str) -> list[Any] | None:
 
     def cell(value: Any) -> Any:
         value = value.strip() if isinstance(value, str) else value
-        if value == "" or (isinstance(value, float) and math.isnan(value)) or (column == GOLD_LABEL and value == "-"):
+        if value == "" or (isinstance(value, float) and math.isnan(value)) or (dashes and value == "-"):
             return None
         if isinstance(value, str) and not names:
             written = literal_list(value)

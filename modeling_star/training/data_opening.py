@@ -2,6 +2,7 @@
 
 import glob
 import gzip
+import re
 import shlex
 import zlib
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ from datasets.exceptions import DatasetGenerationError
 from .caching import source_version
 
 
+_BYTES_TO_TELL = 1 << 16
+_SIDE_BY_SIDE = re.compile(rb"[\x80-\xFF]{2,}")
 BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
 
 
@@ -39,7 +42,9 @@ def naming(path: Path, kind: str) -> Iterator[None]:
     except UnicodeDecodeError as error:
         packed = path.suffix.lower() == ".gz"
         here, there = shlex.quote(str(path)), shlex.quote(f"{path.stem}_utf8{path.suffix}")
-        convert = f", or convert it: iconv -f latin1 -t UTF-8 {here} > {there} (Chinese: -f GB18030)"
+        with open(path, "rb") as file:
+            encoding = likely_encoding(file.read(_BYTES_TO_TELL))
+        convert = f", or convert it: iconv -f {encoding} -t UTF-8 {here} > {there}"
         advice = f"Save it as UTF-8{'' if packed else convert}."
         raise DataError(f"{path} is not UTF-8 text ({error}). {advice}") from error
     except Exception as error:
@@ -48,6 +53,17 @@ def naming(path: Path, kind: str) -> Iterator[None]:
         if "corresponds to no data" in reason:
             raise no_rows(path) from error
         raise DataError(f"{path} could not be read as {kind}: {reason}") from error
+
+
+def likely_encoding(content: bytes) -> str:
+    """
+    What iconv may call the encoding of a text that is not UTF-8: UTF-16 by its first bytes, GB18030 where nearly all
+    bytes beyond ASCII stand side by side, as those of Chinese do, else latin1, where an accent stands among letters.
+    """
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "UTF-16"
+    high = sum(byte > 0x7F for byte in content)
+    return "GB18030" if sum(map(len, _SIDE_BY_SIDE.findall(content))) > 0.9 * high else "latin1"
 
 
 def no_rows(path: Path) -> DataFileError:

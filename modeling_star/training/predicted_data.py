@@ -22,6 +22,7 @@ from .data_files import (
     read_lines,
 )
 from .data_labels import literal_list
+from .data_opening import likely_encoding
 from .squad import unfold
 from .translation_data import keys_of
 from .writing import between_words
@@ -88,13 +89,14 @@ def read_texts(
 
 def _piped_lines() -> list[str]:
     """The lines of standard input, in UTF-8 whatever the terminal is set to."""
+    given = sys.stdin.buffer.read()
     try:
-        with io.TextIOWrapper(io.BytesIO(sys.stdin.buffer.read()), encoding="utf-8-sig") as lines:
+        with io.TextIOWrapper(io.BytesIO(given), encoding="utf-8-sig") as lines:
             return [line.rstrip("\n") for line in lines]
     except UnicodeDecodeError as error:
         raise DataError(
-            f"Standard input is not UTF-8 text ({error}): write `iconv -f latin1 -t UTF-8 |` before this command "
-            "(Chinese: -f GB18030)"
+            f"Standard input is not UTF-8 text ({error}): write `iconv -f {likely_encoding(given)} -t UTF-8 |` before "
+            "this command"
         ) from error
 
 

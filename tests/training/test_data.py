@@ -337,8 +337,11 @@ def test_snlis_own_rows_without_agreement_are_left_out(caplog):
     assert data.label_list == ("entailment", "neutral")
     assert data.splits["train"]["sentence1"][:] == ["a", "c"]
     assert "1 rows of the train split are left out" in caplog.text
-    # In another column "-" is a label like any other.
-    assert "-" in prepare_classification(rows.rename_column("gold_label", "label")).label_list
+    # CLUE calls the column otherwise.
+    assert prepare_classification(rows.rename_column("gold_label", "label")).label_list == data.label_list
+    # Beside other labels "-" is one of them.
+    signs = one(text=["a", "b", "c"], label=["+", "-", "neutral"])
+    assert set(prepare_classification(signs).label_list) == {"+", "-", "neutral"}
 
 
 def test_models_labels_take_names_or_places():

@@ -279,9 +279,18 @@ def test_a_broken_gzip_file_is_named(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.conll"])
-def test_a_file_that_is_not_utf8_is_named(tmp_path, name):
-    (tmp_path / name).write_bytes("text,label\ncaf\u00e9,1\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"not UTF-8.*iconv -f latin1 -t UTF-8 \S+ > a_utf8\.\w+ \(Chinese"):
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("text,label\ncafé,1\nà propos,2\n", "latin1"),
+        ("评论,标签\n这家宾馆 OK,1\n", "GB18030"),
+        ("李 B\n娜 I\n", "GB18030"),
+        ("text,label\ncafé,1\n", "UTF-16"),
+    ],
+)
+def test_a_file_that_is_not_utf8_is_named(tmp_path, name, text, encoding):
+    (tmp_path / name).write_bytes(text.encode(encoding))
+    with pytest.raises(DataError, match=rf"not UTF-8.*iconv -f {encoding} -t UTF-8 \S+ > a_utf8\.\w+"):
         load_splits(files={"train": tmp_path / name}, cache_dir=str(tmp_path / "cache"))
 
 
