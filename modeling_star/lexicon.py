@@ -154,9 +154,9 @@ class Lexicon:
         The words of a text file in UTF-8, one a line; `.gz` too.
 
         A line is a word alone; a word, a tab and anything (THUOCL: `word<TAB>frequency`); a word, spaces, a number and
-        anything (jieba: `word frequency tag`; vectors); or a Chinese word, spaces and one of jieba's parts of speech. A
-        word with spaces in it is kept whole: "Edu Trust认证 2000" is "Edu Trust认证". A word that ends in a number of
-        its own needs a tab after it.
+        anything (jieba: `word frequency tag`; vectors); or a Chinese word, spaces and one of jieba's parts of speech.
+        A word with spaces in it is kept whole: "Edu Trust认证 2000" is "Edu Trust认证". A word that ends in a number
+        of its own needs a tab after it.
 
         Raises:
             FileNotFoundError: there is no such file.

@@ -23,6 +23,8 @@ from .vocabulary import Vocabulary, VocabularyTables
 
 logger = logging.get_logger(__name__)
 
+_FEW_VECTORS = 0.2
+
 # Auto class -> ending of the class name that serves it, for every encoder.
 AUTO_CLASSES = {
     "AutoModel": "Model",
@@ -255,6 +257,11 @@ class EncoderPreTrainedModel(PreTrainedModel):
         logger.info(f"{path}: vectors found for {int(found.sum())} of {len(vocabulary)} vocabulary entries.")
         if not found.any():
             raise ValueError(f"{path} has a vector for none of the {len(vocabulary)} vocabulary entries.")
+        if found.float().mean() < _FEW_VECTORS:
+            logger.warning(
+                f"{path} has vectors for {int(found.sum())} of {len(vocabulary)} vocabulary entries only; the others "
+                "are random. Is it of the same language, in UTF-8, and are capitals kept or not in both?"
+            )
         if fields.get("vocab_size", len(table)) != len(table):
             raise ValueError(
                 f"vocab_size={fields['vocab_size']} is given with a vocabulary of {len(table)} ids: leave it out."

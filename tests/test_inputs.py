@@ -601,6 +601,16 @@ def test_vectors_of_no_word_are_an_error(tmp_path: Path) -> None:
         TAGGER.from_embeddings(path, mode="vectors", vocabulary=VOCABULARY)
 
 
+@pytest.mark.parametrize("known", [1, 2])
+def test_vectors_of_few_words_are_told(known: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(modeling_star.modeling_encoder.logger, "warning", told.append)
+    vocabulary = {f"w{index}": index for index in range(10)}
+    path = vectors(tmp_path, "".join(f"w{index} 1 2\n" for index in range(known)))
+    TAGGER.from_embeddings(path, mode="vectors", vocabulary=vocabulary)
+    assert any("has vectors for 1 of 10 vocabulary entries only" in line for line in told) == (known == 1)
+
+
 BAD_FILES: dict[str, tuple[str | bytes, int | None, tuple[str, ...]]] = {
     "other width": ("tea 1 2 3\n", 5, ("line 1", "a word and 5 numbers", "3 fields", "'tea 1 2 3'", "embedding_size")),
     "smaller width": ("tea 1 2 3\n", 2, ("line 1", "a word and 2 numbers", "3 fields", "embedding_size")),

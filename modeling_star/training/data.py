@@ -77,9 +77,11 @@ _VALIDATION_NAMES = ("dev", "val", "valid")
 
 # Of the words and labels that are shown before training, and the rows that are looked at for columns in another order.
 _WORDS_TOLD, _LABELS_TOLD, _ROWS_LOOKED_AT = 4, 12, 100
+_ROWS_OF_MANY = 20
 # More rows than these, of one word each, are no sentences.
 _WORDS_ALONE = 20
 _LABEL = re.compile(r"[BIOESLUM]-\S+")
+_OTHER_SCHEME = re.compile(r"[BIESLUM][_.:/|]\S+|[^\W\d]{2,}[-_.:/|][BIESLUM]")
 
 _ROW = "row_in_data"
 """Where a row stood before any was left out, or held out for validation."""
@@ -354,6 +356,13 @@ def prepare_tagging(
             columns[text] = (words[split], List(Value("string")))
         result[split] = _replace(dataset, columns, keep[split])
     data = TaggingData(DatasetDict(result), text, label, labels)
+    others = [label for label in labels if label != "O"]
+    if len(labels) > len(others) > 0 and all(map(_OTHER_SCHEME.fullmatch, others)):
+        logger.warning(
+            "Labels such as %r look like entities, and are scored as labels of single words: entities are written "
+            "with a hyphen after B or I, as in B-PER and I-PER.",
+            others[0],
+        )
     kinds = ", ".join(labels[:_LABELS_TOLD]) + (f", ... ({len(labels)})" if len(labels) > _LABELS_TOLD else "")
     example = " ".join(next(iter(data.splits.values()))[0][text][:_WORDS_TOLD])
     logger.info("Words: column %r (%s ...); labels: column %r, %s.", text, example, label, kinds or "none")
@@ -534,6 +543,7 @@ def prepare_classification(
         )
     if kind == "single_label_classification" and problem_type is None:
         _tell_of_joined(found, label)
+        _tell_of_too_many(found, label)
     if kind == "regression":
         labels, encoded, feature = encode_numbers(found, label)
     else:
@@ -568,6 +578,20 @@ def _tell_of_joined(cells: Mapping[str, Cells], column: str) -> None:
             "Labels such as %r in column %r are one class each. If they are several labels of a text, write "
             "--problem_type multi_label_classification",
             joined[0],
+            column,
+        )
+
+
+def _tell_of_too_many(cells: Mapping[str, Cells], column: str) -> None:
+    """Warn where most rows have a class of their own, as where the column is another one."""
+    rows = [value for value in cells.get("train", ()) if value is not None]
+    classes = len(set(map(str, rows)))
+    if len(rows) >= _ROWS_OF_MANY and 2 * classes > len(rows):
+        logger.warning(
+            "%d rows of the train split have %d labels in column %r, which can hardly be learnt: is it the column of "
+            "labels? Otherwise write --label_column_name NAME",
+            len(rows),
+            classes,
             column,
         )
 

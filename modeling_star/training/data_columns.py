@@ -31,6 +31,8 @@ task_to_keys: dict[str, tuple[str, ...]] = {
 _FILE = "file"
 """Stands for the split of a file that a saved model is to read."""
 
+_ROWS_COUNTED = 1000
+
 _SENTENCE_END = re.compile(r"[.!?。！？…]\W*$")
 
 _TOKEN_COLUMNS = ("tokens", "words", "token", "form", "text", "sentence")
@@ -44,7 +46,21 @@ _PAIR_COLUMNS = (
     ("text1", "text2"),
     ("text_a", "text_b"),
 )
-_TEXT_COLUMNS = ("text", "sentence", "review", "content", "comment", "document", "tweet", "question")
+_TEXT_COLUMNS = (
+    "text",
+    "sentence",
+    "review",
+    "content",
+    "comment",
+    "document",
+    "tweet",
+    "question",
+    "文本",
+    "句子",
+    "内容",
+    "评论",
+    "正文",
+)
 _QUESTION_COLUMNS = ("question", "query")
 _CONTEXT_COLUMNS = ("context", "passage", "paragraph", "document", "text")
 _ANSWER_COLUMNS = ("answers", "answer")
@@ -59,6 +75,10 @@ _LABEL_COLUMNS = (
     "score",
     "stars",
     "rating",
+    "标签",
+    "类别",
+    "分类",
+    "情感",
 )
 
 
@@ -301,6 +321,9 @@ def _no_column(splits: DatasetDict, what: str, flag: str, holds: str) -> DataErr
     alike = [name for name in names if name.strip().casefold() in meant]
     alike += [name for name in names if set(re.split(r"[\W_]+", name.casefold())) & set(meant)]  # Review Text
     others = [name for name in names if meant in (_TEXT_COLUMNS, _TOKEN_COLUMNS) or not is_text_name(name)]
+    if meant == _LABEL_COLUMNS:  # the one with the fewest
+        rows = next(iter(splits.values())).select_columns(others)[:_ROWS_COUNTED]
+        others = sorted(others, key=lambda name: len(set(map(str, rows[name]))))
     example = shlex.quote([*alike, *others, *names, "NAME"][0])
     advice = f"Name the one that holds {holds}, e.g. `{flag} {example}`"
     if len(names) == 1:

@@ -31,6 +31,10 @@ _ANSWER = {"text": Value("string"), "answer_start": Value("int64")}
 ANSWERS = {name: List(kind) for name, kind in _ANSWER.items()}
 _NESTED = ("data", "paragraphs", "qas")
 _FORM = 'Write {"text": ["Oslo"], "answer_start": [17]}: the answers, and the character of the context each begins at.'
+_NESTED_FORM = (
+    'Write it in SQuAD\'s form: {"context": ..., "qas": [{"id": ..., "question": ..., "answers": [{"text": "Oslo", '
+    '"answer_start": 17}]}]}.'
+)
 _CHECKED = ("inexact", "outside")  # columns that count what one warning tells
 
 
@@ -87,14 +91,25 @@ class _Unfolder:
 
 
 def _collect(item: dict[str, Any], above: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    """The questions below an article, a paragraph or a question, each with the context that it stands under."""
-    below = next((item[name] for name in _NESTED if item.get(name) is not None), None)
+    """
+    The questions below an article, a paragraph or a question, each with the context that it stands under.
+
+    Raises:
+        DataError: what stands under `qas` has no question, but other keys, as in the first files of CMRC 2018, or
+            answers without their places.
+    """
+    below = next((name for name in _NESTED if item.get(name) is not None), None)
     if below is not None:
         context = {"context": item["context"]} if item.get("context") is not None else {}
-        for part in below:
+        for part in item[below]:
+            if below == "qas" and "question" not in part:
+                told = f"A question under 'qas' has the keys {', '.join(map(repr, part))}, and none is 'question'."
+                raise DataError(f"{told} {_NESTED_FORM}")
             _collect(part, above | context, rows)
     elif "question" in item:
         name, answers = item.get("id"), item.get("answers")
+        if not all(isinstance(answer, dict) for answer in answers or ()):
+            raise DataError(f"A question under 'qas' has the answers {shown(answers)}. {_NESTED_FORM}")
         rows.append(
             {
                 **above,

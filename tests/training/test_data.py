@@ -344,6 +344,21 @@ def test_snlis_own_rows_without_agreement_are_left_out(caplog):
     assert set(prepare_classification(signs).label_list) == {"+", "-", "neutral"}
 
 
+@pytest.mark.parametrize("tags", [["B_PER", "I_PER"], ["PER-B", "PER-I"], ["B-M", "I-M"], ["NN", "I_J"]])
+def test_entities_of_another_spelling_are_told(tags, caplog):
+    prepare_tagging(one(tokens=[["a", "b", "c"]], tags=[[*tags, "O"]]))
+    told = "look like entities, and are scored as labels of single words" in caplog.text
+    assert told == (tags[0] in ("B_PER", "PER-B"))
+
+
+def test_a_label_for_every_row_is_told(caplog):
+    prepare_classification(one(text=["x"] * 30, label=[f"review {row}" for row in range(30)]))
+    assert "30 rows of the train split have 30 labels in column 'label'" in caplog.text
+    caplog.clear()
+    prepare_classification(one(text=["x"] * 30, label=[f"class {row % 15}" for row in range(30)]))
+    assert "can hardly be learnt" not in caplog.text
+
+
 def test_models_labels_take_names_or_places():
     names = ["negative", "positive"]
     by_name = prepare_classification(one(text=["x", "y"], label=["positive", "negative"]), label_list=names)

@@ -55,6 +55,7 @@ def test_a_list_of_words_wins_over_a_text():
         (["body", "category"], None, (("body",), "category")),
         (["sentence1", "sentence2", "label"], None, (("sentence1", "sentence2"), "label")),
         (["text", "sentiment"], None, (("text",), "sentiment")),
+        (["序号", "评论", "标签"], None, (("评论",), "标签")),
     ],
 )
 def test_classification_columns_are_found(columns, task, expected):
@@ -216,3 +217,9 @@ def test_the_file_of_a_model_that_reads_is_no_split():
     rows = one(text=["good"])["train"]
     with pytest.raises(DataError, match=r"no column 'revew' in the file\. The columns are 'text'"):
         find_predicted_columns(rows, "revew")
+
+
+def test_the_column_with_the_fewest_labels_is_the_example():
+    splits = one(序号=["1", "2", "3"], 评论内容=["好", "坏", "很好"], 好不好=["1", "0", "1"])
+    with pytest.raises(DataError, match="--label_column_name '好不好'"):
+        find_classification_columns(splits, "评论内容")

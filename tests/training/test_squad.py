@@ -93,6 +93,18 @@ def prepared(rows: list[dict[str, Any]], **options: Any) -> list[dict[str, Any]]
 # Forms
 
 
+def test_questions_under_other_keys_are_told(tmp_path: Path) -> None:
+    for key, told in (
+        ("query_text", r"has the keys 'query_text', 'answers', and none is 'question'.*answer_start"),
+        ("question", r"has the answers \['Ann'\].*answer_start"),
+    ):
+        content = [{"context": "Ann sings.", "qas": [{key: "who?", "answers": ["Ann"]}]}]
+        path = write(tmp_path / f"{key}.json", content)
+        splits = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))
+        with pytest.raises(DataError, match=told):
+            unfold(splits["train"])
+
+
 @pytest.mark.parametrize("name", ["squad.json", "squad.json.gz", "pretty.json", "lines.jsonl", "lines.jsonl.gz"])
 def test_every_form_of_a_file_gives_the_same_questions(tmp_path: Path, name: str) -> None:
     content = ROWS if name.startswith("lines") else nested(ROWS)
