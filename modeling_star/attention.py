@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import logging
 
-from .layers import is_plain
+from .layers import is_plain, readable
 from .row_attention import row_attention_applies, sequence_scores, sequence_sums
 from .tokens import TokenLayout, is_traced
 
@@ -349,16 +349,13 @@ class AttentionProjections(nn.Module):
         The weight of a projection that is computed without calling it.
 
         Raises:
-            TypeError: an adapter or a quantised layer has taken its place, which would not be seen.
+            TypeError: an adapter or a quantised layer has taken its place, or a hook changes what it gives.
         """
-        layer = getattr(self, name)
-        if not is_plain(layer, nn.Linear):
-            raise TypeError(
-                f"projections.{name} is a {type(layer).__name__}, and its weight is read without calling it: keep "
-                "key and value plain nn.Linear layers. Adapters may stand at query and output, e.g. "
-                "LoraConfig(target_modules=['query', 'output'])."
-            )
-        return layer.weight
+        return self._readable(name).weight
+
+    def _readable(self, name: str) -> nn.Linear:
+        instead = "Adapters may stand at query and output, e.g. LoraConfig(target_modules=['query', 'output'])."
+        return readable(getattr(self, name), f"projections.{name}", instead)
 
     def key_value_weight(self) -> Tensor:
         """W_K above W_V, `[2 h c, d]`: one product is faster than two."""
@@ -367,7 +364,7 @@ class AttentionProjections(nn.Module):
     @property
     def value_bias(self) -> Tensor:
         """`[h, c]`"""
-        return self.split(self.value.bias)
+        return self.split(self._readable("value").bias)
 
     def project_output(self, context: Tensor) -> Tensor:
         """`[..., h, c]` to `[..., d]`."""
@@ -387,5 +384,5 @@ class AttentionProjections(nn.Module):
             return self.project_output(context + self.value_bias)
         # The last bits of torch.addmv depend on where in memory a weight lies, and a loaded one lies elsewhere.
         weight = self.output.weight
-        bias = self.output.bias + (weight * self.value.bias).sum(-1)
+        bias = self.output.bias + (weight * self._readable("value").bias).sum(-1)
         return nn.functional.linear(context.flatten(-2), weight, bias)

@@ -10,6 +10,7 @@ an entry
 """
 
 import unicodedata
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -150,8 +151,9 @@ class CharacterFeatures(VocabularyTables):
         """Features of each token by itself, `[N]` to `[N, f]`."""
         if is_traced():
             return self.features(self.characters[ids], self.traits[ids])
-        if not self.training and not torch.is_grad_enabled() and self._has_plain_layers():
+        if not self.training and not torch.is_grad_enabled() and self._may_be_kept():
             return nn.functional.embedding(ids, self._of_all_entries())
+        self._cached = None  # what follows may be a step of a fused optimizer, which no tensor's version tells
         entries, place = ids.unique(return_inverse=True)
         characters = self.characters[entries]
         if not characters.any():
@@ -181,13 +183,24 @@ class CharacterFeatures(VocabularyTables):
         symbols = symbols.scatter(1, length + 1, _END)
         return symbols.masked_fill(length == 0, _NOTHING)
 
-    def _has_plain_layers(self) -> bool:
-        """Whether weights alone decide: an adapter may be switched off, which changes none."""
-        return is_plain(self.convolution, nn.Linear) and is_plain(self.embeddings, nn.Embedding)
+    def _may_be_kept(self) -> bool:
+        """
+        Whether weights alone decide, as an adapter may be switched off, which changes none, and tell when they are
+        written to, which tensors made in inference mode do not.
+        """
+        plain = is_plain(self.convolution, nn.Linear) and is_plain(self.embeddings, nn.Embedding)
+        return plain and not any(tensor.is_inference() for tensor in self._decisive())
+
+    def _decisive(self) -> list[Tensor]:
+        return [self.characters, self.traits, *self.parameters()]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: without the table, which can be computed again."""
+        return {**self.__dict__, "_cached": None}
 
     def _of_all_entries(self) -> Tensor:
         """Features of every entry `[V, f]`, computed again only after something has changed."""
-        tensors = [self.characters, self.traits, *self.parameters()]
+        tensors = self._decisive()
         now = [_state_of(tensor) for tensor in tensors]
         # Read once: another thread may write or forget it meanwhile.
         cached = self._cached
@@ -221,8 +234,7 @@ def feature_width(config: EncoderConfig) -> int:
 
 def _state_of(tensor: Tensor) -> tuple:
     """What changes where a tensor is written to, or moved."""
-    version = -1 if tensor.is_inference() else tensor._version
-    return version, tensor.data_ptr(), tensor.dtype, tensor.device
+    return tensor._version, tensor.data_ptr(), tensor.dtype, tensor.device
 
 
 __all__ = ["TRAITS", "CharacterFeatures", "feature_width", "spelled", "traits_of"]

@@ -10,7 +10,7 @@ Axes: b batch  n columns  k labels  g chains that are run side by side
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -147,6 +147,7 @@ class LinearChainCrf(VocabularyTables):
                 raise ValueError(f'crf_constraints={constraints!r} is given; "auto", "iob1", "iob2", "iobes" or None.')
         self.register_buffer("forbidden", self._forbidden(), persistent=False)
         self.register_buffer("carries_no_tag", torch.zeros(vocab_size, dtype=torch.bool))
+        self.register_load_state_dict_post_hook(_renew_constraints)
 
     def _forbidden(self) -> Tensor:
         """`[k + 1, k + 1]`, bool, from the row's label to the column's; the last row is the start, column the end."""
@@ -292,6 +293,12 @@ class LinearChainCrf(VocabularyTables):
 def _sped_up(parameter: Tensor) -> Tensor:
     # A gradient that is larger by SPEED would leave the others nothing of what clipping allows.
     return parameter + (SPEED - 1) * parameter.detach()
+
+
+def _renew_constraints(crf: LinearChainCrf, _: Any) -> None:
+    """After `load_state_dict`: where `to_empty` gave a model of the meta device memory, anything stands in it."""
+    if not crf.forbidden.is_meta:
+        crf.forbidden.copy_(crf._forbidden())
 
 
 def _widened(emissions: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_vanilla import VanillaTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
-from .layers import is_plain
+from .layers import is_plain, readable
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
 from .tokens import TokenLayout
 
@@ -50,15 +50,13 @@ class VanillaTransformerLayer(GradientCheckpointingLayer):
             The new states `[b, m, d]` and the weights `[b, h, m, m]` or `None`.
 
         Raises:
-            TypeError: an adapter or a quantised layer stands at `self_attn.out_proj`, and would not be seen.
+            TypeError: an adapter or a quantised layer stands at `self_attn.out_proj`, or a hook there changes what it
+                gives: neither would be seen.
         """
         attention = self.layer.self_attn
-        if isinstance(attention, nn.MultiheadAttention) and not is_plain(attention.out_proj, nn.Linear):
-            raise TypeError(
-                f"self_attn.out_proj is a {type(attention.out_proj).__name__}, and torch.nn.MultiheadAttention reads "
-                "its weight without calling it: keep it a plain nn.Linear. Adapters may stand at linear1 and linear2, "
-                "e.g. LoraConfig(target_modules=['linear1', 'linear2'])."
-            )
+        if isinstance(attention, nn.MultiheadAttention):
+            instead = "Adapters may stand at linear1 and linear2: LoraConfig(target_modules=['linear1', 'linear2'])."
+            readable(attention.out_proj, "self_attn.out_proj", instead)  # by torch.nn.MultiheadAttention
         weights = None
         if output_attentions:
             _, weights = attention(
@@ -71,9 +69,14 @@ class VanillaTransformerLayer(GradientCheckpointingLayer):
     def _reads_what_it_calls(self) -> bool:
         """Whether torch's fused inference, which reads weights and calls no layer, computes what the layers would."""
         layer = self.layer
-        own = {"self_attn": nn.MultiheadAttention, "linear1": nn.Linear, "linear2": nn.Linear}
+        own: dict[str, type[nn.Module]] = {
+            "self_attn": nn.MultiheadAttention,
+            "linear1": nn.Linear,
+            "linear2": nn.Linear,
+        }
         own |= {"norm1": nn.LayerNorm, "norm2": nn.LayerNorm}
-        return all(type(getattr(layer, name)) is kind for name, kind in own.items())
+        parts = ((getattr(layer, name), kind) for name, kind in own.items())
+        return all(type(part) is kind and is_plain(part, kind) for part, kind in parts)
 
     def _called(self, rows: Tensor, padding: Tensor) -> Tensor:
         """The layer with each of its parts called, adapters among them: `[b, m, d]` to `[b, m, d]`."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from .evaluating import evaluating
 from .modeling_encoder import longest_input
 from .saved_options import saved_options
 
@@ -127,17 +128,13 @@ def answer_question(
         (windows,) = encode_windows([question], [context], tokenizer, limit, options["stride"])
         windows = [window for window in windows if len(window.offsets)]
     logits = []
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         for window in windows:
             inputs = {name: torch.tensor([values], device=model.device) for name, values in window.inputs.items()}
             output = model(**inputs, return_dict=True)
             if "start_logits" not in output:
                 raise ValueError(f"A ...ForQuestionAnswering model is needed; {type(model).__name__} finds no spans.")
             logits.append(torch.stack([output.start_logits[0], output.end_logits[0]], dim=1).float().cpu())
-    finally:
-        model.train(was_training)
     found, _ = find_answers(
         context,
         windows,

@@ -456,7 +456,7 @@ class Part:
             2 radius + 1 of `[M, ...]`.
         """
         if self.ring is None:
-            count = len(rows) - 4 * self.radius
+            count = rows.shape[0] - 4 * self.radius  # len() would fix it in a traced graph
             return [rows[place : place + count] for place in range(2 * self.radius + 1)]
         places = [rows.index_select(0, index) for index in self.ring]
         places[self.radius] = self.own(rows)

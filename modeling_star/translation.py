@@ -7,6 +7,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from .evaluating import evaluating
 from .modeling_encoder import longest_input
 from .saved_options import saved_options
 
@@ -131,9 +132,7 @@ def translate(
                 f"{sum(cut):,} tokens of them are not translated. Split these texts."
             )
     found: list[str] = []
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         for start in range(0, len(texts), batch_size):
             batch = tokenizer(
                 texts[start : start + batch_size],
@@ -146,8 +145,6 @@ def translate(
             ids = generate_translations(model, dict(batch), max_extra_tokens, **options)
             # As they are scored: tokenizers such as BART's begin with the blank before the first word.
             found += [text.strip() for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
-    finally:
-        model.train(was_training)
     return found
 
 

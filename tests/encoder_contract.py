@@ -7,6 +7,7 @@ What every encoder of the package promises, as tests that the test file of an en
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -38,6 +39,7 @@ from hypothesis import strategies as st
 from reference import sinusoid
 from samples import CHARACTERS, SPELLED, word_tokenizer
 from torch import Tensor, nn
+from torch.nn.utils import prune
 from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
@@ -47,6 +49,10 @@ BERT_INSIDE = {"backbone_config": tiny_bert, "position_embedding_type": "none"}
 # About ten times what rounding costs at the start of a training.
 HALF_TOLERANCES = {torch.bfloat16: 0.1, torch.float16: 0.02}
 SEQUENCE, TOKEN, SPAN, MASKED_LM = HEADS
+
+
+def linear_layers(model: nn.Module) -> list[nn.Linear]:
+    return [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
 
 
 def compiled(model: nn.Module, fullgraph: bool = True, **options: Any) -> Callable[..., Any]:
@@ -530,6 +536,41 @@ class EncoderContract:
         outputs = named_outputs(model.to(dtype)(**inputs, **record))
         assert {x.dtype for x in outputs.values()} == {dtype}
         assert_close(outputs, expected, HALF_TOLERANCES[dtype])
+
+    # ------ what stands at a layer beside its weight
+
+    def test_pruned_weights_are_those_that_count(self, variant: str, recorded: bool) -> None:
+        pruned, loaded = (self.model(SEQUENCE, variant, seed=seed) for seed in (1, 2))
+        record = RECORD if recorded else {}
+        for model, prune_one in ((pruned, partial(prune.l1_unstructured, amount=0.5)), (loaded, prune.identity)):
+            for layer in linear_layers(model):
+                prune_one(layer, "weight")
+        loaded.load_state_dict(pruned.state_dict())
+        batch = random_batch(padded([3, 0, 5], 6, "holes"))
+        given = {**batch.inputs(), **labels_of(SEQUENCE, batch), **record}
+        for layer in linear_layers(pruned):
+            prune.remove(layer, "weight")  # an ordinary layer again, with zeros in its weight
+        with torch.no_grad():
+            expected = named_outputs(pruned(**given))
+            assert_close(named_outputs(loaded(**given)), expected, 1e-6)
+        for _ in range(2):  # a graph of its own each time
+            output = loaded(**given)
+            assert_close(named_outputs(output), expected, 1e-6)
+            output.loss.backward()
+        pruned(**given).loss.backward()
+        learning = {name for name, parameter in pruned.named_parameters() if parameter.grad is not None}
+        found = {name for name, parameter in loaded.named_parameters() if parameter.grad is not None}
+        assert {name.removesuffix("_orig") for name in found} == learning
+
+    def test_hooks_that_watch_change_nothing(self, variant: str) -> None:
+        model, inputs = self.model(variant=variant), random_batch(padded([3, 0, 5], 6, "holes")).inputs()
+        seen: set[nn.Module] = set()
+        with torch.no_grad():
+            expected = named_outputs(model(**inputs))
+            for layer in linear_layers(model):
+                layer.register_forward_hook(lambda module, args, output: seen.add(module))
+            assert_close(named_outputs(model(**inputs)), expected, 1e-5)
+        assert seen or not linear_layers(model)
 
     # ------ tracing
 

@@ -1,5 +1,7 @@
 """Character features against plain loops, what the vocabulary is read as, and what is computed when."""
 
+import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,6 @@ from encoder_contract import compiled
 from reference import spelling, under
 from samples import CHARACTERS, EMBEDDINGS, SPELLED, embedded_model, some_inputs, tensors_of, word_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from modeling_star.characters import TRAITS, CharacterFeatures, spelled, traits_of
@@ -236,10 +237,16 @@ def test_an_even_kernel_is_refused() -> None:
 # ------ what is computed when
 
 
-def rows_convolved(module: nn.Module) -> list[int]:
-    """A list that grows by the entries of each call of the convolution."""
+def rows_convolved(module: Any) -> list[int]:
+    """A list that grows by the entries of each computation of features."""
     rows: list[int] = []
-    module.convolution.register_forward_hook(lambda _, inputs, __: rows.append(len(inputs[0])))
+    features = module.features
+
+    def counted(characters: torch.Tensor, traits: torch.Tensor) -> torch.Tensor:
+        rows.append(len(characters))  # no hook: what has one is not kept
+        return features(characters, traits)
+
+    module.features = counted
     return rows
 
 
@@ -345,9 +352,52 @@ def test_a_thread_that_forgets_the_features_takes_them_from_no_other() -> None:
         expected = model(ids).last_hidden_state
         module.train().eval()
         # Another thread may forget them at any time: here, as soon as they are there.
-        module.convolution.register_forward_hook(lambda *_: setattr(module, "_cached", None))
-        module.register_forward_hook(lambda *_: setattr(module, "_cached", None))
+        forgetful = {"_cached": property(lambda self: None, lambda self, value: None)}
+        module.__class__ = type("Forgetful", (type(module),), forgetful)
         assert torch.equal(model(ids).last_hidden_state, expected)
+
+
+@pytest.mark.parametrize("fused", [False, True], ids=["plain", "fused"])
+def test_a_step_of_any_optimizer_is_seen(fused: bool) -> None:
+    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=fused)
+    for _ in range(2):
+        with torch.no_grad():
+            model(ids)  # keeps the features
+        model(ids).last_hidden_state.square().sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            assert difference(model(ids).last_hidden_state, copy.deepcopy(model)(ids).last_hidden_state) < 1e-6
+
+
+def test_weights_that_are_loaded_in_inference_mode_are_seen() -> None:
+    ids = torch.tensor([[5, 6, 9, 10]])
+    with torch.inference_mode():
+        model, other = model_with_characters().eval(), model_with_characters().eval()
+        for parameter in other.parameters():
+            parameter.mul_(2)
+        model(ids)
+        model.load_state_dict(other.state_dict())
+        assert torch.equal(model(ids).last_hidden_state, other(ids).last_hidden_state)
+
+
+def test_a_hook_at_the_convolution_is_called_every_time() -> None:
+    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
+    with torch.no_grad():
+        plain = model(ids).last_hidden_state
+        hook = features_of(model).convolution.register_forward_hook(lambda module, args, output: output + 1)
+        assert difference(model(ids).last_hidden_state, plain) > 1e-3
+        hook.remove()
+        assert difference(model(ids).last_hidden_state, plain) < 1e-6
+
+
+def test_the_kept_features_are_not_pickled() -> None:
+    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
+    fresh = len(pickle.dumps(model))
+    with torch.no_grad():
+        expected = model(ids).last_hidden_state
+        assert len(pickle.dumps(model)) == fresh
+        assert torch.equal(pickle.loads(pickle.dumps(model))(ids).last_hidden_state, expected)
 
 
 def test_autocast_leaves_no_half_precision_behind() -> None:

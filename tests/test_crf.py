@@ -274,6 +274,19 @@ def test_constraints_on_other_labels_are_refused(labels: tuple[str, ...]) -> Non
         model_class(config)
 
 
+def test_constraints_are_there_after_a_model_of_the_meta_device_is_loaded() -> None:
+    labels = named_labels("O", "B-x", "I-x")
+    options = {"use_crf": True, "crf_constraints": "auto", **labels}
+    model = tiny_model("StarTransformer", "ForTokenClassification", **options)
+    with torch.device("meta"):
+        other = type(model)(model.config)
+    other.to_empty(device="cpu")
+    other.crf.forbidden.fill_(True)  # as memory may hold anything
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other.crf.forbidden, model.crf.forbidden)
+    assert model.crf.forbidden.any()
+
+
 def test_constraints_without_a_crf_are_refused() -> None:
     with pytest.raises(StrictDataclassError, match="set use_crf=True"):
         class_of("StarTransformer", "ForTokenClassification").config_class(crf_constraints="iob2")

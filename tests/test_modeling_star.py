@@ -11,6 +11,7 @@ from common import (
     assert_same_in_parts,
     difference,
     gradients,
+    named_outputs,
     padded,
     random_batch,
     tiny_model,
@@ -128,6 +129,24 @@ def test_relay_attentions_start_with_the_relay_and_skip_padding(padding: str) ->
         torch.testing.assert_close(weights.sum(-1), real[:, None].expand(4, 2).float())
         attended = torch.cat([real[:, None], mask], dim=1)
         assert torch.equal(weights > 0, attended[:, None].expand_as(weights))
+
+
+def test_an_exported_star_without_its_ring_serves_every_shape() -> None:
+    model = tiny_model("StarTransformer", "Model", use_ring=False)
+    inputs = random_batch(padded([3, 5], 6, "holes")).inputs()
+    shapes = dict.fromkeys(inputs, dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC))
+    exported = torch.export.export(model, (), inputs, dynamic_shapes=shapes, strict=False).module()
+    inputs = random_batch(padded([4, 0, 8], 9, "left")).inputs()
+    assert_close(named_outputs(exported(**inputs)), named_outputs(model(**inputs)), 1e-5)
+
+
+@pytest.mark.parametrize("name", ["key", "value"])
+def test_a_hook_that_changes_what_is_read_without_a_call_is_refused(name: str) -> None:
+    model, inputs = tiny_model("StarTransformer", "Model"), random_batch(padded([3, 5], 6, "holes")).inputs()
+    layer = next(module for path, module in model.named_modules() if path.endswith(f"projections.{name}"))
+    layer.register_forward_hook(lambda module, args, output: 2 * output)
+    with pytest.raises(TypeError, match=rf"A hook at projections\.{name} changes what it gives.*query and output"):
+        model(**inputs)
 
 
 def test_without_radial_connections_there_is_no_relay() -> None:

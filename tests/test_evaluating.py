@@ -1,0 +1,40 @@
+"""A model that several threads ask at once, as Trainer has left it."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from torch import nn
+
+from modeling_star.evaluating import evaluating
+
+
+@pytest.mark.parametrize("was_training", [True, False])
+def test_the_mode_comes_back_when_the_last_thread_leaves(was_training: bool) -> None:
+    model = nn.Sequential(nn.Dropout()).train(was_training)
+    inside, first_left = threading.Barrier(2), threading.Event()
+
+    def leave_first() -> bool:
+        with evaluating(model):
+            inside.wait()
+            mode = model.training
+        first_left.set()
+        return mode
+
+    def leave_last() -> bool:
+        with evaluating(model):
+            inside.wait()
+            first_left.wait()
+            return model[0].training
+
+    with ThreadPoolExecutor(2) as threads:
+        modes = [threads.submit(work) for work in (leave_first, leave_last)]
+        assert [mode.result(timeout=60) for mode in modes] == [False, False]
+    assert model.training == was_training
+
+
+def test_the_mode_comes_back_after_an_error() -> None:
+    model = nn.Dropout()
+    with pytest.raises(KeyError), evaluating(model), evaluating(model):
+        raise KeyError
+    assert model.training
