@@ -286,6 +286,19 @@ def _is_number(text: str) -> bool:
     return True
 
 
+def words_of_vectors(path: str | Path) -> Iterator[str]:
+    """
+    The words that a file of vectors has one for, in their order.
+
+    Args:
+        path: see `read_vectors`.
+
+    Raises:
+        ValueError: a line is of another width, and named.
+    """
+    return (word for _, word, _ in _VectorsFile(Path(path), None))
+
+
 def read_vectors(path: str | Path, vocabulary: dict[str, int], width: int | None = None) -> tuple[Tensor, Tensor]:
     """
     Read the word vectors of a vocabulary from a GloVe or word2vec text file (`.gz` too).
@@ -329,4 +342,4 @@ def read_vectors(path: str | Path, vocabulary: dict[str, int], width: int | None
     return table, found
 
 
-__all__ = ["TokenEmbeddings", "build_backbone", "read_vectors", "sinusoidal_positions"]
+__all__ = ["TokenEmbeddings", "build_backbone", "read_vectors", "sinusoidal_positions", "words_of_vectors"]

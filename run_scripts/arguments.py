@@ -51,6 +51,11 @@ class ModelArguments:
         "static: a BERT's word embeddings; contextual: the BERT itself; vectors: a GloVe or word2vec text file.",
         "static",
     )
+    vocabulary_from: Literal["data", "vectors"] = flag(
+        "Words of a tokenizer that is trained: those of the training split, or those of the file of vectors too, as "
+        "new texts may have them.",
+        "data",
+    )
     lexicon: str | None = flag(
         "Words that a big_transformer reads: a file with one a line, jieba (its dictionary), or whole_word (the words "
         "of a subword tokenizer)."
@@ -334,7 +339,7 @@ FRESH_LEARNING_RATE = 5e-4
 # What a recipe says of a fresh model, whose shape, embeddings and tokenizer a saved one has already.
 FRESH_MODEL = frozenset(
     ("model_type", "config_name", "config_overrides", "embeddings_from", "embeddings_mode", "freeze_embeddings")
-) | {"tokenizer_kind", "lower_case", "vocab_size"}
+) | {"tokenizer_kind", "lower_case", "vocab_size", "vocabulary_from"}
 
 # An epoch of pretraining may take days.
 PRETRAINING_DEFAULTS: dict[str, Any] = {

@@ -123,6 +123,11 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
         "--train_file={sentiment} --embeddings_from={bad}/none",
         ["none could not be loaded", "Name a model's folder"],
     ),
+    "the words of vectors for pieces": (
+        NER,
+        "--train_file={entities} --vocabulary_from=vectors --embeddings_mode=vectors --embeddings_from={bad}/v.txt",
+        ["--vocabulary_from vectors", "--tokenizer_kind word or character"],
+    ),
     "no such word list": (
         GLUE,
         "--train_file={bad}/none.jsonl --model_type=big_transformer --lexicon={bad}/words.txt",

@@ -366,6 +366,23 @@ def test_mnli_is_chosen_by_its_matched_split_and_scored_on_both(
     assert len(read_rows(tmp_path / "run" / "predictions_test_mismatched.jsonl")) == 9
 
 
+def test_words_that_only_the_vectors_have_are_known_where_asked_for(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path
+) -> None:
+    import torch
+    from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+    source = write_vectors(tmp_path / "vectors.txt", [{"tokens": ["quokka", "Quokka"]}], width=4)
+    flags = [f"--embeddings_from={source}", "--embeddings_mode=vectors", "--tokenizer_kind=word", "--lower_case=true"]
+    flags += ["--vocabulary_from=vectors", "--freeze_embeddings", f"--output_dir={tmp_path}/run"]
+    scripts.check("run_ner.py", *files(corpora / "entities"), *TINY, *QUICK, *flags)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
+    table = AutoModelForTokenClassification.from_pretrained(tmp_path / "run").get_input_embeddings().weight
+    (known,) = tokenizer("Quokka", add_special_tokens=False)["input_ids"]
+    assert known == len(tokenizer) - 1
+    assert torch.equal(table[known], torch.tensor([float(x) for x in source.read_text().split()[1:5]]))
+
+
 @pytest.mark.parametrize("mode", ["static", "contextual", "vectors"])
 def test_run_ner_puts_given_embeddings_into_a_model_that_stands_alone(
     scripts: ScriptRunner, corpora: Path, bert: Path, tmp_path: Path, mode: str

@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 
 from ..configuration_base import did_you_mean
 from ..configuration_star import StarTransformerConfig
+from ..embeddings import words_of_vectors
 from ..lexicon import Lexicon
 from ..modeling_encoder import EncoderPreTrainedModel, longest_input
 from ..vocabulary import VocabularyTables, word_marker
@@ -97,6 +98,7 @@ def load_tokenizer(
     kind: TokenizerKind,
     lower_case: bool,
     vocab_size: int,
+    vectors: str | None = None,
     **hub: Any,
 ) -> PreTrainedTokenizerBase:
     """
@@ -106,14 +108,17 @@ def load_tokenizer(
         name: Hub name or folder; `None` trains one.
         texts: the training split's texts or lists of words.
         kind, lower_case, vocab_size: of a trained tokenizer, see `train_tokenizer`.
+        vectors: a file of them, all words of which a trained tokenizer is to know.
         hub: `revision`, `token`, `cache_dir`, `trust_remote_code` as in `AutoTokenizer.from_pretrained`.
 
     Raises:
         DataError: the tokenizer is a slow one.
     """
     if name is None:
-        tokenizer = train_tokenizer(texts, kind, lower_case=lower_case, vocab_size=vocab_size)
-        logger.info(f"Trained a {kind} tokenizer of {len(tokenizer)} entries on the training split.")
+        known = () if vectors is None else words_of_vectors(vectors)
+        tokenizer = train_tokenizer(texts, kind, lower_case=lower_case, vocab_size=vocab_size, known_words=known)
+        source = "the training split" + ("" if vectors is None else f" and the words of {vectors}")
+        logger.info(f"Trained a {kind} tokenizer of {len(tokenizer)} entries on {source}.")
         return tokenizer
     with loading("The tokenizer of", name):
         # GPT-2 and RoBERTa tokenizers take words only with a space before them.
@@ -233,6 +238,13 @@ def check_embeddings(arguments: Any) -> None:
         raise DataError(
             f"--embeddings_mode {mode} says how --embeddings_from is used, and none is named: add --embeddings_from "
             "bert-base-cased, say, or leave it away."
+        )
+    has_vectors = mode == "vectors" and arguments.tokenizer_name is None and arguments.tokenizer_kind != "wordpiece"
+    if arguments.vocabulary_from == "vectors" and not has_vectors:
+        raise DataError(
+            "--vocabulary_from vectors gives a tokenizer that is trained here the words of a file of vectors: it goes "
+            "with --embeddings_from FILE, --embeddings_mode vectors and --tokenizer_kind word or character, without "
+            "--tokenizer_name."
         )
     if source is not None and mode != "vectors" and Path(source).is_file():
         raise DataError(

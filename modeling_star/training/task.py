@@ -266,6 +266,7 @@ class Task(ABC):
             kind=arguments.tokenizer_kind,
             lower_case=arguments.lower_case,
             vocab_size=arguments.vocab_size,
+            vectors=arguments.embeddings_from if arguments.vocabulary_from == "vectors" else None,
             **self.tokenizer_hub,
         )
 

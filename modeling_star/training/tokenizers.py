@@ -75,6 +75,7 @@ def train_tokenizer(
     vocab_size: int = 30_000,
     min_frequency: int = 2,
     model_max_length: int | None = None,
+    known_words: Iterable[str] = (),
 ) -> PreTrainedTokenizerFast:
     """Train a tokenizer that `AutoTokenizer` loads without custom code.
 
@@ -97,9 +98,11 @@ def train_tokenizer(
         min_frequency: occurrences below which a word (or merge of pieces) gets no token. At 1, no training text
             contains [UNK], so that its embedding is never trained.
         model_max_length: the most tokens the model takes, special tokens included; None: no limit.
+        known_words: have a token beyond `vocab_size` where they are one piece of text to this kind and its
+            `lower_case`, such as the words of pretrained vectors. Not for "wordpiece", which knows pieces.
 
     Raises:
-        ValueError: for an unknown kind, a vocabulary too small, or no text at all.
+        ValueError: for an unknown kind, a vocabulary too small, no text at all, or known words beside "wordpiece".
         TypeError: for an item that is neither text nor a list of words, with its place.
     """
     if kind not in get_args(TokenizerKind):
@@ -109,6 +112,8 @@ def train_tokenizer(
             f"vocab_size={vocab_size} must exceed the {len(SPECIAL_TOKENS)} special tokens, "
             f"and min_frequency={min_frequency} must be at least 1."
         )
+    if kind == "wordpiece" and known_words:
+        raise ValueError('known_words are whole words, and kind="wordpiece" knows pieces: "word" or "character".')
     known = list(checked_texts(texts))
     backend = Tokenizer(models.WordLevel(unk_token=SPECIAL_TOKENS["unk_token"]))
     if lower_case:
@@ -118,10 +123,14 @@ def train_tokenizer(
         [pre_tokenizers.Split(Regex(SEPARATORS), "removed"), pre_tokenizers.Split(pattern, "isolated")]
     )
     if kind == "word":
-        _train_words(backend, known, vocab_size, min_frequency)
+        words = [*SPECIAL_TOKENS.values(), *_train_words(_copy(backend), known, vocab_size, min_frequency)]
+        words = _with_words(backend, words, known_words)
+        backend.model = models.WordLevel(
+            {word: index for index, word in enumerate(words)}, unk_token=SPECIAL_TOKENS["unk_token"]
+        )
     else:
         vocabulary = _character_vocabulary if kind == "character" else _wordpiece_vocabulary
-        tokens = vocabulary(backend, known, vocab_size, min_frequency)
+        tokens = _with_words(backend, vocabulary(backend, known, vocab_size, min_frequency), known_words)
         # Built anew: training leaves every token it was given in advance behind as a special one.
         backend.model = models.WordPiece(
             {token: index for index, token in enumerate(tokens)}, unk_token=SPECIAL_TOKENS["unk_token"]
@@ -152,6 +161,16 @@ def _train_words(backend: Tokenizer, texts: list[str | list[str]], vocab_size: i
     backend.train_from_iterator(texts, trainer)
     vocabulary = backend.get_vocab()
     return sorted(vocabulary, key=vocabulary.__getitem__)[len(specials) :]
+
+
+def _with_words(backend: Tokenizer, tokens: list[str], words: Iterable[str]) -> list[str]:
+    """The tokens, and behind them those of some words that the text of a tokenizer has as one piece."""
+
+    def is_one_piece(word: str) -> bool:
+        as_written = backend.normalizer is None or backend.normalizer.normalize_str(word) == word
+        return as_written and [piece for piece, _ in backend.pre_tokenizer.pre_tokenize_str(word)] == [word]
+
+    return list(dict.fromkeys([*tokens, *filter(is_one_piece, words)]))
 
 
 def _spelling(pieces: Iterable[str]) -> list[str]:

@@ -133,6 +133,22 @@ def test_words_whose_text_is_read_otherwise_are_told(caplog: pytest.LogCaptureFi
     assert "1 of 1 sentences" in caplog.text, "a blank is a word in the data, and none in a text"
 
 
+def test_words_that_are_known_have_a_token_each_beyond_the_vocabulary() -> None:
+    given = ["cat", "Dog", "new york", "can't", "囍", "北京", "NBA", "fox"]
+    words = train_tokenizer(["a fox and a fox"], "word", vocab_size=7, min_frequency=1, known_words=given)
+    plain = train_tokenizer(["a fox and a fox"], "word", vocab_size=7, min_frequency=1)
+    assert words.convert_ids_to_tokens(range(7)) == plain.convert_ids_to_tokens(range(7))
+    # Not: capitals, which are lowered, and what is several pieces of a text.
+    assert words.convert_ids_to_tokens(range(7, len(words))) == ["cat", "囍"]
+    characters = train_tokenizer(
+        [[*"我爱北京"]], "character", lower_case=False, known_words=["囍", "北京", "N", "NBA"]
+    )
+    assert characters.tokenize("囍N") == ["囍", "N"]
+    assert not {"北京", "NBA"} & characters.get_vocab().keys(), "data split by character have no longer tokens"
+    with pytest.raises(ValueError, match='kind="wordpiece" knows pieces'):
+        train_tokenizer(["a"], "wordpiece", known_words=["b"])
+
+
 def test_unknown_emoji_are_one_unknown_token_each() -> None:
     tokenizer = train_tokenizer(["我 爱 happy 👍"], "character", min_frequency=1)
     assert tokenizer.tokenize(f"👍🏿{FAMILY}") == ["[UNK]", "[UNK]"]
