@@ -401,9 +401,10 @@ def encode_lists(
 def split_labels(text: str) -> list[str]:
     """
     The labels of one cell: "sports, politics", "sports|politics" and "sports; politics" are two. The first of these
-    marks that it holds, in the order `|`, `;`, `,`, parts them: a label of "arts, crafts|law" may hold a comma.
+    marks that it holds, in the order `|`, `;`, `,` and their Chinese forms, parts them: a label of "arts, crafts|law"
+    may hold a comma.
     """
-    mark = next((mark for mark in "|;," if mark in text), ",")
+    mark = next((mark for mark in "|；;，、," if mark in text), ",")
     return [part.strip() for part in text.split(mark) if part.strip()]
 
 

@@ -82,7 +82,9 @@ def test_a_column_whose_name_has_a_comma_stays_one():
     assert prepare_classification(splits, label_column_name="rude,loud").label_list == ("a", "b")
 
 
-@pytest.mark.parametrize("cells", [["a,b", "b", "a"], ["a | b", "b", "a"], ["a;b", " b", "a;"]])
+@pytest.mark.parametrize(
+    "cells", [["a,b", "b", "a"], ["a | b", "b", "a"], ["a;b", " b", "a;"], ["a，b", "b", "a"], ["a、b", "b", "a"]]
+)
 def test_several_labels_in_a_cell_are_parted_at_the_usual_marks(cells):
     splits = one(text=["x", "y", "z"], label=cells)
     data = prepare_classification(splits, problem_type="multi_label_classification")
