@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from script_runner import ROOT, SCRIPTS, ScriptRunner
-from script_samples import QUICK, TINY, files, read_rows
+from script_samples import QUICK, TINY, files, read_rows, write_rows
 from transformers import BartConfig, BartForSequenceClassification
 
 from modeling_star.training.tokenizers import train_tokenizer
@@ -35,6 +35,12 @@ def test_run_predict_reads_texts_longer_than_the_model(
     if script == "run_ner.py":
         assert told[0]["found"]
         assert max(entity["end"] for entity in told[1]["found"]) > len(text) * 15, "the end is read too"
+        words = write_rows(tmp_path / "words.jsonl", [{"tokens": row["tokens"] * times} for times in (1, 20)])
+        done = scripts.check("run_predict.py", folder, "--file", words, "--json")
+        as_words = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
+        assert [row["text"] for row in as_words] == [row["text"] for row in told[:2]]
+        assert as_words[0]["found"] == told[0]["found"]
+        assert max(entity["end"] for entity in as_words[1]["found"]) > len(text) * 15
     else:
         assert "1 of 3 texts are longer than the 32 tokens" in done.error
 
