@@ -166,8 +166,9 @@ class Lexicon:
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"There is no word list {path}: name a text file, one word a line, .gz allowed.")
-        lines = [] if _is_csv(path) else [line for line in _read_text(path).splitlines() if line.strip()]
-        if _is_csv(path) or (lines and all(map(_BY_COMMA.fullmatch, lines))):
+        lines = [line for line in _read_text(path).splitlines() if line.strip()]
+        # A comma parts nothing, as a word may hold one.
+        if path.name.removesuffix(".gz").endswith(".csv") or (lines and all(map(_BY_COMMA.fullmatch, lines))):
             raise ValueError(f"{path} is a csv, and one word a line is read: write its words alone to words.txt.")
         words = [word for line in lines if (word := _word_of(line))]
         if not words:
@@ -355,11 +356,6 @@ def _check_length(max_word_length: int) -> None:
             f"max_word_length={max_word_length} is given; 2 or more is needed, as single tokens are words anyway: "
             "max_word_length=4."
         )
-
-
-def _is_csv(path: Path) -> bool:
-    """Whether a file is one of cells by its name: a comma parts none here, as a word may hold one."""
-    return path.name.removesuffix(".gz").endswith(".csv")
 
 
 def _read_text(path: Path) -> str:

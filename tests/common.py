@@ -1,5 +1,6 @@
 """What the tests of every encoder share: tiny models, batches with any padding, and the reference run on both."""
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -348,6 +349,15 @@ class LinearAdapter(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.scale * super().forward(x)
+
+
+def words(*parts: str) -> str:
+    """A pattern for the parts in this order, anything between them."""
+    return "(?s)" + ".*".join(re.escape(part) for part in parts)
+
+
+def linear_layers(model: nn.Module) -> list[nn.Linear]:
+    return [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
 
 
 def named_outputs(output: Any) -> dict[str, Tensor]:

@@ -25,6 +25,7 @@ from common import (
     examples,
     gradients,
     labels_of,
+    linear_layers,
     masks,
     named_outputs,
     padded,
@@ -40,7 +41,7 @@ from reference import sinusoid
 from samples import CHARACTERS, SPELLED, word_tokenizer
 from torch import Tensor, nn
 from torch.nn.utils import prune
-from torch.overrides import TorchFunctionMode
+from torch_modes import GpuAutocast, compiled
 from transformers import PreTrainedModel
 
 
@@ -49,35 +50,6 @@ BERT_INSIDE = {"backbone_config": tiny_bert, "position_embedding_type": "none"}
 # About ten times what rounding costs at the start of a training.
 HALF_TOLERANCES = {torch.bfloat16: 0.1, torch.float16: 0.02}
 SEQUENCE, TOKEN, SPAN, MASKED_LM = HEADS
-
-
-def linear_layers(model: nn.Module) -> list[nn.Linear]:
-    return [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-
-
-def compiled(model: nn.Module, fullgraph: bool = True, **options: Any) -> Callable[..., Any]:
-    """The model as one traced graph, run as it is ("eager"): tracing is what our code can break."""
-    torch._dynamo.reset()
-    return torch.compile(model, fullgraph=fullgraph, backend="eager", **options)
-
-
-class GpuAutocast(TorchFunctionMode):
-    """
-    Autocast on a GPU computes some operations in float32, and leaves their results so; on a CPU it does not.
-
-    With it around a CPU's autocast, what mixes the two types breaks as it would there.
-    """
-
-    IN_FLOAT32 = ("sum", "softmax", "log_softmax", "cumsum", "layer_norm", "norm", "prod", "exp", "logsumexp")
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if getattr(func, "__name__", "") not in self.IN_FLOAT32 or kwargs.get("dtype") is not None:
-            return func(*args, **kwargs)
-        half = (torch.float16, torch.bfloat16)
-        args = [x.float() if torch.is_tensor(x) and x.dtype in half else x for x in args]
-        with torch.autocast("cpu", enabled=False):
-            return func(*args, **kwargs)
 
 
 class EncoderContract:

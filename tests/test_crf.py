@@ -21,13 +21,13 @@ from common import (
     random_batch,
     tiny_model,
 )
-from encoder_contract import compiled
 from huggingface_hub.errors import StrictDataclassError
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import crf_paths
 from samples import STEMS, class_of, named_labels, word_tokenizer
 from torch import Tensor
+from torch_modes import compiled
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, pipeline
 
 from modeling_star.crf import FORBIDDEN, SPEED, LinearChainCrf, entity_tag, may_follow, tag_scheme

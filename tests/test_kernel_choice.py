@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 from common import assert_close, named_outputs, padded, random_batch, tiny_model
-from encoder_contract import RECORD, compiled
+from encoder_contract import RECORD
 from kernel_samples import DEVICE, VARIANTS, on_device, setting
+from torch_modes import compiled
 
 from modeling_star import attention, candidate_kernels, kernels, relay_kernels
 from modeling_star.tokens import TokenLayout

@@ -27,11 +27,12 @@ from common import (
     some_words,
     tiny_model,
 )
-from encoder_contract import RECORD, EncoderContract, compiled
+from encoder_contract import RECORD, EncoderContract
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import find_whole_words, find_words
 from torch import Tensor
+from torch_modes import compiled
 from transformers import PreTrainedModel
 
 import modeling_star

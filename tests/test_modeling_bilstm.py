@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 from common import TINY, gradients, padded, random_batch, tiny_model
-from encoder_contract import TwoDirectionContract, compiled
+from encoder_contract import TwoDirectionContract
 from hypothesis import strategies as st
 from samples import assert_identical
+from torch_modes import compiled
 
 
 class TestBiLstm(TwoDirectionContract):
