@@ -3,7 +3,7 @@ The attentions of the encoders: in the Star-Transformer a token over its few can
 sequence, in the BiG-Transformer a token over the words that contain it.
 
 Axes: b batch  N flat tokens  m longest sequence  d width  h heads  c width of a head  r candidate roles
-      L longest word  w places of the band, 2 * reach + 1
+      L longest word  w places of the band, 2 * reach + 1  k relays
 """
 
 import functools
@@ -27,7 +27,7 @@ logger = logging.get_logger(__name__)
 LONGEST_KERNEL_REACH = 9
 
 
-def use_kernels(tokens: Tensor, layout: TokenLayout, reach: int = 1) -> bool:
+def use_kernels(tokens: Tensor, layout: TokenLayout, reach: int = 1, relays: int = 1) -> bool:
     """
     Whether Triton kernels compute the attentions (candidate_kernels.py, relay_kernels.py), in place of PyTorch's
     operations: the one place where this is decided.
@@ -35,19 +35,20 @@ def use_kernels(tokens: Tensor, layout: TokenLayout, reach: int = 1) -> bool:
     The environment variable MODELING_STAR_KERNELS, looked at on every call, says when: "auto", its default, on a CUDA
     GPU where Triton works; "0" never; "1" always, so that it is an error where they cannot run. Not even then do they
     run where a model is compiled or exported, or where attention weights are recorded, which they do not return: there
-    the layout is padded. Nor do they for words of more than ten tokens, for a ring of a radius over nine, and on a CPU
-    for tokens taken in parts.
+    the layout is padded. Nor do they for words of more than ten tokens, for a ring of a radius over nine, for several
+    relays, and on a CPU for tokens taken in parts.
 
     Args:
         tokens: anything that lies where the tokens do and has their type.
         layout: where the tokens lie.
         reach: furthest place of the band, or of the ring, that a token attends to.
+        relays: how many relays a sequence has.
 
     Raises:
         ValueError: the variable has another value.
         RuntimeError: it is "1" and they cannot run.
     """
-    if is_traced() or not layout.is_packed or reach > LONGEST_KERNEL_REACH:
+    if is_traced() or not layout.is_packed or reach > LONGEST_KERNEL_REACH or relays > 1:
         return False
     setting = os.environ.get("MODELING_STAR_KERNELS", "auto")
     if setting not in ("auto", "0", "1"):
@@ -127,7 +128,7 @@ def add_weighted(start: Tensor, weights: Tensor, values: list[Tensor]) -> Tensor
 
 def relay_attention(
     query: Tensor,
-    relay: Tensor,
+    relays: Tensor,
     tokens: Tensor,
     layout: TokenLayout,
     key_weight: Tensor,
@@ -136,43 +137,45 @@ def relay_attention(
     dropout_p: float,
 ) -> tuple[Tensor, Tensor | None]:
     """
-    The relay attends to itself and to every token of its sequence (Eq 7), without projecting the tokens.
+    Each relay attends to itself and to every token of its sequence (Eq 7), without projecting the tokens.
 
     A score is `q . (W_K x) = (W_K^T q) . x`, and a sum of projected values is the projection of the sum, so a token
     costs 2 d h multiply-adds in place of the 2 d^2 of its key and value.
 
     Args:
-        query: `[b, h, c]`, not yet scaled.
-        relay: `[b, d]`, first of the candidates.
+        query: `[b, k, h, c]`, not yet scaled.
+        relays: `[b, k, d]`, each the first of its own candidates.
         tokens: `[N, d]`, laid out by `layout`.
         key_weight, value_weight: `[h, c, d]`.
         value_bias: `[h, c]`, added once, times the sum of the weights.
         dropout_p: probability with which a weight is dropped; 0 outside training.
 
     Returns:
-        The context `[b, h, c]` and the weights `[b, h, 1 + m]` over the relay and the places of `layout.to_rows`;
-        `None` in place of the weights where kernels are used.
+        The context `[b, k, h, c]` and the weights `[b, k h, 1 + m]` over the relay and the places of `layout.to_rows`,
+        the first relay's heads first; `None` in place of the weights where kernels are used.
     """
-    query = torch.einsum("bhc,hcd->bhd", query / math.sqrt(query.shape[-1]), key_weight)
+    query = torch.einsum("bkhc,hcd->bkhd", query / math.sqrt(query.shape[-1]), key_weight)
     weights: Tensor | None = None
-    if use_kernels(query, layout):
+    if use_kernels(query, layout, relays=relays.shape[1]):
         from .relay_kernels import relay_mix
 
-        mixed, total = relay_mix(query, relay, tokens, layout, dropout_p)
-        mixed, total = mixed.to(query.dtype), None if total is None else total.to(query.dtype)
+        mixed, total = relay_mix(query[:, 0], relays[:, 0], tokens, layout, dropout_p)
+        mixed, total = mixed[:, None].to(query.dtype), None if total is None else total[:, None].to(query.dtype)
     else:
-        mixed, weights, total = _relay_mix(query, relay, tokens, layout, dropout_p)
-    context = torch.einsum("bhd,hcd->bhc", mixed, value_weight)
+        mixed, weights, total = _relay_mix(query, relays, tokens, layout, dropout_p)
+    context = torch.einsum("bkhd,hcd->bkhc", mixed, value_weight)
     return context + (value_bias if total is None else total[..., None] * value_bias), weights
 
 
 def _relay_mix(
-    query: Tensor, relay: Tensor, tokens: Tensor, layout: TokenLayout, dropout_p: float
+    query: Tensor, relays: Tensor, tokens: Tensor, layout: TokenLayout, dropout_p: float
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """
-    Relay and tokens of each sequence summed by their weights, `[b, h, d]` from queries `[b, h, d]`; the weights, and
-    their sum under dropout.
+    Relay and tokens of each sequence summed by their weights, `[b, k, h, d]` from queries `[b, k, h, d]`; the weights
+    `[b, k h, 1 + m]`, and their sum under dropout `[b, k, h]`.
     """
+    own_score = torch.einsum("bkhd,bkd->bkh", query, relays).flatten(1)
+    heads, query = query.shape[1:3], query.flatten(1, 2)
     by_row = layout.is_ragged and row_attention_applies(tokens, query)
     rows = None if by_row else layout.to_rows(tokens)
     if by_row:
@@ -180,14 +183,14 @@ def _relay_mix(
     else:
         scores = torch.einsum("bhd,bmd->bhm", query, rows)
     scores = scores.masked_fill(~layout.row_mask[:, None], torch.finfo(scores.dtype).min)
-    own_score = torch.einsum("bhd,bd->bh", query, relay)
     weights = torch.cat([own_score[..., None], scores], dim=-1).softmax(-1).to(tokens.dtype)
     weights, total = _drop(weights, dropout_p)
     if by_row:
         mixed = sequence_sums(tokens, layout.from_rows(weights[..., 1:].transpose(1, 2)), layout)
     else:
         mixed = torch.einsum("bhm,bmd->bhd", weights[..., 1:], rows)
-    return mixed + weights[..., :1] * relay[:, None], weights, total
+    mixed = mixed.unflatten(1, heads) + weights[..., :1].unflatten(1, heads) * relays[:, :, None]
+    return mixed, weights, None if total is None else total.unflatten(1, heads)
 
 
 @dataclass(frozen=True)

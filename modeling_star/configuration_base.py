@@ -34,8 +34,13 @@ _LIBRARY_KEYS = frozenset(
 
 
 def did_you_mean(given: str, allowed: list[str]) -> str:
-    """A sentence part such as ` Did you mean "relu"?`, or an empty string when nothing is close."""
-    close = difflib.get_close_matches(given, allowed, n=1)
+    """
+    A sentence part such as ` Did you mean "relu"?`, or an empty string when nothing is close.
+
+    A name of the same words and more comes before one that is closer by its letters: of num_layers, num_hidden_layers.
+    """
+    longer = [name for name in allowed if set(given.split("_")) <= set(name.split("_"))]
+    close = difflib.get_close_matches(given, longer, n=1) or difflib.get_close_matches(given, allowed, n=1)
     return f' Did you mean "{close[0]}"?' if close else ""
 
 

@@ -43,10 +43,10 @@ class EncoderOutput(ModelOutput):
     Args:
         last_hidden_state: `[b, n, d]`, zeros at padding.
         pooler_output: `[b, d]`, the fixed-length vector of the sequence; `None` without a pooling layer.
-        relay_state: `[b, d]`, state of the Star-Transformer's relay node after its last update.
+        relay_state: `[b, d]`, state of the Star-Transformer's relay node after its last update; the mean of several.
         hidden_states: T + 1 of `[b, n, d]`: the embeddings, then each layer's states.
         attentions: one per layer; their shape is told by each encoder's class. `None` for one that attends to nothing.
-        relay_attentions: one of `[b, h, n + 1]` per relay update, the relay itself first.
+        relay_attentions: one of `[b, h, n + 1]` per relay update, the relay itself first; `[b, k h, n + 1]` of k relays.
     """
 
     last_hidden_state: Tensor | None = None

@@ -306,13 +306,14 @@ def _row_outputs(
             weights = columns(lambda text, t=t: text.attentions[t], h, roles).transpose(0, 1)
         outputs[f"attentions.{t}"] = weights
     if ending == "Model" and radial:
+        views = config.num_relays * h
         for t in range(steps):
 
             def over_columns(text: reference.Encoded, places: list[int], t: int = t) -> Tensor:
-                weights = torch.zeros(h, 1 + n, dtype=torch.float64)
+                weights = torch.zeros(views, 1 + n, dtype=torch.float64)
                 return weights.index_copy(1, torch.tensor([0, *(1 + i for i in places)]), text.relay_attentions[t])
 
-            outputs[f"relay_attentions.{t}"] = per_text(over_columns, h, 1 + n)
+            outputs[f"relay_attentions.{t}"] = per_text(over_columns, views, 1 + n)
     return outputs
 
 

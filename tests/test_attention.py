@@ -1,5 +1,6 @@
 """The attentions against sums over candidates whose keys and values are projected one by one."""
 
+import itertools
 import math
 from typing import Any
 
@@ -50,12 +51,12 @@ def ring_case(n: int, roles: int, dropout_p: float = 0.0, h: int = 2, c: int = 3
     return leaves, context, weights
 
 
-def relay_case(mask: Tensor, keep_padding: bool, dropout_p: float = 0.0) -> tuple:
+def relay_case(mask: Tensor, keep_padding: bool, dropout_p: float = 0.0, relays: int = 1) -> tuple:
     """Leaves for relay_attention, its layout, and its two results."""
     h, c, d = 2, 4, 6
     leaves = {
-        "query": random(len(mask), h, c, seed=1),
-        "relay": random(len(mask), d, seed=2),
+        "query": random(len(mask), relays, h, c, seed=1),
+        "relays": random(len(mask), relays, d, seed=2),
         "tokens": random(*mask.shape, d, seed=3),
         "key_weight": random(h, c, d, seed=4),
         "value_weight": random(h, c, d, seed=5),
@@ -68,9 +69,9 @@ def relay_case(mask: Tensor, keep_padding: bool, dropout_p: float = 0.0) -> tupl
 
 
 def projected_values(leaves: dict[str, Tensor], layout: TokenLayout) -> Tensor:
-    """W_V x + b of the relay and of each place of the rows, `[b, 1 + m, h, c]`."""
+    """W_V x + b of the one relay and of each place of the rows, `[b, 1 + m, h, c]`."""
     rows = layout.to_rows(layout.pack(leaves["tokens"]))
-    candidates = torch.cat([leaves["relay"][:, None], rows], dim=1)
+    candidates = torch.cat([leaves["relays"], rows], dim=1)
     return torch.einsum("hcd,bmd->bmhc", leaves["value_weight"], candidates) + leaves["value_bias"]
 
 
@@ -103,18 +104,19 @@ def test_ring_attention_equals_loops_in_values_and_gradients(
 
 
 @pytest.mark.parametrize("keep_padding", [False, True], ids=["packed", "padded"])
-@given(mask=masks())
+@given(mask=masks(), relays=st.integers(1, 3))
 @examples(25)
-def test_relay_attention_equals_projecting_every_candidate(keep_padding: bool, mask: Tensor) -> None:
-    leaves, layout, context, weights = relay_case(mask, keep_padding)
+def test_relay_attention_equals_projecting_every_candidate(keep_padding: bool, mask: Tensor, relays: int) -> None:
+    leaves, layout, context, weights = relay_case(mask, keep_padding, relays=relays)
     contexts, all_weights = [], []
     for row, places in enumerate(layout.row_mask):
         places = places.nonzero().flatten()
-        candidates = [leaves["relay"][row], *layout.to_rows(layout.pack(leaves["tokens"]))[row, places]]
-        for head in range(2):
+        tokens = layout.to_rows(layout.pack(leaves["tokens"]))[row, places]
+        for relay, head in itertools.product(range(relays), range(2)):
+            candidates = [leaves["relays"][row, relay], *tokens]
             keys = [leaves["key_weight"][head] @ x for x in candidates]
             values = [leaves["value_weight"][head] @ x + leaves["value_bias"][head] for x in candidates]
-            exp = torch.stack([torch.dot(leaves["query"][row, head], key) / 2 for key in keys]).exp()
+            exp = torch.stack([torch.dot(leaves["query"][row, relay, head], key) / 2 for key in keys]).exp()
             a = exp / exp.sum()
             contexts.append(sum(a[i] * value for i, value in enumerate(values)))
             index = torch.cat([torch.zeros(1).long(), places + 1])
@@ -145,7 +147,7 @@ def test_relay_attention_under_dropout_is_the_sum_of_biased_values_by_the_weight
     torch.manual_seed(0)
     mask = padded([20, 0, 1, 9], 20, "holes")
     leaves, layout, context, weights = relay_case(mask, keep_padding, dropout_p=0.4)
-    expected = torch.einsum("bhm,bmhc->bhc", weights, projected_values(leaves, layout))
+    expected = torch.einsum("bhm,bmhc->bhc", weights, projected_values(leaves, layout))[:, None]
     assert difference(weights.sum(-1), torch.ones(4, 2)) > 0.1
     assert_close({"context": context}, {"context": expected}, 1e-10)
     assert_close(gradients({"c": context}, leaves), gradients({"c": expected}, leaves), 1e-10)
@@ -177,7 +179,7 @@ def test_padding_never_has_a_relay_weight_however_low_the_real_scores(keep_paddi
     tokens = layout.pack(torch.where(mask[..., None], -1e3, 1e6) * torch.ones(3, 5, 2))
     one = torch.ones(1, 2, 2)
     _, weights = relay_attention(
-        torch.ones(3, 1, 2), torch.full((3, 2), -1e3), tokens, layout, one, one, torch.ones(1, 2), 0.0
+        torch.ones(3, 1, 1, 2), torch.full((3, 1, 2), -1e3), tokens, layout, one, one, torch.ones(1, 2), 0.0
     )
     assert not weights[:, 0, 1:][~layout.row_mask].any()
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 1))

@@ -161,6 +161,19 @@ def test_a_wider_ring_than_kernels_hold_uses_none(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.usefixtures("forbidden")
+@pytest.mark.parametrize("ending", ["Model", "ForTokenClassification"])
+def test_several_relays_use_no_kernels(ending: str) -> None:
+    inputs = on_device(random_batch(padded([3, 0, 5], 6, "holes")))
+    model = tiny_model("StarTransformer", ending, num_relays=2).to(DEVICE)
+    with setting("0"):
+        expected = named_outputs(model(**inputs))
+    with setting("1"):
+        assert_close(named_outputs(model(**inputs)), expected, 1e-5)
+        with pytest.raises(AssertionError, match="a kernel was called"):
+            tiny_model("StarTransformer", ending).to(DEVICE)(**inputs)
+
+
+@pytest.mark.usefixtures("forbidden")
 def test_compiled_and_exported_models_use_no_kernels() -> None:
     model = tiny_model("StarTransformer").eval().to(DEVICE)
     inputs = on_device(random_batch(padded([3, 0, 5], 6, "holes")))

@@ -119,8 +119,8 @@ def assert_ring_is_same(
 
 def relay_leaves(mask: Tensor, h: int, c: int, d: int) -> dict[str, Tensor]:
     shapes = {
-        "query": (len(mask), h, c),
-        "relay": (len(mask), d),
+        "query": (len(mask), 1, h, c),
+        "relays": (len(mask), 1, d),
         "tokens": (int(mask.sum()), d),
         "key_weight": (h, c, d),
         "value_weight": (h, c, d),

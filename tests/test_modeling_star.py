@@ -36,6 +36,8 @@ class TestStarTransformer(EncoderContract):
         "without ring": {"use_ring": False},
         "two neighbours on either side": {"ring_radius": 2, "position_embedding_type": "ring"},
         "without radial": {"use_radial": False},
+        "three relays": {"num_relays": 3, "position_embedding_type": "ring"},
+        "two relays, pre-norm": {"num_relays": 2, "norm_position": "pre"},
         "without either": {"use_ring": False, "use_radial": False},
         "pre-norm": {"norm_position": "pre"},
         "residual": {"residual": True},
@@ -57,6 +59,7 @@ class TestStarTransformer(EncoderContract):
             "use_ring": st.booleans(),
             "ring_radius": st.integers(1, 3),
             "use_radial": st.booleans(),
+            "num_relays": st.integers(1, 3),
             "norm_position": st.sampled_from(["post", "pre"]),
             "residual": st.booleans(),
             "share_layers": st.booleans(),
@@ -64,14 +67,18 @@ class TestStarTransformer(EncoderContract):
             "pair_mode": st.sampled_from(["cross", "siamese"]),
             "hidden_act": st.sampled_from(["relu", "gelu", "silu"]),
         }
-    )
+    ).map(lambda options: options if options["use_radial"] else {**options, "num_relays": 1})
 
     def prepare(self, data: st.DataObject, model: PreTrainedModel, batch: Batch) -> None:
         """All tokens at once, or a few."""
         tokens.TOKENS_AT_ONCE = data.draw(st.sampled_from([1, 2, 3, 1024]))
 
     def attention_shape(self, config: Any, b: int, n: int) -> tuple[int, ...]:
-        roles = (1 + 2 * config.ring_radius if config.use_ring else 1) + 1 + (1 if config.use_radial else 0)
+        roles = (
+            (1 + 2 * config.ring_radius if config.use_ring else 1)
+            + 1
+            + (config.num_relays if config.use_radial else 0)
+        )
         return (b, config.num_attention_heads, n, roles)
 
     def has_gradient(self, config: Any, name: str) -> bool:
@@ -97,6 +104,7 @@ VARIANTS_IN_PARTS: tuple[dict[str, Any], ...] = (
     {"use_ring": False},
     {"ring_radius": 3, "position_embedding_type": "ring"},
     {"use_radial": False},
+    {"num_relays": 3},
 )
 
 
@@ -147,6 +155,19 @@ def test_a_hook_that_changes_what_is_read_without_a_call_is_refused(name: str) -
     layer.register_forward_hook(lambda module, args, output: 2 * output)
     with pytest.raises(TypeError, match=rf"A hook at projections\.{name} changes what it gives.*query and output"):
         model(**inputs)
+
+
+def test_relays_begin_apart_and_end_as_their_mean() -> None:
+    model = tiny_model("StarTransformer", "Model", num_relays=2)
+    inputs = random_batch(padded([4, 0, 6], 6, "right")).inputs()
+    output = model(**inputs, **RECORD)
+    first, second = output.relay_attentions[-1].unflatten(1, (2, -1)).unbind(1)
+    assert difference(first, second) > 1e-4
+    assert output.relay_state.shape == (3, 8)
+    with torch.no_grad():
+        model.relay_start.zero_()
+    for weights in model(**inputs, **RECORD).relay_attentions:
+        torch.testing.assert_close(*weights.unflatten(1, (2, -1)).unbind(1))
 
 
 def test_without_radial_connections_there_is_no_relay() -> None:
@@ -294,6 +315,8 @@ def test_roles_are_named_from_left_to_right() -> None:
         "embedding",
     )
     assert StarTransformerConfig(ring_radius=2, use_ring=False).candidate_roles == ("self", "embedding", "relay")
+    roles = ("self", "embedding", "relay", "relay_2", "relay_3")
+    assert StarTransformerConfig(num_relays=3, use_ring=False).candidate_roles == roles
 
 
 @pytest.mark.parametrize("layers", [1, 3])
