@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# Every install goes through constraints.txt: an unpinned torch may pull gigabytes of CUDA packages.
+# Every install goes through constraints.txt: the versions that the tests run with.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)

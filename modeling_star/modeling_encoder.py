@@ -46,7 +46,7 @@ class EncoderOutput(ModelOutput):
         relay_state: `[b, d]`, state of the Star-Transformer's relay node after its last update; the mean of several.
         hidden_states: T + 1 of `[b, n, d]`: the embeddings, then each layer's states.
         attentions: one per layer; their shape is told by each encoder's class. `None` for one that attends to nothing.
-        relay_attentions: one of `[b, h, n + 1]` per relay update, the relay itself first; `[b, k h, n + 1]` of k relays.
+        relay_attentions: one of `[b, h, n + 1]` per relay update, the relay first; of k relays `[b, k h, n + 1]`.
     """
 
     last_hidden_state: Tensor | None = None
@@ -406,6 +406,9 @@ class EncoderModel(EncoderPreTrainedModel):
         layout = TokenLayout.from_mask(mask, keep_padding=bool(traced or output_attentions or output_hidden_states))
         if not traced:
             self._check_length(layout)
+        if inputs["inputs_embeds"] is not None and not layout.is_packed:
+            # A weight of 0 leaves nothing of a number, but not of infinity.
+            inputs = {**inputs, "inputs_embeds": inputs["inputs_embeds"].masked_fill(~mask[..., None], 0)}
         embedded = self.embeddings(layout, **{name: x for name, x in inputs.items() if name != "word_mask"})
         record = Recorder(layout, bool(output_hidden_states), bool(output_attentions))
         tokens, per_sequence = self.encode(embedded, layout, record, inputs)
@@ -529,9 +532,9 @@ def _outside(given: Tensor, size: int) -> int | None:
 
 def _check_no_additive(attention_mask: Tensor) -> None:
     """Raise where a mask is of the kind that is added to scores: 0 at what is kept, large and negative elsewhere."""
-    if attention_mask.is_floating_point() and bool((attention_mask < 0).any()):
+    if attention_mask.dtype != torch.bool and bool((attention_mask < 0).any()):
         raise ValueError(
-            f"attention_mask holds {float(attention_mask.min())}, as masks do that are added to scores; 1 at real "
+            f"attention_mask holds {attention_mask.min().item()}, as masks do that are added to scores; 1 at real "
             "tokens and 0 at padding is needed: attention_mask=(attention_mask == 0).long()."
         )
 

@@ -16,6 +16,10 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 
+# The help of a flag that a script has with others and refuses: it is told when it is given.
+HIDDEN = argparse.SUPPRESS
+
+
 def flag(help: str, default: Any = None, **more: Any) -> Any:
     """A dataclass field with its help text."""
     if isinstance(default, list):
@@ -32,8 +36,8 @@ class ModelArguments:
         "a fresh model."
     )
     model_type: str | None = flag(
-        "Kind of a fresh model: star_transformer, big_transformer, vanilla_transformer, disan, bilstm; for texts also "
-        "tfidf, TF-IDF with logistic regression. None: as --config_name says, or star_transformer."
+        "Kind of a fresh model: star_transformer, big_transformer, vanilla_transformer, disan, bilstm. None: as "
+        "--config_name says, or star_transformer."
     )
     config_name: str | None = flag("Shape of a fresh model: a file such as configuration/models/star-base.json.")
     config_overrides: str | None = flag(
@@ -69,6 +73,16 @@ class ModelArguments:
 
 
 @dataclass
+class ClassificationModelArguments(ModelArguments):
+    """model, tokenizer and embeddings"""
+
+    model_type: str | None = flag(
+        "Kind of a fresh model: star_transformer, big_transformer, vanilla_transformer, disan, bilstm; or tfidf, "
+        "TF-IDF with logistic regression. None: as --config_name says, or star_transformer."
+    )
+
+
+@dataclass
 class TaggingModelArguments(ModelArguments):
     """model, tokenizer and embeddings"""
 
@@ -98,9 +112,7 @@ class FileArguments:
     )
     dataset_title: str | None = flag("What the model card calls the data; say synthetic where they are generated.")
     validation_fraction: float = flag(
-        "Fraction of --train_file held out where there is no --validation_file; of texts with one label the same of "
-        "every class, of which one example stays; 0: none.",
-        0.1,
+        "Fraction of --train_file held out by chance where there is no --validation_file; 0: none.", 0.1
     )
     max_seq_length: int | None = flag("Maximum number of tokens of an input. None: what model and tokenizer allow.")
     max_train_samples: int | None = flag("Use only the first so many examples of --train_file.")
@@ -149,6 +161,11 @@ class ClassificationArguments(DataArguments):
         "What the labels are; several in one cell are parted by commas, | or ;. None: told from the data, where "
         "several are lists or columns."
     )
+    validation_fraction: float = flag(
+        "Fraction of --train_file held out by chance where there is no --validation_file; of texts with one label the "
+        "same of every class, of which one example stays; 0: none.",
+        0.1,
+    )
 
 
 @dataclass
@@ -156,6 +173,13 @@ class ReadingArguments(DataArguments):
     """data"""
 
     train_file: str | None = flag("SQuAD's own json, or json, jsonl, parquet with a question a row; .gz allowed.")
+    column_names: str | None = flag(HIDDEN)
+    task_name: str | None = flag(HIDDEN)
+    validation_fraction: float = flag(
+        "Fraction of --train_file held out by chance where there is no --validation_file, all questions about a "
+        "context together; 0: none.",
+        0.1,
+    )
     text_column_name: str | None = flag(
         "Columns of questions and contexts, joined by a comma. None: found by their names."
     )
@@ -284,6 +308,13 @@ class RunArguments(RepeatArguments):
     class_weights: str = flag(
         "Weights of the classes in the loss: none, balanced, or one number for each: 1,2.5,1", "none"
     )
+
+
+@dataclass
+class ReadingRunArguments(RunArguments):
+    """the run"""
+
+    class_weights: str = flag(HIDDEN, "none")
 
 
 @dataclass
@@ -433,7 +464,7 @@ def print_help(groups: tuple[type, ...], description: str, epilog: str = TRAININ
     for group in groups:
         section = parser.add_argument_group((group.__doc__ or "").strip())
         hints = get_type_hints(group)
-        for f in dataclasses.fields(group):
+        for f in (f for f in dataclasses.fields(group) if f.metadata["help"] != HIDDEN):
             default = None if f.default is dataclasses.MISSING else f.default
             if f.default_factory is not dataclasses.MISSING:
                 default = " ".join(map(str, f.default_factory()))

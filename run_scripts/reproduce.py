@@ -126,6 +126,12 @@ def run_table(arguments: argparse.Namespace, file: Path) -> bool:
     if not cells:
         asked = " ".join([*filter(None, arguments.only), *(arguments.systems or [])])
         raise DataError(f"--only and --systems ({asked}) name no cell of {table.name}: --list shows them.")
+    strange = [str(seed) for seed in seeds or [] if seed not in table.seeds]
+    if strange:
+        raise DataError(
+            f"--seeds names {', '.join(strange)}, and the page of {table.name} has {table.seeds}: add what lacks to "
+            "seeds: in the table's file."
+        )
     number = arguments.configuration
     if number is not None:
         cells = [c[number : number + 1] for c in cells if 0 <= number < len(c)]

@@ -17,12 +17,13 @@ A GLUE task from the Hub, with a saved model, any of transformers:
 Several processes: accelerate launch --config_file configuration/accelerate/multi_gpu.yaml run_scripts/run_glue.py ...
 """
 
-from arguments import ClassificationArguments, ModelArguments, RunArguments, parse
+from arguments import ClassificationArguments, ClassificationModelArguments, RunArguments, parse
 
 
 def main() -> None:
     """Read the arguments, run, report."""
-    model, data, run_arguments, training = parse((ModelArguments, ClassificationArguments, RunArguments), __doc__)
+    groups = (ClassificationModelArguments, ClassificationArguments, RunArguments)
+    model, data, run_arguments, training = parse(groups, __doc__)
 
     from modeling_star.training.classification import ClassificationTask
     from modeling_star.training.running import run_script

@@ -188,6 +188,12 @@ def predict(texts: list[Text], arguments: argparse.Namespace) -> Iterator[tuple[
         sys.exit(f"{model} is a {architecture}, which classifies no pairs: leave --pairs away.")
     if not arguments.pairs and getattr(config, "pair_mode", "cross") == "siamese":
         sys.exit(f'{model} reads two texts at once: write --pairs "A text." "Another text."')
+    columns = trained_with(arguments).get("text_columns") or []
+    if architecture.endswith("ForSequenceClassification") and columns and arguments.pairs != (len(columns) == 2):
+        trained, instead = ("pairs", 'write --pairs "A text." "Another text."')
+        if arguments.pairs:
+            trained, instead = ("single texts", "leave --pairs away")
+        sys.exit(f"{model} was trained on {trained}, {', '.join(columns)}: {instead}.")
     heads = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
     if architecture.endswith("ForQuestionAnswering"):
         if arguments.question is None:

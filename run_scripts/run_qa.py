@@ -16,12 +16,12 @@ SQuAD 2.0 from the Hub, with a saved model, any of transformers:
 Several processes: accelerate launch --config_file configuration/accelerate/multi_gpu.yaml run_scripts/run_qa.py ...
 """
 
-from arguments import ModelArguments, ReadingArguments, RunArguments, parse
+from arguments import ModelArguments, ReadingArguments, ReadingRunArguments, parse
 
 
 def main() -> None:
     """Read the arguments, run, report."""
-    model, data, run_arguments, training = parse((ModelArguments, ReadingArguments, RunArguments), __doc__)
+    model, data, run_arguments, training = parse((ModelArguments, ReadingArguments, ReadingRunArguments), __doc__)
 
     from modeling_star.training.reading import ReadingTask
     from modeling_star.training.running import run_script

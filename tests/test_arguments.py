@@ -1,6 +1,7 @@
 """Flags and recipes of the scripts: what is read, what is refused, and what --help imports."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ from arguments import (
     FileArguments,
     ModelArguments,
     ReadingArguments,
+    ReadingRunArguments,
     RepeatArguments,
     RunArguments,
     TaggingArguments,
@@ -276,3 +278,16 @@ def test_every_recipe_is_read_by_its_script(monkeypatch: pytest.MonkeyPatch, pat
     assert model.config_name is None or (ROOT / model.config_name).is_file()
     assert training.output_dir.startswith("outputs/")
     assert data.train_file or data.dataset_name or "--train_file" in text
+
+
+def test_help_lists_no_flag_that_the_script_refuses(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["run_qa.py", "--help"])
+    with pytest.raises(SystemExit):
+        parse((ModelArguments, ReadingArguments, ReadingRunArguments), "A script.")
+    told = capsys.readouterr().out
+    assert "--answer_language" in told
+    assert not re.search("class_weights|task_name|column_names|tfidf|SUPPRESS", told)
+    monkeypatch.setattr(sys, "argv", ["run_qa.py", "--train_file=x.json", "--class_weights=balanced"])
+    assert parse((ModelArguments, ReadingArguments, ReadingRunArguments), "A script.")[2].class_weights == "balanced"

@@ -145,6 +145,12 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
         "--train_file={entities} --class_weights=balanced --config_overrides=use_crf=true",
         ["--class_weights", "not with use_crf"],
     ),
+    "a CRF of texts": (GLUE, "--train_file={sentiment} --config_overrides=use_crf=true", ["use_crf", "run_ner.py"]),
+    "a part of more than all": (
+        GLUE,
+        "--train_file={sentiment} --validation_file={sentiment} --validation_fraction=2",
+        ["--validation_fraction 2", "between 0 and 1"],
+    ),
     "constraints without a CRF": (
         NER,
         "--train_file={entities} --config_overrides=crf_constraints=iob2",

@@ -239,6 +239,10 @@ BAD_INPUTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"input_ids": IDS, "attention_mask": torch.zeros(2, 5).masked_fill(IDS > 8, float("-inf"))},
         ("attention_mask holds -inf", "1 at real tokens and 0 at padding", "(attention_mask == 0).long()"),
     ),
+    "mask of whole numbers that is added to scores": (
+        {"input_ids": IDS, "attention_mask": (IDS > 8) * -10000},
+        ("attention_mask holds -10000", "1 at real tokens and 0 at padding"),
+    ),
     "types": (
         {"input_ids": IDS, "token_type_ids": torch.zeros(2, 4, dtype=torch.long)},
         ("token_type_ids has shape [2, 4]", "[2, 5] is needed"),
@@ -437,6 +441,24 @@ def test_what_stands_at_padding_may_be_any_number(stem: str, inputs: dict[str, t
     expected = model(IDS, PADDED, output_hidden_states=recorded).logits
     actual = model(**{"input_ids": IDS, **inputs}, attention_mask=PADDED, output_hidden_states=recorded).logits
     assert torch.equal(actual[PADDED == 1], expected[PADDED == 1])
+
+
+@pytest.mark.parametrize("recorded", ["nothing", "output_hidden_states", "output_attentions"])
+@pytest.mark.parametrize("strange", [float("nan"), float("inf"), 1e30])
+@pytest.mark.parametrize("stem", STEMS)
+def test_vectors_at_padding_reach_neither_outputs_nor_gradients(stem: str, strange: float, recorded: str) -> None:
+    model = tiny_model(stem, "Model", embedding_size=5)
+    plain = torch.randn(2, 5, 5)
+    given = plain.masked_fill(PADDED[..., None] == 0, strange)
+    asked = {} if recorded == "nothing" else {recorded: True}
+    results = []
+    for vectors in (plain, given):
+        model.zero_grad()
+        output = model(inputs_embeds=vectors, attention_mask=PADDED, **asked)
+        (output.last_hidden_state.sum() + output.pooler_output.sum()).backward()
+        results.append([output.pooler_output, *(p.grad for p in model.parameters() if p.grad is not None)])
+    for expected, actual in zip(*results, strict=True):
+        assert torch.equal(actual, expected)
 
 
 @pytest.mark.parametrize("stem", STEMS)

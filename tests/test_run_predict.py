@@ -103,6 +103,22 @@ def test_run_predict_takes_lines_as_they_are_and_tells_what_is_wrong(
         assert "Traceback" not in refused.error
 
 
+def test_run_predict_reads_as_many_texts_as_were_trained_on(
+    scripts: ScriptRunner, corpora: Path, tmp_path: Path
+) -> None:
+    for name in ("pairs", "sentiment"):
+        scripts.check("run_glue.py", *files(corpora / name), *TINY, *QUICK, f"--output_dir={tmp_path}/{name}")
+    pair = ["--pairs", "a man", "a woman"]
+    for name, given, message in (
+        ("pairs", ["a man"], 'was trained on pairs, sentence1, sentence2: write --pairs "A text." "Another text."'),
+        ("sentiment", pair, "was trained on single texts, text: leave --pairs away"),
+    ):
+        refused = scripts.run("run_predict.py", tmp_path / name, *given)
+        assert refused.code == 1
+        assert message in refused.error, refused.error
+    assert "a man\na woman" in scripts.check("run_predict.py", tmp_path / "pairs", *pair).out
+
+
 def test_run_predict_stops_quietly_where_its_output_is_cut(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path
 ) -> None:

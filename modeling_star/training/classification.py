@@ -85,6 +85,10 @@ class ClassificationTask(Task):
         return {**super().labels, "problem_type": self.data.problem_type}
 
     @property
+    def found(self) -> dict[str, Any]:
+        return {"text_columns": list(self.data.text_columns)}
+
+    @property
     def config_defaults(self) -> dict[str, Any]:
         return {"type_vocab_size": 2} if len(self.data.text_columns) == 2 else {}
 

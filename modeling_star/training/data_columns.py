@@ -330,12 +330,17 @@ def _no_column(splits: DatasetDict, what: str, flag: str, holds: str) -> DataErr
         advice += "; where cells are parted by something else than commas or, in a .tsv, tabs, write them so; and "
         advice += "where the first line names no columns, `--column_names text,label` (`text` alone for texts to read)"
     else:
-        advice += _without_header(splits)
+        advice += _without_header(splits, what)
     return DataError(f"Which column holds the {what}? The columns are {listed(splits)}. {advice}")
 
 
-def _without_header(splits: DatasetDict) -> str:
-    """What to write where names look like a row; else nothing."""
+def _without_header(splits: DatasetDict, what: str = "texts") -> str:
+    """What to write where names look like a row, or may be a word with its tag; else nothing."""
+    if what in ("words", "tags"):
+        return (
+            ". Where the first line of a csv or tsv is a word with its tag and names no columns, name them in their "
+            "order: `--column_names tokens,ner_tags`, with _ for those to leave out"
+        )
     if not any(is_first_row(dataset.column_names) for dataset in splits.values()):
         return ""
     return (

@@ -21,7 +21,7 @@ def hold_out(
     numbers, and an error in one of them would name a line that is not the file's.
 
     Args:
-        fraction: the part of the rows that is moved, between 0 and 1; at least one row goes and one stays.
+        fraction: the part of the rows that is moved, below 1; at least one row goes and one stays.
         seed: what the choice depends on, beside the number of rows.
         together: column whose equal values stay in one split, such as a context with several questions. A value's rows
             go as one, so that a few more may be moved than the fraction says.
@@ -37,10 +37,7 @@ def hold_out(
             "A validation split is held out of a train split of 2 rows or more, and there is none: add rows, "
             "--validation_file, or go without by --validation_fraction 0"
         )
-    if not 0 < fraction < 1:
-        raise DataError(
-            f"The fraction to hold out is {fraction}; write one between 0 and 1: --validation_fraction 0.1"
-        )
+    check_fraction(fraction)
     train = splits["train"]
     size = min(max(1, round(fraction * len(train))), len(train) - 1)
     chosen = _some_rows(train, size, seed, together) if classes is None else _some_of_each(train, size, seed, classes)
@@ -49,6 +46,17 @@ def hold_out(
         "validation": train.select(sorted(chosen)),
     }
     return DatasetDict({**splits, **parts})
+
+
+def check_fraction(fraction: float) -> None:
+    """
+    Raises:
+        DataError: it is no part of a whole, nor 0, which holds out nothing.
+    """
+    if not 0 <= fraction < 1:
+        raise DataError(
+            f"--validation_fraction {fraction:g} is given; write one between 0 and 1: --validation_fraction 0.1"
+        )
 
 
 def _some_rows(train: Dataset, size: int, seed: int, together: str | None) -> set[int]:
@@ -93,4 +101,4 @@ def _some_of_each(train: Dataset, size: int, seed: int, column: str) -> set[int]
     return {row for value, rows in groups.items() for row in draw.sample(rows, taken[value])}
 
 
-__all__ = ["hold_out"]
+__all__ = ["check_fraction", "hold_out"]

@@ -1,5 +1,6 @@
 """The runs of a table of experiments: which are missing, one after the other through its script, and what is kept."""
 
+import hashlib
 import json
 import math
 import shutil
@@ -76,6 +77,24 @@ class FinishedRuns:
         if kept.get("metric", metric) != metric:  # early runs tell none
             raise DataError(f"{path} tells {kept['metric']}, the table {metric}: delete it to make it anew.")
         return kept
+
+    def check_same_rows(self, configuration: Configuration, run: dict[str, Any]) -> None:
+        """
+        Args:
+            configuration: of a run.
+            run: what it measured.
+
+        Raises:
+            DataError: a kept run that it is compared with was measured on other test rows.
+        """
+        for path in sorted(self.path(configuration, 0).parent.glob("*-seed*.json")):
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            if are_of_other_rows(run, kept):
+                raise DataError(
+                    f"{configuration.cell} was measured on other test rows ({count_rows(run)}) than {path} "
+                    f"({count_rows(kept)}), and no mean or interval is of both: give all systems the same data, or "
+                    "keep runs on others apart, --results NAME --work NAME. Nothing of it is kept."
+                )
 
     def path_before(self, name: str) -> Path:
         """Where what ran before all runs is kept."""
@@ -272,6 +291,7 @@ class Runner:
         script = self.table.content["tasks"][configuration.task]["script"]
         resumed = self._run_script(f"{configuration.cell}, seed {seed}", script, arguments, folder)
         result = {**self._measured(configuration, arguments, model), "environment": read_environment(folder)}
+        self.finished.check_same_rows(configuration, result)
         if resumed:
             result["training_seconds"] = None  # those of the last part alone would mislead
         write_json(self.finished.path(configuration, seed), result)
@@ -361,20 +381,40 @@ class Runner:
                 f"{model}: the test score is {told}, that of its predictions {score_counts(metric, counts)}: "
                 "intervals are made of the predictions and would be those of another score. Nothing of it is kept."
             )
-        result |= {"test": told, "counts": write_counts(counts)}
+        result |= {"test": told, "counts": write_counts(counts), "references": fingerprint(run.references)}
         return result | self._repeated(configuration.task, result)
 
     def _repeated(self, task: str, run: dict[str, Any]) -> dict[str, str]:
         """For each test row of a run 1 where its text occurs in train too, else 0; nothing if told or not asked."""
         column = self.table.content["tasks"][task].get("repeated")
-        if column is None or "repeated" in run or "counts" not in run or "arguments" not in run:
+        if column is None or "counts" not in run or "arguments" not in run:
+            return {}
+        if "repeated" in run and run.get("repeated_by", column) == column:  # early runs do not tell by what
             return {}
         arguments = run["arguments"]
         files = {split: self._filled(arguments[f"{split}_file"]) for split in ("train", "test")}
         splits = load_splits(files=files)
         known = set(map(_hashable, cap(splits["train"], arguments.get("max_train_samples"))[column]))
         asked = cap(splits["test"], arguments.get("max_predict_samples"))[column]
-        return {"repeated": "".join(str(int(_hashable(text) in known)) for text in asked)}
+        return {"repeated": "".join(str(int(_hashable(text) in known)) for text in asked), "repeated_by": column}
+
+
+def count_rows(run: dict[str, Any]) -> int:
+    """How many test rows a kept run was measured on."""
+    return len(run.get("counts", "").split(";")[0].split())
+
+
+def are_of_other_rows(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two runs, of which both tell test scores, were measured on rows that differ in number or in labels."""
+    if "counts" not in one or "counts" not in other:
+        return False
+    of_both = [run["references"] for run in (one, other) if "references" in run]  # early runs have none
+    return count_rows(one) != count_rows(other) or len(set(of_both)) > 1
+
+
+def fingerprint(references: Any) -> str:
+    """A few letters that differ where the labels of the test rows do."""
+    return hashlib.sha256(json.dumps(references, ensure_ascii=False, default=str).encode()).hexdigest()[:16]
 
 
 def _hashable(text: Any) -> Any:
@@ -402,4 +442,4 @@ def read_counts(text: str) -> np.ndarray:
     return np.array([[float(number) for number in column.split()] for column in text.split(";")]).T
 
 
-__all__ = ["BeforeError", "FinishedRuns", "Runner", "read_counts", "write_counts"]
+__all__ = ["BeforeError", "FinishedRuns", "Runner", "are_of_other_rows", "count_rows", "read_counts", "write_counts"]

@@ -9,11 +9,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import ModelCardData
 
 from .cards import FAMILIES
 from .experiments import Table
+from .launching import ran_on_gpu
 from .masked_summation_page import Kept, command_again, error_cell
 from .reports import markdown_table, write_text
 from .results_page import EARLY_NOTE, GPU_NOTE, SUMMATION, Cell, read_cells
@@ -130,9 +132,13 @@ def _threads(line: _Line) -> int:
     return line.cell.runs[0]["environment"]["threads"]
 
 
-def _summation(model_type: str, kept: Kept | None) -> str:
+def _summed(model_type: str, kept: Kept | None) -> list[dict[str, Any]]:
+    """The family's runs of masked summation."""
+    return [] if kept is None else [run for run in kept.runs if run["config"].get("model_type") == model_type]
+
+
+def _summation(runs: list[dict[str, Any]], kept: Kept | None) -> str:
     """What the family reached at masked summation, and the commands; nothing where it has no run."""
-    runs = [] if kept is None else [run for run in kept.runs if run["config"].get("model_type") == model_type]
     places = sorted({(run["length"], run["system"]) for run in runs})
     if kept is None or not places:
         return ""
@@ -158,19 +164,21 @@ def _card(model_type: str, lines: list[_Line], summation: Kept | None, results: 
         content = line.table.content
         size = f"{line.cell.runs[0]['parameters'] / 1e6:.2f} M"
         titles = (
-            content["tasks"][line.task]["title"],
+            ": ".join([*filter(None, [content.get("collection")]), content["tasks"][line.task]["title"]]),
             content["settings"][line.setting]["title"],
             content["systems"][line.system]["title"],
         )
         rows.append([*titles, str(line.cell), size, _runs_again(line, threads)])
     heads = ["data", "embeddings", "system", "score", "parameters", "RUNS"]
-    kept = (run["environment"] for line in lines for run in line.cell.runs)
+    summed = _summed(model_type, summation)
+    kept = (run["environment"] for run in [*(run for line in lines for run in line.cell.runs), *summed])
     machines = {(each["device"], each["torch"], each["threads"]) for each in kept}
     where = ", or on ".join(
         f"{'a CPU' if device == 'cpu' else device} with torch {torch} and OMP_NUM_THREADS={threads}"
         for device, torch, threads in sorted(machines, key=lambda machine: (machine[0] != "cpu", machine))
     )
-    marks = {EARLY_NOTE: any(line.cell.is_early for line in lines), GPU_NOTE: any(line.cell.on_gpu for line in lines)}
+    on_gpu = any(line.cell.on_gpu for line in lines) or any(map(ran_on_gpu, summed))
+    marks = {EARLY_NOTE: any(line.cell.is_early for line in lines), GPU_NOTE: on_gpu}
     told = f"{page.parent.name}/{page.name}"
     repeated = any(line.cell.has_repeated for line in lines)
     limits = f"- Some test rows occur in train too; {told} has the scores without them.\n" if repeated else ""
@@ -183,7 +191,7 @@ def _card(model_type: str, lines: list[_Line], summation: Kept | None, results: 
         page=told,
         link=Path(os.path.relpath(page, folder)).as_posix(),
         results=markdown_table(heads, rows),
-        summation=_summation(model_type, summation),
+        summation=_summation(summed, summation),
         where="\n\n".join([f"All ran on {where}.", *(note for note, marked in marks.items() if marked)]),
         limits=limits,
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from .bootstrap import Interval, bootstrap_counts, bootstrap_mean, score_counts
 from .data_files import DataError
-from .experiment_runs import FinishedRuns, read_counts, write_counts
+from .experiment_runs import FinishedRuns, are_of_other_rows, count_rows, read_counts, write_counts
 from .experiments import Configuration, Table
 from .launching import USUAL, ran_on_gpu
 from .masked_summation_page import ON_GPU, training_minutes, write_report
@@ -178,7 +178,10 @@ def write_page(tables: Path, results: Path, page: Path) -> None:
     for table in begun:
         parts += table_sections(table, results)
     if len(parts) == 1 and not (results / SUMMATION).is_dir():
-        raise DataError(f"{results} holds no finished run of a table: nothing is written. Name the folder: --results")
+        raise DataError(
+            f"{results} holds no finished run of a table in {tables}: nothing is written. Name the folder, --results, "
+            "and with it a table's file of your own: reproduce.py MINE.yaml --page"
+        )
     notes = {EARLY: EARLY_NOTE, ON_GPU: GPU_NOTE}
     parts[1:1] = [f"{note}\n" for mark, note in notes.items() if any(mark in part for part in parts)]
     if (results / SUMMATION).is_dir():
@@ -267,7 +270,8 @@ def read_cells(table: Table, setting: str, results: Path) -> dict[tuple[str, str
         if table.split != "test":
             continue  # what else is kept of a run is of its test rows
         own = [(system, cell) for (name, system), cell in cells.items() if name == task]
-        if any(cell.has_repeated for _, cell in own):
+        _check_same_rows(f"{table.name}/{task}/{setting}", dict(own))
+        if "repeated" in told and any(cell.has_repeated for _, cell in own):
             for system, cell in own:
                 cells[task + REPEATED, system] = cell.without_repeated(told["metric"])
         for (name, system), cell in list(cells.items()):
@@ -275,6 +279,24 @@ def read_cells(table: Table, setting: str, results: Path) -> dict[tuple[str, str
                 column, metric = FURTHER[told["metric"]]
                 cells[task + column, system] = cell.scored_by(metric)
     return cells
+
+
+def _check_same_rows(place: str, cells: dict[str, Cell]) -> None:
+    """
+    Raises:
+        DataError: runs of a task in a setting were measured on different test rows.
+    """
+    runs = [
+        (system, seed, run) for system, cell in cells.items() for seed, run in zip(cell.seeds, cell.runs, strict=True)
+    ]
+    for system, seed, run in runs[1:]:
+        first = runs[0]
+        if are_of_other_rows(first[2], run):
+            raise DataError(
+                f"{place}: {first[0]}, seed {first[1]}, was measured on other test rows ({count_rows(first[2])}) than "
+                f"{system}, seed {seed} ({count_rows(run)}), and no mean or interval is of both: delete the runs on "
+                "other data, or keep them in another folder, --results NAME"
+            )
 
 
 def _own(task: str) -> str:
@@ -419,7 +441,7 @@ def _configurations(
         yield (
             f"Configurations that validation chose (`--configuration N` runs one alone): {'; '.join(told)}. All "
             f"{len(runs)} runs, those of the others included, trained for {minutes:,.0f} minutes"
-            + (f", {on_gpu} of them on a GPU.\n" if on_gpu else ".\n")
+            + (f", {on_gpu} of the runs on a GPU.\n" if on_gpu else ".\n")
         )
 
 

@@ -115,7 +115,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     set_seed(training.seed)
     folder = Path(training.output_dir)
     told = asked_for(task.model_args, task.data_args, task.run_args, training)  # before they are settled
-    told["seed"] = training.seed
+    told |= {"seed": training.seed, **task.found}
     if training.resume_from_checkpoint and training.process_index == 0:
         warn_of_other_arguments(folder, told)
     if training.do_train and "train" not in task.split_names:

@@ -32,7 +32,10 @@ def _are_scores(value: Any) -> bool:
 _TEXT = _Value("a text", lambda value: isinstance(value, str) and value != "")
 _NAMES = _Value("a list of names", lambda value: _all_are(str, value))
 _NAME_OR_NAMES = _Value("a name or a list of names", lambda value: _TEXT.is_one(value) or _NAMES.is_one(value))
-_NUMBERS = _Value("a list of numbers, such as [1, 2, 3]", lambda value: _all_are(int, value))
+_NUMBERS = _Value(
+    "a list of numbers, each once, such as [1, 2, 3]",
+    lambda value: _all_are(int, value) and len(set(value)) == len(value),
+)
 _FLAGS = _Value("flags with their values, or the key is left out", lambda value: isinstance(value, dict))
 _CONFIGURATIONS = _Value("a list of configurations, flags with their values each", lambda value: _all_are(dict, value))
 _SCORES = _Value("for each system a number for each task", _are_scores)
@@ -68,6 +71,7 @@ _KEYS: dict[str, tuple[dict[str, _Value], dict[str, _Value]]] = {
             "arguments": _FLAGS,
             "before": _ENTRIES,
             "paper": _SCORES,
+            "collection": _TEXT,
         },
     ),
     "tasks": (
@@ -144,6 +148,8 @@ def _named(content: dict[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
     yield "against", "systems", [against] if isinstance(against, str) else against
     yield "tuned_on", "tasks", content.get("tuned_on", [])
     yield "paper", "systems", list(content.get("paper", {}))
+    for system, scores in content.get("paper", {}).items():
+        yield f"paper: {system}", "tasks", list(scores)
     for kind in ("settings", "systems"):
         for name, entry in content[kind].items():
             for key in ("tasks", "settings"):

@@ -35,7 +35,7 @@ from .building import (
 )
 from .data import cap, load_splits
 from .data_files import DataError
-from .data_holdout import hold_out
+from .data_holdout import check_fraction, hold_out
 from .data_labels import has_names
 from .fine_tuner import FineTuner, make_trainer
 from .losses import TaskLoss, WithLoss
@@ -83,6 +83,7 @@ class Task(ABC):
             DataError: an argument has a value that is not allowed, or that the task cannot do.
         """
         check_training(training)
+        check_fraction(data_args.validation_fraction)
 
     def saved_config(self) -> PreTrainedConfig | None:
         """The configuration of a saved model whose head is kept; `None` for a fresh model or head."""
@@ -156,6 +157,11 @@ class Task(ABC):
     def class_column(self, data: Any) -> str | None:
         """The column of each row's one class, each of which gives its part to validation; `None`: there is none."""
         return None
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """What was found in the data and a saved model's reader asks for, to be kept beside the arguments."""
+        return {}
 
     @property
     def split_names(self) -> list[str]:
@@ -279,6 +285,11 @@ class Task(ABC):
         """
         arguments = self.model_args
         hub, overrides = hub_options(arguments), parse_overrides(arguments.config_overrides)
+        if overrides.get("use_crf") and self.head != "AutoModelForTokenClassification":
+            raise DataError(
+                "--config_overrides sets use_crf, and a CRF scores the labels of tokens, which run_ner.py learns: "
+                "leave it away."
+            )
         if arguments.model_name_or_path is None:
             return fresh_model(
                 self.head,

@@ -337,4 +337,36 @@ def test_a_run_that_is_taken_over_is_told_which_test_rows_are_in_train(table: Ta
     # So are those that were kept before the table asked.
     runner.finished.path(configuration, 1).write_text(json.dumps(kept), encoding="utf-8")
     runner.add_repeated([configuration])
-    assert runner.finished.read(configuration, 1) == {**kept, "repeated": "10"}
+    assert runner.finished.read(configuration, 1) == {**kept, "repeated": "10", "repeated_by": "text"}
+    # And by another column, where the table has come to name one.
+    table.content["tasks"]["films"]["repeated"] = "label"
+    runner.add_repeated([configuration])
+    assert runner.finished.read(configuration, 1) == {**kept, "repeated": "11", "repeated_by": "label"}
+
+
+def test_a_run_on_other_test_rows_than_those_beside_it_is_not_kept(table: Table, tmp_path: Path) -> None:
+    runner = Runner(table, tmp_path / "results", tmp_path / "work", {}, ["false"])
+    for system, seed in (("star", 1), ("linear", 1)):
+        (configuration,) = table.configurations("films", "bert", system)
+        ended_unnoticed(runner, configuration, "ab")
+        assert len(runner.run(configuration, seed)["references"]) == 16
+    (own,) = table.configurations("films", "bert", "star")
+    runner.finished.path(own, 1).unlink()
+    shutil.rmtree(tmp_path / "work")
+    ended_unnoticed(runner, own, "aabb")
+    with pytest.raises(
+        DataError, match=r"films/bert/star was measured on other test rows \(4\) than .*linear-0-seed1"
+    ):
+        runner.run(own, 1)
+    assert runner.finished.read(own, 1) is None
+
+
+def test_seeds_that_the_page_would_not_show_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "run_scripts")
+    import reproduce
+
+    kept = [f"--data={tmp_path}", f"--results={tmp_path}/kept", f"--work={tmp_path}/work"]
+    monkeypatch.setattr(sys, "argv", ["reproduce.py", "table5", *kept, "--seeds", "1", "9"])
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit, match=r"--seeds names 9, and the page of table5 has \[1, 2, 3\]: add"):
+        reproduce.main()

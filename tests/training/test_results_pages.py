@@ -65,6 +65,27 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize(
+    "change", [{"counts": "1 1 1; 1 1 1"}, {"references": "another"}], ids=["fewer rows", "other labels"]
+)
+def test_runs_on_other_test_rows_make_no_page(folder: Path, change: dict[str, str]) -> None:
+    finished = FinishedRuns(Table.read(folder / "tables" / "films.yaml"), folder / "results")
+    for system in ("star", "vanilla"):
+        (configuration,) = finished.table.configurations("films", "none", system)
+        path = finished.path(configuration, 2)
+        own = {"references": "one"} if system == "star" else change
+        path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **own}), encoding="utf-8")
+    if "references" in change:  # the first run told none
+        (configuration,) = finished.table.configurations("films", "none", "star")
+        path = finished.path(configuration, 1)
+        told = {**json.loads(path.read_text(encoding="utf-8")), "references": "one"}
+        path.write_text(json.dumps(told), encoding="utf-8")
+    with pytest.raises(
+        DataError, match=r"films/films/none: star, seed 1, was measured on other test rows \(4\) than van"
+    ):
+        write_page(folder / "tables", folder / "results", folder / "results.md")
+
+
 def test_each_encoder_has_a_card_with_its_scores_and_commands(folder: Path) -> None:
     written = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "made" / "results.md")
     assert [path.name for path in written] == ["star-transformer.md", "vanilla-transformer.md"]
@@ -192,7 +213,7 @@ def test_a_page_of_ones_own_table_names_its_file_and_its_runs(folder: Path) -> N
 def test_a_page_is_not_emptied_for_lack_of_runs(folder: Path) -> None:
     page = folder / "results.md"
     page.write_text("a page", encoding="utf-8")
-    with pytest.raises(DataError, match=r"reslts holds no finished run.*nothing is written"):
+    with pytest.raises(DataError, match=r"reslts holds no finished run.*nothing is written.*MINE\.yaml --page"):
         write_page(folder / "tables", folder / "reslts", page)
     assert page.read_text(encoding="utf-8") == "a page"
 
@@ -304,7 +325,9 @@ def test_a_further_score_of_the_same_runs_has_no_costs_of_its_own(folder: Path) 
     for path in (folder / "results").rglob("*.json"):
         kept = json.loads(path.read_text(encoding="utf-8"))
         path.write_text(json.dumps({**kept, "repeated": "0100"}), encoding="utf-8")
-    text = "\n".join(table_sections(Table.read(folder / "tables" / "films.yaml"), folder / "results"))
+    table = Table.read(folder / "tables" / "films.yaml")
+    table.content["tasks"]["films"] = {**table.content["tasks"]["films"], "repeated": "text"}
+    text = "\n".join(table_sections(table, folder / "results"))
     assert "|  | Films | Films, rows not in train |" in text
     assert "| parameters, training minutes | Films |\n" in text
 

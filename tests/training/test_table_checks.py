@@ -40,8 +40,10 @@ def test_an_unknown_table_names_those_that_there_are() -> None:
         ({"tasks": {2: CONTENT["tasks"]["films"]}}, "tasks: 2 is no name: write a text without /, a number in quotes"),
         ({"tasks": {"a/b": CONTENT["tasks"]["films"]}}, "tasks: a/b is no name"),
         ({"settings": {"bert": "BERT"}}, "settings: bert: BERT is given; write keys and values: title"),
-        ({"seeds": 1}, r"seeds: 1 is given; write a list of numbers, such as \[1, 2, 3\]"),
+        ({"seeds": 1}, r"seeds: 1 is given; write a list of numbers, each once, such as \[1, 2, 3\]"),
         ({"seeds": []}, r"seeds: \[\] is given"),
+        ({"seeds": [1, 2, 2]}, r"seeds: \[1, 2, 2\] is given; write a list of numbers, each once"),
+        ({"paper": {"star": {"film": 90.0}}}, "paper: star names film; the tasks are films, books"),
         ({"against": None}, "against: None is given; write a name or a list of names"),
         ({"arguments": None}, "arguments: None is given; write flags with their values, or the key is left out"),
         ({"systems": {"star": {"title": "Star", "last": []}}}, r"systems: star: last: \[\] is given; write flags"),
@@ -93,3 +95,15 @@ def test_a_test_score_needs_a_test_file(tmp_path: Path, monkeypatch: pytest.Monk
         list(Table.read(tmp_path / "two.yaml").cells())
     (tmp_path / "two.yaml").write_text(yaml.safe_dump({**content, "split": "validation"}), encoding="utf-8")
     assert all("test_file" not in one.arguments for cell in Table.read(tmp_path / "two.yaml").cells() for one in cell)
+
+
+def test_a_name_that_is_written_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "twice.yaml"
+    text = yaml.safe_dump(CONTENT, sort_keys=False)
+    path.write_text(text.replace("  big:", "  star:"), encoding="utf-8")
+    with pytest.raises(
+        DataError, match=r"twice\.yaml cannot be read: line \d+ begins entries of which two are called star"
+    ):
+        Table.read(path)
+    path.write_text(text, encoding="utf-8")
+    assert list(Table.read(path).content["systems"]) == ["star", "big", "linear"]
