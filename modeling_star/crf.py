@@ -36,6 +36,8 @@ _RULED_OUT = -1e12
 SPEED = 30.0
 # BILOU and BMES are IOBES in other letters.
 _PREFIXES = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S"}
+# The type of what labels without one mark: the words of a text that is written without blanks.
+SEGMENT = "word"
 
 
 @dataclass
@@ -55,6 +57,17 @@ class CrfTokenClassifierOutput(TokenClassifierOutput):
 
 
 # ------ which tag may follow which
+
+
+def typed_labels(labels: Sequence[str]) -> list[str]:
+    """
+    Labels as entity labels: those of word segmentation, all of which are letters without a type (B, M, E, S; B, I),
+    with the type "word"; any others as they are.
+    """
+    letters = set(labels) - {"O"}
+    if letters <= _PREFIXES.keys() and "B" in letters and letters & {"I", "E", "L"}:
+        return [label if label == "O" else f"{label}-{SEGMENT}" for label in labels]
+    return list(labels)
 
 
 def entity_tag(label: str) -> tuple[str, str] | None:
@@ -141,7 +154,7 @@ class LinearChainCrf(VocabularyTables):
         self.transitions = nn.Parameter(torch.zeros(k, k))
         self.scheme: TagScheme | None = None
         if constraints is not None:
-            scheme = tag_scheme(self.labels)
+            scheme = tag_scheme(typed_labels(self.labels))
             self.scheme = scheme if constraints == "auto" else constraints
             if self.scheme not in get_args(TagScheme):
                 raise ValueError(f'crf_constraints={constraints!r} is given; "auto", "iob1", "iob2", "iobes" or None.')
@@ -151,7 +164,7 @@ class LinearChainCrf(VocabularyTables):
 
     def _forbidden(self) -> Tensor:
         """`[k + 1, k + 1]`, bool, from the row's label to the column's; the last row is the start, column the end."""
-        names = (*self.labels, None)
+        names = (*typed_labels(self.labels), None)
         rows = [[self.scheme is not None and not may_follow(a, b, self.scheme) for b in names] for a in names]
         return torch.tensor(rows, device="cpu")
 
@@ -330,4 +343,13 @@ def _messages(emissions: Tensor, chain: Tensor, start: Tensor, transitions: Tens
     return torch.stack(messages)
 
 
-__all__ = ["CrfTokenClassifierOutput", "LinearChainCrf", "TagScheme", "entity_tag", "may_follow", "tag_scheme"]
+__all__ = [
+    "SEGMENT",
+    "CrfTokenClassifierOutput",
+    "LinearChainCrf",
+    "TagScheme",
+    "entity_tag",
+    "may_follow",
+    "tag_scheme",
+    "typed_labels",
+]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TokenClassificationPipeline
 
-from .crf import entity_tag
+from .crf import entity_tag, typed_labels
 from .vocabulary import word_marker
 
 
@@ -43,7 +43,8 @@ class _WatchedModel:
 class BestPathPipeline(TokenClassificationPipeline):
     """
     As transformers' pipeline, but a tagger with a CRF answers with its best path (Viterbi), and what
-    `aggregation_strategy` puts together are the entities of any scheme (IOB1, IOB2, IOBES, BILOU, BMES).
+    `aggregation_strategy` puts together are the entities of any scheme (IOB1, IOB2, IOBES, BILOU, BMES), or the words
+    of a text without blanks (B, M, E, S alone), whose group is "word".
 
     The stock pipeline takes the likeliest label of each token by itself, which now and then are labels that do not go
     together; a score is the probability of the label, given the text, in both. And it knows B- and I- alone: an entity
@@ -75,17 +76,18 @@ class BestPathPipeline(TokenClassificationPipeline):
         Returns:
             As transformers' own. Where no label is O, as in parts of speech, every word is by itself.
         """
-        has_outside = "O" in self.model.config.id2label.values()
+        names = list(self.model.config.id2label.values())
+        has_outside, typed = "O" in names, dict(zip(names, typed_labels(names), strict=True))
         groups: list[list[dict[str, Any]]] = []
         open_kind: str | None = None
         for entity in entities:
-            label = entity["entity"]
+            label = typed.get(entity["entity"], entity["entity"])
             # A type without a prefix goes on as long as it stands there, as in transformers.
             prefix, kind = entity_tag(label) or ("I" if has_outside else "S", label)
             if prefix in ("I", "E") and kind == open_kind:
                 groups[-1].append(entity)
             else:
-                groups.append([entity])
+                groups.append([{**entity, "entity": label}])
             open_kind = kind if prefix in ("B", "I") else None
         return [self.group_sub_entities(group) for group in groups]
 

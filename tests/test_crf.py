@@ -252,6 +252,14 @@ def test_the_scheme_is_told_by_the_labels(labels: tuple[str, ...], scheme: str) 
     assert tag_scheme(labels) == scheme
 
 
+def test_segmentation_is_constrained_as_entities_of_one_type_are() -> None:
+    letters = ("B", "M", "E", "S")
+    alone = LinearChainCrf(letters, "auto", 10)
+    typed = LinearChainCrf([f"{letter}-word" for letter in letters], "auto", 10)
+    assert (alone.labels, alone.scheme) == (letters, "iobes")
+    assert torch.equal(alone.forbidden, typed.forbidden)
+
+
 def test_bilou_and_bmes_are_iobes_in_other_letters() -> None:
     assert [entity_tag(label) for label in ("L-x", "U-x", "M-x-y", "O")] == [
         ("E", "x"),

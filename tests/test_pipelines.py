@@ -136,10 +136,12 @@ def test_labels_that_the_stock_pipeline_reads_rightly(labels: str, expected: boo
         ("O B-x I-x B-y I-y", "B-x I-x B-x O I-x I-y I-y", ["x 0 1", "x 2 2", "x 4 4", "y 5 6"]),
         ("O B-x M-x E-x S-x S-y", "B-x M-x E-x S-y S-x E-x O B-x", ["x 0 2", "y 3 3", "x 4 4", "x 5 5", "x 7 7"]),
         ("O B-x I-x L-x U-x", "B-x L-x U-x U-x B-x I-x L-x", ["x 0 1", "x 2 2", "x 3 3", "x 4 6"]),
+        ("B E M S", "S B M E B E S", ["word 0 0", "word 1 3", "word 4 5", "word 6 6"]),
+        ("B I", "B I B B I", ["word 0 1", "word 2 2", "word 3 4"]),
         ("O x y", "x x O y x", ["x 0 1", "y 3 3", "x 4 4"]),
         ("NOUN VERB", "NOUN NOUN VERB", ["NOUN 0 0", "NOUN 1 1", "VERB 2 2"]),
     ],
-    ids=["IOB", "BMES", "BILOU", "no prefixes", "parts of speech"],
+    ids=["IOB", "BMES", "BILOU", "segmentation", "segmentation in two letters", "no prefixes", "parts of speech"],
 )
 def test_entities_of_every_scheme_are_put_together(tagger: str, labels: str, tags: str, expected: list[str]) -> None:
     pipe = pipeline("token-classification", model=tagger, pipeline_class=BestPathPipeline)

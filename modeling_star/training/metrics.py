@@ -17,7 +17,7 @@ import seqeval.metrics as entity_metrics
 from sklearn import metrics as scores
 from transformers import EvalPrediction
 
-from ..crf import entity_tag
+from ..crf import SEGMENT, entity_tag, typed_labels
 from .answers import Language, score_answers
 from .data_labels import IGNORED
 
@@ -151,18 +151,21 @@ class AnswerScores(_OfflineMetric):
 
 
 def is_entity_scheme(label_list: Sequence[str]) -> bool:
-    """Whether the labels are entity tags (O, B-x, I-x and the like), rather than parts of speech or other names."""
-    others = [label for label in label_list if label != "O"]
+    """
+    Whether the labels are entity tags (O, B-x, I-x and the like) or the letters of word segmentation, rather than
+    parts of speech or other names.
+    """
+    others = [label for label in typed_labels(label_list) if label != "O"]
     return bool(others) and all(entity_tag(label) for label in others)
 
 
 def seqeval_labels(sentences: Iterable[Sequence[str]]) -> list[list[str]]:
-    """Entity tags in the letters that seqeval knows: BILOU and BMES as BIOES, the rest unchanged."""
+    """Entity tags in the letters that seqeval knows: BILOU and BMES as BIOES, letters alone with a type."""
     return [[_seqeval_label(label) for label in sentence] for sentence in sentences]
 
 
 def _seqeval_label(label: str) -> str:
-    tag = entity_tag(label)
+    tag = entity_tag(label) or entity_tag(f"{label}-{SEGMENT}")
     return label if tag is None else "-".join(filter(None, tag))
 
 

@@ -63,6 +63,8 @@ def test_an_entity_that_starts_with_i_counts_as_in_conlleval() -> None:
         (["B-X", "I-X", "L-X", "U-Y", "O"], {"X": 1, "Y": 1}),
         (["B-X", "M-X", "E-X", "S-Y", "O"], {"X": 1, "Y": 1}),
         (["B-X", "I-X", "B-X", "B-PER.NAM", "I-PER.NAM"], {"X": 2, "PER.NAM": 1}),
+        (["S", "B", "M", "E", "B", "E"], {"word": 3}),
+        (["B", "I", "B", "B", "I"], {"word": 3}),
     ],
 )
 @pytest.mark.filterwarnings("error")  # seqeval warns about letters that it does not know
@@ -87,6 +89,10 @@ def test_data_without_entities_score_zero_without_a_warning(recwarn: pytest.Warn
         (["O", "S-X", "B-X", "M-X", "E-X"], True),
         (["NOUN", "VERB", "X"], False),
         (["NN", "-LRB-", "LS", "IN"], False),
+        (["B", "E", "M", "S"], True),
+        (["B", "I", "O"], True),
+        (["B", "M"], False),
+        (["B", "I", "N"], False),
         (["O", "PER"], False),
         (["O"], False),
     ],
