@@ -27,6 +27,8 @@ _NAMES = {"bleu": "BLEU", "chrf": "chrF"}
 _NO_TEXT = "Write a sentence here."
 _NO_QUESTION = "Write a question here."
 # What a summary calls a task, where its pipeline's name says less.
+# Encoders whose pooled vector has weights of its own.
+_POOLED_BY_WEIGHTS = ("star_transformer", "disan")
 _TASKS = {"fill-mask": "masked language modelling"}
 FAMILIES = {
     "star_transformer": "Star-Transformer ([Guo et al., 2019](https://arxiv.org/abs/1902.09113))",
@@ -304,6 +306,14 @@ def _on_the_hub(name: str | None) -> str | None:
     return name
 
 
+def shown_path(word: str) -> str:
+    """An absolute path as others may see it: below the working folder as from there, elsewhere its last name."""
+    path = Path(word)
+    if not path.is_absolute():
+        return word
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else path.name or word
+
+
 def _metric_title(name: str, seeds: Sequence[int]) -> str:
     title = _NAMES.get(name) or name.replace("_", " ").replace("f1", "F1")
     title = title if name in _NAMES else title[0].upper() + title[1:]
@@ -312,7 +322,7 @@ def _metric_title(name: str, seeds: Sequence[int]) -> str:
 
 def _summary(content: CardContent, dataset: str) -> str:
     family = FAMILIES.get(content.model_type, f"`{content.model_type}`")
-    start = f"fine-tuned from `{content.base_model}`" if content.base_model else "trained"
+    start = f"fine-tuned from `{shown_path(content.base_model)}`" if content.base_model else "trained"
     task = _TASKS.get(content.task, content.task.replace("-", " "))
     return f"A {family} {start} on {dataset} for {task}."
 
@@ -366,6 +376,11 @@ def _limitations(content: CardContent) -> list[str]:
         limitations.append("Trained on generated sentences: expect poor results on any other text.")
     else:
         limitations.append(f"Measured on {content.dataset_name} only: other sources, times or domains will differ.")
+    if content.task == "fill-mask" and content.model_type in _POOLED_BY_WEIGHTS:
+        limitations.append(
+            "Masked words train no weights of the pooled vector: `AutoModel` begins with random ones, so that its "
+            "`pooler_output` is of use after fine-tuning, `last_hidden_state` at once."
+        )
     if len(content.seeds) == 1:
         limitations.append("Measured with one seed: another one gives somewhat different numbers.")
     return limitations

@@ -1,7 +1,10 @@
 """What a script tells its user: one line for what is theirs to mend, by one of several processes."""
 
+import errno
 import logging
 import os
+import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +24,12 @@ logger = logging.getLogger(__name__)
 Found = TypeVar("Found")
 
 _INTERRUPTED = 130  # what a shell tells of a command that Ctrl-C has stopped
+_TERMINATED = 143  # and of one that SIGTERM has, as `kill` and schedulers send it
+_FULL = 1 << 20  # fewer free bytes than this are a full disk
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which so stops what Ctrl-C stops."""
 
 
 @contextmanager
@@ -29,14 +38,16 @@ def script_messages(training: TrainingArguments) -> Iterator[None]:
     Logging set up; what a user did wrong is told in one message, and where it was raised with --log_level debug.
 
     Raises:
-        SystemExit: instead of a DataError, or of a KeyboardInterrupt (Ctrl-C).
+        SystemExit: instead of a DataError, of a KeyboardInterrupt (Ctrl-C, SIGTERM), or where the disk is full.
     """
+    folder = Path(training.output_dir)
     level = logging.DEBUG if training.log_level == "debug" else logging.INFO
     logging.basicConfig(format="%(levelname)s %(message)s", level=level if training.should_log else logging.ERROR)
     for name in ("httpx", "httpcore", "filelock", "fsspec", "matplotlib"):
         logging.getLogger(name).setLevel(logging.WARNING)
     if os.environ.get("ACCELERATE_USE_FSDP") == "true" and training.device.type == "cpu":
         logger.warning("accelerate shards nothing on the CPU: each process holds the whole model, as under DDP.")
+    _stop_at_sigterm()
     try:
         yield
     except DataError as error:
@@ -44,13 +55,44 @@ def script_messages(training: TrainingArguments) -> Iterator[None]:
         # Of several processes, all of which stop here, one speaks.
         message = f"{Path(sys.argv[0]).name}: {' '.join(str(error).split())}"
         raise SystemExit(message if training.should_log else 1) from None
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         logger.debug("Where it was interrupted:", exc_info=True)
         if training.should_log:
-            print(
-                f"\n{Path(sys.argv[0]).name}: interrupted. {_what_is_kept(Path(training.output_dir))}", file=sys.stderr
-            )
-        raise SystemExit(_INTERRUPTED) from None
+            print(f"\n{Path(sys.argv[0]).name}: interrupted. {_what_is_kept(folder)}", file=sys.stderr)
+        raise SystemExit(_TERMINATED if isinstance(error, _Terminated) else _INTERRUPTED) from None
+    except Exception as error:
+        if not _is_full(folder, error):
+            raise
+        logger.debug("Where it was raised:", exc_info=True)
+        raise SystemExit(
+            f"{Path(sys.argv[0]).name}: the disk of {folder} is full ({error}). {_what_is_kept(folder)} Make room "
+            "first; --save_total_limit 1 keeps fewer checkpoints."
+        ) from None
+
+
+def _stop_at_sigterm() -> None:
+    """SIGTERM is told as Ctrl-C is, where nobody else has seen to it; processes that this one forks end at once."""
+    try:
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            return
+        own = os.getpid()
+
+        def stop(number: int, frame: Any) -> None:
+            if os.getpid() == own:
+                raise _Terminated
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+        signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # only a process's main thread may
+        return
+
+
+def _is_full(folder: Path, error: Exception) -> bool:
+    """Whether an error is that nothing can be written any more, which torch and safetensors call by other names."""
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return True
+    return folder.is_dir() and shutil.disk_usage(folder).free < _FULL
 
 
 def _what_is_kept(folder: Path) -> str:
@@ -84,7 +126,10 @@ def told_plainly(*also: type[Exception]) -> Iterator[None]:
     except plain as error:
         raise DataError(str(error)) from error
     except unreachable_errors() as error:
-        raise DataError(str(error)) from error
+        raise DataError(
+            f"The Hub cannot be reached ({error}): name files and folders of this machine, and leave --push_to_hub "
+            "away; run_scripts/push_to_hub.py uploads a finished folder."
+        ) from error
 
 
 def as_main_process(look: Callable[[], Found], training: TrainingArguments) -> Found:

@@ -5,9 +5,12 @@ import logging
 import os
 import textwrap
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from .data_files import DataError
 
@@ -16,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 # What decides what a run, or each seed of a call, comes to.
 ARGUMENTS = "arguments.json"
+# There as long as a run is at the folder.
+LOCK = "running.lock"
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -36,6 +41,34 @@ def whole_checkpoints(folder: Path) -> Iterator[Path]:
 
 def _step(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix("checkpoint-"))
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """
+    Within it no other run begins in a folder, or goes on there: both would write the same checkpoints.
+
+    Args:
+        folder: made if absent.
+
+    Raises:
+        DataError: another run is at it, or it cannot be written.
+    """
+    _held_by(folder)
+    lock = FileLock(folder / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise DataError(
+            f"Another run is at --output_dir {folder}, and both would write the same files: name another folder, or "
+            "wait until it has ended."
+        ) from None
+    try:
+        yield
+    finally:
+        with suppress(PermissionError):  # Windows removes no open file: there an empty one stays
+            (folder / LOCK).unlink(missing_ok=True)
+        lock.release()
 
 
 def check_output_dir(folder: Path, resume: str | None, may_begin_anew: bool = False) -> str | None:
@@ -176,7 +209,8 @@ def _held_by(folder: Path) -> list[str]:
         raise DataError(f"--output_dir {folder} cannot be made ({error.strerror}): name another folder.") from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise DataError(f"--output_dir {folder} cannot be written: name another folder, or change its permissions.")
-    return sorted(path.name for path in folder.iterdir() if not path.is_dir() or any(path.iterdir()))
+    found = (path for path in folder.iterdir() if not path.is_dir() or any(path.iterdir()))
+    return sorted(path.name for path in found if path.name != LOCK)
 
 
 def _check_empty(folder: Path, held: list[str], instead: str) -> None:
@@ -196,6 +230,7 @@ __all__ = [
     "check_new",
     "check_output_dir",
     "check_several_runs",
+    "claimed",
     "differences",
     "last_checkpoint",
     "warn_of_other_arguments",

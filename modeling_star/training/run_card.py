@@ -10,7 +10,7 @@ import psutil
 from transformers import PreTrainedConfig
 
 from ..pipelines import aggregation_for
-from .cards import CardContent
+from .cards import CardContent, shown_path
 from .reports import metrics_only
 
 
@@ -102,7 +102,7 @@ def _extras_of(config: PreTrainedConfig) -> dict[str, str]:
 
 def _embeddings_of(arguments: Any) -> str:
     if arguments.model_name_or_path:
-        return f"those of {arguments.model_name_or_path}"
+        return f"those of {shown_path(arguments.model_name_or_path)}"
     if arguments.embeddings_from is None:
         return "random"
     frozen = ", frozen" if arguments.freeze_embeddings else ""
@@ -110,7 +110,10 @@ def _embeddings_of(arguments: Any) -> str:
 
 
 def typed_command() -> str:
-    """The command that this process was started by, with what `accelerate launch` was told, and without secrets."""
+    """
+    The command that this process was started by, with what `accelerate launch` was told, without secrets and without
+    the folders of this machine.
+    """
     if "ACCELERATE_MIXED_PRECISION" not in os.environ:
         return f"python {_without_secrets(sys.argv)}"
     typed = psutil.Process(os.getppid()).cmdline()
@@ -130,7 +133,9 @@ def _without_secrets(words: list[str]) -> str:
             word = f"{flag}=***"
         elif before.replace("-", "_") in _SECRETS:
             word = "***"
-        shown.append(word)
+        elif equals and flag.startswith("--"):
+            word = f"{flag}={shown_path(word.removeprefix(f'{flag}='))}"
+        shown.append(shown_path(word))
     return shlex.join(shown)
 
 

@@ -2,8 +2,8 @@
 
 import json
 import logging
+from contextlib import ExitStack
 from copy import copy
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from .building import check_embeddings, check_lexicon, check_resumed, length_lim
 from .data_files import DataError
 from .fine_tuner import LESS_IS_BETTER, FineTuner
 from .messages import as_main_process, script_messages, told_plainly
-from .output_folder import ARGUMENTS, warn_of_other_arguments
+from .output_folder import ARGUMENTS, claimed, warn_of_other_arguments
 from .reports import plot_training_curves, seeds_table, summarize_seeds, write_json, write_text
 from .run_card import run_card
 from .seeds import asked_for, check_several_seeds, plan_seeds
@@ -75,29 +75,40 @@ def run(
         folders = [Path(training.output_dir) / f"seed-{seed}" for seed in seeds]
         check_several_seeds(seeds, training)
     told = asked_for(model_args, data_args, run_args, training)
-    plan = as_main_process(partial(plan_seeds, folders, training, told), training)
-    task = task_class(model_args, data_args, run_args)
-    if len(seeds) > 1 and training.process_index == 0:
-        write_json(Path(training.output_dir) / ARGUMENTS, told)
-    results: dict[int, dict[str, Any]] = {}
-    for seed, folder, (done, checkpoint) in zip(seeds, folders, plan, strict=True):
-        if done:
-            logger.info(f"Seed {seed} is finished already: {folder / 'all_results.json'}")
-            results[seed] = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
-        else:
-            own = copy(training)  # dataclasses.replace would have it choose by the loss for some flags (5.23)
-            own.seed, own.output_dir, own.resume_from_checkpoint = seed, str(folder), checkpoint
-            results[seed] = run_tfidf(task, own) if own_model(model_args) == "tfidf" else run_once(task, own)
-    if len(seeds) == 1:
-        return results[seeds[0]]
-    summary = summarize_seeds(results)
-    if training.process_index == 0:
-        names = [f"{prefix}_{task.metrics.metric_for_best_model}" for prefix in ("eval", "test")]
-        table = seeds_table(results, names)
-        write_json(Path(training.output_dir) / "all_results.json", {"seeds": seeds, **summary})
-        write_text(Path(training.output_dir) / "seeds.md", table + "\n")
-        print(table)
-    return summary
+    with ExitStack() as until_the_end:
+
+        def begin() -> list[tuple[bool, str | None]]:
+            until_the_end.enter_context(claimed(Path(training.output_dir)))
+            return plan_seeds(folders, training, told)
+
+        plan = as_main_process(begin, training)
+        task = task_class(model_args, data_args, run_args)
+        if len(seeds) == 1:
+            return run_seed(task, training, seeds[0], folders[0], *plan[0])
+        if training.process_index == 0:
+            write_json(Path(training.output_dir) / ARGUMENTS, told)
+        runs = zip(seeds, folders, plan, strict=True)
+        results = {seed: run_seed(task, training, seed, folder, *planned) for seed, folder, planned in runs}
+        summary = summarize_seeds(results)
+        if training.process_index == 0:
+            names = [f"{prefix}_{task.metrics.metric_for_best_model}" for prefix in ("eval", "test")]
+            table = seeds_table(results, names)
+            write_json(Path(training.output_dir) / "all_results.json", {"seeds": seeds, **summary})
+            write_text(Path(training.output_dir) / "seeds.md", table + "\n")
+            print(table)
+        return summary
+
+
+def run_seed(
+    task: Task, training: TrainingArguments, seed: int, folder: Path, done: bool, checkpoint: str | None
+) -> dict[str, Any]:
+    """What all_results.json holds of one seed's run: read where it is finished, else run, or gone on with."""
+    if done:
+        logger.info(f"Seed {seed} is finished already: {folder / 'all_results.json'}")
+        return json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
+    own = copy(training)  # dataclasses.replace would have it choose by the loss for some flags (5.23)
+    own.seed, own.output_dir, own.resume_from_checkpoint = seed, str(folder), checkpoint
+    return run_tfidf(task, own) if own_model(task.model_args) == "tfidf" else run_once(task, own)
 
 
 def own_model(model_args: Any) -> str | None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from common import tiny_model
 from huggingface_hub import ModelCard
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertForTokenClassification
 
@@ -21,6 +22,7 @@ from modeling_star.training.run_card import title_of, typed_command
 from modeling_star.training.tokenizers import train_tokenizer
 
 
+KINDS = {"star_transformer": "StarTransformer", "disan": "Disan", "bilstm": "BiLstm"}
 CONTENT = CardContent(
     model_name="star-wnut17",
     model_type="star_transformer",
@@ -97,7 +99,7 @@ def test_the_hub_is_told_no_folder_and_no_empty_name(tmp_path: Path) -> None:
     card, text = written(tmp_path, here)
     assert (card.data.base_model, card.data.datasets) == (None, None)
     assert {result.dataset_type for result in card.data.eval_results} == {"data"}
-    assert f"fine-tuned from `{tmp_path}`" in text
+    assert f"fine-tuned from `{tmp_path.name}`" in text, "without the folders of this machine"
     card, _ = written(tmp_path, replace(CONTENT, base_model="someone/bert-base"))
     assert card.data.base_model == "someone/bert-base"
 
@@ -123,11 +125,32 @@ def test_the_f1_of_two_classes_is_told_to_be_of_one(tmp_path: Path) -> None:
         assert "is that of" not in written(tmp_path, other)[1]
 
 
+@pytest.mark.parametrize(("kind", "told"), [("star_transformer", True), ("disan", True), ("bilstm", False)])
+def test_a_pretrained_model_tells_that_its_pooled_vector_is_not_trained(kind: str, told: bool, tmp_path: Path) -> None:
+    pretrained = replace(CONTENT, task="fill-mask", model_type=kind, label_list=())
+    assert ("train no weights of the pooled vector" in written(tmp_path, pretrained)[1]) is told
+    model = tiny_model(KINDS[kind], "ForMaskedLM")
+    bare = set(tiny_model(KINDS[kind], "Model").state_dict()) - set(model.base_model.state_dict())
+    assert bool(bare) is told
+
+
 def test_secrets_are_not_in_the_command_of_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
     typed = ["run_ner.py", "--token", "hf_A", "--hub-token=hf_B", "--hub_token", "hf_C", "--seed", "3"]
     monkeypatch.setattr(sys, "argv", typed)
     assert typed_command() == "python run_ner.py --token '***' '--hub-token=***' --hub_token '***' --seed 3"
+
+
+def test_the_command_of_a_card_tells_no_folders_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path.parent / "home"
+    typed = [f"{tmp_path}/run_scripts/run_ner.py", "--train_file", f"{home}/train.jsonl", f"--output_dir={home}/run"]
+    monkeypatch.setattr(sys, "argv", [*typed, "--test_file=data/test.jsonl", "--config_overrides=a=1,b=2"])
+    told = "python run_scripts/run_ner.py --train_file train.jsonl --output_dir=run"
+    assert typed_command() == f"{told} --test_file=data/test.jsonl --config_overrides=a=1,b=2"
 
 
 def test_several_seeds_show_mean_and_deviation(tmp_path: Path) -> None:

@@ -1,8 +1,13 @@
 """What a script tells its user when it stops."""
 
+import errno
 import logging
+import multiprocessing
+import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from transformers import TrainingArguments
@@ -29,6 +34,33 @@ def test_an_interrupted_run_tells_how_it_goes_on(place: str, tmp_path: Path, cap
     told = capsys.readouterr().err
     assert f"{tmp_path / place} is kept" in told
     assert "--resume_from_checkpoint last" in told
+
+
+def test_a_terminated_run_tells_the_same(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with pytest.raises(SystemExit) as stopped, script_messages(arguments(tmp_path)):
+            signal.raise_signal(signal.SIGTERM)
+        with multiprocessing.get_context("fork").Pool(1) as pool:  # as datasets has, whose end sends SIGTERM
+            assert pool.map(abs, [-1]) == [1]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert stopped.value.code == 143
+    told = capsys.readouterr().err
+    assert "interrupted. No checkpoint was written" in told
+    assert "Traceback" not in told
+
+
+def test_a_full_disk_is_told_and_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_json(tmp_path / "checkpoint-5" / "trainer_state.json", {})
+    words = r"the disk of .* is full .*checkpoint-5 is kept.*--resume_from_checkpoint last.*Make room"
+    with pytest.raises(SystemExit, match=words), script_messages(arguments(tmp_path)):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(RuntimeError, match="unexpected pos"), script_messages(arguments(tmp_path)):
+        raise RuntimeError("unexpected pos 41152 vs 41040")
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
+    with pytest.raises(SystemExit, match=words), script_messages(arguments(tmp_path)):
+        raise RuntimeError("unexpected pos 41152 vs 41040")
 
 
 def test_what_is_the_users_to_mend_is_told_in_a_line(tmp_path: Path) -> None:

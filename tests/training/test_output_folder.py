@@ -10,6 +10,7 @@ from modeling_star.training.data_files import DataError
 from modeling_star.training.output_folder import (
     check_output_dir,
     check_several_runs,
+    claimed,
     last_checkpoint,
     warn_of_other_arguments,
 )
@@ -115,6 +116,20 @@ def test_only_a_run_with_checkpoints_is_advised_to_go_on(tmp_path: Path) -> None
     write_json(tmp_path / "checkpoint-1" / "trainer_state.json", {})
     with pytest.raises(DataError, match=r"name another folder, or go on .* --resume_from_checkpoint last"):
         check_output_dir(tmp_path, None)
+
+
+def test_a_folder_that_a_run_is_at_is_left_to_it(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with claimed(folder):
+        with (
+            pytest.raises(DataError, match=r"Another run is at --output_dir .*run.*name another folder"),
+            claimed(folder),
+        ):
+            pass
+        assert check_output_dir(folder, None) is None, "the lock is nothing of a run"
+    assert list(folder.iterdir()) == []
+    with claimed(folder):
+        pass
 
 
 def test_a_folder_without_permission_to_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
