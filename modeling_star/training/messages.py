@@ -6,8 +6,9 @@ import os
 import shutil
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,9 +48,10 @@ def script_messages(training: TrainingArguments) -> Iterator[None]:
         logging.getLogger(name).setLevel(logging.WARNING)
     if os.environ.get("ACCELERATE_USE_FSDP") == "true" and training.device.type == "cpu":
         logger.warning("accelerate shards nothing on the CPU: each process holds the whole model, as under DDP.")
-    _stop_at_sigterm()
     try:
-        yield
+        # Of several processes one speaks; the others end at once, whatever they wait for.
+        with _sigterm_as_ctrl_c() if training.should_log else nullcontext():
+            yield
     except DataError as error:
         logger.debug("Where it was raised:", exc_info=True)
         # Of several processes, all of which stop here, one speaks.
@@ -70,22 +72,26 @@ def script_messages(training: TrainingArguments) -> Iterator[None]:
         ) from None
 
 
-def _stop_at_sigterm() -> None:
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
     """SIGTERM is told as Ctrl-C is, where nobody else has seen to it; processes that this one forks end at once."""
-    try:
-        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-            return
-        own = os.getpid()
-
-        def stop(number: int, frame: Any) -> None:
-            if os.getpid() == own:
-                raise _Terminated
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-
-        signal.signal(signal.SIGTERM, stop)
-    except ValueError:  # only a process's main thread may
+    in_main = threading.current_thread() is threading.main_thread()  # no other may
+    if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
         return
+    own = os.getpid()
+
+    def stop(number: int, frame: Any) -> None:
+        if os.getpid() == own:
+            raise _Terminated
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _is_full(folder: Path, error: Exception) -> bool:
