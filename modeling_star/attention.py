@@ -174,8 +174,10 @@ def _relay_mix(
     Relay and tokens of each sequence summed by their weights, `[b, k, h, d]` from queries `[b, k, h, d]`; the weights
     `[b, k h, 1 + m]`, and their sum under dropout `[b, k, h]`.
     """
-    own_score = torch.einsum("bkhd,bkd->bkh", query, relays).flatten(1)
-    heads, query = query.shape[1:3], query.flatten(1, 2)
+    heads = query.shape[1:3]
+    # One product a relay, as where there is one: an axis more, and einsum adds up in another order.
+    own_score = torch.einsum("bhd,bd->bh", query.flatten(0, 1), relays.flatten(0, 1)).unflatten(0, (-1, heads[0]))
+    own_score, query = own_score.flatten(1), query.flatten(1, 2)
     by_row = layout.is_ragged and row_attention_applies(tokens, query)
     rows = None if by_row else layout.to_rows(tokens)
     if by_row:
