@@ -130,6 +130,23 @@ def test_relay_attention_equals_projecting_every_candidate(keep_padding: bool, m
     assert_close(gradients(actual, leaves), gradients(expected, leaves), 1e-10)
 
 
+def test_one_relay_comes_out_to_the_last_digit_whatever_several_take() -> None:
+    """Published scores hang on it: the operations, and the order that they add up in, are those for one relay."""
+    b, n, h, c, d = 32, 20, 6, 32, 192
+    mask = torch.ones(b, n, dtype=torch.bool)
+    query, relay, tokens = (random(*shape, seed=i).float() for i, shape in enumerate([(b, h, c), (b, d), (b, n, d)]))
+    key, value, bias = (random(*shape, seed=9 + i).float() for i, shape in enumerate([(h, c, d), (h, c, d), (h, c)]))
+    layout = TokenLayout.from_mask(mask, keep_padding=True)
+    context, _ = relay_attention(
+        query[:, None], relay[:, None], layout.pack(tokens), layout, key, value, bias, dropout_p=0.0
+    )
+    absorbed = torch.einsum("bhc,hcd->bhd", query / math.sqrt(c), key)
+    scores = [torch.einsum("bhd,bd->bh", absorbed, relay)[..., None], torch.einsum("bhd,bmd->bhm", absorbed, tokens)]
+    weights = torch.cat(scores, dim=-1).softmax(-1)
+    mixed = torch.einsum("bhm,bmd->bhd", weights[..., 1:], tokens) + weights[..., :1] * relay[:, None]
+    assert torch.equal(context[:, 0], torch.einsum("bhd,hcd->bhc", mixed, value) + bias)
+
+
 def test_ring_attention_under_dropout_is_the_sum_of_biased_values_by_the_weights_it_returns() -> None:
     torch.manual_seed(0)
     leaves, context, weights = ring_case(50, 5, dropout_p=0.4)
