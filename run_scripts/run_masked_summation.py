@@ -24,7 +24,8 @@ stopped goes on from its last epoch. Beside them: results.md, results.csv, figur
 (test time over n).
 """
 
-from arguments import SUMMATION_DEFAULTS, SUMMATION_HELP, SummationArguments, parse
+from arguments import parse
+from summation_arguments import SUMMATION_DEFAULTS, SUMMATION_HELP, SummationArguments
 
 
 def main() -> None:

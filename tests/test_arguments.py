@@ -18,7 +18,6 @@ sys.path.insert(0, str(SCRIPTS))
 from arguments import (
     FRESH_LEARNING_RATE,
     PRETRAINING_DEFAULTS,
-    SUMMATION_DEFAULTS,
     ClassificationArguments,
     FileArguments,
     ModelArguments,
@@ -33,6 +32,7 @@ from arguments import (
     TranslationModelArguments,
     parse,
 )
+from summation_arguments import SUMMATION_DEFAULTS
 
 
 def parsed(monkeypatch: pytest.MonkeyPatch, *arguments: Any, kind: type = TaggingArguments) -> tuple[Any, ...]:

@@ -19,17 +19,6 @@ from .data_files import DataError
 from .table_checks import check_table
 
 
-class _EachKeyOnce(yaml.SafeLoader):
-    """Of a key that is written twice yaml takes the later without a word, and a system so written is lost."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = next((key for place, key in enumerate(keys) if key in keys[:place]), None)
-        if twice is not None:
-            raise ValueError(f"line {node.start_mark.line + 1} begins entries of which two are called {twice}")
-        return super().construct_mapping(node, deep)
-
-
 @dataclass(frozen=True)
 class Configuration:
     """
@@ -79,7 +68,9 @@ class Table:
             known = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml"))) or "none"
             raise DataError(f"There is no table {path.stem}; {path.parent} has {known}.")
         try:
-            table = cls(path.stem, yaml.load(path.read_text(encoding="utf-8"), Loader=_EachKeyOnce), path)
+            text = path.read_text(encoding="utf-8")
+            _check_keys(yaml.compose(text, Loader=yaml.SafeLoader))
+            table = cls(path.stem, yaml.safe_load(text), path)
         except (ValueError, yaml.YAMLError) as error:
             raise DataError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
         check_table(path, table.content)
@@ -173,6 +164,23 @@ class Table:
                     configurations = self.configurations(task, setting, system)
                     if configurations:
                         yield configurations
+
+
+def _check_keys(node: yaml.Node | None) -> None:
+    """
+    Raises:
+        ValueError: a key is written twice, of which yaml takes the later without a word: a system would be lost.
+    """
+    if isinstance(node, yaml.MappingNode):
+        keys = [key.value for key, _ in node.value]
+        twice = next((key for place, key in enumerate(keys) if key in keys[:place]), None)
+        if twice is not None:
+            raise ValueError(f"line {node.start_mark.line + 1} begins entries of which two are called {twice}")
+        for _, value in node.value:
+            _check_keys(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _check_keys(value)
 
 
 def read_recipe(name: str) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class Experiment:
     Everything that the script was asked for.
 
     Args:
-        options: `SummationArguments` of run_scripts/arguments.py.
+        options: `SummationArguments` of run_scripts/summation_arguments.py.
         training: transformers' own; its output folder holds all that is written.
 
     Raises:

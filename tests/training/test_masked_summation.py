@@ -18,7 +18,8 @@ from transformers import AutoModelForSequenceClassification, Trainer, TrainerCal
 
 
 sys.path.insert(0, str(SCRIPTS))
-from arguments import SUMMATION_DEFAULTS, SUMMATION_HELP, SummationArguments, parse
+from arguments import parse
+from summation_arguments import SUMMATION_DEFAULTS, SUMMATION_HELP, SummationArguments
 
 from modeling_star.training import masked_summation_page, masked_summation_runs
 from modeling_star.training.data_files import DataError
