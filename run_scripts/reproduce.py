@@ -151,6 +151,7 @@ def run_table(arguments: argparse.Namespace, file: Path) -> bool:
     if absent:
         print(f"Left out, as there is no such folder: {', '.join(absent)}", file=sys.stderr)
     cells = [cell for cell in cells if folders[cell[0].task].is_dir()]
+    runner.check_same_models(configuration for cell in cells for configuration in cell)
     for cell in cells:
         runner.add_repeated(cell)
     finished = sum(not (runner.waits_for(cell) or any(runner.missing(cell, seeds))) for cell in cells)

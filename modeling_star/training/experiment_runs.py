@@ -4,8 +4,9 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import yaml
 from filelock import FileLock, Timeout
+from transformers import AutoModel
 
 from .bootstrap import count_examples, score_counts
 from .data import cap, load_splits
@@ -117,11 +119,30 @@ class FinishedRuns:
             raise BeforeError(f"{error} The runs beside it began from that model: delete them as well.") from None
         return kept
 
-    def elsewhere(self, arguments: dict[str, Any], metric: str) -> dict[str, Any] | None:
-        """What another table keeps of a run with the same arguments, the seed among them, and metric; or `None`."""
+    def check_same_model(self, name: str, words: str) -> None:
+        """
+        Args:
+            name: of the model that runs begin from, without its `$`.
+            words: its `fingerprint`.
+
+        Raises:
+            DataError: a kept run of the table began from another model of that name.
+        """
+        for path in sorted((self.folder / self.table.name).glob("*/*/*-seed*.json")):
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            if kept.get("began_from", {}).get(name, words) != words:  # early runs tell none
+                raise DataError(
+                    f"${name} is another model than that which {path} began from: their words have other vectors, and "
+                    "no mean or interval is of both. Keep runs from another model apart: write --results NAME --work "
+                    "NAME"
+                )
+
+    def elsewhere(self, arguments: dict[str, Any], metric: str, began_from: dict[str, str]) -> dict[str, Any] | None:
+        """What another table keeps of a run with the same arguments, seed, metric and first model; or `None`."""
         for path in sorted(self.folder.glob(f"*/*/*/*-seed{arguments['seed']}.json")):
             kept = json.loads(path.read_text(encoding="utf-8"))
-            if kept.get("arguments") == arguments and kept.get("metric", metric) == metric:
+            same = kept.get("metric", metric) == metric and kept.get("began_from", began_from) == began_from
+            if kept.get("arguments") == arguments and same:
                 return kept
         return None
 
@@ -220,8 +241,9 @@ class Runner:
         """
         arguments = {**configuration.arguments, "seed": seed}
         first = [name for name in self.table.before if f"${name}" in json.dumps(arguments)]
-        # Another table may call another model by the same name.
-        known = None if first else self.finished.elsewhere(arguments, self.table.metric(configuration.task))
+        # What ran before another table may have the same name, and be another model.
+        metric, began_from = self.table.metric(configuration.task), self._began_from(arguments)
+        known = None if first else self.finished.elsewhere(arguments, metric, began_from)
         if known is not None:
             write_json(self.finished.path(configuration, seed), known | self._repeated(configuration.task, known))
             return self.finished.read(configuration, seed)
@@ -371,6 +393,8 @@ class Runner:
             "training_seconds": _seconds(scores),
             "arguments": arguments,
         }
+        began_from = self._began_from(arguments)
+        result |= {"began_from": began_from} if began_from else {}
         if "test_file" not in arguments:
             return result
         run = read_system(model)
@@ -383,6 +407,24 @@ class Runner:
             )
         result |= {"test": told, "counts": write_counts(counts), "references": fingerprint(run.references)}
         return result | self._repeated(configuration.task, result)
+
+    def check_same_models(self, configurations: Iterable[Configuration]) -> None:
+        """
+        Args:
+            configurations: what is to run.
+
+        Raises:
+            DataError: a kept run of the table began from another model of the same name, or one cannot be read.
+        """
+        asked = [self._began_from(configuration.arguments) for configuration in configurations]
+        for name, words in sorted({item for began_from in asked for item in began_from.items()}):
+            self.finished.check_same_model(name, words)
+
+    def _began_from(self, arguments: dict[str, Any]) -> dict[str, str]:
+        """Of each saved model that arguments name, and no run of the table made, the fingerprint of its words."""
+        asked = json.dumps(arguments)
+        named = {name: meant for name, meant in self.names.items() if name != "DATA" and f"${name}" in asked}
+        return {name: _fingerprint_of_words(meant) for name, meant in named.items()}
 
     def _repeated(self, task: str, run: dict[str, Any]) -> dict[str, str]:
         """For each test row of a run 1 where its text occurs in train too, else 0; nothing if told or not asked."""
@@ -415,6 +457,21 @@ def are_of_other_rows(one: dict[str, Any], other: dict[str, Any]) -> bool:
 def fingerprint(references: Any) -> str:
     """A few letters that differ where the labels of the test rows do."""
     return hashlib.sha256(json.dumps(references, ensure_ascii=False, default=str).encode()).hexdigest()[:16]
+
+
+@cache
+def _fingerprint_of_words(model: str) -> str:
+    """
+    A few letters that differ where the vectors of a saved model's words do, as those of a fine-tuned one do.
+
+    Raises:
+        DataError: there is no such model.
+    """
+    try:
+        words = AutoModel.from_pretrained(model).get_input_embeddings().weight
+    except (OSError, ValueError) as error:
+        raise DataError(f"{model} cannot be read: {error}") from None
+    return hashlib.sha256(words.detach().float().numpy().tobytes()).hexdigest()[:16]
 
 
 def _hashable(text: Any) -> Any:

@@ -3,12 +3,14 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 import yaml
 from filelock import FileLock
+from script_samples import write_bert
 from table_samples import keep, runner_of
 
 from modeling_star.training.bootstrap import count_examples
@@ -342,6 +344,36 @@ def test_a_run_that_is_taken_over_is_told_which_test_rows_are_in_train(table: Ta
     table.content["tasks"]["films"]["repeated"] = "label"
     runner.add_repeated([configuration])
     assert runner.finished.read(configuration, 1) == {**kept, "repeated": "11", "repeated_by": "label"}
+
+
+def test_runs_from_two_models_of_one_name_are_kept_apart(table: Table, tmp_path: Path) -> None:
+    berts = [write_bert(tmp_path / name, ["a good meal", f"a meal {name}"]) for name in ("one", "other")]
+    table.content["systems"]["star"]["arguments"] = {"embeddings_from": "$BERT"}
+    (configuration,) = table.configurations("films", "bert", "star")
+    (plain,) = table.configurations("films", "bert", "linear")
+    first, second = (
+        Runner(table, tmp_path / "results", tmp_path / "work", {"BERT": str(bert), "DATA": "D"}, ["false"])
+        for bert in berts
+    )
+    ended_unnoticed(first, configuration, "ab")
+    ended_unnoticed(first, plain, "ab")
+    first.check_same_models([configuration])
+    assert list(first.run(configuration, 1)["began_from"]) == ["BERT"]
+    assert "began_from" not in first.run(plain, 1)
+    first.check_same_models([configuration, plain])
+    second.check_same_models([plain])
+    with pytest.raises(DataError, match=r"\$BERT is another model than that which .*star-0-seed1.*--results NAME"):
+        second.check_same_models([configuration])
+    # Nor is it taken over by another table.
+    elsewhere = Table("elsewhere", table.content)
+    taken = [replace(runner, table=elsewhere, launcher=["false"]) for runner in (first, second)]
+    assert taken[0].run(configuration, 1)["began_from"] == first.run(configuration, 1)["began_from"]
+    taken[0].finished.path(configuration, 1).unlink()
+    with pytest.raises(DataError, match="stopped with 1"):
+        taken[1].run(configuration, 1)
+    lost = replace(first, names={"BERT": str(tmp_path / "none")})
+    with pytest.raises(DataError, match="none cannot be read"):
+        lost.check_same_models([configuration])
 
 
 def test_a_run_on_other_test_rows_than_those_beside_it_is_not_kept(table: Table, tmp_path: Path) -> None:
