@@ -34,8 +34,8 @@ _RULED_OUT = -1e12
 # weights of a layer, many of which move one logit together. At their speed they are learnt too late to be of use
 # (docs/decisions.md tells how 30 was chosen).
 SPEED = 30.0
-# BILOU and BMES are IOBES in other letters.
-_PREFIXES = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S"}
+# BILOU, BMES and BMEWO are IOBES in other letters.
+ENTITY_PREFIXES = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S", "W": "S"}
 # The type of what labels without one mark: the words of a text that is written without blanks.
 SEGMENT = "word"
 
@@ -65,7 +65,7 @@ def typed_labels(labels: Sequence[str]) -> list[str]:
     with the type "word"; any others as they are.
     """
     letters = set(labels) - {"O"}
-    if letters <= _PREFIXES.keys() and "B" in letters and letters & {"I", "E", "L"}:
+    if letters <= ENTITY_PREFIXES.keys() and "B" in letters and letters & {"I", "E", "L"}:
         return [label if label == "O" else f"{label}-{SEGMENT}" for label in labels]
     return list(labels)
 
@@ -78,13 +78,13 @@ def entity_tag(label: str) -> tuple[str, str] | None:
     if label == "O":
         return "O", ""
     prefix, dash, kind = label.partition("-")
-    return (_PREFIXES[prefix], kind) if prefix in _PREFIXES and dash and kind else None
+    return (ENTITY_PREFIXES[prefix], kind) if prefix in ENTITY_PREFIXES and dash and kind else None
 
 
 def tag_scheme(labels: Sequence[str]) -> TagScheme:
     """
-    The scheme that a set of labels is of: "iobes" (also BILOU, BMES) if any ends an entity or is a whole one; else
-    "iob1" if a type has no B-, since IOB1 needs it between neighbours alone; else "iob2".
+    The scheme that a set of labels is of: "iobes" (also BILOU, BMES, BMEWO) if any ends an entity or is a whole one;
+    else "iob1" if a type has no B-, since IOB1 needs it between neighbours alone; else "iob2".
 
     Raises:
         ValueError: there is a label of no entity, or none of an entity.
@@ -131,6 +131,10 @@ class LinearChainCrf(VocabularyTables):
     The chain of a row is the real tokens that carry a tag. Which do is told by the vocabulary (`set_vocabulary`:
     neither special tokens nor those that continue a word), by `tag_mask`, or else all do. It is the same with and
     without labels: a label of -100 inside the chain is unknown, and summed over.
+
+    Labels that begin or end as the constraints forbid, as I-x first or B-x last under "iobes", are those of a part of
+    a text, of a window or of what was cut: neither start nor end has a score there. Paths that are looked for are
+    always those of a whole text.
 
     Args:
         labels: names of the k labels, in the order of their ids; looked at for `constraints`.
@@ -229,11 +233,14 @@ class LinearChainCrf(VocabularyTables):
         ruled_out = (labels[..., None] != tags) & (labels[..., None] != UNKNOWN)
         told = emissions.masked_fill(ruled_out, _RULED_OUT)
         start, end, transitions = self._scores(emissions.dtype)
+        if self.scheme is not None:
+            start = self._unless_cut(start, self.forbidden[-1, :-1], labels, chain)
+            end = self._unless_cut(end, self.forbidden[:-1, -1], labels.flip(1), chain.flip(1))
         # With all tags, and with the tags that the labels leave.
         last = _messages(
             torch.stack([emissions, told]),
             chain.expand(2, *chain.shape),
-            start.expand(2, -1),
+            start.expand(2, *chain.shape[:1], -1),
             transitions.expand(2, -1, -1),
         )[-1]
         total, of_labels = (last + end).logsumexp(-1).masked_fill(~chain.any(1), 0)
@@ -256,7 +263,7 @@ class LinearChainCrf(VocabularyTables):
         forward, backward = _messages(
             torch.stack([wide, wide.flip(1)]),
             torch.stack([chain, chain.flip(1)]),
-            torch.stack([start, end]),
+            torch.stack([start, end])[:, None],
             torch.stack([transitions, transitions.T]),
         ).unbind(1)
         marginals = (forward + backward.flip(0)).transpose(0, 1) - wide
@@ -302,6 +309,23 @@ class LinearChainCrf(VocabularyTables):
         start, end, transitions = (_sped_up(x.to(dtype)).masked_fill(out, FORBIDDEN) for x, out in parts)
         return start, end, transitions
 
+    @staticmethod
+    def _unless_cut(scores: Tensor, forbidden: Tensor, labels: Tensor, chain: Tensor) -> Tensor:
+        """
+        Scores of the start for each row: none where the first label of a chain may not be one.
+
+        Args:
+            scores: `[k]`.
+            forbidden: `[k]`, bool.
+            labels, chain: as in `log_likelihood`.
+
+        Returns:
+            `[b, k]`.
+        """
+        first = labels.gather(1, chain.int().argmax(1, keepdim=True))
+        cut = chain.any(1, keepdim=True) & (first != UNKNOWN) & forbidden[first.clamp(min=0)]
+        return scores.masked_fill(cut, 0)
+
 
 def _sped_up(parameter: Tensor) -> Tensor:
     # A gradient that is larger by SPEED would leave the others nothing of what clipping allows.
@@ -325,7 +349,7 @@ def _messages(emissions: Tensor, chain: Tensor, start: Tensor, transitions: Tens
     Args:
         emissions: `[g, b, n, k]`.
         chain: `[g, b, n]`, bool; other columns are passed over.
-        start: `[g, k]`.
+        start: `[g, b, k]`, or the same for all rows `[g, 1, k]`.
         transitions: `[g, k, k]`.
 
     Returns:
@@ -336,7 +360,7 @@ def _messages(emissions: Tensor, chain: Tensor, start: Tensor, transitions: Tens
     messages = []
     for emission, here in zip(emissions.unbind(2), chain.unbind(2), strict=True):
         arriving = (message[..., None] + transitions[:, None]).logsumexp(-2)
-        arriving = torch.where(begun[..., None], arriving, start[:, None]) + emission
+        arriving = torch.where(begun[..., None], arriving, start) + emission
         message = torch.where(here[..., None], arriving, message)
         messages.append(message)
         begun = begun | here
@@ -344,7 +368,9 @@ def _messages(emissions: Tensor, chain: Tensor, start: Tensor, transitions: Tens
 
 
 __all__ = [
+    "ENTITY_PREFIXES",
     "SEGMENT",
+    "UNKNOWN",
     "CrfTokenClassifierOutput",
     "LinearChainCrf",
     "TagScheme",

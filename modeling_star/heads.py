@@ -21,6 +21,7 @@ from transformers.utils import can_return_tuple, logging
 
 from .configuration_encoder import PROBLEM_TYPES, EncoderConfig
 from .crf import FORBIDDEN, UNKNOWN, CrfTokenClassifierOutput, LinearChainCrf
+from .evaluating import evaluating
 from .modeling_encoder import EncoderPreTrainedModel
 from .tokens import is_traced
 
@@ -128,7 +129,8 @@ def sequence_loss(
 
     Args:
         logits: `[b, k]`.
-        labels: `[b]` for one class or one number, `[b, k]` for several.
+        labels: `[b]` for one class or one number, `[b, k]` for several; a class or one of several labels that is -100
+            is not known, and costs nothing.
         problem_type: as in the configuration.
         num_items_in_batch: labels in the whole accumulated batch; `None` averages over this one.
 
@@ -154,12 +156,21 @@ def sequence_loss(
         losses = nn.functional.cross_entropy(logits, labels.reshape(-1), reduction="none")
         count: Tensor | int = items_of(labels, num_items_in_batch)
     else:
-        function = (
-            nn.functional.mse_loss if problem_type == "regression" else nn.functional.binary_cross_entropy_with_logits
-        )
-        losses = function(logits, labels.reshape(logits.shape).float(), reduction="none")
-        count = losses.numel() if num_items_in_batch is None else items_of(labels, num_items_in_batch)
+        labels = labels.reshape(logits.shape).float()
+        if problem_type == "regression":
+            losses = nn.functional.mse_loss(logits, labels, reduction="none")
+            count = losses.numel() if num_items_in_batch is None else items_of(labels, num_items_in_batch)
+        else:
+            losses = told_or_zero(
+                nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none"), labels
+            )
+            count = items_of(labels, num_items_in_batch)
     return losses.sum() / (count.to(logits.device) if torch.is_tensor(count) else count)
+
+
+def told_or_zero(losses: Tensor, labels: Tensor) -> Tensor:
+    """The losses `[b, k]` of several labels a text, 0 where one is not known (-100)."""
+    return losses.masked_fill(labels == UNKNOWN, 0)
 
 
 def items_of(labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
@@ -368,11 +379,13 @@ class ForTokenClassification(Head):
     def decode(self, *args: Any, **kwargs: Any) -> Tensor:
         """
         The label of each token, `[b, n]`, -100 at padding: of the best path where there is a CRF, else the best ones.
+        Without dropout, also where the model is in train mode.
 
         Args:
             args, kwargs: the inputs of `forward`, without labels.
         """
-        output = self(*args, **{**kwargs, "return_dict": True})
+        with evaluating(self):
+            output = self(*args, **{**kwargs, "return_dict": True})
         if self.crf is not None:
             return output.paths
         mask = kwargs.get("attention_mask", args[1] if len(args) > 1 else None)

@@ -606,7 +606,13 @@ def split_pairs(mask: Tensor, inputs: dict[str, Tensor | None]) -> tuple[Tensor,
             'pair_mode="siamese" tells the two texts apart by token_type_ids, and none are given: '
             "model(**tokenizer(first, second, return_token_type_ids=True, return_tensors='pt'))."
         )
-    halves = torch.stack([mask & (types == 0), mask & (types == 1)], dim=1).flatten(0, 1)
+    second = mask & (types == 1)
+    if mask.device.type == "cpu" and not is_traced() and not second.any() and mask.any():
+        logger.warning_once(
+            'pair_mode="siamese" reads an empty second text in every row of a batch: no token_type_ids are 1. Some '
+            "tokenizers (RoBERTa's) give both texts the type 0, and cannot be used with it."
+        )
+    halves = torch.stack([mask & (types == 0), second], dim=1).flatten(0, 1)
     return halves, {name: None if x is None else x.repeat_interleave(2, dim=0) for name, x in inputs.items()}
 
 

@@ -4,6 +4,7 @@ An encoder of this package with the decoder of the standard Transformer, for tra
 Axes: b batch  n source columns  m target columns  d width of the encoder  w width of the decoder  V vocabulary
 """
 
+import inspect
 from typing import Any
 
 import torch
@@ -11,9 +12,11 @@ from torch import Tensor, nn
 from transformers import GenerationMixin, MarianForCausalLM, PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import Seq2SeqLMOutput
-from transformers.utils import can_return_tuple, logging
+from transformers.utils import TransformersKwargs, can_return_tuple, logging
 
+from .configuration_base import did_you_mean
 from .configuration_encoder_decoder import TextEncoderDecoderConfig
+from .crf import UNKNOWN
 from .modeling_big import BigTransformerModel
 from .modeling_bilstm import BiLstmModel
 from .modeling_disan import DisanModel
@@ -24,6 +27,7 @@ from .modeling_vanilla import VanillaTransformerModel
 
 logger = logging.get_logger(__name__)
 
+_FOR_DECODER = {*inspect.signature(MarianForCausalLM.forward).parameters, *TransformersKwargs.__annotations__}
 # The parameter that is saved where one table serves several sides.
 TABLE = "decoder.model.decoder.embed_tokens.weight"
 ENCODERS: dict[str, type[EncoderModel]] = {
@@ -175,7 +179,7 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
         """The labels `[b, m]` one place to the right, behind the start token; padding where they are -100."""
         start = labels.new_full((len(labels), 1), self.config.decoder_start_token_id)
         shifted = torch.cat([start, labels[:, :-1]], dim=1)
-        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+        return shifted.masked_fill(shifted == UNKNOWN, self.config.pad_token_id)
 
     @can_return_tuple
     def forward(
@@ -192,14 +196,15 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
         use_cache: bool | None = None,
         token_type_ids: Tensor | None = None,
         word_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
         """
         Args:
-            input_ids, attention_mask, inputs_embeds, token_type_ids, word_mask: the source, as `EncoderModel.forward`
-                takes it, `[b, n, ...]`.
+            input_ids, attention_mask, inputs_embeds, token_type_ids, word_mask, position_ids: the source, as
+                `EncoderModel.forward` takes it, `[b, n, ...]`.
             decoder_input_ids: `[b, m]`, the target so far; made of `labels` where these are given alone.
             decoder_attention_mask: `[b, m]`; not needed for padding on the right.
             encoder_outputs: what the encoder returned, in place of the source.
@@ -207,15 +212,21 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
             labels: `[b, m]`, -100 where there is nothing to predict.
             output_attentions, output_hidden_states: of both sides; default to this configuration's, or else to those
                 of each side.
-            kwargs: `num_items_in_batch`, the number of labels that the loss is a mean over.
+            kwargs: `num_items_in_batch`, the number of labels that the loss is a mean over; what else transformers'
+                Marian takes, as `logits_to_keep`.
 
         Returns:
             Logits `[b, m, V]`, and a loss where there are labels.
 
         Raises:
             ValueError: there is no target.
+            TypeError: an argument is neither of this model nor of its decoder.
         """
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
+        strange = next((name for name in kwargs if name not in _FOR_DECODER), None)
+        if strange is not None:
+            known = list(inspect.signature(type(self).forward).parameters)
+            raise TypeError(f"forward() has no argument {strange!r}.{did_you_mean(strange, known)}")
         if decoder_input_ids is None and decoder_inputs_embeds is None and labels is None:
             raise ValueError(
                 "No target is given: model(input_ids, decoder_input_ids=...), or labels=... for a loss, or "
@@ -231,6 +242,7 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
                 input_ids,
                 attention_mask,
                 token_type_ids,
+                position_ids=position_ids,
                 inputs_embeds=inputs_embeds,
                 word_mask=word_mask,
                 **recorded,
@@ -291,9 +303,9 @@ def translation_loss(logits: Tensor, labels: Tensor, num_items_in_batch: Tensor 
     """
     labels = labels.to(logits.device)
     total = nn.functional.cross_entropy(
-        logits.flatten(0, 1).float(), labels.flatten(), ignore_index=-100, reduction="sum"
+        logits.flatten(0, 1).float(), labels.flatten(), ignore_index=UNKNOWN, reduction="sum"
     )
-    count = (labels != -100).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
+    count = (labels != UNKNOWN).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
     return total / count.to(total.device).clamp(min=1)
 
 

@@ -102,7 +102,7 @@ def answer_question(
 
     Raises:
         ValueError: a number is too low, the tokenizer has no offsets, the model answers no questions, or the question
-            leaves no room for the context.
+            leaves no room for the context; the model's scores are no finite numbers.
     """
     given: dict[str, Any] = {"max_answer_tokens": max_answer_tokens, "max_length": max_length, "stride": stride}
     given["null_threshold"] = null_threshold
@@ -135,6 +135,11 @@ def answer_question(
             if "start_logits" not in output:
                 raise ValueError(f"A ...ForQuestionAnswering model is needed; {type(model).__name__} finds no spans.")
             logits.append(torch.stack([output.start_logits[0], output.end_logits[0]], dim=1).float().cpu())
+            if not logits[-1].isfinite().all():
+                raise ValueError(
+                    "The model's scores are no finite numbers, and choose no answer: its weights are broken, or its "
+                    "precision is too low for it, model.float()."
+                )
     found, _ = find_answers(
         context,
         windows,

@@ -144,6 +144,49 @@ def test_constraints_take_the_forbidden_paths_away(scheme: str, k: int) -> None:
     assert_close(found, wanted, 1e-10)
 
 
+@pytest.mark.parametrize(
+    ("scheme", "sentence", "parts"),
+    [
+        ("iob2", (0, 1, 2, 2, 0), (slice(0, 2), slice(2, 5))),  # O B-x | I-x I-x O
+        ("iobes", (0, 1, 2, 3, 0), (slice(0, 2), slice(2, 5))),  # O B-x | I-x E-x O
+    ],
+)
+def test_a_cut_within_an_entity_costs_no_more_than_any_other(
+    scheme: str, sentence: tuple[int, ...], parts: tuple[slice, ...]
+) -> None:
+    k = 4
+    crf, labels = crf_of(k, scheme=scheme), torch.tensor([sentence])
+    emissions = torch.randn(1, 5, k, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    names = [*crf.labels, None]
+    ruled_out = torch.tensor([[not may_follow(a, b, scheme) for b in names] for a in names])
+    scores = scores_of(crf)
+    transitions = scores["transitions"].masked_fill(ruled_out[:k, :k], FORBIDDEN)
+    start = scores["start_transitions"].masked_fill(ruled_out[k, :k], FORBIDDEN)
+    end = scores["end_transitions"].masked_fill(ruled_out[:k, k], FORBIDDEN)
+    for place, part in enumerate(parts):
+        own = labels[:, part]
+        # At a cut that the constraints forbid neither start nor end has a score.
+        first = torch.zeros_like(start) if ruled_out[k, own[0, 0]] else start
+        last = torch.zeros_like(end) if ruled_out[own[0, -1], k] else end
+        assert place == 0 or not first.any(), "the second part begins within an entity"
+        paths = crf_paths(list(emissions[0, part]), first, last, transitions)
+        expected = paths[tuple(own[0].tolist())] - torch.stack(list(paths.values())).logsumexp(0)
+        for kind in ("right", "left", "holes"):  # where the chain stands in its row changes nothing
+            n = own.shape[1]
+            mask = padded([n], n + 3, kind)
+            wide, told = torch.zeros(1, n + 3, k, dtype=torch.float64), torch.full((1, n + 3), -100)
+            wide[mask], told[mask] = emissions[0, part], own[0]
+            found = crf.log_likelihood(wide, told, mask)
+            assert difference(found, expected[None]) <= 1e-10
+            assert found.item() > FORBIDDEN / 2
+
+
+def test_labels_that_no_cut_explains_still_cost() -> None:
+    crf = crf_of(5, scheme="iob2")
+    emissions = torch.zeros(1, 3, 5, dtype=torch.float64)
+    assert crf.log_likelihood(emissions, torch.tensor([[0, 2, 0]]), torch.ones(1, 3).bool()).item() < FORBIDDEN / 2
+
+
 def test_it_equals_pytorch_crf_where_that_one_works() -> None:
     # Its masks start at the first column, and every label is known.
     k, mask = 4, padded([5, 1, 3], 6, "right")
@@ -246,6 +289,7 @@ def test_what_may_follow_is_what_annotations_are_written_as(scheme: str, n: int)
         (SCHEMES["iobes"], "iobes"),
         (("O", "B-x", "I-x", "L-x", "U-x"), "iobes"),
         (("O", "B-x", "M-x", "E-x", "S-x"), "iobes"),
+        (("O", "B-x", "M-x", "E-x", "W-x"), "iobes"),
     ],
 )
 def test_the_scheme_is_told_by_the_labels(labels: tuple[str, ...], scheme: str) -> None:
@@ -267,8 +311,8 @@ def test_bilou_and_bmes_are_iobes_in_other_letters() -> None:
         ("I", "x-y"),
         ("O", ""),
     ]
-    for letters in ("BILU", "BMES"):
-        others = dict(zip(("B", "I", "E", "S"), ("BILU" if letters == "BILU" else "BMES"), strict=True))
+    for letters in ("BILU", "BMES", "BMEW"):
+        others = dict(zip(("B", "I", "E", "S"), letters, strict=True))
         for a, b in itertools.product([*SCHEMES["iobes"], None], repeat=2):
             renamed = [x if x in (None, "O") else others[x[0]] + x[1:] for x in (a, b)]
             assert may_follow(*renamed, "iobes") == may_follow(a, b, "iobes")
@@ -334,6 +378,16 @@ def test_padding_and_batch_mates_change_no_path_and_no_probability(stem: str) ->
             assert torch.equal(alone.paths[0], together.paths[row, real])
             assert difference(alone.logits[0], together.logits[row, real]) < 1e-10
         assert (together.paths[row, ~real] == -100).all()
+
+
+def test_decoding_drops_nothing_out_in_train_mode() -> None:
+    for use_crf in (False, True):
+        model = tiny_model("StarTransformer", "ForTokenClassification", use_crf=use_crf, hidden_dropout_prob=0.5)
+        inputs, _ = batch_and_labels()
+        expected = model.eval().decode(**inputs)
+        model.train()
+        assert all(torch.equal(model.decode(**inputs), expected) for _ in range(3))
+        assert model.training
 
 
 def test_the_loss_is_the_mean_over_labels_and_adds_up_over_parts_of_a_batch() -> None:

@@ -33,6 +33,14 @@ def test_the_mode_comes_back_when_the_last_thread_leaves(was_training: bool) -> 
     assert model.training == was_training
 
 
+def test_a_layer_that_was_held_in_evaluation_mode_stays_so() -> None:
+    model = nn.Sequential(nn.Dropout(), nn.Dropout())
+    model[0].eval()
+    with evaluating(model):
+        assert not model[1].training
+    assert [model.training, model[0].training, model[1].training] == [True, False, True]
+
+
 def test_the_mode_comes_back_after_an_error() -> None:
     model = nn.Dropout()
     with pytest.raises(KeyError), evaluating(model), evaluating(model):

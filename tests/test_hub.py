@@ -76,6 +76,7 @@ def test_a_pushed_model_loads_by_name_and_revision_where_the_package_is_absent(
         "crf.py",
         "derivatives.py",
         "embeddings.py",
+        "evaluating.py",
         "heads.py",
         "kernels.py",
         "layers.py",

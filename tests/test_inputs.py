@@ -407,6 +407,19 @@ def test_siamese_pairs_need_token_types(stem: str, ending: str) -> None:
         tiny_model(stem, ending, pair_mode="siamese")(IDS)
 
 
+def test_siamese_pairs_of_which_none_has_a_second_text_are_told_of(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("modeling_star"), "propagate", True)
+    model, types = tiny_model("StarTransformer", pair_mode="siamese", type_vocab_size=0), torch.zeros_like(IDS)
+    logger = logging.getLogger("modeling_star.modeling_encoder")
+    type(logger).warning_once.cache_clear()
+    model(IDS, token_type_ids=types.index_fill(1, torch.tensor([IDS.shape[1] - 1]), 1))
+    assert "empty second text" not in caplog.text
+    model(IDS, token_type_ids=types)
+    assert "reads an empty second text in every row" in caplog.text
+
+
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0)])
 @pytest.mark.parametrize("stem", STEMS)
 def test_an_empty_batch_is_refused(stem: str, shape: tuple[int, int]) -> None:

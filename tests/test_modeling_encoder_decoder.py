@@ -113,6 +113,13 @@ def test_types_and_words_reach_the_encoder() -> None:
     plain = typed(source, decoder_input_ids=target).logits
     other = typed(source, decoder_input_ids=target, token_type_ids=types).logits
     assert not torch.allclose(plain, other)
+    places = torch.arange(source.shape[1])[None].flip(1)
+    placed = tiny("star_transformer", encoder={"position_embedding_type": "learned", "max_position_embeddings": 16})
+    moved = placed(source, decoder_input_ids=target, position_ids=places).logits
+    assert torch.equal(
+        moved, placed(encoder_outputs=placed.encoder(source, position_ids=places), decoder_input_ids=target).logits
+    )
+    assert not torch.allclose(moved, placed(source, decoder_input_ids=target).logits)
     states = typed.encoder(source, token_type_ids=types)
     assert torch.equal(typed(encoder_outputs=states, decoder_input_ids=target).logits, other)
     big = tiny("big_transformer")
@@ -381,6 +388,14 @@ def test_states_that_the_configuration_asks_for_are_those_of_both_sides(tmp_path
     assert len(output.encoder_attentions) == len(output.cross_attentions) == layers
     none = model(sources()[0], decoder_input_ids=torch.tensor([[START, 5]]), output_hidden_states=False)
     assert none.encoder_hidden_states is None
+
+
+def test_an_argument_of_nobody_is_refused() -> None:
+    model, (source, *_) = tiny("star_transformer"), sources()
+    target = torch.tensor([[START, 5]])
+    assert model(source, decoder_input_ids=target, logits_to_keep=1).logits.shape[1] == 1
+    with pytest.raises(TypeError, match=r"no argument 'atention_mask'. Did you mean \"attention_mask\"\?"):
+        model(source, decoder_input_ids=target, atention_mask=torch.ones_like(source))
 
 
 def test_a_missing_target_is_told_with_what_to_write() -> None:

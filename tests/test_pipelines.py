@@ -311,6 +311,14 @@ def test_an_answer_is_a_slice_of_the_context() -> None:
     assert 0.5 < answer.score <= 1
 
 
+def test_scores_that_are_no_numbers_are_told() -> None:
+    model = look_up(ANSWERS, "Kyoto", "city")
+    for broken in (math.nan, math.inf):
+        model.end_scores.fill_(broken)
+        with pytest.raises(ValueError, match=r"no finite numbers.*model\.float"):
+            answer_question("where", CONTEXT, model, ANSWERS)
+
+
 def test_windows_are_no_longer_than_the_model_takes(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ SHARED_CODE = {
     "configuration_encoder.py",
     "crf.py",
     "embeddings.py",
+    "evaluating.py",
     "heads.py",
     "layers.py",
     "modeling_encoder.py",

@@ -9,7 +9,6 @@ import gc
 import json
 import os
 import re
-import resource
 import statistics
 import subprocess
 import sys
@@ -177,6 +176,8 @@ def memory_limit(gigabytes: float | None) -> Iterator[None]:
     if gigabytes is None:
         yield
         return
+    import resource  # not on Windows, where the other measures work
+
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + int(gigabytes * 1e9)
@@ -304,6 +305,8 @@ def _resident_bytes(*, peak: bool = False, reset_peak: bool = False) -> int:
     """
     status = Path("/proc/self/status")
     if not status.is_file():
+        import resource
+
         used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return used if sys.platform == "darwin" else 1024 * used
     if reset_peak:

@@ -12,7 +12,7 @@ from transformers import DataCollator, DataCollatorWithPadding, PreTrainedTokeni
 from ..configuration_base import did_you_mean
 from .data import ClassificationData, prepare_classification
 from .data_files import DataError
-from .metrics import GLUE_METRICS, TaskMetrics, metrics_for
+from .metrics import GLUE_METRICS, TaskMetrics, are_predicted, metrics_for
 from .reports import classes_report, plot_confusion_matrix, write_text
 from .task import Task
 from .tokenizers import tokenize_texts
@@ -156,7 +156,9 @@ class ClassificationTask(Task):
         if self.data.problem_type == "multi_label_classification":
             with np.errstate(over="ignore"):  # of a label that is as good as impossible
                 each = (1 / (1 + np.exp(-logits))).round(4).tolist()
-            return [self._named(row > 0) for row in logits], [dict(zip(names, row, strict=True)) for row in each]
+            return [self._named(row) for row in are_predicted(logits)], [
+                dict(zip(names, row, strict=True)) for row in each
+            ]
         best = logits.argmax(-1)
         total = np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)
         return [names[i] for i in best], (1 / total).round(4).tolist()

@@ -9,7 +9,6 @@ Nothing is tokenized here and nothing here knows a model. Rows are numbered from
 """
 
 import logging
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +18,15 @@ from typing import Any, cast
 from datasets import Dataset, DatasetDict, List, Value, load_dataset
 from datasets.exceptions import DatasetsError
 
+from ..configuration_encoder import PROBLEM_TYPES
+from ..crf import entity_tag
 from .data_columns import find_classification_columns, find_tagging_columns, is_text, task_to_keys
 from .data_files import DataError, DataFileError, read_file
 from .data_holdout import hold_out
 from .data_label_columns import join_label_columns
 from .data_labels import (
     IGNORED,
-    PROBLEM_TYPES,
+    OTHER_SCHEME,
     TEXT,
     WHOLE,
     Cells,
@@ -80,8 +81,8 @@ _WORDS_TOLD, _LABELS_TOLD, _ROWS_LOOKED_AT = 4, 12, 100
 _ROWS_OF_MANY = 20
 # More rows than these, of one word each, are no sentences.
 _WORDS_ALONE = 20
-_LABEL = re.compile(r"[BIOESLUM]-\S+")
-_OTHER_SCHEME = re.compile(r"[BIESLUM][_.:/|]\S+|[^\W\d]{2,}[-_.:/|][BIESLUM]")
+
+_NO_TAG = (IGNORED, str(IGNORED))  # in a csv everything is text
 
 _ROW = "row_in_data"
 """Where a row stood before any was left out, or held out for validation."""
@@ -357,7 +358,7 @@ def prepare_tagging(
         result[split] = _replace(dataset, columns, keep[split])
     data = TaggingData(DatasetDict(result), text, label, labels)
     others = [label for label in labels if label != "O"]
-    if len(labels) > len(others) > 0 and all(map(_OTHER_SCHEME.fullmatch, others)):
+    if len(labels) > len(others) > 0 and all(map(OTHER_SCHEME.fullmatch, others)):
         logger.warning(
             "Labels such as %r look like entities, and are scored as labels of single words: entities are written "
             "with a hyphen after B or I, as in B-PER and I-PER.",
@@ -381,7 +382,7 @@ def check_are_words(place: str, rows: Sequence[Any], column: str) -> None:
     """
     several = [row for row in rows[:_ROWS_LOOKED_AT] if len(row) > 1]
     counted = several and all(row == [str(number) for number in range(1, len(row) + 1)] for row in several)
-    labels = several and all(word == "O" or _LABEL.fullmatch(word) for row in several for word in row)
+    labels = several and all(entity_tag(word) for row in several for word in row)
     if counted or (labels and any(word != "O" for row in several for word in row)):
         raise DataError(
             f"Column {column!r} of {place} holds {'labels' if labels else 'numbers of words'}, no words: "
@@ -466,13 +467,13 @@ def _tag_ids(
         here: set[Any] = set()
         for row, row_tags in enumerate(rows):
             for tag in row_tags or ():
-                if tag != IGNORED:
+                if tag not in _NO_TAG:
                     kinds.check(split, row, tag)
                     here.add(tag)
         names[split] = {name_of(tag) for tag in here}
         values |= here
     labels, ids = label_ids(names, declared, label_list)
-    return labels, {tag: ids[name_of(tag)] for tag in values} | {IGNORED: IGNORED}
+    return labels, {tag: ids[name_of(tag)] for tag in values} | dict.fromkeys(_NO_TAG, IGNORED)
 
 
 # Classification
@@ -519,6 +520,11 @@ def prepare_classification(
     dropped = {split: _rows_without_text(split, dataset, texts, drop_empty) for split, dataset in splits.items()}
     cells = {split: label_cells(dataset, label) for split, dataset in splits.items()}
     numbers = texts_as_numbers(cells, fractions=problem_type != "single_label_classification")
+    if problem_type != "regression" and task_name != "stsb":  # -100 is no class: torch's own word for "none"
+        numbers = {
+            split: values and [None if type(value) in (int, str) and value in _NO_TAG else value for value in values]
+            for split, values in numbers.items()
+        }
     found: dict[str, Cells] = {}
     minus_ones = [is_minus_one(value) for value in numbers.get("train") or ()]
     minus_one_is_a_class = "-1" in (label_list or ()) or (any(minus_ones) and not all(minus_ones))

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 
 from datasets import Dataset, DatasetDict
 
+from ..crf import entity_tag
 from .data_files import DataError
-from .data_labels import ENTITY_TAG, GOLD_LABEL
+from .data_labels import GOLD_LABEL
 
 
 logger = logging.getLogger(__name__)
@@ -310,7 +311,7 @@ def is_first_row(names: Iterable[str]) -> bool:
 
 def _no_column(splits: DatasetDict, what: str, flag: str, holds: str) -> DataError:
     names = _in_all(splits)
-    if what in ("words", "tags") and any(name == "O" or ENTITY_TAG.fullmatch(name) for name in names):
+    if what in ("words", "tags") and any(entity_tag(name) for name in names):
         order = ",".join(["tokens", *["_"] * (len(names) - 2), "ner_tags"])
         return DataError(
             f"The first line, {listed(splits)}, is read as the names of columns, and one of them is a tag. Where it "

@@ -1,14 +1,18 @@
 """CoNLL: a word a line with its columns, and an empty line after each sentence."""
 
 import itertools
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from datasets import Dataset, Features, List, Value
 
+from ..crf import entity_tag
 from .data_opening import DataError, generated, naming, no_rows, open_text
 
+
+logger = logging.getLogger(__name__)
 
 _CONLL_COLUMNS = {
     1: ["tokens"],
@@ -17,7 +21,6 @@ _CONLL_COLUMNS = {
 }
 # Of ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC.
 _CONLLU_COLUMNS = {1: "tokens", 3: "pos_tags", 4: "xpos_tags"}
-_TAG = re.compile(r"O|[BIMLEWSU]-\S+")
 _COMMENT = re.compile(r"#\s*(newdoc|newpar|global\.columns|id\s|[\w.:-]+ = )")
 # Names of columns that a tagger alone has ("_" is one to leave out), and the lines that tell whether a file is CoNLL.
 _OF_TAGGERS = {
@@ -60,7 +63,7 @@ def has_tags(path: Path) -> bool:
     with naming(path, "text"), open_text(path) as lines:
         rows = [line.split() for line in itertools.islice(lines, _LINES_TO_TELL) if line.strip()]
     rows = [row for row in rows if not _is_docstart(row[0])]
-    tagged = all(len(row) > 1 and _TAG.fullmatch(row[-1]) for row in rows)
+    tagged = all(len(row) > 1 and entity_tag(row[-1]) for row in rows)
     return bool(rows) and tagged and has_sentences(path, _default_names(width_of(path)))
 
 
@@ -151,6 +154,9 @@ def _conll_sentences(path: Path, tabbed: bool, width: int) -> Iterator[list[list
                 cells = [" ", *cells]
             if not sentence and line.startswith("#") and (_COMMENT.match(line) or len(cells) != width):
                 continue
+            if not sentence and cells[0] == "#" and _is_remark(cells, path, tabbed):
+                logger.warning("%s, line %d is read as a comment: %r", path, number, line[:80])
+                continue
             first_number = first_number or number
             if len(cells) != width or not cells[0]:
                 raise DataError(
@@ -164,6 +170,15 @@ def _conll_sentences(path: Path, tabbed: bool, width: int) -> Iterator[list[list
             sentence.append(cells)
     if sentence:
         yield sentence
+
+
+def _is_remark(cells: list[str], path: Path, tabbed: bool) -> bool:
+    """Whether a line "# word" ahead of a sentence, in a file of two columns, is none: no other line has that tag."""
+    if len(cells) != 2 or entity_tag(cells[1]):
+        return False
+    with open_text(path) as lines:
+        others = (_cells(line.strip("\r\n"), tabbed) for line in lines if not line.startswith("#"))
+        return all(other[-1] != cells[1] for other in others)
 
 
 def _is_docstart(line: str) -> bool:

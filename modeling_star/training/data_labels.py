@@ -16,15 +16,15 @@ from typing import Any, Literal
 
 from datasets import ClassLabel, Dataset, DatasetDict, List, Value
 
+from ..crf import ENTITY_PREFIXES, UNKNOWN, entity_tag
 from .data_files import DataError
 
 
 logger = logging.getLogger(__name__)
 
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
-PROBLEM_TYPES: tuple[ProblemType, ...] = ("single_label_classification", "multi_label_classification", "regression")
 
-IGNORED = -100
+IGNORED = UNKNOWN
 """A tag that no loss and no metric counts; torch's cross entropy skips it."""
 
 GOLD_LABEL = "gold_label"
@@ -32,7 +32,10 @@ GOLD_LABEL = "gold_label"
 
 _OF_INFERENCE = {"entailment", "neutral", "contradiction"}
 
-ENTITY_TAG = re.compile(r"([BIMLEWSU])-(.+)")
+_PREFIX = "".join(ENTITY_PREFIXES)
+OTHER_SCHEME = re.compile(rf"[{_PREFIX}][_.:/|]\S+|[^\W\d]{{2,}}[-_.:/|][{_PREFIX}]")
+"""What looks like an entity's label, and is none that `entity_tag` knows."""
+
 _SIDE_BY_SIDE = re.compile(r"""['"]\s+['"]""")
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d*)?([eE][+-]?\d+)?")
@@ -219,8 +222,10 @@ def ordered(names: set[str]) -> list[str]:
         return sorted(names, key=int)
 
     def key(name: str) -> tuple[bool, str, int, str]:
-        tag = ENTITY_TAG.fullmatch(name)
-        return (name != "O", tag[2], "BIMLEWSU".index(tag[1]), name) if tag else (name != "O", name, -1, name)
+        tag = entity_tag(name)
+        if name == "O" or tag is None:
+            return name != "O", name, -1, name
+        return True, tag[1], _PREFIX.index(name[0]), name
 
     return sorted(names, key=key)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import fmean
+from string import Template
 from typing import Any
 
 import numpy as np
@@ -240,7 +241,7 @@ class Runner:
             DataError: the script failed; its log is named.
         """
         arguments = {**configuration.arguments, "seed": seed}
-        first = [name for name in self.table.before if f"${name}" in json.dumps(arguments)]
+        first = [name for name in self.table.before if name in _names_in(arguments)]
         # What ran before another table may have the same name, and be another model.
         metric, began_from = self.table.metric(configuration.task), self._began_from(arguments)
         known = None if first else self.finished.elsewhere(arguments, metric, began_from)
@@ -367,9 +368,8 @@ class Runner:
             return [self._filled(each) for each in value]
         if not isinstance(value, str):
             return value
-        for name, meant in {**self.names, **{name: self._model_before(name) for name in self.table.before}}.items():
-            value = value.replace(f"${name}", meant)
-        return value
+        meant = {**self.names, **{name: self._model_before(name) for name in self.table.before}}
+        return Template(value).safe_substitute(meant)
 
     def _measured(self, configuration: Configuration, arguments: dict[str, Any], model: Path) -> dict[str, Any]:
         """
@@ -422,8 +422,8 @@ class Runner:
 
     def _began_from(self, arguments: dict[str, Any]) -> dict[str, str]:
         """Of each saved model that arguments name, and no run of the table made, the fingerprint of its words."""
-        asked = json.dumps(arguments)
-        named = {name: meant for name, meant in self.names.items() if name != "DATA" and f"${name}" in asked}
+        asked = _names_in(arguments) - {"DATA"}
+        named = {name: meant for name, meant in self.names.items() if name in asked}
         return {name: _fingerprint_of_words(meant) for name, meant in named.items()}
 
     def _repeated(self, task: str, run: dict[str, Any]) -> dict[str, str]:
@@ -439,6 +439,11 @@ class Runner:
         known = set(map(_hashable, cap(splits["train"], arguments.get("max_train_samples"))[column]))
         asked = cap(splits["test"], arguments.get("max_predict_samples"))[column]
         return {"repeated": "".join(str(int(_hashable(text) in known)) for text in asked), "repeated_by": column}
+
+
+def _names_in(arguments: dict[str, Any]) -> set[str]:
+    """What arguments call `$NAME`."""
+    return set(Template(json.dumps(arguments)).get_identifiers())
 
 
 def count_rows(run: dict[str, Any]) -> int:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import EvalPrediction
 
+from ..heads import told_or_zero
 from .data_files import DataError
 from .data_labels import IGNORED
 
@@ -80,10 +81,13 @@ class TaskLoss:
         """The loss of each example, summed over its labels, and their number: `[b, 2]`."""
         logits, labels = logits.float(), labels.to(logits.device)
         if self.problem_type in ("multi_label_classification", "regression"):
-            squared = self.problem_type == "regression"
-            function = nn.functional.mse_loss if squared else nn.functional.binary_cross_entropy_with_logits
-            losses = function(logits, labels.reshape(logits.shape).float(), reduction="none")
-            counted = torch.ones_like(losses)
+            labels = labels.reshape(logits.shape).float()
+            if self.problem_type == "regression":
+                losses = nn.functional.mse_loss(logits, labels, reduction="none")
+                counted = torch.ones_like(losses)
+            else:
+                losses = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+                losses, counted = told_or_zero(losses, labels), (labels != IGNORED).float()
         else:
             losses = nn.functional.cross_entropy(
                 logits.reshape(-1, logits.shape[-1]),

@@ -284,8 +284,7 @@ class TaskMetrics:
         if self.task == "regression":
             return truth.reshape(-1).tolist(), guess.reshape(-1).tolist()
         if self.task == "multi_label_classification":
-            cut = np.log(self.threshold / (1 - self.threshold))
-            return truth.astype(int).tolist(), (guess > cut).astype(int).tolist()
+            return truth.astype(int).tolist(), are_predicted(guess, self.threshold).astype(int).tolist()
         return truth.tolist(), (guess.argmax(axis=-1) if guess.ndim > truth.ndim else guess).tolist()
 
     @staticmethod
@@ -313,6 +312,11 @@ class TaskMetrics:
             references.setdefault(row, []).extend(self.label_list[label] for label in labels[kept])
             predictions.setdefault(row, []).extend(self.label_list[label] for label in guesses[kept])
         return list(references.values()), list(predictions.values())
+
+
+def are_predicted(logits: np.ndarray, threshold: float = 0.5) -> np.ndarray:
+    """Which of several labels are, bool: those whose probability is above the threshold. Of any shape."""
+    return logits > np.log(threshold / (1 - threshold))
 
 
 def metrics_for(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from .data_files import DataError
@@ -111,6 +112,8 @@ def check_table(path: Path, content: Any) -> None:
         for name, entry in content.get(kind, {}).items():
             if not isinstance(name, str) or "/" in name:
                 raise DataError(f"{path}: {kind}: {name} is no name: write a text without /, a number in quotes.")
+            if kind == "before" and Template(f"${name}").get_identifiers() != [name]:
+                raise DataError(f"{path}: before: {name} is no name for $NAME: letters, digits and _ make one.")
             _check_entry(path, kind, {} if entry is None else entry, f"{kind}: {name}: ")
     for place, kind, names in _named(content):
         unknown = [name for name in names if name not in content[kind]]

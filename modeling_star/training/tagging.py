@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from transformers import DataCollator, DataCollatorForTokenClassification, PreTrainedTokenizerBase
+from transformers import DataCollator, DataCollatorForTokenClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from .data import TaggingData, prepare_tagging
+from .data_files import DataError
 from .data_labels import IGNORED
 from .metrics import EntityScores, TaskMetrics, metrics_for
 from .reports import classes_report, per_entity_table, plot_confusion_matrix, plot_entity_scores, write_text
@@ -78,6 +79,16 @@ class TaggingTask(Task):
             num_proc=options.preprocessing_num_workers,
             load_from_cache_file=not options.overwrite_cache,
         )
+
+    def build(self) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+        tokenizer, model = super().build()
+        crf = getattr(model, "crf", None)
+        if self.data_args.label_all_tokens and crf is not None and crf.scheme == "iobes":
+            raise DataError(
+                "--label_all_tokens gives the pieces of one word the same label, E-PER twice say, which "
+                "crf_constraints of these labels forbid: leave one of the two away."
+            )
+        return tokenizer, model
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:
         return DataCollatorForTokenClassification(tokenizer)

@@ -246,6 +246,15 @@ class Task(ABC):
         check_vocabulary(tokenizer, model, arguments.tokenizer_name)
         if self.needs_types and "token_type_ids" in inspect.signature(model.forward).parameters:
             give_types(tokenizer)
+            if (
+                getattr(model.config, "pair_mode", None) == "siamese"
+                and 1 not in tokenizer("a", "a")["token_type_ids"]
+            ):
+                raise DataError(
+                    f"{type(tokenizer).__name__} gives both texts of a pair the type 0, by which pair_mode=siamese "
+                    "would tell them apart: leave pair_mode out, both are read as one then, or name another "
+                    "tokenizer, --tokenizer_name"
+                )
         give_vocabulary(model, tokenizer, label_all_tokens=getattr(self.data_args, "label_all_tokens", False))
         return tokenizer, model
 

@@ -514,10 +514,10 @@ def _reading_places(windows: list[list[int | None]]) -> list[list[int]]:
 
 
 def _continuation_labels(label_list: Sequence[str]) -> list[int]:
-    """For each label, that of a word's further pieces: I-x for B-x where there is one, else the same."""
+    """For each label, that of a word's further pieces: I-x for B-x where there is one, or M-x, else the same."""
     index = {label: number for number, label in enumerate(label_list)}
-    inside = ["I-" + label[2:] if label.startswith("B-") else label for label in label_list]
-    return [index.get(label, number) for number, label in enumerate(inside)]
+    inside = [[f"{prefix}-{label[2:]}" for prefix in "IM"] if label.startswith("B-") else [] for label in label_list]
+    return [next((index[name] for name in names if name in index), number) for number, names in enumerate(inside)]
 
 
 def predictions_to_words(

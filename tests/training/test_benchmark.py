@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import importlib.util
 import json
 import re
 import subprocess
@@ -565,3 +566,13 @@ def test_the_script_tells_a_bad_shape_in_one_line() -> None:
     )
     assert done.returncode == 1
     assert done.stderr.startswith("benchmark.py: --shapes has '128'")
+
+
+def test_it_is_imported_where_there_is_no_resource_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, where README has the package installed."""
+    monkeypatch.setitem(sys.modules, "resource", None)
+    spec = importlib.util.find_spec("modeling_star.training.benchmark")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with module.memory_limit(None):
+        assert module.interleave

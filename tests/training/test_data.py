@@ -312,6 +312,24 @@ def test_glue_test_labels_of_minus_one_are_no_labels():
         assert not prepare_classification(splits).is_labelled("test")
 
 
+@pytest.mark.parametrize("labels", [["a", "-100", "b"], [0, -100, 1], ["0", "-100", "1"]], ids=str)
+def test_minus_one_hundred_is_no_class(labels, caplog):
+    rows = one(text=["x", "y", "z"], label=labels)
+    with pytest.raises(DataError, match=r"row 2.*no label in column 'label'|no label in column 'label'.*2"):
+        prepare_classification(rows)
+    data = prepare_classification(rows, drop_empty=True)
+    assert len(data.label_list) == 2
+    assert data.splits["train"]["text"][:] == ["x", "z"]
+    scores = prepare_classification(one(text=["x", "y"], label=[-100, 3]), problem_type="regression")
+    assert scores.splits["train"]["label"][:] == [-100.0, 3.0]
+
+
+def test_minus_one_hundred_in_a_csv_is_no_tag():
+    data = prepare_tagging(one(tokens=["Ann sees Oslo"], tags=["B-PER -100 B-LOC"]))
+    assert "-100" not in data.label_list
+    assert data.splits["train"]["tags"][0][1] == -100
+
+
 def test_minus_one_may_be_a_class():
     splits = DatasetDict({"train": table(text=["x", "y"], label=[-1, 1]), "test": table(text=["a"], label=[-1])})
     data = prepare_classification(splits)

@@ -148,6 +148,13 @@ def test_conll_comments_hashes_and_odd_blanks(load):
     assert load(train=("a.conll", numbered))["train"]["tokens"][:] == [["robert", "ran"]]
 
 
+def test_a_remark_of_two_words_is_no_token(load, caplog):
+    text = "# WNUT17\nAnn B-PER\n# SYM\n\n# SYM\nOslo NOUN\n"
+    rows = load(train=("a.conll", text))["train"]
+    assert rows["tokens"][:] == [["Ann", "#"], ["#", "Oslo"]] or rows["tokens"][:] == [["Ann", "#"], ["Oslo"]]
+    assert "line 1 is read as a comment: '# WNUT17'" in caplog.text
+
+
 def test_a_line_that_ends_without_its_tag_is_named(load):
     with pytest.raises(DataError, match=r"line 2 ends in a tab.*'ran\\t'.*O for none"):
         load(train=("a.conll", "Ann\tB-PER\nran\t\n"))

@@ -346,6 +346,14 @@ def test_a_run_that_is_taken_over_is_told_which_test_rows_are_in_train(table: Ta
     assert runner.finished.read(configuration, 1) == {**kept, "repeated": "11", "repeated_by": "label"}
 
 
+def test_a_name_that_another_begins_with_is_its_own(table: Table, tmp_path: Path) -> None:
+    table.content["before"] = {"OWN": {}, "OWN_WIDE": {}}
+    runner = Runner(table, tmp_path, Path("work"), {"DATA": "d", "BERT": "b"}, ["false"])
+    told = ["$OWN_WIDE", "$OWN", "$BERT_ZH", "x/$BERT/$DATA"]
+    there = [f"work/{table.name}/before/{name}/model" for name in ("OWN_WIDE", "OWN")]
+    assert runner._filled(told) == [*there, "$BERT_ZH", "x/b/d"]
+
+
 def test_runs_from_two_models_of_one_name_are_kept_apart(table: Table, tmp_path: Path) -> None:
     berts = [write_bert(tmp_path / name, ["a good meal", f"a meal {name}"]) for name in ("one", "other")]
     table.content["systems"]["star"]["arguments"] = {"embeddings_from": "$BERT"}

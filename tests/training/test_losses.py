@@ -8,6 +8,7 @@ import torch
 from task_samples import Parsed
 from torch import Tensor
 
+from modeling_star.heads import sequence_loss
 from modeling_star.training.classification import ClassificationTask
 from modeling_star.training.fine_tuner import loss_of, prepare_training
 from modeling_star.training.losses import TaskLoss, class_weights
@@ -43,6 +44,22 @@ def test_weights_and_smoothing_are_in_the_loss(weights: list[float], smoothing: 
     total, count = by_loops(logits, labels, weights, smoothing)
     assert loss({"logits": logits}, labels).item() == pytest.approx(total / count, rel=1e-5)
     assert loss({"logits": logits}, labels, 70).item() == pytest.approx(total / 70, rel=1e-5)
+
+
+def test_a_label_of_several_that_is_not_known_costs_nothing() -> None:
+    torch.manual_seed(0)
+    logits, labels = torch.randn(4, 3), torch.randint(0, 2, (4, 3)).float()
+    unknown = labels.clone()
+    unknown[0, 1] = unknown[3, 2] = -100
+    told = unknown != -100
+    each = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+    expected = each[told].mean().item()
+    assert sequence_loss(logits, unknown, "multi_label_classification", None).item() == pytest.approx(expected)
+    loss = TaskLoss("multi_label_classification")
+    assert loss({"logits": logits}, unknown).item() == pytest.approx(expected)
+    assert loss.rows(logits, unknown)[:, 1].tolist() == [2, 3, 3, 2]
+    nothing = torch.full_like(labels, -100)
+    assert sequence_loss(logits, nothing, "multi_label_classification", None).item() == 0
 
 
 def test_the_flags_of_the_loss_reach_it(parsed: Callable[..., Parsed]) -> None:

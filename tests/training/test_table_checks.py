@@ -64,6 +64,7 @@ def test_an_unknown_table_names_those_that_there_are() -> None:
             {"before": {"FIRST": {"title": "a", "script": "run_ml.py", "recipe": "mlm_english"}}},
             "FIRST: script: run_ml.py is given; write .* or run_mlm.py",
         ),
+        ({"before": {"FIRST-ONE": {}}}, "before: FIRST-ONE is no name for .NAME"),
     ],
     ids=str,
 )

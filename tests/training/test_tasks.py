@@ -437,6 +437,35 @@ def test_a_saved_tokenizer_gives_the_types_that_were_learnt(
     assert max(trainer.train_dataset[0]["token_type_ids"]) == 1
 
 
+def test_a_tokenizer_whose_pairs_have_one_type_is_refused_where_types_part_them(
+    parsed: Callable[..., Parsed], tmp_path: Path
+) -> None:
+    rows = write_rows(
+        tmp_path / "rows.jsonl",
+        [{"sentence1": f"text {n}", "sentence2": "more", "label": "ab"[n == 0]} for n in range(8)],
+    )
+    train_subword_tokenizer(["text more"] * 2, vocab_size=100).save_pretrained(tmp_path / "tokenizer")
+    given = (f"--train_file={rows}", f"--tokenizer_name={tmp_path / 'tokenizer'}")
+    ClassificationTask(*parsed(ClassificationTask, *given)[:3]).build()
+    with pytest.raises(DataError, match=r"both texts of a pair the type 0.*leave pair_mode out.*--tokenizer_name"):
+        ClassificationTask(*parsed(ClassificationTask, *given, "--config_overrides=pair_mode=siamese")[:3]).build()
+
+
+def test_labels_of_all_pieces_and_constraints_that_forbid_them_are_refused(
+    parsed: Callable[..., Parsed], tmp_path: Path
+) -> None:
+    def build(last: str, *given: str) -> None:
+        rows = [{"tokens": ["Ann", "Lee", "runs"], "tags": ["B-PER", last, "O"]}] * 4
+        file = f"--train_file={write_rows(tmp_path / f'{last}.jsonl', rows)}"
+        TaggingTask(*parsed(TaggingTask, file, "--label_all_tokens", *given)[:3]).build()
+
+    constrained = "--config_overrides=use_crf=true,crf_constraints=auto"
+    build("I-PER", constrained)
+    build("E-PER", "--config_overrides=use_crf=true")
+    with pytest.raises(DataError, match=r"--label_all_tokens gives.*crf_constraints of these labels forbid"):
+        build("E-PER", constrained)
+
+
 @pytest.mark.parametrize("kind", [TaggingTask, ClassificationTask])
 def test_the_saved_tokenizer_cuts_where_the_scores_did(
     parsed: Callable[..., Parsed], tmp_path: Path, kind: type[Task]

@@ -14,6 +14,7 @@ from datasets import Dataset
 from transformers import BertTokenizer, PreTrainedTokenizerFast
 
 from modeling_star.training.tokenizers import (
+    _continuation_labels,
     predictions_to_words,
     tokenize_and_align,
     tokenize_texts,
@@ -310,6 +311,11 @@ def test_all_tokens_are_labelled_on_request_with_i_after_b(pieces: PreTrainedTok
     expected = [{None: -100, 0: 0, 1: 2, 2: 2}[word] for word in word_ids]
     expected[word_ids.index(1)] = 1
     assert row["labels"] == expected
+
+
+def test_further_pieces_go_on_in_the_letters_of_the_labels() -> None:
+    assert _continuation_labels(["O", "B-x", "I-x", "B-y"]) == [0, 2, 2, 3]
+    assert _continuation_labels(["O", "B-x", "M-x", "E-x", "S-x"]) == [0, 2, 2, 3, 4]
 
 
 def test_a_pretrained_tokenizer_aligns_too() -> None:
