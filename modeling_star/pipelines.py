@@ -1,9 +1,10 @@
 """The stock pipeline for taggers, with the labels of a CRF's best path and entities of every scheme."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TokenClassificationPipeline
 
@@ -40,15 +41,26 @@ class _WatchedModel:
         return getattr(self.model, name)
 
 
+class _Uncopied:
+    """What is no list to the pipeline, which would go through all of it for every window."""
+
+    def __init__(self, values: list[Any]):
+        self.values = values
+
+
 class BestPathPipeline(TokenClassificationPipeline):
     """
     As transformers' pipeline, but a tagger with a CRF answers with its best path (Viterbi), and what
-    `aggregation_strategy` puts together are the entities of any scheme (IOB1, IOB2, IOBES, BILOU, BMES), or the words
-    of a text without blanks (B, M, E, S alone), whose group is "word".
+    `aggregation_strategy` puts together are the entities of any scheme (IOB1, IOB2, IOBES, BILOU, BMES, BMEWO), or the
+    words of a text without blanks (B, M, E, S alone), whose group is "word".
 
     The stock pipeline takes the likeliest label of each token by itself, which now and then are labels that do not go
     together; a score is the probability of the label, given the text, in both. And it knows B- and I- alone: an entity
     of BMES falls into its words there, and neighbouring words of one part of speech become one.
+
+    With `stride=64` a text that is longer than the model takes is read in windows that share 64 tokens; without it,
+    the beginning alone. A token is read in the window that shows most of its surroundings, as run_ner.py scores it:
+    the stock pipeline chooses among whole entities, the longest.
 
     Example:
 
@@ -57,12 +69,35 @@ class BestPathPipeline(TokenClassificationPipeline):
     ```
     """
 
+    def preprocess(
+        self, sentence: str | list[str], offset_mapping: Any = None, **preprocess_params: Any
+    ) -> Iterator[dict[str, Any]]:
+        stride = preprocess_params.get("tokenizer_params", {}).get("stride", 0)
+        first = 0
+        whole: _Uncopied | None = None
+        for window in super().preprocess(sentence, offset_mapping, **preprocess_params):
+            if "word_to_chars_map" in window:
+                whole = whole or _Uncopied(window["word_to_chars_map"])
+                window["word_to_chars_map"] = whole
+            yield {**window, "first_token": first}
+            first += int((window["special_tokens_mask"] == 0).sum()) - stride
+
+    def postprocess(self, all_outputs: list[dict[str, Any]], *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        for window in all_outputs:
+            if window["word_to_chars_map"] is not None:
+                window["word_to_chars_map"] = window["word_to_chars_map"].values
+        if len(all_outputs) > 1:
+            all_outputs = [_joined(all_outputs)]
+        return super().postprocess(all_outputs, *args, **kwargs)
+
     def _forward(self, model_inputs: dict[str, Any]) -> dict[str, Any]:
+        first = model_inputs.pop("first_token")
         # The stock method keeps the logits alone. It is run by a twin of this pipeline, whose model keeps more: a hook
         # on the model itself would be called for other threads, too.
         twin, watched = copy.copy(self), _WatchedModel(self.model)
         twin.model = watched
         outputs = super(BestPathPipeline, twin)._forward(model_inputs)
+        outputs["first_token"] = first
         paths = getattr(watched.output, "paths", None)
         return outputs if paths is None else {**outputs, "logits": logits_along(paths, outputs["logits"])}
 
@@ -90,6 +125,30 @@ class BestPathPipeline(TokenClassificationPipeline):
                 groups.append([{**entity, "entity": label}])
             open_kind = kind if prefix in ("B", "I") else None
         return [self.group_sub_entities(group) for group in groups]
+
+
+def _joined(windows: list[dict[str, Any]]) -> dict[str, Any]:
+    """
+    The windows of a text as one, each token from that window which shows most of its surroundings (its first, where
+    several show as much), without special tokens and padding.
+    """
+    places = [(window["special_tokens_mask"][0] == 0).nonzero()[:, 0] for window in windows]
+    best: dict[int, tuple[float, int, int]] = {}
+    for number, (window, own) in enumerate(zip(windows, places, strict=True)):
+        for index, place in enumerate(own.tolist()):
+            before = index if number > 0 else float("inf")
+            after = len(own) - 1 - index if number < len(windows) - 1 else float("inf")
+            token, context = int(window["first_token"]) + index, min(before, after)
+            if token not in best or context > best[token][0]:
+                best[token] = context, number, place
+    read = [best[token][1:] for token in sorted(best)]
+    joined = dict(windows[0])
+    for name in ("logits", "input_ids", "offset_mapping", "special_tokens_mask"):
+        if joined[name] is not None:
+            joined[name] = torch.stack([windows[number][name][0, place] for number, place in read])[None]
+    if joined["word_ids"] is not None:
+        joined["word_ids"] = [windows[number]["word_ids"][place] for number, place in read]
+    return joined
 
 
 def logits_along(paths: Tensor, logits: Tensor) -> Tensor:

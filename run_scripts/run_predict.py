@@ -280,7 +280,8 @@ def labelled(
     if task == "token-classification":
         options = {"aggregation_strategy": aggregation_for(tokenizer), "pipeline_class": BestPathPipeline}
         if limit is not None:
-            options["stride"] = limit // 8  # a long text is read in windows
+            # A long text is read in windows, those in which the tagger was scored.
+            options["stride"] = trained_with(arguments).get("stride") or limit // 8
     elif limit is not None:
         options["truncation"] = True
         sides = [[text] if isinstance(text, str) else text for text in texts]

@@ -2,15 +2,18 @@
 
 import logging
 import math
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from common import TINY, examples, tiny_model
+from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import STEMS, class_of, word_tokenizer
+from samples import STEMS, class_of, named_labels, word_tokenizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     AutoTokenizer,
@@ -24,8 +27,8 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 import modeling_star
 from modeling_star import answer_question
-from modeling_star.pipelines import BestPathPipeline, aggregation_for, is_plain_iob
-from modeling_star.training.tokenizers import train_tokenizer
+from modeling_star.pipelines import BestPathPipeline, aggregation_for, is_plain_iob, logits_along
+from modeling_star.training.tokenizers import predictions_to_words, tokenize_and_align, train_tokenizer
 
 
 # Words and their tags; a tag is the word's own, so that a tiny model learns it in a moment.
@@ -152,6 +155,53 @@ def test_entities_of_every_scheme_are_put_together(tagger: str, labels: str, tag
     ]
     found = [entity for entity in pipe.group_entities(words) if entity["entity_group"] != "O"]
     assert [f"{e['entity_group']} {e['start'] // 3} {e['end'] // 3}" for e in found] == expected
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+@pytest.mark.parametrize("are_words", [False, True], ids=["text", "words"])
+@pytest.mark.parametrize(("kind", "use_crf"), [("word", False), ("wordpiece", False), ("wordpiece", True)])
+def test_windows_of_a_long_text_are_read_as_they_are_scored(
+    kind: Any, use_crf: bool, are_words: bool, batch_size: int, tmp_path: Path
+) -> None:
+    texts = [" ".join(list(TAGGED)[i % 7 :: 1 + i % 3] * (1 + 3 * (i % 2))) for i in range(6)]
+    tokenizer = train_tokenizer(texts, kind, vocab_size=35)
+    tokenizer.model_max_length = 14
+    labels = ("O", "B-x", "I-x")
+    options = {"use_crf": use_crf, "vocab_size": len(tokenizer), **named_labels(*labels)}
+    model = tiny_model("StarTransformer", "ForTokenClassification", seed=1, **options).eval()
+    if use_crf:
+        model.set_vocabulary(tokenizer)
+    rows = Dataset.from_dict(
+        {"tokens": [text.split() for text in texts], "tags": [[0] * len(t.split()) for t in texts]}
+    )
+    features = tokenize_and_align(
+        rows, tokenizer, labels, tags_column="tags", max_seq_length=14, stride=5, load_from_cache_file=False
+    )
+    assert len(features) > 2 * len(texts)
+    logits = np.zeros((len(features), 14, len(labels)))
+    for place, row in enumerate(features):
+        output = model(torch.tensor([row["input_ids"]]))
+        told = output.logits if output.get("paths") is None else logits_along(output.paths, output.logits)
+        logits[place, : len(row["input_ids"])] = told[0].detach().numpy()
+    scored = predictions_to_words(features, logits, labels)
+    assert len({label for sentence in scored for label in sentence}) > 1
+
+    folder = save(model, tokenizer, tmp_path)
+    strategy = aggregation_for(tokenizer)
+    pipe = pipeline(
+        "token-classification", folder, aggregation_strategy=strategy, pipeline_class=BestPathPipeline, stride=5
+    )
+    split = {"is_split_into_words": True, "delimiter": " "} if are_words else {}
+    inputs = [text.split() for text in texts] if are_words else texts
+    for text, sentence, entities in zip(texts, scored, pipe(inputs, batch_size=batch_size, **split), strict=True):
+        starts = [match.start() for match in re.finditer(r"\S+", text)]
+        words = [
+            {"entity": tag, "score": 1.0, "word": word, "start": start, "end": start + len(word)}
+            for tag, word, start in zip(sentence, text.split(), starts, strict=True)
+        ]
+        expected = [entity for entity in pipe.group_entities(words) if entity["entity_group"] != "O"]
+        keys = ("entity_group", "start", "end")
+        assert [[e[key] for key in keys] for e in entities] == [[e[key] for key in keys] for e in expected]
 
 
 @pytest.mark.parametrize("stem", STEMS)
