@@ -23,6 +23,7 @@ from .modeling_disan import DisanModel
 from .modeling_encoder import EncoderModel, EncoderOutput, as_published
 from .modeling_star import StarTransformerModel
 from .modeling_vanilla import VanillaTransformerModel
+from .tokens import is_traced
 
 
 logger = logging.get_logger(__name__)
@@ -181,6 +182,17 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
         shifted = torch.cat([start, labels[:, :-1]], dim=1)
         return shifted.masked_fill(shifted == UNKNOWN, self.config.pad_token_id)
 
+    def _check_target_length(self, ids: Tensor | None, embeds: Tensor | None, past_key_values: Any) -> None:
+        target = embeds if ids is None else ids
+        length = target.shape[1] + (0 if past_key_values is None else int(past_key_values.get_seq_length()))
+        positions = self.config.decoder.max_position_embeddings
+        if not is_traced() and length > positions:
+            raise ValueError(
+                f"A target of {length} tokens is given or asked for; the decoder's max_position_embeddings allows "
+                f"{positions}: cut the labels, tokenizer(..., truncation=True, max_length={positions}), generate with "
+                f"max_length={positions}, or build a model with a longer decoder."
+            )
+
     @can_return_tuple
     def forward(
         self,
@@ -219,7 +231,7 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
             Logits `[b, m, V]`, and a loss where there are labels.
 
         Raises:
-            ValueError: there is no target.
+            ValueError: there is no target, or one that is longer than the decoder's positions.
             TypeError: an argument is neither of this model nor of its decoder.
         """
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
@@ -253,6 +265,7 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
         states = encoder_outputs.last_hidden_state
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        self._check_target_length(decoder_input_ids, decoder_inputs_embeds, past_key_values)
         output = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,

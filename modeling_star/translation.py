@@ -96,7 +96,7 @@ def translate(
         options: of `generate`, in place of the saved ones: `num_beams=1`, `length_penalty=1.0`.
 
     Returns:
-        A translation for each text.
+        A translation for each text, of an empty one nothing.
 
     Raises:
         ValueError: a batch of less than one text, `max_extra_tokens` below 0, or more than one translation of each is
@@ -112,7 +112,8 @@ def translate(
     >>> translate("我们都哭了。", model, AutoTokenizer.from_pretrained("outputs/tatoeba"))  # doctest: +SKIP
     ```
     """
-    texts = [texts] if isinstance(texts, str) else list(texts)
+    given = [texts] if isinstance(texts, str) else list(texts)
+    texts = [text for text in given if text.strip()]
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size} is given; at least 1 is needed.")
     if options.get("num_return_sequences", 1) != 1:
@@ -132,6 +133,7 @@ def translate(
                 f"{sum(cut):,} tokens of them are not translated. Split these texts."
             )
     found: list[str] = []
+    writes, full = longest_input(getattr(model.config, "decoder", None) or model.config), 0
     with evaluating(model):
         for start in range(0, len(texts), batch_size):
             batch = tokenizer(
@@ -143,9 +145,22 @@ def translate(
                 return_token_type_ids=False,
             ).to(model.device)
             ids = generate_translations(model, dict(batch), max_extra_tokens, **options)
+            full += _count_full(ids, model) if writes is not None and ids.shape[1] >= writes else 0
             # As they are scored: tokenizers such as BART's begin with the blank before the first word.
             found += [text.strip() for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
-    return found
+    if full:
+        logger.warning(
+            f"{full} of {len(texts)} translations are as long as the model writes, {writes} tokens, and may end before "
+            "their texts do. Split these texts."
+        )
+    translated = iter(found)
+    return [next(translated) if text.strip() else "" for text in given]
+
+
+def _count_full(ids: Tensor, model: PreTrainedModel) -> int:
+    """How many rows of translations `[b, m]` were ended at the last column, and not by the model before."""
+    ends = (model.generation_config.pad_token_id, model.generation_config.eos_token_id)
+    return sum(before not in ends for before in ids[:, -2].tolist())
 
 
 __all__ = ["SourceLengthLimit", "generate_translations", "translate"]

@@ -398,6 +398,16 @@ def test_an_argument_of_nobody_is_refused() -> None:
         model(source, decoder_input_ids=target, atention_mask=torch.ones_like(source))
 
 
+def test_a_target_beyond_the_positions_is_told() -> None:
+    model, (source, *_) = tiny("star_transformer"), sources()
+    told = r"target of 41 tokens.*max_position_embeddings allows 40.*max_length=40"
+    with pytest.raises(ValueError, match=told):
+        model(source, labels=torch.full((1, 41), 5))
+    with pytest.raises(ValueError, match=told):  # with the cache a step gives one token
+        model.generate(source, num_beams=1, min_new_tokens=60, max_new_tokens=60)
+    assert model(source, labels=torch.full((1, 40), 5)).logits.shape[1] == 40
+
+
 def test_a_missing_target_is_told_with_what_to_write() -> None:
     with pytest.raises(ValueError, match=r"No target is given: .*DataCollatorForSeq2Seq\(tokenizer, model=model\)"):
         tiny("star_transformer")(sources()[0])

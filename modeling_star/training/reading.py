@@ -18,11 +18,9 @@ from .data_files import DataError
 from .losses import SpanLoss
 from .metrics import AnswerScores
 from .reports import markdown_table, plot_scores, write_json, write_text
+from .run_card import EXAMPLE_CHARACTERS
 from .squad import ReadingData, prepare_reading, unfold, window_features, windows_of
 from .task import Task
-
-
-_CARD_CONTEXT = 1000  # characters of a context that the model card shows
 
 
 @dataclass(frozen=True)
@@ -223,10 +221,10 @@ class ReadingTask(Task):
         rows = self.data.splits.get(split)
         if rows is None:
             return []
-        # A card has no room for the longest: short contexts, or the beginning of one.
+        # Of a context that the card has no room for it shows the beginning, which may not have the answer.
         lengths = [len(context) for context in rows["context"]]
-        short = [row for row, length in enumerate(lengths) if length <= _CARD_CONTEXT][:3] or [0]
-        return [(row["question"], row["context"][:_CARD_CONTEXT]) for row in rows.select(short)]
+        short = [row for row, length in enumerate(lengths) if length <= EXAMPLE_CHARACTERS][:3] or [0]
+        return [(row["question"], row["context"]) for row in rows.select(short)]
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
         options = self.data_args

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .task import Task
 
 
+EXAMPLE_CHARACTERS = 1000  # of a text that the card shows
+
 _SECRETS = ("__token", "__hub_token", "__push_to_hub_token")
 _SIZES = ("hidden_size", "num_hidden_layers")
 
@@ -66,7 +68,7 @@ def run_card(task: "Task", trainer: "FineTuner", results: dict[str, Any], sectio
         dataset_id=options.dataset_name,
         synthetic="synthetic" in title.lower(),
         base_model=arguments.model_name_or_path or (arguments.embeddings_from or None),
-        examples=task.example_texts(),
+        examples=[shortened(example) for example in task.example_texts()],
         label_list=task.data.label_list,
         aggregation=aggregation_for(trainer.processing_class),
         regression=task.metrics.task == "regression",
@@ -80,6 +82,16 @@ def run_card(task: "Task", trainer: "FineTuner", results: dict[str, Any], sectio
         },
         repo_id=training.hub_model_id,
     )
+
+
+def shortened(example: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    """An example text, or several that belong together, as a card has room for: the beginning of a long one."""
+    if not isinstance(example, str):
+        return tuple(str(shortened(part)) for part in example)
+    if len(example) <= EXAMPLE_CHARACTERS:
+        return example
+    beginning = example[:EXAMPLE_CHARACTERS]
+    return beginning if len(beginning.split()) < EXAMPLE_CHARACTERS // 50 else beginning.rsplit(maxsplit=1)[0]
 
 
 def title_of(file: str) -> str:
@@ -139,4 +151,4 @@ def _without_secrets(words: list[str]) -> str:
     return shlex.join(shown)
 
 
-__all__ = ["run_card", "title_of", "typed_command"]
+__all__ = ["EXAMPLE_CHARACTERS", "run_card", "shortened", "title_of", "typed_command"]

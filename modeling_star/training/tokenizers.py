@@ -274,7 +274,7 @@ def tokenize_texts(
     limit = _length_limit(tokenizer, max_seq_length, pad_to_max_length)
     encode = _TextEncoder(tokenizer, tuple(columns), label_column, limit, pad_to_max_length, split)
     features = map_rows(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
-    return warn_about_cuts(features, split, limit, "Raise max_seq_length to keep them.")
+    return warn_about_cuts(features, split, limit, "Raise max_seq_length to keep them, if the model takes more.")
 
 
 @dataclass
@@ -381,7 +381,9 @@ def tokenize_and_align(
         split=split,
     )
     features = map_rows(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
-    advice = "Raise max_seq_length, or set stride (16, say) to read them in overlapping windows."
+    advice = (
+        "Raise max_seq_length, if the model takes more, or set stride (16, say) to read them in overlapping windows."
+    )
     return warn_about_cuts(features, split, limit, advice)
 
 

@@ -269,7 +269,9 @@ def encode_translations(
     encode = _PairEncoder(tokenizer, source_limit, target_limit, decoder_start)
     features = map_rows(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
     limit = min((limit for limit in (source_limit, target_limit) if limit is not None), default=None)
-    return warn_about_cuts(features, split, limit, "Raise max_seq_length to keep them.")
+    return warn_about_cuts(
+        features, split, limit, "Raise max_seq_length to keep them, if both sides of the model take more."
+    )
 
 
 __all__ = ["TranslationData", "encode_translations", "find_translation_columns", "keys_of", "prepare_translation"]

@@ -18,7 +18,7 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 from modeling_star.training import cards
 from modeling_star.training.cards import CardContent, template_text, usage_code, write_model_card
 from modeling_star.training.reports import per_entity_table
-from modeling_star.training.run_card import title_of, typed_command
+from modeling_star.training.run_card import EXAMPLE_CHARACTERS, shortened, title_of, typed_command
 from modeling_star.training.tokenizers import train_tokenizer
 
 
@@ -303,3 +303,13 @@ def test_no_connection_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     write_model_card(tmp_path, CONTENT)
+
+
+def test_a_card_shows_the_beginning_of_a_long_text() -> None:
+    assert shortened("A short text.") == "A short text."
+    words, signs = "a word of many " * 2000, "北京" * 2000
+    cut = shortened(words)
+    assert EXAMPLE_CHARACTERS - 10 < len(cut) <= EXAMPLE_CHARACTERS
+    assert words.startswith(cut + " ")
+    assert shortened(signs) == signs[:EXAMPLE_CHARACTERS]
+    assert shortened(("why", words)) == ("why", cut)

@@ -513,6 +513,30 @@ def test_a_standard_transformer_writes_the_same_alone_and_in_a_batch(tokenizer: 
     assert forbidden not in generate_translations(model, alone, 4, logits_processor=own)
 
 
+def test_a_translation_as_long_as_the_model_writes_is_told(
+    tokenizer: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("modeling_star"), "propagate", True)
+    model = fresh_translator(
+        tokenizer, model_type="star_transformer", overrides={**SMALL, "decoder.max_position_embeddings": 12}
+    )
+    texts = [TEXTS[0], " ".join(TEXTS[:6])]
+    endless = SuppressTokensLogitsProcessor([model.generation_config.eos_token_id])
+    options = {"num_beams": 1, "max_extra_tokens": 0, "logits_processor": LogitsProcessorList([endless])}
+    assert len(tokenizer(texts[0])["input_ids"]) < 10 < len(tokenizer(texts[1])["input_ids"])
+    translate(texts[0], model, tokenizer, **options)
+    assert "as long as" not in caplog.text
+    translate(texts, model, tokenizer, **options)
+    assert "1 of 2 translations are as long as the model writes, 12 tokens" in caplog.text
+
+
+def test_of_nothing_the_translation_is_nothing(tokenizer: Any) -> None:
+    model = tiny_marian(len(tokenizer))
+    whole = translate(["", TEXTS[0], "  "], model, tokenizer, num_beams=1)
+    assert whole == ["", *translate(TEXTS[0], model, tokenizer, num_beams=1), ""]
+    assert translate(" ", model, tokenizer) == [""]
+
+
 def test_a_translation_begins_without_the_blank_that_its_first_token_has(tokenizer: Any) -> None:
     model = tiny_marian(len(tokenizer))
     blank = copy.deepcopy(tokenizer)
