@@ -150,8 +150,8 @@ def translate(
             found += [text.strip() for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
     if full:
         logger.warning(
-            f"{full} of {len(texts)} translations are as long as the model writes, {writes} tokens, and may end before "
-            "their texts do. Split these texts."
+            f"{full} of {len(texts)} translations are as long as the model writes, {writes} tokens, and may end "
+            "before their texts do. Split these texts."
         )
     translated = iter(found)
     return [next(translated) if text.strip() else "" for text in given]

@@ -53,12 +53,23 @@ def main() -> None:
         action="store_true",
         help="pairs are classified: every two TEXTs, two columns of a file, a line's two parted by a tab",
     )
-    parser.add_argument("--question", help="what a question-answering model looks for in every text")
+    parser.add_argument(
+        "--question",
+        help="what a question-answering model looks for in every text (default: each row's own, of a --file with "
+        "columns of questions and contexts)",
+    )
     parser.add_argument(
         "--null_threshold",
         type=float,
         metavar="X",
         help="no answer where its score exceeds the best answer's by more; inf: there is always one (default: as the "
+        "model was scored)",
+    )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        metavar="X",
+        help="of several labels a text, those whose probability is above it are predicted (default: 0.5, by which the "
         "model was scored)",
     )
     parser.add_argument(
@@ -75,6 +86,8 @@ def main() -> None:
     )
     parser.add_argument("--trust_remote_code", action="store_true", help="run the code that the model brings along")
     arguments = parser.parse_intermixed_args()  # a question may stand before the texts
+    if arguments.threshold is not None and not 0 <= arguments.threshold <= 1:
+        parser.error(f"--threshold {arguments.threshold} is given: a probability, from 0 to 1, is needed")
     if arguments.batch_size < 1:
         parser.error(f"--batch_size {arguments.batch_size} is given: at least 1 is needed")
     texts: list[Text] = []
@@ -93,6 +106,7 @@ def main() -> None:
     if not texts:
         parser.error('no text is given: write run_predict.py MODEL "A text." or --file texts.txt')
     from modeling_star.training.building import loading
+    from modeling_star.training.predicted_data import Asked
 
     try:
         with loading("MODEL", arguments.model):
@@ -100,7 +114,10 @@ def main() -> None:
         for place, (text, found) in zip(places, found_in_each, strict=True):
             if arguments.json:
                 number = {} if place is None else {"index": place}
-                told = {"text": text} if isinstance(text, str) else {"text": text[0], "text_pair": text[1]}
+                if isinstance(text, str):
+                    told = {"text": text}
+                else:
+                    told = text._asdict() if isinstance(text, Asked) else {"text": text[0], "text_pair": text[1]}
                 print(json.dumps({**number, **told, "found": found}, ensure_ascii=False))
             else:
                 print(readable(text if isinstance(text, str) else "\n".join(text), found))
@@ -150,11 +167,19 @@ def texts_of_file(arguments: argparse.Namespace) -> list[tuple[int, Text]]:
         arguments.file,
         pairs=arguments.pairs,
         contexts=arguments.question is not None,
+        questions=arguments.question is None and not arguments.pairs and answers_questions(arguments.model),
         text_column_name=arguments.text_column_name,
         column_names=split_names(arguments.column_names),
         trained_on=trained.get("text_column_name") or trained.get("source_column"),
         trained_columns=split_names(trained.get("column_names")),
     )
+
+
+def answers_questions(model: str) -> bool:
+    """Whether a folder holds a model for answers; of one on the Hub nothing is known yet."""
+    config = Path(model) / "config.json"
+    named = json.loads(config.read_text(encoding="utf-8")).get("architectures") if config.is_file() else None
+    return any(name.endswith("ForQuestionAnswering") for name in named or ())
 
 
 def trained_with(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -170,13 +195,13 @@ def split_names(names: str | None) -> list[str] | None:
 
 def predict(texts: list[Text], arguments: argparse.Namespace) -> Iterator[tuple[Text, Any]]:
     """
-    Load the model; then each text with its entities or answer (`start`, `end`, `text`, `score`), its labels (`score`),
-    its number (`value`), or translated.
+    Load the model; then each text with its entities or answer (`start`, `end`, `text`, `score`), its labels (`score`;
+    of several a text also whether each is `predicted`), its number (`value`), or translated.
     """
     from transformers import AutoConfig
 
     import modeling_star  # noqa: F401  registers the models of this package
-    from modeling_star.training.predicted_data import joined
+    from modeling_star.training.predicted_data import Asked, joined
 
     model = arguments.model
     given, texts = texts, joined(texts)  # a tagger alone reads words
@@ -194,10 +219,15 @@ def predict(texts: list[Text], arguments: argparse.Namespace) -> Iterator[tuple[
         if arguments.pairs:
             trained, instead = ("single texts", "leave --pairs away")
         sys.exit(f"{model} was trained on {trained}, {', '.join(columns)}: {instead}.")
+    if arguments.threshold is not None and config.problem_type != "multi_label_classification":
+        sys.exit(f"{model} does not choose among several labels of a text: leave --threshold away.")
     heads = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
     if architecture.endswith("ForQuestionAnswering"):
-        if arguments.question is None:
-            sys.exit(f'{model} answers questions: write --question "Who moved to Oslo?"')
+        if arguments.question is None and not all(isinstance(text, Asked) for text in texts):
+            sys.exit(
+                f'{model} answers questions: write --question "Who moved to Oslo?", or name a --file with a column of '
+                "questions beside one of contexts."
+            )
         return answered(texts, arguments)
     for name in ("question", "null_threshold"):
         if getattr(arguments, name) is not None:
@@ -223,6 +253,7 @@ def classified_by_terms(texts: list[Any], arguments: argparse.Namespace) -> Iter
         "--pairs": arguments.pairs,
         "--question": arguments.question,
         "--null_threshold": arguments.null_threshold,
+        "--threshold": arguments.threshold,
     }
     for flag in (flag for flag, value in asked.items() if value not in (None, False)):
         sys.exit(f"{arguments.model} is TF-IDF, which classifies single texts: leave {flag} away.")
@@ -246,8 +277,9 @@ def answered(texts: list[Any], arguments: argparse.Namespace) -> Iterator[tuple[
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, **remote)
     model = AutoModelForQuestionAnswering.from_pretrained(arguments.model, **remote)
 
-    def answers(text: str) -> list[dict[str, Any]]:
-        found = answer_question(arguments.question, text, model, tokenizer, null_threshold=arguments.null_threshold)
+    def answers(text: Any) -> list[dict[str, Any]]:
+        question, context = (arguments.question, text) if isinstance(text, str) else text
+        found = answer_question(question, context, model, tokenizer, null_threshold=arguments.null_threshold)
         return [
             {"start": answer.start, "end": answer.end, "text": answer.text, "score": round(answer.score, 4)}
             for answer in found
@@ -308,7 +340,13 @@ def labelled(
     def labels(_: Any, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if config.problem_type == "regression" and len(found) == 1:  # a number, whose label is a mere LABEL_0
             return [{"value": round(float(found[0]["score"]), 4)}]
-        return [{"label": label["label"], "score": round(float(label["score"]), 4)} for label in found]
+        told = [{"label": label["label"], "score": round(float(label["score"]), 4)} for label in found]
+        if config.problem_type == "multi_label_classification":
+            threshold = 0.5 if arguments.threshold is None else arguments.threshold
+            told = [
+                {**one, "predicted": float(label["score"]) > threshold} for one, label in zip(told, found, strict=True)
+            ]
+        return told
 
     told_of = entities if task == "token-classification" else labels
 
@@ -351,6 +389,8 @@ def readable(text: str, found: list[dict[str, Any]]) -> str:
             continue
         place = f"{entry['start']:>4}-{entry['end']:<4} {entry['text']!r} " if "start" in entry else ""
         label = f"{entry['label']} " if "label" in entry else ""
+        if "predicted" in entry:
+            label = ("* " if entry["predicted"] else "  ") + label
         lines.append(f"    {place}{label} {entry['score']:.2f}")
     return "\n".join(lines if found else [*lines, "    (nothing)"])
 

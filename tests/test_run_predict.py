@@ -153,3 +153,20 @@ def test_run_predict_reads_a_classifier_that_has_a_decoder(scripts: ScriptRunner
     done = scripts.check("run_predict.py", tmp_path, "Anna lives in Paris.", "--json")
     (told,) = (json.loads(line) for line in done.out.splitlines() if line.startswith("{"))
     assert sorted(found["label"] for found in told["found"]) == ["LABEL_0", "LABEL_1", "LABEL_2"]
+
+
+def test_of_several_labels_it_tells_which_are_predicted(scripts: ScriptRunner, tmp_path: Path) -> None:
+    rows = [{"text": f"{word} {n}", "labels": [word, "any"]} for n in range(20) for word in ("good", "bad")]
+    data = [f"--{split}_file={write_rows(tmp_path / 'all.jsonl', rows)}" for split in ("train", "validation", "test")]
+    folder = tmp_path / "run"
+    longer = ["--num_train_epochs=8", "--learning_rate=2e-2"]
+    scripts.check("run_glue.py", *data, *TINY, *QUICK, *longer, f"--output_dir={folder}")
+    done = scripts.check("run_predict.py", folder, "--file", tmp_path / "all.jsonl", "--json")
+    told = [json.loads(line)["found"] for line in done.out.splitlines() if line.startswith("{")]
+    predicted = [sorted(one["label"] for one in found if one["predicted"]) for found in told]
+    assert predicted == [sorted(row["predicted"]) for row in read_rows(folder / "predictions_test.jsonl")]
+    assert any(predicted)
+    high = scripts.check("run_predict.py", folder, "good 1", "--threshold", "1")
+    assert "*" not in high.out
+    assert "    * any" in scripts.check("run_predict.py", folder, "good 1", "--threshold", "0").out
+    assert "a probability, from 0 to 1" in scripts.run("run_predict.py", folder, "x", "--threshold=2").error

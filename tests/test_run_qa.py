@@ -114,6 +114,13 @@ def test_run_predict_finds_the_answer_in_every_text(scripts: ScriptRunner, reade
     }
     never = scripts.check("run_predict.py", reader, "--question=Who?", texts[1], "--null_threshold=-1000")
     assert "(nothing)" in never.out
+    # A file has its own questions.
+    done = scripts.check("run_predict.py", reader, "--file", data / "test.jsonl", "--json")
+    rows = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
+    asked = read_rows(data / "test.jsonl")
+    assert [(row["question"], row["context"]) for row in rows] == [(one["question"], one["context"]) for one in asked]
+    scored = read_rows(reader / "predictions_test.jsonl")
+    assert [row["found"][0]["text"] for row in rows] == [one["predicted"] for one in scored]
     refused = scripts.run("run_predict.py", reader, *texts)
     assert refused.code != 0
     assert "--question" in refused.error

@@ -13,7 +13,7 @@ from ..configuration_base import did_you_mean
 from .data import ClassificationData, prepare_classification
 from .data_files import DataError
 from .metrics import GLUE_METRICS, TaskMetrics, are_predicted, metrics_for
-from .reports import classes_report, plot_confusion_matrix, write_text
+from .reports import classes_report, labels_report, plot_confusion_matrix, write_text
 from .task import Task
 from .tokenizers import tokenize_texts
 
@@ -140,9 +140,13 @@ class ClassificationTask(Task):
                 row["label"] = self._named(expected[place])
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
         write_text(folder / f"predictions_{split}.jsonl", "".join(lines))
-        if expected is None or self.data.problem_type != "single_label_classification":
+        if expected is None or self.data.problem_type == "regression":
             return {}
         names = self.data.label_list
+        if self.data.problem_type == "multi_label_classification":
+            table = labels_report(np.asarray(expected), are_predicted(np.asarray(predictions)), names)
+            write_text(folder / f"classes_{split}.md", table + "\n")
+            return {f"Labels of the {split} split": table}
         plot_confusion_matrix(expected, guess, names, folder / f"confusion_{split}.png", title=split)
         table = classes_report(expected, guess, names)
         write_text(folder / f"classes_{split}.md", table + "\n")

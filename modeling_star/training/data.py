@@ -48,6 +48,7 @@ from .data_labels import (
     problem_type_of,
     shown,
     split_labels,
+    tell_of_numbers,
     texts_as_numbers,
     where,
 )
@@ -515,7 +516,7 @@ def prepare_classification(
             f"The problem type is {problem_type!r}. Write --problem_type with one of {', '.join(PROBLEM_TYPES)}, or "
             "leave it away."
         )
-    splits, label_columns = join_label_columns(splits, label_column_name)
+    splits, label_columns = join_label_columns(splits, label_column_name, drop_empty)
     texts, label = find_classification_columns(splits, text_column_name, label_column_name, task_name)
     dropped = {split: _rows_without_text(split, dataset, texts, drop_empty) for split, dataset in splits.items()}
     cells = {split: label_cells(dataset, label) for split, dataset in splits.items()}
@@ -548,6 +549,7 @@ def prepare_classification(
             label,
         )
     if kind == "single_label_classification" and problem_type is None:
+        tell_of_numbers(found, label)
         _tell_of_joined(found, label)
         _tell_of_too_many(found, label)
     if kind == "regression":

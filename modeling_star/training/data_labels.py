@@ -179,6 +179,27 @@ def texts_as_numbers(cells: Mapping[str, Cells | None], fractions: bool) -> dict
     }
 
 
+def tell_of_numbers(cells: Mapping[str, Cells], column: str) -> None:
+    """Warn where nearly all labels are numbers, with fractions among them, and a few are not: all become classes."""
+    texts = [
+        (split, row, value) for split, rows in cells.items() for row, value in enumerate(rows) if value is not None
+    ]
+    if not all(isinstance(value, str) for _, _, value in texts):
+        return
+    others = [(split, row, value) for split, row, value in texts if not _NUMBER.fullmatch(value)]
+    fractions = any(_NUMBER.fullmatch(value) and not _WHOLE.fullmatch(value) for _, _, value in texts)
+    if fractions and 0 < 10 * len(others) <= len(texts):
+        some = ", ".join(f"{where(split, row)} {shown(value)}" for split, row, value in others[:3])
+        logger.warning(
+            "%d of the %d labels in column %r are numbers, and these are not: %s. So all are taken for names of "
+            "classes. To learn numbers, correct these.",
+            len(texts) - len(others),
+            len(texts),
+            column,
+            some,
+        )
+
+
 # Kinds
 
 
@@ -359,7 +380,9 @@ def encode_numbers(cells: Mapping[str, Cells], column: str) -> Encoded:
     """One float a row."""
     for split, values in cells.items():
         for row, value in enumerate(values):
-            if value is not None and (type(value) not in (int, float) or not math.isfinite(value)):
+            is_number = type(value) in (int, float) and math.isfinite(value)
+            # Where one is none, all are still texts.
+            if value is not None and not (is_number or (isinstance(value, str) and _NUMBER.fullmatch(value))):
                 raise DataError(
                     f"{where(split, row)}: the label {shown(value)} in column {column!r} is {kind_of(value)}, and "
                     "regression wants a finite number. Correct it, or write --problem_type single_label_classification"

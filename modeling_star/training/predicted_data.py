@@ -5,12 +5,12 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 
 from .data import check_are_words
-from .data_columns import find_predicted_columns, is_list, is_text_name
+from .data_columns import find_predicted_columns, find_reading_columns, is_list, is_text_name
 from .data_files import (
     DataError,
     DataFileError,
@@ -30,8 +30,16 @@ from .writing import between_words
 
 logger = logging.getLogger(__name__)
 
-Text = str | tuple[str, str] | list[str]
-"""A text, a pair of texts, or the words of a text."""
+
+class Asked(NamedTuple):
+    """A question of a file, and the text that it is about."""
+
+    question: str
+    context: str
+
+
+Text = str | tuple[str, str] | list[str] | Asked
+"""A text, a pair of texts, the words of a text, or a question with its text."""
 
 
 def read_texts(
@@ -39,6 +47,7 @@ def read_texts(
     *,
     pairs: bool = False,
     contexts: bool = False,
+    questions: bool = False,
     text_column_name: str | None = None,
     column_names: Sequence[str] | None = None,
     trained_on: str | None = None,
@@ -54,6 +63,7 @@ def read_texts(
             columns of the training, or with a word and its tag a line, is read as one of columns, as training does.
         pairs: two texts each.
         contexts: a question is asked about each text.
+        questions: each row of a table has a question of its own, found as run_qa.py finds it.
         text_column_name: see `find_predicted_columns`.
         column_names: of a csv or tsv without a header line, or of a CoNLL file.
         trained_on: the `text_column_name` of the training, or a translator's `source_column`, which counts where none
@@ -78,6 +88,8 @@ def read_texts(
     if is_table(path) or column_names or has_tags(path):
         if column_names is None and trained_columns and conll_width(path) == len(trained_columns):
             column_names = trained_columns
+        if questions:
+            return _of_questions(path, text_column_name, column_names)
         return _of_columns(path, pairs, contexts, text_column_name, column_names, trained_on)
     if text_column_name is not None:
         raise DataError(
@@ -118,6 +130,28 @@ def _of_lines(source: str, lines: Sequence[str], pairs: bool) -> list[tuple[int,
     return found
 
 
+def _of_questions(
+    path: Path, text_column_name: str | None, column_names: Sequence[str] | None
+) -> list[tuple[int, Text]]:
+    rows = unfold(read_file(path, column_names=column_names))
+    columns = find_reading_columns(DatasetDict({"file": rows}), text_column_name)[:2]
+    sides = [joined([_read(path, row, name, cell) for row, cell in enumerate(rows[name][:])]) for name in columns]
+    asked = [(row, Asked(*texts)) for row, texts in enumerate(zip(*sides, strict=True))]
+    return _with_text(path, columns, asked)
+
+
+def _with_text(path: Path, columns: Sequence[str], rows: Sequence[tuple[int, Text]]) -> list[tuple[int, Text]]:
+    """The rows whose text, or each of whose two, is not empty; a warning tells of the others."""
+    sides = [(text if isinstance(text, tuple) else (text,)) for _, text in rows]
+    found = [row for row, texts in zip(rows, sides, strict=True) if all("".join(text).strip() for text in texts)]
+    if len(found) < len(rows):
+        kept = {number for number, _ in found}
+        first = next(number for number, _ in rows if number not in kept)
+        lack = f"no text in column {' or '.join(map(repr, columns))}"
+        logger.warning(f"{path}: {len(rows) - len(found)} rows have {lack}, and are left out (first: row {first + 1})")
+    return found
+
+
 def _of_columns(
     path: Path,
     pairs: bool,
@@ -146,17 +180,8 @@ def _of_columns(
     sides = [[_read(path, row, column, cell) for row, cell in enumerate(rows[column][:])] for column in columns]
     if pairs or contexts:
         sides = [joined(texts) for texts in sides]
-    found: list[tuple[int, Text]] = []
-    empty: list[int] = []
-    for row, texts in enumerate(zip(*sides, strict=True)):
-        if all("".join(text).strip() for text in texts):
-            found.append((row, texts if pairs else texts[0]))
-        else:
-            empty.append(row)
-    if empty:
-        lack = f"no text in column {' or '.join(map(repr, columns))}"
-        logger.warning(f"{path}: {len(empty)} rows have {lack}, and are left out (first: row {empty[0] + 1})")
-    return found
+    texts = [(row, texts if pairs else texts[0]) for row, texts in enumerate(zip(*sides, strict=True))]
+    return _with_text(path, columns, texts)
 
 
 def _warn_of_first_line(path: Path, columns: Sequence[str]) -> None:
@@ -190,4 +215,4 @@ def _read(path: Path, row: int, column: str, cell: Any) -> str | list[str]:
     )
 
 
-__all__ = ["Text", "joined", "read_texts"]
+__all__ = ["Asked", "Text", "joined", "read_texts"]

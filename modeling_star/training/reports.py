@@ -140,6 +140,22 @@ def classes_report(
     return f"{scores}\n\n{counts}"
 
 
+def labels_report(references: np.ndarray, predictions: np.ndarray, label_list: Sequence[str]) -> str:
+    """Markdown: precision, recall, F1 and number of each of several labels a text.
+
+    Args:
+        references, predictions: `[examples, labels]`, 0 or 1.
+        label_list: the names of the labels.
+    """
+    true, predicted = references.astype(int), predictions.astype(int)
+    right, there, found = (true * predicted).sum(0), true.sum(0), predicted.sum(0)
+    precision, recall = right / np.maximum(found, 1), right / np.maximum(there, 1)
+    f1 = 2 * right / np.maximum(there + found, 1)
+    rows: list[list[object]] = [list(row) for row in zip(label_list, precision, recall, f1, there, strict=True)]
+    rows.append(["**mean**", precision.mean(), recall.mean(), f1.mean(), there.sum()])
+    return markdown_table(["label", "precision", "recall", "F1", "examples"], rows)
+
+
 def summarize_seeds(results: Mapping[int, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Mean and deviation of every metric over runs that differ in their seed.
 

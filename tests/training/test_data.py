@@ -330,6 +330,19 @@ def test_minus_one_hundred_in_a_csv_is_no_tag():
     assert data.splits["train"]["tags"][0][1] == -100
 
 
+def test_numbers_among_which_some_are_none_are_told(caplog):
+    labels = ["0.5", "1.5", "3"] * 7 + ["3,5", "inf"]
+    rows = one(text=list("abc") * 7 + ["x", "y"], label=labels)
+    assert prepare_classification(rows).problem_type == "single_label_classification"
+    assert "21 of the 23 labels in column 'label' are numbers" in caplog.text
+    assert "train row 22 '3,5', train row 23 'inf'" in caplog.text
+    with pytest.raises(DataError, match=r"train row 22: the label '3,5'.*regression wants a finite number"):
+        prepare_classification(rows, problem_type="regression")
+    caplog.clear()
+    prepare_classification(one(text=["a", "b", "c"], label=["1", "2", "x"]))
+    assert "are numbers" not in caplog.text
+
+
 def test_minus_one_may_be_a_class():
     splits = DatasetDict({"train": table(text=["x", "y"], label=[-1, 1]), "test": table(text=["a"], label=[-1])})
     data = prepare_classification(splits)

@@ -56,11 +56,19 @@ def test_splits_and_rows_may_lack_all_labels():
     assert len(data.splits["test"]) == 3
 
 
+def test_a_row_of_which_a_label_is_not_known_is_told_or_left_out():
+    rows = marked(rude=["1", "", "0"], loud=["0", "1", "1"])
+    with pytest.raises(DataError, match=r"train row 2: column 'rude' is empty.*write 0 or 1 there, or --drop_empty"):
+        prepare_classification(rows, label_column_name="rude,loud")
+    data = prepare_classification(rows, label_column_name="rude,loud", drop_empty=True)
+    assert data.splits["train"]["rude,loud"][:] == [[1, 0], [0, 1]]
+
+
 @pytest.mark.parametrize(
     ("cells", "names", "told"),
     [
         ({"loud": [0, 2, 1]}, "rude,loud", "train row 2: column 'loud' holds 2, and each column .* by 0 or 1"),
-        ({"loud": [0, None, 1]}, "rude,loud", "train row 2: column 'loud' holds None"),
+        ({"loud": [0, None, 1]}, "rude,loud", "train row 2: column 'loud' is empty"),
         ({"loud": ["yes", "no", "no"]}, "rude,loud", "train row 1: column 'loud' holds 'yes'"),
         ({}, "rude,lout", "no column 'lout' in .*train.*--label_column_name loud"),
         ({}, "rude,rude", "names a column twice"),

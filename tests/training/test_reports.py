@@ -13,6 +13,7 @@ from modeling_star.training import reports
 from modeling_star.training.metrics import EntityScores
 from modeling_star.training.reports import (
     classes_report,
+    labels_report,
     markdown_table,
     metrics_only,
     per_entity_table,
@@ -133,6 +134,20 @@ def test_classes_are_scored_as_scikit_learn_does_and_counted() -> None:
         "| good | 0 | 2 | 1 |",
         "| fair | 0 | 1 | 0 |",
     ]
+
+
+def test_several_labels_are_scored_each_as_scikit_learn_does() -> None:
+    labels = ["a", "b|c", "never"]
+    truth = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 0]])
+    guess = np.array([[1, 1, 0], [0, 1, 0], [0, 0, 0], [1, 0, 0]])
+    lines = labels_report(truth, guess, labels).splitlines()
+    expected = precision_recall_fscore_support(truth, guess, average=None, zero_division=0)
+    for place, line in enumerate(lines[2:5]):
+        assert line.strip("| ").split(" | ")[1:] == [
+            *(f"{column[place]:.4f}" for column in expected[:3]),
+            str(expected[3][place]),
+        ]
+    assert lines[5].startswith("| **mean** |")
 
 
 def test_of_many_classes_the_most_frequent_are_told() -> None:

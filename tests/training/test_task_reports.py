@@ -101,6 +101,8 @@ def test_several_labels_have_a_score_each(parsed: Callable[..., Parsed], tmp_pat
     arguments = parsed(ClassificationTask, f"--train_file={path}", "--validation_fraction=0.25")
     _, (row,) = report_of(ClassificationTask(*arguments[:3]), tmp_path, [[2.0, -1000.0]])
     assert (row["predicted"], row["score"]) == (["a"], {"a": 0.8808, "b": 0.0})
+    table = (tmp_path / "classes_validation.md").read_text(encoding="utf-8")
+    assert table.splitlines()[2] == "| a | 1.0000 | 1.0000 | 1.0000 | 1 |"
 
 
 def test_the_table_of_entities_has_the_scores_that_are_told(parsed: Callable[..., Parsed], tmp_path: Path) -> None:
