@@ -243,7 +243,7 @@ class ForSequenceClassification(Head):
             position_ids,
             inputs_embeds,
             word_mask,
-            **kwargs,
+            **{**kwargs, "output_token_states": False},
             return_dict=True,
         )
         pooled = output.pooler_output

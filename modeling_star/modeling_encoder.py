@@ -369,6 +369,7 @@ class EncoderModel(EncoderPreTrainedModel):
         word_mask: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        output_token_states: bool = True,
         **kwargs: Any,
     ) -> EncoderOutput:
         """
@@ -383,6 +384,7 @@ class EncoderModel(EncoderPreTrainedModel):
                 `[b, i, l - 1]`, nonzero where a word of l real tokens starts in column i; what stands at l = 1 and at
                 padding is not looked at.
             output_attentions, output_hidden_states: record them; default to the configuration's.
+            output_token_states: whether `last_hidden_state` is asked for, which has a place for all padding.
             kwargs: what Trainer and pipelines add; not used here.
 
         Raises:
@@ -412,7 +414,8 @@ class EncoderModel(EncoderPreTrainedModel):
         embedded = self.embeddings(layout, **{name: x for name, x in inputs.items() if name != "word_mask"})
         record = Recorder(layout, bool(output_hidden_states), bool(output_attentions))
         tokens, per_sequence = self.encode(embedded, layout, record, inputs)
-        output = EncoderOutput(last_hidden_state=layout.unpack(tokens), **per_sequence, **record.recorded())
+        states = layout.unpack(tokens) if output_token_states else None
+        output = EncoderOutput(last_hidden_state=states, **per_sequence, **record.recorded())
         return join_pairs(output) if siamese else output
 
     def _checked(

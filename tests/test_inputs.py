@@ -420,6 +420,23 @@ def test_siamese_pairs_of_which_none_has_a_second_text_are_told_of(
     assert "reads an empty second text in every row" in caplog.text
 
 
+@pytest.mark.parametrize("pair_mode", ["cross", "siamese"])
+@pytest.mark.parametrize("stem", STEMS)
+def test_a_classifier_makes_no_room_for_padding(stem: str, pair_mode: str) -> None:
+    model = tiny_model(stem, "ForSequenceClassification", pair_mode=pair_mode, type_vocab_size=2).eval()
+    outputs: list[Any] = []
+    model.model.register_forward_hook(lambda module, args, output: outputs.append(output))
+    inputs = {"attention_mask": torch.ones_like(IDS).tril(2), "token_type_ids": torch.ones_like(IDS).triu(2)}
+    logits = model(IDS, **inputs).logits
+    assert outputs[0].last_hidden_state is None
+    whole = model.model(IDS, **inputs)
+    assert whole.last_hidden_state.shape[:2] == IDS.shape
+    assert torch.equal(whole.pooler_output, outputs[0].pooler_output)
+    recorded = model(IDS, **inputs, output_hidden_states=True)
+    assert recorded.hidden_states[-1].shape[:2] == IDS.shape
+    torch.testing.assert_close(recorded.logits, logits)
+
+
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0)])
 @pytest.mark.parametrize("stem", STEMS)
 def test_an_empty_batch_is_refused(stem: str, shape: tuple[int, int]) -> None:
