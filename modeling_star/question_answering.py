@@ -263,6 +263,7 @@ def find_answers(
         span.
     """
     count = max((window.first + len(window.offsets) for window in windows), default=0)
+    max_answer_tokens = min(max_answer_tokens, max(count, 1))
     scores = torch.full((count, max_answer_tokens), float("-inf"))
     places = torch.zeros(count, 2, dtype=torch.long)
     null = float("inf")

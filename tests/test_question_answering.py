@@ -129,6 +129,13 @@ def test_no_answer_has_the_score_of_the_window_that_believes_it_least() -> None:
         assert first.text == text
 
 
+def test_a_longest_answer_beyond_the_context_is_the_context() -> None:
+    windows, logits = [window_of([(0, 1), (1, 2)], 1, 0, 0)], [torch.tensor([[0.0, 0], [2, 1], [1, 3]])]
+    asked = {"top_k": 5}
+    expected = find_answers("ab", windows, logits, max_answer_tokens=2, **asked)
+    assert find_answers("ab", windows, logits, max_answer_tokens=10**9, **asked) == expected
+
+
 def test_a_context_without_tokens_has_no_answer() -> None:
     nothing = window_of([], 1, 0, 0)
     found, difference = find_answers("\u200b", [nothing], [torch.ones(1, 2)], top_k=3, max_answer_tokens=30)

@@ -194,7 +194,8 @@ def fresh_model(
     except KeyError:
         raise DataError(f"--model_type {model_type} has no {head.removeprefix('AutoModel')}: name another.") from None
     fields |= labels
-    if max_seq_length is not None:
+    positions = fields.get("position_embedding_type", getattr(standard, "position_embedding_type", "learned"))
+    if max_seq_length is not None and positions in ("learned", "absolute"):  # others reach any length
         fields.setdefault("max_position_embeddings", max(max_seq_length, 512))
     if embeddings_from is None:
         if freeze_embeddings:

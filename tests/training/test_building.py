@@ -70,3 +70,11 @@ def test_a_fresh_peer_that_translates_has_as_many_rows_as_the_tokenizer_entries(
     tokenizer = train_tokenizer(["a b c d e f"] * 3, "word")
     model = fresh_translator(tokenizer, model_type="marian", config_name=str(tmp_path))
     assert model.get_input_embeddings().weight.shape == model.lm_head.weight.shape == (len(tokenizer), 8)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("learned", 600), ("ring", 512), ("sinusoidal", 512), ("none", 512)])
+def test_positions_follow_the_length_of_inputs_where_they_limit_it(kind: str, expected: int) -> None:
+    tokenizer = train_tokenizer(["a text"], min_frequency=1)
+    overrides = {"hidden_size": 8, "num_attention_heads": 2, "position_embedding_type": kind}
+    model = fresh_model("AutoModelForMaskedLM", tokenizer, {}, overrides=overrides, max_seq_length=600)
+    assert model.config.max_position_embeddings == expected
