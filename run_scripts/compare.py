@@ -23,8 +23,9 @@ def main() -> None:
     parser.add_argument("--split", default="test", help="whose predictions are compared (default: test)")
     parser.add_argument(
         "--metric",
-        help="accuracy, macro_f1, weighted_f1, f1 (of the second of two labels), matthews_correlation, entity_f1, "
-        "answer_f1, answer_em, bleu, bleu_zh, chrf, pearson (default: what the runs were scored by)",
+        help="accuracy, macro_f1, weighted_f1, f1 (of the second of two labels), matthews_correlation, micro_f1 (of "
+        "several labels a text), entity_f1, answer_f1, answer_em, bleu, bleu_zh, chrf, "
+        "pearson (default: what the runs were scored by)",
     )
     arguments = parser.parse_args()
     if len(arguments.folders) < 2:

@@ -1,5 +1,6 @@
 """Paired bootstrap: how sure a difference between two systems is, given the test examples and the seeds."""
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -52,10 +53,11 @@ def paired_bootstrap(
     Args:
         metric: "accuracy", "macro_f1", "weighted_f1", "f1" (the second of two labels in their order, 1 of 0 and 1) or
             "matthews_correlation" (of labels, or of lists of labels: tagged sentences, whose words with the reference
-            `None` do not count), "entity_f1" (lists of entity tags), "answer_f1" or "answer_em" (a text against the
-            list of a question's answers; their language is told from them), "bleu", "bleu_zh" (texts,
-            cut up as English or as Chinese) or "chrf" (all three from 0 to 1), "pearson" or "mse" (numbers): about a
-            second for thousands of examples. Or a function of (references, predictions), called 2 x `samples` times.
+            `None` do not count), "entity_f1" (lists of entity tags), "micro_f1" (lists of the labels of a text,
+            or these in JSON), "answer_f1" or "answer_em" (a text against the list of a question's answers; their
+            language is told from them), "bleu", "bleu_zh" (texts, cut up as English or as Chinese) or "chrf" (all
+            three from 0 to 1), "pearson" or "mse" (numbers): about a second for thousands of examples. Or a function
+            of (references, predictions), called 2 x `samples` times.
         references: one item for each example.
         predictions_a, predictions_b: likewise; with `several_runs`, a list of such lists for each system (its seeds),
             whose metrics are averaged within every sample. One run tells nothing of what other seeds would change.
@@ -89,9 +91,9 @@ def count_examples(
     What each example adds to a metric, so that a run can be compared later without its predictions.
 
     Args:
-        metric: "accuracy", "entity_f1", "answer_f1", "answer_em", "bleu", "bleu_zh", "chrf", "pearson" or "mse": those
-            whose counts need no list of all labels. The two for answers have the same counts; those for BLEU serve
-            chrF too.
+        metric: "accuracy", "entity_f1", "micro_f1", "answer_f1", "answer_em", "bleu", "bleu_zh", "chrf", "pearson" or
+            "mse": those whose counts need no list of all labels. The two for answers have the same counts; those for
+            BLEU serve chrF too.
         references, predictions: one item for each example, as in `paired_bootstrap`; words whose reference is `None`
             are those without a label, which add nothing.
         language: how answers are compared; `None`: as the references tell.
@@ -273,6 +275,16 @@ def _count_correct(references: Sequence[Any], predictions: Sequence[Any], labels
     )
 
 
+def _count_sets(references: Sequence[Any], predictions: Sequence[Any], labels: list[Any]) -> np.ndarray:
+    """Labels right, twice, and labels found plus labels expected, [examples, 2]; of lists of labels, or of JSON."""
+    truths, guesses = (
+        [set(json.loads(item) if isinstance(item, str) else item) for item in items]
+        for items in (references, predictions)
+    )
+    pairs = list(zip(truths, guesses, strict=True))
+    return np.array([(2 * len(truth & guess), len(truth) + len(guess)) for truth, guess in pairs])
+
+
 def _count_entities(references: Sequence[Any], predictions: Sequence[Any], labels: list[Any]) -> np.ndarray:
     """Entities right, and entities found plus entities expected, [examples, 2]."""
     rows = []
@@ -389,6 +401,7 @@ def _divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
 _METRICS = {
     "accuracy": _Counted(_count_correct, _ratio),
     "entity_f1": _Counted(_count_entities, _ratio),
+    "micro_f1": _Counted(_count_sets, _ratio),
     "answer_f1": _Counted(_count_answers, _answer_f1),
     "answer_em": _Counted(_count_answers, _answer_exact),
     "bleu": _Counted(_count_translations, _bleu),

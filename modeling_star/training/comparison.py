@@ -9,15 +9,16 @@ from .bootstrap import paired_bootstrap
 from .data_files import DataError
 from .reports import markdown_table
 from .results_page import summary
-from .scored_runs import SCORED_BY, System, kind_of, label_of
+from .scored_runs import SCORED_BY, System, has_several, kind_of, label_of
 from .task import score_prefix
 
 
 _BY_LABEL = ("macro_f1", "weighted_f1", "f1", "matthews_correlation")
+_OF_SEVERAL = "micro_f1"
 # The others that there are for such predictions, likewise; `None`: all_results.json tells no such score of labels of
 # words, where f1 is that of entities. All are told in percent.
 _ALSO: dict[str, dict[str, tuple[str, int] | None]] = {
-    "index": {metric: (metric, 1) for metric in _BY_LABEL},
+    "index": {metric: (metric, 1) for metric in (*_BY_LABEL, _OF_SEVERAL)},
     "tokens": dict.fromkeys(_BY_LABEL),
     "n_best": {"answer_em": ("exact_match", 1)},
     "source": {"chrf": ("chrf", 100)},
@@ -46,7 +47,8 @@ def compare(systems: Sequence[System], metric: str | None = None, split: str = "
     if metric is not None and metric not in known_metrics:
         raise DataError(f"--metric {metric} is none of such predictions: {', '.join(known_metrics)} are.")
     if metric is None:
-        metric = _metric_of(systems, SCORED_BY[kind], split)
+        before = {_OF_SEVERAL: (_OF_SEVERAL, 1)} if has_several(first.rows[0][0]) else {}
+        metric = _metric_of(systems, {**before, **SCORED_BY[kind]}, split)
     else:
         _check_as_told(systems, metric, {**SCORED_BY[kind], **_ALSO[kind]}[metric], split)
     lines = []

@@ -91,9 +91,13 @@ def label_of(row: dict[str, Any]) -> Any:
 
 
 def _comparable(value: Any, row: dict[str, Any]) -> Any:
-    """Several labels of a text as one, right or wrong as a whole; anything else as it is."""
-    several = isinstance(value, list) and kind_of(row) == "index"
-    return ", ".join(sorted(map(str, value))) if several else value
+    """Several labels of a text as one, a list in JSON; anything else as it is."""
+    return json.dumps(sorted(map(str, value)), ensure_ascii=False) if has_several(row) else value
 
 
-__all__ = ["MADE_BY", "SCORED_BY", "System", "kind_of", "label_of", "read_system"]
+def has_several(row: dict[str, Any]) -> bool:
+    """Whether a text has several labels."""
+    return kind_of(row) == "index" and isinstance(row.get("label"), list)
+
+
+__all__ = ["MADE_BY", "SCORED_BY", "System", "has_several", "kind_of", "label_of", "read_system"]

@@ -172,6 +172,12 @@ class TranslationTask(Task):
         self.decoder_start = model.generation_config.decoder_start_token_id
         sides = {SOURCE: getattr(model.config, "encoder", None), TARGET: getattr(model.config, "decoder", None)}
         self.limits = {side: longest_input(config or model.config) for side, config in sides.items()}
+        for side, limit in self.limits.items():
+            if limit is not None and options.max_seq_length is not None and options.max_seq_length > limit:
+                logger.warning(
+                    f"max_seq_length={options.max_seq_length} exceeds the {limit} tokens of a {side} that the model "
+                    f"takes; using {limit}."
+                )
         return tokenizer, model
 
     def make_tokenizer(self) -> PreTrainedTokenizerBase:

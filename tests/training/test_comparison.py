@@ -124,6 +124,28 @@ def test_the_metric_is_what_the_runs_were_scored_by(
     assert f"| {metric}, % |" in compare([system, system])
 
 
+def test_several_labels_are_compared_by_their_micro_f1(tmp_path: Path) -> None:
+    truth, names = [["a", "b"], ["c"], [], ["a"]], ["a", "b", "c"]
+    guesses = {"one": [["a"], ["c"], ["b"], ["a"]], "two": [["b", "a"], [], [], []]}
+    told = {}
+    for name, guess in guesses.items():
+        rows = [
+            {"index": index, "label": label, "predicted": found}
+            for index, (label, found) in enumerate(zip(truth, guess, strict=True))
+        ]
+        write_rows(tmp_path / name / "predictions_test.jsonl", rows)
+        table, expected = ([[int(label in row) for label in names] for row in rows] for rows in (guess, truth))
+        told[name] = float(f1_score(expected, table, average="micro", zero_division=0))
+        scores = {"test_micro_f1": told[name], "test_accuracy": 0.5, "parameters": 1, "train_runtime": 60.0}
+        (tmp_path / name / "all_results.json").write_text(json.dumps(scores), encoding="utf-8")
+    runs = [read_system(tmp_path / name) for name in guesses]
+    text = compare(runs)
+    for name in guesses:
+        assert cells(text, tmp_path / name)[0][0] == f"{100 * told[name]:.1f} (1)"
+    assert "micro_f1, %" in text
+    assert "accuracy, %" in compare(runs, metric="accuracy")
+
+
 def test_what_cannot_be_compared_is_told(folder: Path) -> None:
     write_run(folder / "fewer", "11", TRUTH[:2])
     write_run(folder / "others", "111111", TRUTH[::-1])
