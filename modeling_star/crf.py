@@ -323,8 +323,8 @@ class LinearChainCrf(VocabularyTables):
             `[b, k]`.
         """
         first = labels.gather(1, chain.int().argmax(1, keepdim=True))
-        cut = chain.any(1, keepdim=True) & (first != UNKNOWN) & forbidden[first.clamp(min=0)]
-        return scores.masked_fill(cut, 0)
+        known = chain.any(1, keepdim=True) & (first != UNKNOWN)
+        return scores.masked_fill(known & forbidden[first.masked_fill(~known, 0)], 0)
 
 
 def _sped_up(parameter: Tensor) -> Tensor:

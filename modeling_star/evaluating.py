@@ -9,8 +9,8 @@ from torch import nn
 
 
 _lock = threading.Lock()
-# How many are within, and the modules that were in train mode before the first came: not always all of a model's.
-_users: WeakKeyDictionary[nn.Module, tuple[int, set[str]]] = WeakKeyDictionary()
+# How many are within, and the modes before the first came: those of a model's modules need not be alike.
+_users: WeakKeyDictionary[nn.Module, tuple[int, dict[nn.Module, bool]]] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -20,21 +20,25 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     of several threads leaves: the first to leave would switch dropout on under the others.
     """
     with _lock:
-        users, trained = _users.get(model, (0, None))
-        if trained is None:
-            trained = {name for name, module in model.named_modules() if module.training}
-        _users[model] = users + 1, trained
+        if model in _users:
+            users, modes = _users[model]
+        else:
+            users, modes = 0, {module: module.training for module in model.modules()}
+        _users[model] = users + 1, modes
         model.eval()
     try:
         yield
     finally:
         with _lock:
-            users, trained = _users.pop(model)
+            users, modes = _users.pop(model)
             if users > 1:
-                _users[model] = users - 1, trained
+                _users[model] = users - 1, modes
             else:
-                for name, module in model.named_modules():
-                    module.training = name in trained
+                # Parents first, since train() is for all that is inside; and a module may do more in it.
+                model.train(modes[model])
+                for module in model.modules():
+                    if module.training != modes.get(module, module.training):
+                        module.train(modes[module])
 
 
 __all__ = ["evaluating"]

@@ -29,6 +29,7 @@ from .tokens import is_traced
 logger = logging.get_logger(__name__)
 
 _FOR_DECODER = {*inspect.signature(MarianForCausalLM.forward).parameters, *TransformersKwargs.__annotations__}
+_OWN = ["input_ids", "attention_mask", "token_type_ids", "position_ids", "word_mask", "inputs_embeds", "labels"]
 # The parameter that is saved where one table serves several sides.
 TABLE = "decoder.model.decoder.embed_tokens.weight"
 ENCODERS: dict[str, type[EncoderModel]] = {
@@ -232,13 +233,12 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
 
         Raises:
             ValueError: there is no target, or one that is longer than the decoder's positions.
-            TypeError: an argument is neither of this model nor of its decoder.
         """
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        strange = next((name for name in kwargs if name not in _FOR_DECODER), None)
-        if strange is not None:
-            known = list(inspect.signature(type(self).forward).parameters)
-            raise TypeError(f"forward() has no argument {strange!r}.{did_you_mean(strange, known)}")
+        for name in kwargs:
+            hint = "" if name in _FOR_DECODER else did_you_mean(name, _OWN)
+            if hint:  # anything else is what tokenizers and Trainer add
+                logger.warning_once(f"forward() does not read {name!r}.{hint}")
         if decoder_input_ids is None and decoder_inputs_embeds is None and labels is None:
             raise ValueError(
                 "No target is given: model(input_ids, decoder_input_ids=...), or labels=... for a loss, or "

@@ -73,14 +73,18 @@ class BestPathPipeline(TokenClassificationPipeline):
         self, sentence: str | list[str], offset_mapping: Any = None, **preprocess_params: Any
     ) -> Iterator[dict[str, Any]]:
         stride = preprocess_params.get("tokenizer_params", {}).get("stride", 0)
-        first = 0
+        from_end = self.tokenizer.truncation_side == "left"
+        first, before = 0, 0  # of a window, and tokens of the one before
         whole: _Uncopied | None = None
         for window in super().preprocess(sentence, offset_mapping, **preprocess_params):
             if "word_to_chars_map" in window:
                 whole = whole or _Uncopied(window["word_to_chars_map"])
                 window["word_to_chars_map"] = whole
+            own = int((window["special_tokens_mask"] == 0).sum())
+            if before:
+                first += stride - own if from_end else before - stride
+            before = own
             yield {**window, "first_token": first}
-            first += int((window["special_tokens_mask"] == 0).sum()) - stride
 
     def postprocess(self, all_outputs: list[dict[str, Any]], *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
         for window in all_outputs:
@@ -130,8 +134,10 @@ class BestPathPipeline(TokenClassificationPipeline):
 def _joined(windows: list[dict[str, Any]]) -> dict[str, Any]:
     """
     The windows of a text as one, each token from that window which shows most of its surroundings (its first, where
-    several show as much), without special tokens and padding.
+    several show as much), without padding and special tokens but those at the beginning.
     """
+    # From the end of a text come those of tokenizers that truncate on the left.
+    sentence, windows = windows[0]["sentence"], sorted(windows, key=lambda window: window["first_token"])
     places = [(window["special_tokens_mask"][0] == 0).nonzero()[:, 0] for window in windows]
     best: dict[int, tuple[float, int, int]] = {}
     for number, (window, own) in enumerate(zip(windows, places, strict=True)):
@@ -141,8 +147,9 @@ def _joined(windows: list[dict[str, Any]]) -> dict[str, Any]:
             token, context = int(window["first_token"]) + index, min(before, after)
             if token not in best or context > best[token][0]:
                 best[token] = context, number, place
-    read = [best[token][1:] for token in sorted(best)]
-    joined = dict(windows[0])
+    real = windows[0].get("attention_mask", torch.ones_like(windows[0]["input_ids"]))[0, : int(places[0][0])]
+    read = [*((0, place) for place in real.nonzero()[:, 0].tolist()), *(best[token][1:] for token in sorted(best))]
+    joined = {**windows[0], "sentence": sentence}
     for name in ("logits", "input_ids", "offset_mapping", "special_tokens_mask"):
         if joined[name] is not None:
             joined[name] = torch.stack([windows[number][name][0, place] for number, place in read])[None]

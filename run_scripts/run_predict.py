@@ -167,7 +167,7 @@ def texts_of_file(arguments: argparse.Namespace) -> list[tuple[int, Text]]:
         arguments.file,
         pairs=arguments.pairs,
         contexts=arguments.question is not None,
-        questions=arguments.question is None and not arguments.pairs and answers_questions(arguments.model),
+        questions=arguments.question is None and not arguments.pairs and answers_questions(arguments),
         text_column_name=arguments.text_column_name,
         column_names=split_names(arguments.column_names),
         trained_on=trained.get("text_column_name") or trained.get("source_column"),
@@ -175,11 +175,18 @@ def texts_of_file(arguments: argparse.Namespace) -> list[tuple[int, Text]]:
     )
 
 
-def answers_questions(model: str) -> bool:
-    """Whether a folder holds a model for answers; of one on the Hub nothing is known yet."""
-    config = Path(model) / "config.json"
-    named = json.loads(config.read_text(encoding="utf-8")).get("architectures") if config.is_file() else None
-    return any(name.endswith("ForQuestionAnswering") for name in named or ())
+def answers_questions(arguments: argparse.Namespace) -> bool:
+    """Whether the model is one for answers."""
+    if trained_with(arguments).get("model_type") == "tfidf":
+        return False
+    from transformers import AutoConfig
+
+    import modeling_star  # noqa: F401  registers the models of this package
+    from modeling_star.training.building import loading
+
+    with loading("MODEL", arguments.model):
+        config = AutoConfig.from_pretrained(arguments.model, trust_remote_code=arguments.trust_remote_code)
+    return any(name.endswith("ForQuestionAnswering") for name in config.architectures or ())
 
 
 def trained_with(arguments: argparse.Namespace) -> dict[str, Any]:

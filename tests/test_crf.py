@@ -181,6 +181,13 @@ def test_a_cut_within_an_entity_costs_no_more_than_any_other(
             assert found.item() > FORBIDDEN / 2
 
 
+def test_labels_outside_the_chain_are_not_looked_at() -> None:
+    emissions, chain = torch.zeros(2, 3, 5), torch.tensor([[False] * 3, [True] * 3])
+    labels = torch.tensor([[99, 99, 99], [0, 1, 2]])
+    found = [crf_of(5, scheme=s, dtype=torch.float32).log_likelihood(emissions, labels, chain) for s in (None, "iob2")]
+    assert all(x[0] == 0 and x.isfinite().all() for x in found)
+
+
 def test_labels_that_no_cut_explains_still_cost() -> None:
     crf = crf_of(5, scheme="iob2")
     emissions = torch.zeros(1, 3, 5, dtype=torch.float64)

@@ -41,6 +41,26 @@ def test_a_layer_that_was_held_in_evaluation_mode_stays_so() -> None:
     assert [model.training, model[0].training, model[1].training] == [True, False, True]
 
 
+class Merging(nn.Linear):
+    """As the layers of loralib, which merge two weights for evaluation and take them apart for training."""
+
+    merged = False
+
+    def train(self, mode: bool = True) -> "Merging":
+        self.merged = not mode
+        return super().train(mode)
+
+
+def test_what_a_layer_does_to_be_trained_is_done_again() -> None:
+    model = nn.Sequential(Merging(2, 2), Merging(2, 2)).train()
+    model[1].eval()
+    with evaluating(model):
+        assert model[0].merged
+        model.append(nn.Dropout())
+    assert [layer.training for layer in model] == [True, False, True]
+    assert [model[0].merged, model[1].merged] == [False, True]
+
+
 def test_the_mode_comes_back_after_an_error() -> None:
     model = nn.Dropout()
     with pytest.raises(KeyError), evaluating(model), evaluating(model):

@@ -1,5 +1,6 @@
 """An encoder of ours with a Transformer decoder: padding, beams, caches, losses, saving."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -390,12 +391,17 @@ def test_states_that_the_configuration_asks_for_are_those_of_both_sides(tmp_path
     assert none.encoder_hidden_states is None
 
 
-def test_an_argument_of_nobody_is_refused() -> None:
+def test_a_misspelt_argument_is_told_and_what_tokenizers_add_is_not(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("modeling_star"), "propagate", True)
     model, (source, *_) = tiny("star_transformer"), sources()
     target = torch.tensor([[START, 5]])
     assert model(source, decoder_input_ids=target, logits_to_keep=1).logits.shape[1] == 1
-    with pytest.raises(TypeError, match=r"no argument 'atention_mask'. Did you mean \"attention_mask\"\?"):
-        model(source, decoder_input_ids=target, atention_mask=torch.ones_like(source))
+    model(source, decoder_input_ids=target, special_tokens_mask=torch.zeros_like(source), length=[7])
+    assert "does not read" not in caplog.text
+    model(source, decoder_input_ids=target, atention_mask=torch.ones_like(source))
+    assert "does not read 'atention_mask'. Did you mean \"attention_mask\"?" in caplog.text
 
 
 def test_a_target_beyond_the_positions_is_told() -> None:

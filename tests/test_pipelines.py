@@ -204,6 +204,24 @@ def test_windows_of_a_long_text_are_read_as_they_are_scored(
         assert [[e[key] for key in keys] for e in entities] == [[e[key] for key in keys] for e in expected]
 
 
+def test_windows_from_the_end_of_a_text_are_read_in_its_order(tagger: str) -> None:
+    text = " ".join(list(TAGGED)[:12])
+    places = [(match.start(), match.end()) for match in re.finditer(r"\S+", text)]
+    for side in ("right", "left"):
+        tokenizer = AutoTokenizer.from_pretrained(tagger, truncation_side=side)
+        tokenizer.model_max_length = 8
+        options = {"tokenizer": tokenizer, "pipeline_class": BestPathPipeline, "stride": 2}
+        pipe = pipeline("token-classification", tagger, aggregation_strategy="simple", ignore_labels=[], **options)
+        found = pipe(text)
+        assert [found[0]["start"], found[-1]["end"]] == [0, len(text)]
+        assert sorted(entity["start"] for entity in found) == [entity["start"] for entity in found]
+        # As in a text that fits, a token's place counts the special tokens before it.
+        each = pipeline("token-classification", tagger, ignore_labels=[], **{**options, "stride": None})
+        each.tokenizer.model_max_length = 64
+        assert [(word["start"], word["end"]) for word in each(text)] == places
+        assert [word["index"] for word in each(text)] == list(range(1, len(places) + 1))
+
+
 @pytest.mark.parametrize("stem", STEMS)
 @pytest.mark.parametrize("strategy", ["simple", "first", "average", "max"])
 def test_pieces_of_words_keep_their_offsets(stem: str, strategy: str, tmp_path: Path, minilm_path: str) -> None:

@@ -521,9 +521,11 @@ def prepare_classification(
     dropped = {split: _rows_without_text(split, dataset, texts, drop_empty) for split, dataset in splits.items()}
     cells = {split: label_cells(dataset, label) for split, dataset in splits.items()}
     numbers = texts_as_numbers(cells, fractions=problem_type != "single_label_classification")
-    if problem_type != "regression" and task_name != "stsb":  # -100 is no class: torch's own word for "none"
+    if problem_type != "regression" and task_name != "stsb" and str(IGNORED) not in (label_list or ()):
+        # -100 is no class: torch's own word for none. A fraction may be a score, unless classes are asked for.
+        kinds = (int, str, float) if problem_type == "single_label_classification" else (int, str)
         numbers = {
-            split: values and [None if type(value) in (int, str) and value in _NO_TAG else value for value in values]
+            split: values and [None if type(value) in kinds and value in _NO_TAG else value for value in values]
             for split, values in numbers.items()
         }
     found: dict[str, Cells] = {}

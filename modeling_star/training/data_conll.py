@@ -140,6 +140,8 @@ def _conll_sentences(path: Path, tabbed: bool, width: int) -> Iterator[list[list
     """The cells of each line of each sentence."""
     sentence: list[list[str]] = []
     first_number: int | None = None
+    of_entities: bool | None = None
+    remarks: list[tuple[int, str]] = []
     with open_text(path) as lines:
         for number, line in enumerate(lines, 1):
             line = line.strip("\r\n")
@@ -154,9 +156,12 @@ def _conll_sentences(path: Path, tabbed: bool, width: int) -> Iterator[list[list
                 cells = [" ", *cells]
             if not sentence and line.startswith("#") and (_COMMENT.match(line) or len(cells) != width):
                 continue
-            if not sentence and cells[0] == "#" and _is_remark(cells, path, tabbed):
-                logger.warning("%s, line %d is read as a comment: %r", path, number, line[:80])
-                continue
+            if not sentence and width == 2 and len(cells) == 2 and cells[0] == "#" and not entity_tag(cells[1]):
+                if of_entities is None:
+                    of_entities = _tags_entities(path, tabbed)
+                if of_entities:
+                    remarks.append((number, line))
+                    continue
             first_number = first_number or number
             if len(cells) != width or not cells[0]:
                 raise DataError(
@@ -168,17 +173,18 @@ def _conll_sentences(path: Path, tabbed: bool, width: int) -> Iterator[list[list
                 told = f"{path}, line {number} ends in a tab, with no tag after it: {line[:80]!r}."
                 raise DataError(f"{told} Write one, O for none.")
             sentence.append(cells)
+    if remarks:
+        number, line = remarks[0]
+        logger.warning("%s: %d lines are read as comments, first line %d: %r", path, len(remarks), number, line[:80])
     if sentence:
         yield sentence
 
 
-def _is_remark(cells: list[str], path: Path, tabbed: bool) -> bool:
-    """Whether a line "# word" ahead of a sentence, in a file of two columns, is none: no other line has that tag."""
-    if len(cells) != 2 or entity_tag(cells[1]):
-        return False
+def _tags_entities(path: Path, tabbed: bool) -> bool:
+    """Whether a file of two columns tags entities, so that "# word" ahead of a sentence tags nothing."""
     with open_text(path) as lines:
-        others = (_cells(line.strip("\r\n"), tabbed) for line in lines if not line.startswith("#"))
-        return all(other[-1] != cells[1] for other in others)
+        rows = (_cells(line.strip("\r\n"), tabbed) for line in lines if line.strip() and not _is_docstart(line))
+        return all(entity_tag(cells[-1]) for cells in rows if cells[0] != "#")
 
 
 def _is_docstart(line: str) -> bool:

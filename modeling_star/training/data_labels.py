@@ -404,6 +404,11 @@ def encode_lists(
         for row, items in enumerate(values):
             for item in items or ():
                 kinds.check(split, row, item)
+                if item in (IGNORED, str(IGNORED)):
+                    raise DataError(
+                        f"{where(split, row)}: column {column!r} holds {shown(items)}, where {IGNORED} is no label: "
+                        "leave the row out, or write which labels it has."
+                    )
     width = _vector_width([items for values in lists.values() for items in values if items is not None])
     feature = List(Value("float32"))
     if width and not declared:

@@ -27,6 +27,9 @@ from .reports import metrics_only, write_json, write_text
 from .scored_runs import MADE_BY, SCORED_BY, read_system
 
 
+_BEGAN_FROM = "began_from.json"
+
+
 class BeforeError(DataError):
     """What has to run before a table's runs has failed: so would each of them."""
 
@@ -343,8 +346,17 @@ class Runner:
         resumed = not finished and last_checkpoint(model) is not None
         if asked.is_file() and (finished or resumed):  # without the names of this machine's folders
             check_arguments(folder, json.loads(asked.read_text(encoding="utf-8")), arguments)
+        began_from, began = self._began_from(arguments), folder / _BEGAN_FROM
+        if began.is_file() and (finished or resumed):
+            there = json.loads(began.read_text(encoding="utf-8"))
+            if there != began_from:
+                raise DataError(
+                    f"{folder} began from another model called {', '.join(f'${name}' for name in there)}: delete it, "
+                    "or keep runs from another model apart: write --results NAME --work NAME"
+                )
         if finished:
             return False
+        write_json(began, began_from)
         if not resumed:  # stopped before there was anything to go on from
             shutil.rmtree(model, ignore_errors=True)
         launch = launch_settings(self.launcher)
@@ -421,8 +433,10 @@ class Runner:
             self.finished.check_same_model(name, words)
 
     def _began_from(self, arguments: dict[str, Any]) -> dict[str, str]:
-        """Of each saved model that arguments name, and no run of the table made, the fingerprint of its words."""
+        """Of each saved model that arguments name, or those of what runs before, the fingerprint of its words."""
         asked = _names_in(arguments) - {"DATA"}
+        for name in asked & self.table.before.keys():
+            asked |= _names_in(self.table.arguments_before(name)) - {"DATA"}
         named = {name: meant for name, meant in self.names.items() if name in asked}
         return {name: _fingerprint_of_words(meant) for name, meant in named.items()}
 

@@ -89,7 +89,7 @@ def read_texts(
         if column_names is None and trained_columns and conll_width(path) == len(trained_columns):
             column_names = trained_columns
         if questions:
-            return _of_questions(path, text_column_name, column_names)
+            return _of_questions(path, text_column_name, column_names, trained_on)
         return _of_columns(path, pairs, contexts, text_column_name, column_names, trained_on)
     if text_column_name is not None:
         raise DataError(
@@ -131,10 +131,16 @@ def _of_lines(source: str, lines: Sequence[str], pairs: bool) -> list[tuple[int,
 
 
 def _of_questions(
-    path: Path, text_column_name: str | None, column_names: Sequence[str] | None
+    path: Path, text_column_name: str | None, column_names: Sequence[str] | None, trained_on: str | None
 ) -> list[tuple[int, Text]]:
     rows = unfold(read_file(path, column_names=column_names))
-    columns = find_reading_columns(DatasetDict({"file": rows}), text_column_name)[:2]
+    named = [name.strip() for name in (trained_on or "").split(",")]
+    if text_column_name is None and len(named) == 2 and set(named) <= set(rows.column_names):
+        text_column_name = trained_on
+    try:
+        columns = find_reading_columns(DatasetDict({"file": rows}), text_column_name)[:2]
+    except DataError as error:
+        raise DataError(f'{error}. Where all texts are asked the same: `--question "Who moved to Oslo?"`') from None
     sides = [joined([_read(path, row, name, cell) for row, cell in enumerate(rows[name][:])]) for name in columns]
     asked = [(row, Asked(*texts)) for row, texts in enumerate(zip(*sides, strict=True))]
     return _with_text(path, columns, asked)

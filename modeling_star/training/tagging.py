@@ -10,13 +10,14 @@ import numpy as np
 from datasets import Dataset
 from transformers import DataCollator, DataCollatorForTokenClassification, PreTrainedModel, PreTrainedTokenizerBase
 
+from ..crf import entity_tag, typed_labels
 from .data import TaggingData, prepare_tagging
 from .data_files import DataError
 from .data_labels import IGNORED
 from .metrics import EntityScores, TaskMetrics, metrics_for
 from .reports import classes_report, per_entity_table, plot_confusion_matrix, plot_entity_scores, write_text
 from .task import Task
-from .tokenizers import predictions_to_words, tokenize_and_align, told_limit, warn_of_other_tokens
+from .tokenizers import NO_WORD, predictions_to_words, tokenize_and_align, told_limit, warn_of_other_tokens
 from .writing import between_words
 
 
@@ -31,6 +32,7 @@ class TaggingTask(Task):
     cuts_inputs = True
     data: TaggingData
     metrics: TaskMetrics
+    ends_once = False  # constraints allow one end of an entity
 
     def load_data(self) -> TaggingData:
         options = self.data_args
@@ -65,7 +67,7 @@ class TaggingTask(Task):
         stride = options.stride
         if stride is None and split != "train" and longest is not None:
             stride = longest // 8  # what is scored is read whole, as run_predict.py does
-        return tokenize_and_align(
+        features = tokenize_and_align(
             self.data.splits[split],
             tokenizer,
             self.data.label_list,
@@ -79,15 +81,29 @@ class TaggingTask(Task):
             num_proc=options.preprocessing_num_workers,
             load_from_cache_file=not options.overwrite_cache,
         )
+        if options.label_all_tokens and split == "train" and self.ends_once:
+            self._check_ends(features)
+        return features
+
+    def _check_ends(self, features: Dataset) -> None:
+        """
+        Raises:
+            DataError: a piece that continues a word ends an entity, as the piece before it does.
+        """
+        names = self.data.label_list
+        tags = map(entity_tag, typed_labels(names))
+        ends = {number for number, tag in enumerate(tags) if tag is not None and tag[0] in ("E", "S")}
+        for labels, words in zip(features["labels"], features["word_ids"], strict=True):
+            if any(label in ends and word == NO_WORD for label, word in zip(labels, words, strict=True)):
+                raise DataError(
+                    "--label_all_tokens gives the pieces of one word the same label, E-PER twice say, which "
+                    "crf_constraints of these labels forbid: leave one of the two away."
+                )
 
     def build(self) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
         tokenizer, model = super().build()
         crf = getattr(model, "crf", None)
-        if self.data_args.label_all_tokens and crf is not None and crf.scheme == "iobes":
-            raise DataError(
-                "--label_all_tokens gives the pieces of one word the same label, E-PER twice say, which "
-                "crf_constraints of these labels forbid: leave one of the two away."
-            )
+        self.ends_once = crf is not None and crf.scheme == "iobes"
         return tokenizer, model
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:

@@ -320,8 +320,16 @@ def test_minus_one_hundred_is_no_class(labels, caplog):
     data = prepare_classification(rows, drop_empty=True)
     assert len(data.label_list) == 2
     assert data.splits["train"]["text"][:] == ["x", "z"]
+    kept = prepare_classification(one(text=["x", "y"], label=[-100, 1]), label_list=["-100", "1"])
+    assert kept.splits["train"]["label"][:] == [0, 1]
     scores = prepare_classification(one(text=["x", "y"], label=[-100, 3]), problem_type="regression")
     assert scores.splits["train"]["label"][:] == [-100.0, 3.0]
+
+
+@pytest.mark.parametrize("labels", [[[1, 0, -100], [0, 1, 1]], [["a", "-100"], ["b"]]], ids=str)
+def test_minus_one_hundred_among_several_labels_is_refused(labels):
+    with pytest.raises(DataError, match=r"train row 1: column 'label' holds .*-100 is no label"):
+        prepare_classification(one(text=["x", "y"], label=labels))
 
 
 def test_minus_one_hundred_in_a_csv_is_no_tag():

@@ -363,7 +363,8 @@ def test_runs_from_two_models_of_one_name_are_kept_apart(table: Table, tmp_path:
         Runner(table, tmp_path / "results", tmp_path / "work", {"BERT": str(bert), "DATA": "D"}, ["false"])
         for bert in berts
     )
-    ended_unnoticed(first, configuration, "ab")
+    began = ended_unnoticed(first, configuration, "ab").parent / "began_from.json"
+    began.write_text(json.dumps(first._began_from(configuration.arguments)), encoding="utf-8")
     ended_unnoticed(first, plain, "ab")
     first.check_same_models([configuration])
     assert list(first.run(configuration, 1)["began_from"]) == ["BERT"]
@@ -372,6 +373,12 @@ def test_runs_from_two_models_of_one_name_are_kept_apart(table: Table, tmp_path:
     second.check_same_models([plain])
     with pytest.raises(DataError, match=r"\$BERT is another model than that which .*star-0-seed1.*--results NAME"):
         second.check_same_models([configuration])
+    # Nor is a folder of the other model's gone on with, though nothing of it was kept.
+    first.finished.path(configuration, 1).unlink()
+    second.check_same_models([configuration])
+    with pytest.raises(DataError, match=r"0-seed1 began from another model called \$BERT: delete it"):
+        second.run(configuration, 1)
+    assert first.run(configuration, 1)["began_from"]
     # Nor is it taken over by another table.
     elsewhere = Table("elsewhere", table.content)
     taken = [replace(runner, table=elsewhere, launcher=["false"]) for runner in (first, second)]

@@ -454,16 +454,19 @@ def test_a_tokenizer_whose_pairs_have_one_type_is_refused_where_types_part_them(
 def test_labels_of_all_pieces_and_constraints_that_forbid_them_are_refused(
     parsed: Callable[..., Parsed], tmp_path: Path
 ) -> None:
-    def build(last: str, *given: str) -> None:
-        rows = [{"tokens": ["Ann", "Lee", "runs"], "tags": ["B-PER", last, "O"]}] * 4
+    def features(last: str, *given: str, kind: str = "wordpiece") -> None:
+        rows = [{"tokens": ["Ann", name, "runs"], "tags": ["B-PER", last, "O"]} for name in ("Lee", "Kellermann")] * 4
         file = f"--train_file={write_rows(tmp_path / f'{last}.jsonl', rows)}"
-        TaggingTask(*parsed(TaggingTask, file, "--label_all_tokens", *given)[:3]).build()
+        kinds = (f"--tokenizer_kind={kind}", "--vocab_size=40")
+        task = TaggingTask(*parsed(TaggingTask, file, "--label_all_tokens", *kinds, *given)[:3])
+        task.features("train", task.build()[0], None)
 
     constrained = "--config_overrides=use_crf=true,crf_constraints=auto"
-    build("I-PER", constrained)
-    build("E-PER", "--config_overrides=use_crf=true")
+    features("I-PER", constrained)
+    features("E-PER", "--config_overrides=use_crf=true")
+    features("E-PER", constrained, kind="word")  # where no word has two pieces nothing is forbidden
     with pytest.raises(DataError, match=r"--label_all_tokens gives.*crf_constraints of these labels forbid"):
-        build("E-PER", constrained)
+        features("E-PER", constrained)
 
 
 @pytest.mark.parametrize("kind", [TaggingTask, ClassificationTask])
