@@ -10,6 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TokenClassifi
 
 from .crf import entity_tag, typed_labels
 from .vocabulary import word_marker
+from .windows import NOT_READ, reading_places
 
 
 def aggregation_for(tokenizer: PreTrainedTokenizerBase) -> Literal["first", "simple"]:
@@ -133,22 +134,25 @@ class BestPathPipeline(TokenClassificationPipeline):
 
 def _joined(windows: list[dict[str, Any]]) -> dict[str, Any]:
     """
-    The windows of a text as one, each token from that window which shows most of its surroundings (its first, where
-    several show as much), without padding and special tokens but those at the beginning.
+    The windows of a text as one, each token where `reading_places` has it, without padding and special tokens but
+    those at the beginning.
     """
     # From the end of a text come those of tokenizers that truncate on the left.
     sentence, windows = windows[0]["sentence"], sorted(windows, key=lambda window: window["first_token"])
     places = [(window["special_tokens_mask"][0] == 0).nonzero()[:, 0] for window in windows]
-    best: dict[int, tuple[float, int, int]] = {}
-    for number, (window, own) in enumerate(zip(windows, places, strict=True)):
+    first = int(windows[0]["first_token"])
+    tokens: list[list[int | None]] = [[None] * window["input_ids"].shape[1] for window in windows]
+    for window, own, shown in zip(windows, places, tokens, strict=True):
         for index, place in enumerate(own.tolist()):
-            before = index if number > 0 else float("inf")
-            after = len(own) - 1 - index if number < len(windows) - 1 else float("inf")
-            token, context = int(window["first_token"]) + index, min(before, after)
-            if token not in best or context > best[token][0]:
-                best[token] = context, number, place
+            shown[place] = int(window["first_token"]) - first + index
+    where = {
+        token: (number, place)
+        for number, read_here in enumerate(reading_places(tokens))
+        for place, token in enumerate(read_here)
+        if token != NOT_READ
+    }
     real = windows[0].get("attention_mask", torch.ones_like(windows[0]["input_ids"]))[0, : int(places[0][0])]
-    read = [*((0, place) for place in real.nonzero()[:, 0].tolist()), *(best[token][1:] for token in sorted(best))]
+    read = [*((0, place) for place in real.nonzero()[:, 0].tolist()), *(where[token] for token in sorted(where))]
     joined = {**windows[0], "sentence": sentence}
     for name in ("logits", "input_ids", "offset_mapping", "special_tokens_mask"):
         if joined[name] is not None:

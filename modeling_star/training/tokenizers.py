@@ -14,6 +14,7 @@ from datasets import Dataset
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BatchEncoding, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from ..windows import NOT_READ, reading_places
 from .caching import source_version
 from .data_labels import IGNORED
 from .writing import are_split_by_character
@@ -33,7 +34,7 @@ SPECIAL_TOKENS = {
 }
 _NO_LIMIT = 2**31
 _MAY_DIFFER = 0.05
-NO_WORD = -1  # in the column `word_ids`: no word is read at this token
+NO_WORD = NOT_READ  # in the column `word_ids`: no word is read at this token
 
 # White space, control characters and invisible separators stand between tokens and belong to none. The zero-width
 # joiner is not among them: it holds one emoji together.
@@ -419,7 +420,7 @@ class _WordEncoder:
                 of_row = of_row[::-1]  # such a tokenizer tells the last window first
             kept = of_row if self.stride is not None else of_row[:1]
             pieces = [encoding.word_ids(window) for window in of_row]
-            reads = _reading_places(pieces[: len(kept)])
+            reads = reading_places(pieces[: len(kept)])
             words_read = sum(word != NO_WORD for places in reads for word in places)
             cut_tokens = sum(word is not None for places in pieces[len(kept) :] for word in places)
             for number, (window, places) in enumerate(zip(kept, reads, strict=True)):
@@ -484,35 +485,6 @@ class _WordEncoder:
                 if continues and labels[place - 1] != IGNORED:
                     labels[place] = self.continuations[labels[place - 1]]
         return labels
-
-
-def _reading_places(windows: list[list[int | None]]) -> list[list[int]]:
-    """Choose where each word is read: at its first piece, in the window that shows most of its surroundings.
-
-    Args:
-        windows: for each window of one example, each token's word, None for special tokens and padding.
-
-    Returns:
-        The same shape: a word's index at the one token where it is read, -1 elsewhere.
-    """
-    best: dict[int, tuple[float, int, int]] = {}
-    for number, pieces in enumerate(windows):
-        content = [place for place, word in enumerate(pieces) if word is not None]
-        for place in content:
-            word = pieces[place]
-            if word is None or (place > 0 and pieces[place - 1] == word):
-                continue
-            before = place - content[0] if number > 0 else float("inf")
-            after = content[-1] - place if number < len(windows) - 1 else float("inf")
-            # A later window may start in the middle of a word. Such a piece has no context before it, so that it never
-            # replaces the first piece, which the window before has shown.
-            context = min(before, after)
-            if word not in best or context > best[word][0]:
-                best[word] = (context, number, place)
-    places = [[NO_WORD] * len(pieces) for pieces in windows]
-    for word, (_, number, place) in best.items():
-        places[number][place] = word
-    return places
 
 
 def _continuation_labels(label_list: Sequence[str]) -> list[int]:
