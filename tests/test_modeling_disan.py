@@ -1,5 +1,6 @@
 """DiSAN against its reference, its blocks, and what every encoder promises."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ class TestDisan(TwoDirectionContract):
     """Its promises."""
 
     stem = "Disan"
+    second_derivatives = "recorded"
     config_options = st.fixed_dictionaries(
         {
             "hidden_size": st.sampled_from([6, 12]),
@@ -124,13 +126,13 @@ def test_what_is_kept_for_the_backward_pass_grows_with_the_length_and_not_with_i
 def test_a_short_text_costs_no_more_beside_a_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model("Disan", num_hidden_layers=1)
     scores = []
-    attend_block = modeling_disan.attend_block
+    attend = modeling_disan.attend_block_fast
 
     def counted(query: Tensor, key: Tensor, *args: Any, **options: Any) -> Any:
         scores.append(query.numel() * key.shape[1])
-        return attend_block(query, key, *args, **options)
+        return attend(query, key, *args, **options)
 
-    monkeypatch.setattr(modeling_disan, "attend_block", counted)
+    monkeypatch.setattr(modeling_disan, "attend_block_fast", counted)
     modeling_disan.SCORES_AT_ONCE = 64
     counts = []
     for lengths in ([3] * 8, [30], [3, 3, 3, 3, 30, 3, 3, 3, 3]):
@@ -153,6 +155,55 @@ def test_the_second_pass_drops_the_same_weights() -> None:
         return modeling_disan.token2token_attention(*inputs, real, [4, 4], False, 0.5, output_weights=False)[0]
 
     assert torch.autograd.gradcheck(attended, (query, key, value))
+
+
+@pytest.mark.parametrize("backwards", [False, True], ids=["before", "after"])
+def test_what_is_worked_out_in_place_is_what_the_equation_says(backwards: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    real = torch.rand(3, 9, generator=generator) > 0.3
+    real[1] = False
+    results = []
+    # The fourth to the seventh query of nine keys, some of which lie at the ends of the scores.
+    query, key, value = (8 * torch.randn(3, n, 5, generator=generator).double() for n in (4, 9, 9))
+    slope = torch.randn(3, 4, 5, generator=generator).double()
+    for attend in (
+        partial(modeling_disan.attend_block, output_weights=False),
+        modeling_disan.attend_block_fast,
+    ):
+        leaves = [x.clone().requires_grad_() for x in (query, key, value)]
+        context, _ = attend(*leaves, real, 3, backwards=backwards, dropout_p=0.0)
+        results.append([context, *torch.autograd.grad(context, leaves, slope)])
+    assert results[0][0].any()
+    assert not results[0][0][1].any()
+    for plain, fast in zip(*results, strict=True):
+        torch.testing.assert_close(fast, plain, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("output_weights", [False, True], ids=["states", "states and weights"])
+def test_dropout_is_of_pairs_of_tokens(output_weights: bool) -> None:
+    n, p = 200, 0.3
+    real = torch.ones(1, n, dtype=torch.bool)
+    # All scores are alike, so that what was attended to tells how many of the tokens before were kept.
+    query, key, value = (torch.full((1, n, 7), x, dtype=torch.float64) for x in (0, 0, 1))
+    context, _ = modeling_disan.token2token_attention(query, key, value, real, [n], False, p, output_weights)
+    torch.testing.assert_close(context, context[..., :1].expand_as(context))
+    before = torch.arange(n)
+    kept = context[0, :, 0] * before * (1 - p)
+    torch.testing.assert_close(kept, kept.round(), rtol=1e-4, atol=1e-4)
+    # Its standard deviation is 0.0032.
+    assert abs(float(kept.sum() / before.sum()) - (1 - p)) < 0.015
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_long_texts_in_half_precision(dtype: torch.dtype) -> None:
+    n = 2000
+    # With the highest scores, 2,000 exponentials of 10 are far beyond what float16 can hold.
+    query, key = (torch.full((1, n, 2), 50.0, dtype=dtype) for _ in range(2))
+    value = torch.randn(1, n, 2, generator=torch.Generator().manual_seed(0)).to(dtype)
+    real = torch.ones(1, n, dtype=torch.bool)
+    context, _ = modeling_disan.token2token_attention(query, key, value, real, [n], False, 0.0, output_weights=False)
+    before = (value.float().cumsum(1) - value.float()) / torch.arange(n).clamp(min=1)[:, None]
+    torch.testing.assert_close(context.float(), before, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("recorded", [False, True], ids=["states", "states and weights"])

@@ -43,7 +43,7 @@ CODE = {
     "StarTransformer": SHARED_CODE | ATTENTION_CODE | {"configuration_star.py", "modeling_star.py"},
     "BigTransformer": SHARED_CODE | ATTENTION_CODE | {"configuration_big.py", "lexicon.py", "modeling_big.py"},
     "VanillaTransformer": SHARED_CODE | {"configuration_vanilla.py", "modeling_vanilla.py"},
-    "Disan": SHARED_CODE | {"configuration_disan.py", "modeling_disan.py"},
+    "Disan": SHARED_CODE | {"configuration_disan.py", "derivatives.py", "modeling_disan.py"},
     "BiLstm": SHARED_CODE | {"configuration_bilstm.py", "modeling_bilstm.py"},
 }
 WORDS = "we live in Kyoto not Tokyo or Rome"
