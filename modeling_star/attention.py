@@ -161,6 +161,13 @@ def relay_attention(
 
         mixed, total = relay_mix(query[:, 0], relays[:, 0], tokens, layout, dropout_p)
         mixed, total = mixed[:, None].to(query.dtype), None if total is None else total[:, None].to(query.dtype)
+    elif layout.is_ragged:
+        # Rows named by number are of one precision. In bfloat16 they would be laid out as `[b, m, d]` instead, beside
+        # one long text nearly all of it padding.
+        dtype, wide = query.dtype, torch.promote_types(tokens.dtype, torch.float32)
+        with torch.autocast(query.device.type, enabled=False):
+            mixed, weights, total = _relay_mix(query.to(wide), relays.to(wide), tokens.to(wide), layout, dropout_p)
+        mixed, total = mixed.to(dtype), None if total is None else total.to(dtype)
     else:
         mixed, weights, total = _relay_mix(query, relays, tokens, layout, dropout_p)
     context = torch.einsum("bkhd,hcd->bkhc", mixed, value_weight)

@@ -68,7 +68,13 @@ def token2token_attention(
         averaged over the features, `[b, m, m]`, or `None`.
     """
     f = query.shape[-1]
+    dtype = value.dtype
     query, key = query * (2 / SCORE_SCALE), key * (2 / SCORE_SCALE)
+    in_place = extents is not None and not output_weights
+    if in_place:
+        # Sums of many exponentials are no numbers in half precision. Here, and not in each block, which keeps what it
+        # is given for the backward pass.
+        query, key, value = (x.to(torch.promote_types(dtype, torch.float32)) for x in (query, key, value))
     attend: Callable[..., Attended] = partial(
         attend_block, backwards=backwards, dropout_p=dropout_p, output_weights=output_weights
     )
@@ -82,7 +88,7 @@ def token2token_attention(
         if query.device.type == "cpu":
             limit = SCORES_AT_ONCE * torch.get_num_threads()
         groups = group_rows(extents, f, limit)
-        if not output_weights:
+        if in_place:
             attend = partial(attend_block_fast, backwards=backwards, dropout_p=dropout_p)
         elif torch.is_grad_enabled() and (len(groups) > 1 or len(extents) * max(extents) ** 2 * f > limit):
             attend = partial(checkpoint, attend, use_reentrant=False, preserve_rng_state=dropout_p > 0)
@@ -94,7 +100,7 @@ def token2token_attention(
         ]
         context = torch.cat([context for context, _ in done])
         sums = torch.cat([sums for _, sums in done]) if output_weights else None
-    return context, None if sums is None else sums / f
+    return context.to(dtype), None if sums is None else sums / f
 
 
 def group_rows(extents: list[int], features: int, limit: int) -> list[list[int]]:
@@ -189,14 +195,9 @@ def attend_block(
 def attend_block_fast(
     query: Tensor, key: Tensor, value: Tensor, real: Tensor, offset: int, *, backwards: bool, dropout_p: float
 ) -> tuple[Tensor, None]:
-    """`attend_block` without its weights, in place, with first derivatives only: about half the time."""
-    # Sums of many exponentials are no numbers in half precision.
-    wide = torch.promote_types(value.dtype, torch.float32)
+    """`attend_block` in place, with first derivatives only, in half the time: float32 or float64, no weights."""
     seed = int(torch.randint(2**62, ())) if dropout_p > 0 else 0
-    context = _BlockAttention.apply(
-        query.to(wide), key.to(wide), value.to(wide), real, offset, backwards, dropout_p, seed
-    )
-    return context.to(value.dtype), None
+    return _BlockAttention.apply(query, key, value, real, offset, backwards, dropout_p, seed), None
 
 
 class _BlockAttention(torch.autograd.Function):

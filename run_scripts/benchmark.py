@@ -34,7 +34,7 @@ def main() -> None:
 
     import transformers
 
-    from modeling_star.training.benchmark import measure
+    from modeling_star.training.benchmark import Result, measure
     from modeling_star.training.benchmark_report import write_results
     from modeling_star.training.benchmark_workloads import Options, lengths_workload, parse_shape
     from modeling_star.training.data_files import DataError
@@ -49,14 +49,26 @@ def main() -> None:
     }
     try:
         measured = Options(**options)
+        if arguments.truncate is not None and not arguments.lengths:
+            raise DataError(
+                f"--truncate {arguments.truncate} is given without --lengths: write --lengths FILE, or leave it out."
+            )
         shapes = arguments.shapes or ([] if arguments.lengths else SHAPES)
         workloads = [parse_shape(shape) for shape in shapes]
         if arguments.lengths:
             workloads.append(lengths_workload(arguments.lengths, arguments.batch_size, arguments.truncate))
         check_new(arguments.output_dir)
-        results = measure(measured, workloads)
         command = f"python run_scripts/benchmark.py {shlex.join(sys.argv[1:])}".strip()
-        page = write_results(measured, workloads, results, arguments.output_dir, command)
+        results: list[Result] = []
+        for number, workload in enumerate(workloads, start=1):
+            try:
+                results += measure(measured, [workload])
+            except KeyboardInterrupt:
+                done = f"{number - 1} of {len(workloads)} workloads measured"
+                there = f", in {arguments.output_dir}" if results else ""
+                sys.exit(f"benchmark.py: interrupted in {workload.name}, {done}{there}.")
+            # What has been measured is there, whatever becomes of the rest.
+            page = write_results(measured, workloads[:number], results, arguments.output_dir, command)
     except DataError as error:
         sys.exit(f"benchmark.py: {error}")
     print(page)

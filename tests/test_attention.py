@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import multi_att
 from torch import Tensor
+from torch_modes import LargestTensor
 
 from modeling_star.attention import (
     AttentionProjections,
@@ -101,6 +102,26 @@ def test_ring_attention_equals_loops_in_values_and_gradients(
     actual = {"context": context, "weights": weights}
     assert_close(actual, expected, 1e-10)
     assert_close(gradients(actual, leaves), gradients(expected, leaves), 1e-10)
+
+
+@pytest.mark.parametrize("given", ["bfloat16", "autocast"])
+def test_beside_a_long_text_the_relay_lays_no_padding_out_in_half_precision(given: str) -> None:
+    b, m, h, c, d = 20, 50, 2, 4, 64
+    layout = TokenLayout.from_mask(torch.arange(m) < torch.tensor([m] + [2] * (b - 1))[:, None], False)
+    shapes = {"query": (b, 1, h, c), "relays": (b, 1, d), "tokens": (int(layout.mask.sum()), d)}
+    shapes |= {"key_weight": (h, c, d), "value_weight": (h, c, d), "value_bias": (h, c)}
+    leaves = {
+        name: torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+        for seed, (name, shape) in enumerate(shapes.items())
+    }
+    expected, _ = relay_attention(**leaves, layout=layout, dropout_p=0.0)
+    half = {name: leaf.bfloat16() if given == "bfloat16" else leaf for name, leaf in leaves.items()}
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=given == "autocast"), LargestTensor() as largest_tensor:
+        context, _ = relay_attention(**half, layout=layout, dropout_p=0.0)
+        context.float().sum().backward()
+    torch.testing.assert_close(context.float(), expected, rtol=0.05, atol=0.2)
+    assert largest_tensor.numbers < b * m * d / 4
+    assert all(leaf.grad.isfinite().all() for leaf in leaves.values())
 
 
 @pytest.mark.parametrize("keep_padding", [False, True], ids=["packed", "padded"])

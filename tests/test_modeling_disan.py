@@ -20,7 +20,7 @@ from common import (
 from encoder_contract import RECORD, TwoDirectionContract
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch_modes import LargestTensor
 from transformers import PreTrainedModel
 
 import modeling_star
@@ -63,21 +63,6 @@ class TestDisan(TwoDirectionContract):
 # ------ blocks of scores
 
 
-class LargestTensor(TorchDispatchMode):
-    """Takes note of the most numbers that any operation returns in one tensor."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numbers = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for x in result if isinstance(result, (tuple, list)) else (result,):
-            if isinstance(x, Tensor):
-                self.numbers = max(self.numbers, x.numel())
-        return result
-
-
 @pytest.mark.parametrize("at_once", [1, 40, 200, 1000])
 @pytest.mark.parametrize("recorded", [False, True], ids=["packed", "padded"])
 def test_how_many_scores_are_held_at_once_changes_neither_values_nor_gradients(recorded: bool, at_once: int) -> None:
@@ -104,7 +89,8 @@ def test_no_tensor_holds_the_scores_of_a_whole_text() -> None:
         assert 0.9 * expected <= largest_tensor.numbers <= expected
 
 
-def test_what_is_kept_for_the_backward_pass_grows_with_the_length_and_not_with_its_square() -> None:
+@pytest.mark.parametrize("autocast", [False, True], ids=["float32", "autocast"])
+def test_what_is_kept_for_the_backward_pass_grows_with_the_length_and_not_with_its_square(autocast: bool) -> None:
     modeling_disan.SCORES_AT_ONCE = 2**10
     model = tiny_model("Disan")
     kept = []
@@ -116,7 +102,8 @@ def test_what_is_kept_for_the_backward_pass_grows_with_the_length_and_not_with_i
             storages[storage.data_ptr()] = storage.nbytes()
             return x
 
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+        half = torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast)
+        with half, torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
             output = model(**random_batch(padded([n], n, "right")).inputs())
         assert output.pooler_output.requires_grad
         kept.append(sum(storages.values()))

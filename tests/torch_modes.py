@@ -1,11 +1,12 @@
-"""Other ways for torch to run a model: as a traced graph, and with the types that autocast has on a GPU."""
+"""Other ways for torch to run a model: as a traced graph, with the types that autocast has on a GPU, or watched."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def compiled(model: nn.Module, fullgraph: bool = True, **options: Any) -> Callable[..., Any]:
@@ -31,3 +32,18 @@ class GpuAutocast(TorchFunctionMode):
         args = [x.float() if torch.is_tensor(x) and x.dtype in half else x for x in args]
         with torch.autocast("cpu", enabled=False):
             return func(*args, **kwargs)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Takes note of the most numbers that any operation returns in one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for x in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(x, Tensor):
+                self.numbers = max(self.numbers, x.numel())
+        return result

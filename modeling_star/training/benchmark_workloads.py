@@ -16,6 +16,7 @@ from transformers import AutoConfig
 from ..configuration_base import did_you_mean
 from ..lexicon import Lexicon
 from .data_files import DataError, DataFileError, read_file
+from .writing import between_words
 
 
 Mode = Literal["forward", "train"]
@@ -24,6 +25,7 @@ Batch = list[tuple[Tensor, Tensor | None]]  # sub-batches: ids [b, n], and their
 WORD_LENGTH = 4  # tokens of BiG's longest word
 BLOCK = 1024  # tokens whose products are done at once in the lower bound
 WINDOW = 128  # local attention of longformer and modernbert
+_SEEDS = 2**63 - 1  # torch has one more; the ids are drawn with the next
 FIRST_ID = 10  # ids below are special tokens
 # FNet has no mask; nystromformer's does not fit its landmarks in transformers 5.23 (beyond 64 columns).
 UNMASKED = ("fnet", "nystromformer")
@@ -89,8 +91,10 @@ class Options:
         whole = ("hidden_size", "num_layers", "num_heads", "lexicon_words", "repeats", "threads")
         for name in (*whole, "max_seconds", "max_memory"):
             value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise DataError(f"--{name} {value} is given; more than 0 is needed.")
+            if value is not None and not 0 < value < float("inf"):
+                raise DataError(f"--{name} {value} is given; more than 0 is needed, and an end.")
+        if not 0 <= self.seed < _SEEDS:
+            raise DataError(f"--seed {self.seed} is given; whole numbers from 0 to 2^63 - 2 are allowed: --seed 0")
         if self.hidden_size % self.num_heads:
             divisors = [heads for heads in range(1, 65) if self.hidden_size % heads == 0]
             raise DataError(
@@ -208,7 +212,8 @@ def parse_shape(text: str) -> Workload:
 
 def read_lengths(path: str | Path) -> list[int]:
     """
-    Tokens of each text of a file: one number a line, or the words of a data set's column `tokens` or `text`.
+    Tokens of each text of a file: one number a line, or the words of a data set's column `tokens` or `text`, of
+    Chinese and Japanese texts the characters.
 
     Args:
         path: a text file, or .json, .jsonl, .csv, .parquet, .gz allowed. An empty text counts as one token.
@@ -224,7 +229,10 @@ def read_lengths(path: str | Path) -> list[int]:
         data = read_file(path)
         for column in ("tokens", "text"):
             if column in data.column_names:
-                return [_words(value, path, column) for value in data[column]]
+                values = data[column]
+                texts = [value for value in values if isinstance(value, str)]
+                by_character = column == "text" and bool(texts) and not between_words(texts)
+                return [_words(value, path, column, by_character) for value in values]
         raise DataError(
             f"--lengths {path} has the columns {', '.join(data.column_names)}; text or tokens is needed: rename one, "
             "or write a file with one length a line."
@@ -247,10 +255,11 @@ def read_lengths(path: str | Path) -> list[int]:
     return lengths
 
 
-def _words(value: Any, path: Path, column: str) -> int:
-    """Words of a text, or of a list of them, at least 1."""
+def _words(value: Any, path: Path, column: str, by_character: bool) -> int:
+    """Words of a text, or of a list of them, at least 1; or the characters of a text."""
     if isinstance(value, str):
-        value = value.split()
+        words = value.split()
+        value = list("".join(words)) if by_character else words
     if value is not None and not isinstance(value, list):
         raise DataError(f"--lengths {path} has {value!r} in its column {column}; a text or a list of words is needed.")
     return max(1, len(value or []))

@@ -5,6 +5,7 @@ import gzip
 import importlib.util
 import json
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -76,7 +77,12 @@ def test_lengths_are_one_a_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("rows", "lengths"),
-    [([{"text": "a b  c"}, {"text": ""}], [3, 1]), ([{"text": "a b", "tokens": ["a", "b", "c", "d"]}], [4])],
+    [
+        ([{"text": "a b  c"}, {"text": ""}], [3, 1]),
+        ([{"text": "a b", "tokens": ["a", "b", "c", "d"]}], [4]),
+        ([{"text": "今天 天气不错。"}, {"text": "OK"}], [7, 2]),
+        ([{"tokens": ["今天", "天气"]}], [2]),
+    ],
 )
 def test_lengths_of_a_data_set_are_counted_in_words(tmp_path: Path, rows: list[dict], lengths: list[int]) -> None:
     path = tmp_path / "test.jsonl.gz"
@@ -134,6 +140,10 @@ def test_a_batch_size_or_truncation_below_one_is_told(tmp_path: Path, batch_size
         ({"systems": ("disan",), "hidden_size": 15, "num_heads": 3}, r"disan .*--hidden_size 15 is odd"),
         ({"repeats": 0}, r"--repeats 0 is given; more than 0"),
         ({"max_seconds": -1.0}, r"--max_seconds -1.0 is given"),
+        ({"max_seconds": float("nan")}, r"--max_seconds nan is given"),
+        ({"max_memory": float("inf")}, r"--max_memory inf is given"),
+        ({"seed": 10**20}, r"--seed 1000.* whole numbers from 0"),
+        ({"seed": -1}, r"--seed -1 is given"),
         ({"vocab_size": 5}, r"--vocab_size 5 is given"),
         ({"mode": "sideways"}, r"forward and train are allowed"),
         ({"dtype": "float16"}, r"float32 and bfloat16 are allowed"),
@@ -557,6 +567,30 @@ def test_the_script_measures_a_file_of_lengths_and_prints_its_table(tmp_path: Pa
         assert all(float(row["megabytes"]) >= 0 and row["error"] == "" for row in csv.DictReader(file))
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert "holds results.csv, results.md, and nothing is overwritten" in again.stderr
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    """The script, in this process."""
+    monkeypatch.setattr(sys, "argv", ["benchmark.py", *arguments])
+    runpy.run_path(str(ROOT / "run_scripts" / "benchmark.py"))["main"]()
+
+
+def test_what_was_measured_before_an_interruption_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def measure(options: Options, workloads: list[Workload]) -> list[Result]:
+        if workloads[0].longest > 8:
+            raise KeyboardInterrupt
+        return [Result(workload.name, workload.rows, 8, 8, "star", "whole", workload.rows) for workload in workloads]
+
+    monkeypatch.setattr(benchmark, "measure", measure)
+    with pytest.raises(SystemExit, match=r"interrupted in 1x9, 1 of 3 workloads measured, in .*out\."):
+        run_main(monkeypatch, "--shapes", "1x8", "1x9", "1x7", "--output_dir", str(tmp_path / "out"))
+    with open(tmp_path / "out" / "results.csv", encoding="utf-8", newline="") as file:
+        assert [row["workload"] for row in csv.DictReader(file)] == ["1x8"]
+
+
+def test_a_limit_of_lengths_needs_lengths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="--truncate 5 is given without --lengths"):
+        run_main(monkeypatch, "--shapes", "1x8", "--truncate", "5", "--output_dir", str(tmp_path / "out"))
 
 
 @pytest.mark.slow
