@@ -228,6 +228,8 @@ def _labels_for(metric: str, references: Sequence[Any], runs: Sequence[Sequence[
         if len(labels) > 2:
             raise ValueError(f'metric="f1" is that of one of two labels, not among {sorted(labels)}; use "macro_f1".')
         labels = {0, 1} if labels <= {0, 1} else labels
+        if len(labels) == 1:
+            raise ValueError(f'metric="f1" is that of the second of two labels, and all is {labels}; use "accuracy".')
     return sorted(labels)
 
 

@@ -215,3 +215,19 @@ def test_the_interval_of_a_mean_over_tasks_is_that_of_loops_that_draw_each_by_it
     gains = [np.mean([a[:, 0] for a in first]) - np.mean([b[:, 0] for b in second]) for first, second in tasks]
     assert found.difference == pytest.approx(np.mean(gains))
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.1 * (high - low))
+
+
+def test_tasks_that_are_alike_are_drawn_each_by_itself() -> None:
+    rng = np.random.default_rng(0)
+    systems = [[np.stack([rng.random(200) < rate, np.ones(200)], 1)] for rate in (0.8, 0.7)]
+    one, four = (bootstrap_mean([("accuracy", *systems)] * count) for count in (1, 4))
+    assert four.high - four.low == pytest.approx((one.high - one.low) / 2, rel=0.2)
+
+
+def test_the_f1_of_two_classes_of_which_one_never_occurs() -> None:
+    assert paired_bootstrap("f1", [1, 1], [1, 1], [1, 1], samples=5) == (0, 0, 0)
+
+
+def test_the_f1_of_a_label_that_alone_occurs_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"second of two labels, and all is \{'yes'\}; use \"accuracy\""):
+        paired_bootstrap("f1", ["yes", "yes"], ["yes", "yes"], ["yes", "yes"], samples=5)

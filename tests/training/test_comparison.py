@@ -179,3 +179,22 @@ def test_the_command_prints_the_tables(folder: Path) -> None:
     absent = subprocess.run([*command, "a", "c"], cwd=folder, capture_output=True, text=True)
     assert absent.returncode == 1
     assert absent.stderr.startswith("compare.py: c has no predictions_test.jsonl")
+
+
+def test_each_systems_own_minutes_are_told(tmp_path: Path) -> None:
+    for name, seconds in (("a", 60.0), ("b", 600.0)):
+        write_rows(tmp_path / name / "predictions_test.jsonl", [{"index": 0, "label": "x", "predicted": "x"}])
+        told = {"test_accuracy": 1.0, "parameters": 5, "train_runtime": seconds}
+        (tmp_path / name / "all_results.json").write_text(json.dumps(told), encoding="utf-8")
+    text = compare([read_system(tmp_path / name) for name in "ab"])
+    minutes = [line.strip("| ").split(" | ")[-1].strip() for line in text.splitlines() if "100.0 (1)" in line]
+    assert minutes == ["1.0", "10.0"]
+
+
+def test_chinese_translations_are_compared_by_the_bleu_of_characters(tmp_path: Path) -> None:
+    write_rows(
+        tmp_path / "predictions_test.jsonl", [{"source": "rain", "label": "今天下雨了", "predicted": "今天下雨了"}]
+    )
+    (tmp_path / "all_results.json").write_text(json.dumps({"test_bleu": 100}), encoding="utf-8")
+    system = read_system(tmp_path)
+    assert "| bleu_zh, % |" in compare([system, system])

@@ -5,13 +5,17 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from common import tiny_model
 from task_samples import Parsed
 from torch import Tensor
+from training_samples import collate, rows_of
+from transformers import EvalPrediction
 
 from modeling_star.heads import sequence_loss
 from modeling_star.training.classification import ClassificationTask
+from modeling_star.training.data_files import DataError
 from modeling_star.training.fine_tuner import loss_of, prepare_training
-from modeling_star.training.losses import TaskLoss, class_weights
+from modeling_star.training.losses import ChainLoss, SpanLoss, TaskLoss, WithLoss, class_weights
 
 
 def test_balanced_weights_are_inverse_to_how_often_a_class_occurs() -> None:
@@ -73,3 +77,29 @@ def test_the_flags_of_the_loss_reach_it(parsed: Callable[..., Parsed]) -> None:
     assert loss.weights is not None
     # One row is of the one class, seven of the other.
     assert sorted(loss.weights.tolist()) == pytest.approx([8 / (2 * 7), 8 / 2])
+
+
+def test_the_loss_of_a_split_of_questions_is_that_of_its_spans() -> None:
+    torch.manual_seed(0)
+    start, end, labels = torch.randn(4, 6), torch.randn(4, 6), torch.tensor([[0, 2], [1, 5], [3, 3], [4, 5]])
+    loss = SpanLoss("reading")
+    told = WithLoss(lambda _: {})(EvalPrediction(predictions=loss.keep((start, end), labels), label_ids=labels))
+    assert told["loss"] == pytest.approx(loss({"start_logits": start, "end_logits": end}, labels).item())
+
+
+def test_the_loss_of_a_split_of_chains_is_that_of_the_model() -> None:
+    batch = collate(rows_of("chains", 5))
+    batch["labels"][0, 0] = -100
+    model = tiny_model("StarTransformer", "ForTokenClassification", use_crf=True).eval()
+    with torch.no_grad():
+        output = model(**batch)
+    kept = ChainLoss().keep(output.to_tuple()[1:], batch["labels"])
+    told = WithLoss(lambda _: {})(EvalPrediction(predictions=kept, label_ids=batch["labels"]))
+    assert told["loss"] == pytest.approx(output.loss.item(), rel=1e-5)
+
+
+def test_a_class_may_weigh_nothing_and_none_less() -> None:
+    assert class_weights("0,1.5", ("a", "b"), {}).tolist() == [0, 1.5]
+    for given in ("-1,1", "nan,1", "inf,1"):
+        with pytest.raises(DataError, match="numbers from 0 up are allowed"):
+            class_weights(given, ("a", "b"), {})

@@ -87,3 +87,8 @@ def _levels() -> Iterator[None]:
     yield
     for name, level in before.items():
         logging.getLogger(name).setLevel(level)
+
+
+def test_an_error_of_files_is_no_full_disk(tmp_path: Path) -> None:
+    with pytest.raises(PermissionError), script_messages(TrainingArguments(str(tmp_path), use_cpu=True)):
+        raise PermissionError(13, "Permission denied", "arguments.json")

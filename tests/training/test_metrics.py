@@ -276,3 +276,27 @@ def test_unknown_tasks_and_missing_labels_are_refused() -> None:
         metrics_for("tagging")
     with pytest.raises(ValueError, match="nothing to score"):
         metrics_for("tagging", LABELS)(EvalPrediction(np.zeros((1, 2, 5)), np.full((1, 2), -100)))
+
+
+def test_best_paths_beside_logits_are_what_is_scored() -> None:
+    """As the stock Trainer gathers them of a tagger with a CRF: logits, paths and losses of rows."""
+    logits = np.array([[[9.0, 0, 0], [0, 9, 0], [9, 0, 0]]])
+    paths, labels = np.array([[0, 1, 2]]), np.array([[0, 1, 2]])
+    metrics = metrics_for("tagging", ["O", "B-PER", "I-PER"])
+    assert metrics(EvalPrediction(predictions=(logits, paths, np.array([0.5])), label_ids=labels))["f1"] == 1
+    assert metrics(EvalPrediction(predictions=logits, label_ids=labels))["f1"] == 0
+
+
+def test_every_glue_task_has_its_official_scores() -> None:
+    both, accuracy = ("accuracy", "f1"), ("accuracy",)
+    assert {task: names for task, (_, names) in GLUE_METRICS.items()} == {
+        "cola": ("matthews_correlation",),
+        "mnli": accuracy,
+        "mrpc": both,
+        "qnli": accuracy,
+        "qqp": both,
+        "rte": accuracy,
+        "sst2": accuracy,
+        "stsb": ("pearson", "spearmanr"),
+        "wnli": accuracy,
+    }

@@ -145,3 +145,12 @@ def test_a_run_that_finds_nothing_to_go_on_with_says_that_it_begins(
         assert check_output_dir(tmp_path / "new", "last") is None
     assert "There is nothing in" in caplog.text
     assert "to go on with: its run begins." in caplog.text
+
+
+@pytest.mark.parametrize("state", ["absent", "empty"])
+def test_a_folder_that_is_no_checkpoint_is_not_resumed_from(tmp_path: Path, state: str) -> None:
+    given = tmp_path / "model"
+    if state == "empty":
+        given.mkdir()
+    with pytest.raises(DataError, match=r"--resume_from_checkpoint .*model is no checkpoint's folder: write last"):
+        check_output_dir(tmp_path / "run", str(given))

@@ -17,7 +17,8 @@ from modeling_star.training.tagging import TaggingTask
         *("--per_device_train_batch_size=3", "--gradient_accumulation_steps=3", "--max_steps=7", "--stride=2"),
         *("--lr_scheduler_type=cosine", "--optim=adafactor", "--max_grad_norm=2", "--class_weights=balanced"),
         *("--train_sampling_strategy=group_by_length", "--shuffle_length_groups=false", "--average_checkpoints=1"),
-        "--load_best_model_at_end=false",
+        *("--metric_for_best_model=accuracy", "--data_seed=7", "--adam_beta1=0.5", "--adam_epsilon=1"),
+        *("--eval_strategy=no", "--save_strategy=no", "--learning_rate=1", "--load_best_model_at_end=false"),
     ],
 )
 def test_seeds_go_on_only_with_what_decides_as_it_was(parsed: Callable[..., Parsed], flag: str) -> None:

@@ -18,6 +18,7 @@ from datasets.fingerprint import Hasher
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import word_tokenizer
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, EvalPrediction, PreTrainedTokenizerBase
 
 from modeling_star.question_answering import encode_windows
@@ -427,3 +428,22 @@ def test_the_loss_is_the_mean_over_starts_and_ends_as_for_bert() -> None:
     assert torch.equal(kept, torch.stack([start, end], dim=2))
     torch.testing.assert_close(rows[:, 0].sum() / rows[:, 1].sum(), expected)
     assert EvalPrediction(predictions=(kept.numpy(), rows.numpy()), label_ids=None).predictions[0].shape == (4, 9, 2)
+
+
+def test_the_first_of_several_answers_is_learnt() -> None:
+    answers = {"text": ["Rome", "Oslo"], "answer_start": [8, 16]}
+    row = {"id": "a", "question": "q", "context": "Oslo or Rome or Oslo", "answers": answers}
+    tokenizer = word_tokenizer("q Oslo or Rome")
+    features = window_features(Dataset.from_list([row]), tokenizer, max_seq_length=None, doc_stride=0)
+    ((first, last),) = features["labels"][:]
+    assert tokenizer.convert_ids_to_tokens(features["input_ids"][0][first : last + 1]) == ["Rome"]
+
+
+def test_no_answer_stands_at_cls_wherever_a_tokenizer_puts_it() -> None:
+    tokenizer = word_tokenizer("q a b")
+    ends = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("[SEP]", "[CLS]")]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="$A [SEP] [CLS]", pair="$A [SEP] $B:1 [SEP]:1 [CLS]:1", special_tokens=ends
+    )
+    ((window,),) = encode_windows(["q"], ["a b"], tokenizer, None, 0)
+    assert window.inputs["input_ids"][window.no_answer] == tokenizer.cls_token_id
