@@ -14,7 +14,7 @@ from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import STEMS, class_of, named_labels, word_tokenizer
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch_modes import LargestTensor
 from transformers import (
     AutoTokenizer,
     BertConfig,
@@ -604,22 +604,6 @@ def test_a_model_learns_to_answer(stem: str, tmp_path: Path) -> None:
     for question, context, city in rows[:5]:
         [answer] = answer_question(question, context, loaded, tokenizer)
         assert answer.text == city == context[answer.start : answer.end]
-
-
-class LargestTensor(TorchDispatchMode):
-    """Remembers how many numbers the largest tensor had that any operation made."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numbers = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, (tuple, list)) else [result]:
-            if torch.is_tensor(tensor):
-                stored = tensor.values() if tensor.layout == torch.sparse_csr else tensor
-                self.numbers = max(self.numbers, stored.numel())
-        return result
 
 
 def test_a_context_of_16000_tokens_is_read_at_once_and_in_linear_space() -> None:

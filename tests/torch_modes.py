@@ -45,5 +45,6 @@ class LargestTensor(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         for x in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(x, Tensor):
-                self.numbers = max(self.numbers, x.numel())
+                stored = x.values() if x.layout == torch.sparse_csr else x
+                self.numbers = max(self.numbers, stored.numel())
         return result
