@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 from .layers import is_plain, readable
-from .row_attention import row_attention_applies, sequence_scores, sequence_sums
+from .row_attention import sequence_scores, sequence_sums
 from .tokens import TokenLayout, is_traced
 
 
@@ -107,8 +107,10 @@ def ring_attention(
     Returns:
         The context `[N, h, c]` and the weights `[N, h, r]` as they were applied.
     """
+    # Before the products, which in float16 would not be numbers where scaled ones are.
+    query = query * query.shape[-1] ** -0.5
     # Roles come first: a softmax over a last axis of five takes ten times as long.
-    scores = torch.stack([(query * key).sum(-1) for key in keys]) * (query.shape[-1] ** -0.5)
+    scores = torch.stack([(query * key).sum(-1) for key in keys])
     if role_bias is not None:
         scores = scores + role_bias.T[:, None]
     weights, total = _drop(scores.softmax(0).to(query.dtype), dropout_p, dim=0)
@@ -185,7 +187,7 @@ def _relay_mix(
     # One product a relay, as where there is one: an axis more, and einsum adds up in another order.
     own_score = torch.einsum("bhd,bd->bh", query.flatten(0, 1), relays.flatten(0, 1)).unflatten(0, (-1, heads[0]))
     own_score, query = own_score.flatten(1), query.flatten(1, 2)
-    by_row = layout.is_ragged and row_attention_applies(tokens, query)
+    by_row = layout.is_ragged
     rows = None if by_row else layout.to_rows(tokens)
     if by_row:
         scores = layout.to_rows(sequence_scores(tokens, query, layout)).transpose(1, 2)
@@ -288,17 +290,17 @@ def band_attention(
         The context `[N, h, c]`, zeros where a token has nothing to attend to, and the weights as they were applied,
         `[N, h, r + 1]`, the node's last, or `[N, h, r]` without a node.
     """
-    scale = query.shape[-1] ** -0.5
+    query = query * query.shape[-1] ** -0.5  # as in `ring_attention`
     scores: list[Tensor] = []
     # Roles come first, as in `ring_attention`.
     if candidates is not None:
         missing = ~candidates.exists.T[..., None]
         spans = candidates.spans.to(query.dtype)
         band = torch.stack([(query * key).sum(-1) for key in keys]).to(query.dtype)
-        local = (spans.T @ band.flatten(1)).unflatten(1, band.shape[1:]) * scale
+        local = (spans.T @ band.flatten(1)).unflatten(1, band.shape[1:])
         scores.append(local.masked_fill(missing, torch.finfo(local.dtype).min))
     if node is not None:
-        scores.append((query * node[0]).sum(-1)[None] * scale)
+        scores.append((query * node[0]).sum(-1)[None])
     weights = torch.cat(scores).softmax(0).to(query.dtype)
     if node is None:
         # A softmax over nothing is not nothing.

@@ -76,6 +76,19 @@ def projected_values(leaves: dict[str, Tensor], layout: TokenLayout) -> Tensor:
     return torch.einsum("hcd,bmd->bmhc", leaves["value_weight"], candidates) + leaves["value_bias"]
 
 
+def test_products_that_float16_cannot_hold_are_scaled_before() -> None:
+    n, h, c = 3, 1, 64
+    query, key = (torch.full((n, h, c), 50.0, dtype=torch.float16) for _ in range(2))
+    values = [torch.full((n, h, c), x, dtype=torch.float16) for x in (1.0, 3.0)]
+    bias = torch.zeros(h, c, dtype=torch.float16)
+    # A product is 160,000, beyond float16, and a score 20,000.
+    ring, _ = ring_attention(query, [key, key], values, bias, None, 0.0)
+    assert (ring == 2).all()
+    alone = BandCandidates(torch.ones(n, 1, dtype=torch.bool), torch.ones(1, 1, dtype=torch.bool), 0)
+    band, _ = band_attention(query, [key], values[:1], bias, (key, values[1]), alone, 0.0)
+    assert (band == 2).all()
+
+
 @pytest.mark.parametrize("biased", [False, True], ids=["no bias", "role bias"])
 @given(n=st.integers(1, 4), roles=st.integers(1, 5), heads=st.integers(1, 3), width=st.integers(1, 4))
 @examples(15)
