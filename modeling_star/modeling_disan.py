@@ -80,7 +80,10 @@ def token2token_attention(
     )
     if extents is None:
         pieces = zip(*(x.split(FEATURES_AT_ONCE, dim=-1) for x in (query, key, value)), strict=True)
-        done = [attend(*piece, real, 0) for piece in pieces]
+        # One draw for all features.
+        ones = key.new_ones(()).expand(*real.shape, real.shape[1])
+        kept = dropout(ones, dropout_p) if dropout_p > 0 else None
+        done = [attend(*piece, real, 0, kept=kept) for piece in pieces]
         context = torch.cat([context for context, _ in done], dim=-1)
         sums = torch.stack([sums for _, sums in done]).sum(0) if output_weights else None
     else:
@@ -160,6 +163,7 @@ def attend_block(
     real: Tensor,
     offset: int,
     *,
+    kept: Tensor | None = None,
     backwards: bool,
     dropout_p: float,
     output_weights: bool,
@@ -172,6 +176,7 @@ def attend_block(
         key, value: `[r, k, f]`, the keys times 2 / c.
         real: `[r, k]`, bool.
         offset: how many places the first query stands after the first key.
+        kept: what dropout multiplies the weights with, `[r, q, k]`; drawn here where none is given.
         backwards, dropout_p, output_weights: as there.
 
     Returns:
@@ -182,8 +187,10 @@ def attend_block(
     scores = (query[:, :, None] + key[:, None]).sigmoid_()
     bias = torch.zeros_like(allowed, dtype=scores.dtype).masked_fill(~allowed, torch.finfo(scores.dtype).min)
     weights = torch.add(bias[..., None], scores, alpha=2 * SCORE_SCALE).softmax(2).to(value.dtype)
-    if dropout_p > 0:
-        weights = weights * dropout(torch.ones_like(allowed, dtype=weights.dtype), dropout_p)[..., None]
+    if kept is None and dropout_p > 0:
+        kept = dropout(torch.ones_like(allowed, dtype=weights.dtype), dropout_p)
+    if kept is not None:
+        weights = weights * kept[..., None]
     # A softmax over nothing is not nothing.
     nothing = ~allowed.any(2, keepdim=True)
     # Autocast on a GPU sums in float32 and leaves it at that.

@@ -36,7 +36,7 @@ def main() -> None:
 
     from modeling_star.training.benchmark import Result, measure
     from modeling_star.training.benchmark_report import write_results
-    from modeling_star.training.benchmark_workloads import Options, lengths_workload, parse_shape
+    from modeling_star.training.benchmark_workloads import Options, Workload, lengths_workload, parse_shape
     from modeling_star.training.data_files import DataError
     from modeling_star.training.output_folder import check_new
 
@@ -47,6 +47,8 @@ def main() -> None:
         for name, value in vars(arguments).items()
         if name not in ("shapes", "lengths", "batch_size", "truncate", "output_dir")
     }
+    workloads: list[Workload] = []
+    results: list[Result] = []
     try:
         measured = Options(**options)
         if arguments.truncate is not None and not arguments.lengths:
@@ -54,21 +56,19 @@ def main() -> None:
                 f"--truncate {arguments.truncate} is given without --lengths: write --lengths FILE, or leave it out."
             )
         shapes = arguments.shapes or ([] if arguments.lengths else SHAPES)
-        workloads = [parse_shape(shape) for shape in shapes]
+        workloads += [parse_shape(shape) for shape in shapes]
         if arguments.lengths:
             workloads.append(lengths_workload(arguments.lengths, arguments.batch_size, arguments.truncate))
         check_new(arguments.output_dir)
         command = f"python run_scripts/benchmark.py {shlex.join(sys.argv[1:])}".strip()
-        results: list[Result] = []
         for number, workload in enumerate(workloads, start=1):
-            try:
-                results += measure(measured, [workload])
-            except KeyboardInterrupt:
-                done = f"{number - 1} of {len(workloads)} workloads measured"
-                there = f", in {arguments.output_dir}" if results else ""
-                sys.exit(f"benchmark.py: interrupted in {workload.name}, {done}{there}.")
+            results += measure(measured, [workload])
             # What has been measured is there, whatever becomes of the rest.
             page = write_results(measured, workloads[:number], results, arguments.output_dir, command)
+    except KeyboardInterrupt:
+        done = len({result.workload for result in results})
+        there = f"{done} of {len(workloads)} workloads measured, in {arguments.output_dir}"
+        sys.exit(f"benchmark.py: interrupted; {there if done else '0 workloads measured'}.")
     except DataError as error:
         sys.exit(f"benchmark.py: {error}")
     print(page)

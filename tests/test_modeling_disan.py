@@ -166,13 +166,15 @@ def test_what_is_worked_out_in_place_is_what_the_equation_says(backwards: bool) 
         torch.testing.assert_close(fast, plain, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("traced", [False, True], ids=["eager", "traced"])
 @pytest.mark.parametrize("output_weights", [False, True], ids=["states", "states and weights"])
-def test_dropout_is_of_pairs_of_tokens(output_weights: bool) -> None:
-    n, p = 200, 0.3
+def test_dropout_is_of_pairs_of_tokens(output_weights: bool, traced: bool) -> None:
+    n, p, f = 200, 0.3, modeling_disan.FEATURES_AT_ONCE + 1
     real = torch.ones(1, n, dtype=torch.bool)
     # All scores are alike, so that what was attended to tells how many of the tokens before were kept.
-    query, key, value = (torch.full((1, n, 7), x, dtype=torch.float64) for x in (0, 0, 1))
-    context, _ = modeling_disan.token2token_attention(query, key, value, real, [n], False, p, output_weights)
+    query, key, value = (torch.full((1, n, f), x, dtype=torch.float64) for x in (0, 0, 1))
+    extents = None if traced else [n]
+    context, _ = modeling_disan.token2token_attention(query, key, value, real, extents, False, p, output_weights)
     torch.testing.assert_close(context, context[..., :1].expand_as(context))
     before = torch.arange(n)
     kept = context[0, :, 0] * before * (1 - p)

@@ -16,7 +16,7 @@ from transformers import AutoConfig
 from ..configuration_base import did_you_mean
 from ..lexicon import Lexicon
 from .data_files import DataError, DataFileError, read_file
-from .writing import between_words
+from .writing import HAN, KANA
 
 
 Mode = Literal["forward", "train"]
@@ -25,6 +25,7 @@ Batch = list[tuple[Tensor, Tensor | None]]  # sub-batches: ids [b, n], and their
 WORD_LENGTH = 4  # tokens of BiG's longest word
 BLOCK = 1024  # tokens whose products are done at once in the lower bound
 WINDOW = 128  # local attention of longformer and modernbert
+_WORD = re.compile(rf"[{HAN}{KANA}]|[^\s{HAN}{KANA}]+")
 _SEEDS = 2**63 - 1  # torch has one more; the ids are drawn with the next
 FIRST_ID = 10  # ids below are special tokens
 # FNet has no mask; nystromformer's does not fit its landmarks in transformers 5.23 (beyond 64 columns).
@@ -212,8 +213,8 @@ def parse_shape(text: str) -> Workload:
 
 def read_lengths(path: str | Path) -> list[int]:
     """
-    Tokens of each text of a file: one number a line, or the words of a data set's column `tokens` or `text`, of
-    Chinese and Japanese texts the characters.
+    Tokens of each text of a file: one number a line, or the words of a data set's column `tokens` or `text`, in which
+    each Chinese or Japanese character is one.
 
     Args:
         path: a text file, or .json, .jsonl, .csv, .parquet, .gz allowed. An empty text counts as one token.
@@ -229,10 +230,7 @@ def read_lengths(path: str | Path) -> list[int]:
         data = read_file(path)
         for column in ("tokens", "text"):
             if column in data.column_names:
-                values = data[column]
-                texts = [value for value in values if isinstance(value, str)]
-                by_character = column == "text" and bool(texts) and not between_words(texts)
-                return [_words(value, path, column, by_character) for value in values]
+                return [_words(value, path, column) for value in data[column]]
         raise DataError(
             f"--lengths {path} has the columns {', '.join(data.column_names)}; text or tokens is needed: rename one, "
             "or write a file with one length a line."
@@ -255,11 +253,10 @@ def read_lengths(path: str | Path) -> list[int]:
     return lengths
 
 
-def _words(value: Any, path: Path, column: str, by_character: bool) -> int:
-    """Words of a text, or of a list of them, at least 1; or the characters of a text."""
+def _words(value: Any, path: Path, column: str) -> int:
+    """Words of a text, of Chinese and Japanese ones the characters, or of a list of them; at least 1."""
     if isinstance(value, str):
-        words = value.split()
-        value = list("".join(words)) if by_character else words
+        value = value.split() if column == "tokens" else _WORD.findall(value)
     if value is not None and not isinstance(value, list):
         raise DataError(f"--lengths {path} has {value!r} in its column {column}; a text or a list of words is needed.")
     return max(1, len(value or []))

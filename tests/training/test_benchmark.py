@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -80,7 +81,7 @@ def test_lengths_are_one_a_line(tmp_path: Path) -> None:
     [
         ([{"text": "a b  c"}, {"text": ""}], [3, 1]),
         ([{"text": "a b", "tokens": ["a", "b", "c", "d"]}], [4]),
-        ([{"text": "今天 天气不错。"}, {"text": "OK"}], [7, 2]),
+        ([{"text": "今天 天气不错。"}, {"text": "OK"}, {"text": "我喜欢 Python 3.11 和transformers"}], [7, 1, 7]),
         ([{"tokens": ["今天", "天气"]}], [2]),
     ],
 )
@@ -582,10 +583,19 @@ def test_what_was_measured_before_an_interruption_is_kept(monkeypatch: pytest.Mo
         return [Result(workload.name, workload.rows, 8, 8, "star", "whole", workload.rows) for workload in workloads]
 
     monkeypatch.setattr(benchmark, "measure", measure)
-    with pytest.raises(SystemExit, match=r"interrupted in 1x9, 1 of 3 workloads measured, in .*out\."):
+    with pytest.raises(SystemExit, match=r"interrupted; 1 of 3 workloads measured, in .*out\."):
         run_main(monkeypatch, "--shapes", "1x8", "1x9", "1x7", "--output_dir", str(tmp_path / "out"))
     with open(tmp_path / "out" / "results.csv", encoding="utf-8", newline="") as file:
         assert [row["workload"] for row in csv.DictReader(file)] == ["1x8"]
+
+
+def test_an_interruption_while_lengths_are_read_or_plots_drawn_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("9\n", encoding="utf-8")
+    monkeypatch.setattr(benchmark_workloads, "read_lengths", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(SystemExit, match=r"benchmark\.py: interrupted; 0 workloads measured"):
+        run_main(monkeypatch, "--lengths", str(tmp_path / "a.txt"), "--output_dir", str(tmp_path / "out"))
 
 
 def test_a_limit_of_lengths_needs_lengths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
