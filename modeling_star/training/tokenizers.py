@@ -400,7 +400,7 @@ class _WordEncoder:
     pad: bool
     continuations: list[int] | None
     split: str
-    version: str = source_version(__name__)
+    version: str = source_version(__name__, reading_places.__module__)
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         sentences: list[list[str]] = batch[self.tokens_column]

@@ -34,7 +34,7 @@ def test_features_are_made_anew_where_the_code_that_makes_them_has_changed(tmp_p
     copy, data = tmp_path / "modeling_star", tmp_path / "train.conll"
     shutil.copytree(Path(modeling_star.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
     data.write_text("we O\nlive O\n", encoding="utf-8")
-    changed = copy / "training" / "tokenizers.py"
+    changed = copy / "windows.py"
 
     def word_ids() -> str:
         command = [sys.executable, "-c", TOKENIZE, str(data), str(tmp_path / "cache")]
@@ -44,14 +44,15 @@ def test_features_are_made_anew_where_the_code_that_makes_them_has_changed(tmp_p
 
     assert word_ids() == "[-1, 0, 1, -1]"
     source = changed.read_text(encoding="utf-8")
-    assert "\nNO_WORD = -1 " in source
-    changed.write_text(source.replace("\nNO_WORD = -1 ", "\nNO_WORD = -7 "), encoding="utf-8")
+    assert "\nNOT_READ = -1\n" in source
+    changed.write_text(source.replace("\nNOT_READ = -1\n", "\nNOT_READ = -7\n"), encoding="utf-8")
     assert word_ids() == "[-7, 0, 1, -7]"
 
 
 @pytest.mark.parametrize("encoder", ENCODERS, ids=lambda encoder: encoder.__name__)
 def test_whatever_makes_features_tells_the_version_of_its_source(encoder: Any) -> None:
     others = {squad.WindowEncoder: "modeling_star.question_answering"}
+    others[tokenizers._WordEncoder] = "modeling_star.windows"
     others[translation_data._PairEncoder] = "modeling_star.training.subwords"
     modules = (encoder.__module__, *([others[encoder]] if encoder in others else []))
     assert encoder.__dataclass_fields__["version"].default == source_version(*modules)
