@@ -81,8 +81,7 @@ def token2token_attention(
     if extents is None:
         pieces = zip(*(x.split(FEATURES_AT_ONCE, dim=-1) for x in (query, key, value)), strict=True)
         # One draw for all features.
-        ones = key.new_ones(()).expand(*real.shape, real.shape[1])
-        kept = dropout(ones, dropout_p) if dropout_p > 0 else None
+        kept = dropout(key.new_ones(*real.shape, real.shape[1]), dropout_p) if dropout_p > 0 else None
         done = [attend(*piece, real, 0, kept=kept) for piece in pieces]
         context = torch.cat([context for context, _ in done], dim=-1)
         sums = torch.stack([sums for _, sums in done]).sum(0) if output_weights else None
@@ -202,7 +201,7 @@ def attend_block(
 def attend_block_fast(
     query: Tensor, key: Tensor, value: Tensor, real: Tensor, offset: int, *, backwards: bool, dropout_p: float
 ) -> tuple[Tensor, None]:
-    """`attend_block` in place, with first derivatives only, in half the time: float32 or float64, no weights."""
+    """`attend_block` of float32 or float64 in place, in half the time, with first derivatives only and no weights."""
     seed = int(torch.randint(2**62, ())) if dropout_p > 0 else 0
     return _BlockAttention.apply(query, key, value, real, offset, backwards, dropout_p, seed), None
 
@@ -266,12 +265,14 @@ def _allowed(real: Tensor, queries: int, offset: int, backwards: bool) -> Tensor
     return real[:, None] & (key_place > place if backwards else key_place < place)
 
 
-def _kept(like: Tensor, dropout_p: float, seed: int, dtype: torch.dtype) -> Tensor | None:
-    """What dropout multiplies weights of this shape with, drawn from this seed alone; `None` without dropout."""
+def _kept(allowed: Tensor, dropout_p: float, seed: int, dtype: torch.dtype) -> Tensor | None:
+    """What dropout multiplies the weights with, shaped as `allowed`, from the seed alone; `None` without dropout."""
     if dropout_p == 0:
         return None
-    generator = torch.Generator(like.device).manual_seed(seed)
-    kept = torch.empty(like.shape, dtype=dtype, device=like.device).bernoulli_(1 - dropout_p, generator=generator)
+    generator = torch.Generator(allowed.device).manual_seed(seed)
+    kept = torch.empty(allowed.shape, dtype=dtype, device=allowed.device).bernoulli_(
+        1 - dropout_p, generator=generator
+    )
     return kept.div_(1 - dropout_p)
 
 

@@ -589,7 +589,7 @@ def test_what_was_measured_before_an_interruption_is_kept(monkeypatch: pytest.Mo
         assert [row["workload"] for row in csv.DictReader(file)] == ["1x8"]
 
 
-def test_an_interruption_while_lengths_are_read_or_plots_drawn_is_told_in_a_line(
+def test_an_interruption_while_lengths_are_read_is_told_in_a_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "a.txt").write_text("9\n", encoding="utf-8")
