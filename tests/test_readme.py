@@ -1,4 +1,4 @@
-"""The README's examples run as printed, but for their length and the name of a model that only a Hub can give."""
+"""The documents' examples run as printed, but for their length and the name of a model that only a Hub can give."""
 
 import re
 import subprocess
@@ -9,16 +9,17 @@ from modeling_star import StarTransformerConfig, StarTransformerForTokenClassifi
 from modeling_star.training.tokenizers import train_tokenizer
 
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
 
 
-def example(number: int) -> str:
+def example(document: str, number: int) -> str:
     """A block of Python, from 0."""
-    return re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)[number]
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)[number]
 
 
 def test_the_quickstarts_tagger_is_used_without_this_package(tmp_path: Path) -> None:
-    code = example(0)
+    code = example("README.md", 0)
     (text,) = re.findall(r'text = "(.*)"', code)
     folder = tmp_path / "outputs" / "quickstart" / "model"
     tokenizer = train_tokenizer([text], "word")
@@ -33,7 +34,7 @@ def test_the_quickstarts_tagger_is_used_without_this_package(tmp_path: Path) -> 
 
 
 def test_the_example_for_a_csv_trains_and_classifies(minilm_path: str, tmp_path: Path) -> None:
-    code = example(1)
+    code = example("README.md", 1)
     for given, shorter in {
         '"sentence-transformers/all-MiniLM-L6-v2"': repr(minilm_path),
         "num_train_epochs=5": "max_steps=2, use_cpu=True, report_to='none'",
@@ -43,7 +44,7 @@ def test_the_example_for_a_csv_trains_and_classifies(minilm_path: str, tmp_path:
     for split in ("train", "test"):
         rows = "".join(f'"A {word} film, number {n}.",{n % 2}\n' for n, word in enumerate(["dull", "fine"] * 20))
         (tmp_path / f"{split}.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
-    (tmp_path / "configuration").symlink_to(README.parent / "configuration")
+    (tmp_path / "configuration").symlink_to(ROOT / "configuration")
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert re.search(r"\[\{'label': 'LABEL_[01]', 'score': 0\.\d+\}\]$", done.stdout.strip())
@@ -54,7 +55,7 @@ def test_the_example_for_a_csv_trains_and_classifies(minilm_path: str, tmp_path:
 def test_the_training_example_learns_from_wnut17_and_tags_a_sentence(
     minilm_path: str, wnut17_path: Path, tmp_path: Path
 ) -> None:
-    code = example(2)
+    code = example("docs/tasks.md", 0)
     for given, shorter in {
         '"sentence-transformers/all-MiniLM-L6-v2"': repr(minilm_path),
         "num_train_epochs=4": "max_steps=2, use_cpu=True",
