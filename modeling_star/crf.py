@@ -214,6 +214,23 @@ class LinearChainCrf(VocabularyTables):
         # Any number may stand at padding.
         return real & ~self.carries_no_tag[input_ids.masked_fill(~real, 0)]
 
+    def breaks_constraints(self, labels: Tensor, chain: Tensor) -> Tensor:
+        """
+        Which rows have a label that may not follow the one before it.
+
+        Args:
+            labels, chain: as in `log_likelihood`; labels that are not known break nothing.
+
+        Returns:
+            `[b]`, bool.
+        """
+        # The chain without its gaps.
+        order = (~chain).int().argsort(dim=1, stable=True)
+        tags = labels.masked_fill(~chain, UNKNOWN).gather(1, order)
+        before, after = tags[:, :-1], tags[:, 1:]
+        known = (before != UNKNOWN) & (after != UNKNOWN)
+        return (known & self.forbidden[before.masked_fill(~known, 0), after.masked_fill(~known, 0)]).any(1)
+
     # ------ what the scores say
 
     def log_likelihood(self, emissions: Tensor, labels: Tensor, chain: Tensor) -> Tensor:

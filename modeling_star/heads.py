@@ -361,15 +361,15 @@ class ForTokenClassification(Head):
             losses = -self.crf.log_likelihood(emissions, labels, chain | told)
             count = told.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
             loss = losses.sum() / count.to(emissions.device).clamp(min=1)
-            self._warn_of_forbidden(losses)
+            self._warn_of_forbidden(labels, chain | told)
         with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
             logits = self.crf.log_marginals(emissions, chain)
         if labels is None or not self.training:
             paths = self.crf.best_paths(emissions, chain).masked_fill(~real, UNKNOWN)
         return CrfTokenClassifierOutput(loss=loss, logits=logits, paths=paths, sequence_losses=losses, **recorded)
 
-    def _warn_of_forbidden(self, losses: Tensor) -> None:
-        if self.crf.scheme is not None and not is_traced() and bool((losses > -FORBIDDEN / 2).any()):
+    def _warn_of_forbidden(self, labels: Tensor, chain: Tensor) -> None:
+        if self.crf.scheme is not None and not is_traced() and bool(self.crf.breaks_constraints(labels, chain).any()):
             logger.warning_once(
                 f"Some labels follow one another as crf_constraints={self.crf.scheme!r} forbids, which costs "
                 f"{-FORBIDDEN:.0f} each time: mend them, or name their scheme, or set crf_constraints=None."

@@ -311,10 +311,10 @@ def translation_loss(logits: Tensor, labels: Tensor, num_items_in_batch: Tensor 
 
     Args:
         logits: `[b, m, V]`.
-        labels: `[b, m]`, -100 where nothing is predicted.
+        labels: `[b, m]`, whole numbers, -100 where nothing is predicted.
         num_items_in_batch: labels in the whole accumulated batch; `None` averages over this one.
     """
-    labels = labels.to(logits.device)
+    labels = labels.to(logits.device).long()
     total = nn.functional.cross_entropy(
         logits.flatten(0, 1).float(), labels.flatten(), ignore_index=UNKNOWN, reduction="sum"
     )

@@ -537,6 +537,25 @@ def test_labels_that_break_the_constraints_are_warned_of_and_cost_a_finite_loss(
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
+def test_a_long_text_whose_labels_keep_the_constraints_is_not_warned_of(warnings_of: Any) -> None:
+    kinds = [f"{prefix}-{kind}" for kind in range(8) for prefix in "BI"]
+    model = tagger(crf_constraints="iob2", num_labels=17, position_embedding_type="none", **named_labels("O", *kinds))
+    ids = torch.full((1, 3000), 3)
+    labels = torch.tensor([1, 2, 0, -100, 2]).repeat(600)[None]  # B I O, and I where the one before is not known
+    given = {"input_ids": ids, "tag_mask": torch.ones_like(ids)}
+    with torch.no_grad():
+        assert model(**given, labels=labels).loss * (labels != -100).sum() > -FORBIDDEN / 2
+    assert warnings_of(model, labels=labels, **given) == []
+
+
+def test_labels_are_compared_along_the_chain_across_what_carries_none(warnings_of: Any) -> None:
+    model = tagger(crf_constraints="iob2", num_labels=5, **named_labels(*BIO))
+    chain = torch.tensor([[True, False, True], [True, True, False], [True, False, False]])
+    labels = torch.tensor([[0, 1, 2], [1, 2, 4], [2, 0, 2]])
+    # O I-x beside a B-x that is passed over; B-x I-x; one label, cut off in front.
+    assert model.crf.breaks_constraints(labels, chain).tolist() == [True, False, False]
+
+
 def test_training_without_a_vocabulary_is_warned_of_once(warnings_of: Any, pieces: PreTrainedTokenizerFast) -> None:
     model, ids, labels = tagger(vocab_size=len(pieces)), torch.tensor([[5, 6]]), torch.tensor([[0, -100]])
     assert warnings_of(model, input_ids=ids) == []

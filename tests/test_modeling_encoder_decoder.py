@@ -162,6 +162,13 @@ def test_the_loss_is_the_mean_over_the_labels_that_there_are_or_over_the_number_
     assert model(**batch, labels=labels, num_items_in_batch=50).loss.item() == pytest.approx(total / 50)
 
 
+def test_labels_may_be_any_whole_numbers() -> None:
+    model, labels = tiny("star_transformer"), torch.tensor([[5, 6, END, -100]])
+    ids = sources()[0]
+    expected = model(ids, labels=labels).loss
+    assert torch.equal(model(ids, labels=labels.int()).loss, expected)
+
+
 def test_a_decoder_sees_what_was_written_and_nothing_later() -> None:
     model, (source, *_) = tiny("star_transformer"), sources()
     written = torch.tensor([[START, 5, 6, 7, 8]])
