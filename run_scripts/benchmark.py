@@ -6,13 +6,15 @@ its own, --output_dir NAME (default: outputs/benchmark), which has to be new or 
     python run_scripts/benchmark.py                                             forward, on the CPU
     python run_scripts/benchmark.py --systems star products bert-sdpa --shapes 8x512 1x8192 --threads 2
     python run_scripts/benchmark.py --systems big matching --reference big --shapes 32x128 1x128 1x1024 1x8192 1x65536
+    python run_scripts/benchmark.py --systems star star-onnx bert-sdpa bert-sdpa-onnx --shapes 1x16 1x32 1x128
     python run_scripts/benchmark.py --mode train --shapes 128x109 --memory
     python run_scripts/benchmark.py --lengths DATA/test.jsonl.gz --batch_size 128 --truncate 256
     python run_scripts/benchmark.py --device cuda --dtype bfloat16 --shapes 64x128 16x512 4x2048 1x8192 1x32768
 
 Systems: star, big, vanilla, disan, bilstm; products (the Star's matrix products alone, its lower bound), matching
 (BiG's search for words alone); bert-sdpa, bert-eager, fnet, longformer, nystromformer, modernbert, reformer, big_bird,
-or any model type of transformers, with -sdpa or -eager for its attention. Writes results.csv, results.md and plots.
+or any model type of transformers, with -sdpa or -eager for its attention. With -onnx behind its name (star-onnx) a
+system is run by ONNX Runtime. Writes results.csv, results.md and plots.
 """
 
 import argparse

@@ -18,7 +18,7 @@ import transformers
 from .. import __version__
 from .benchmark import Result
 from .benchmark_systems import PARTS
-from .benchmark_workloads import UNMASKED, Options, Workload
+from .benchmark_workloads import IN_ONNX, UNMASKED, Options, Workload
 from .reports import BLUE, GREEN, ORANGE, markdown_table, plot_over_length, write_text
 
 
@@ -82,7 +82,7 @@ def report(options: Options, workloads: Sequence[Workload], results: Sequence[Re
 
 
 def _unmasked(options: Options) -> str:
-    names = [name for name in options.systems if name in UNMASKED]
+    names = [name for name in options.systems if name.removesuffix(IN_ONNX) in UNMASKED]
     return f" Without a mask, so that padding is read as tokens: {', '.join(names)}." if names else ""
 
 

@@ -4,18 +4,21 @@ Axes: b batch  n columns  d width  T layers
 """
 
 import math
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModel
+from transformers.modeling_outputs import BaseModelOutput
 
 from ..lexicon import WordMatcher
 from ..tokens import TokenLayout
-from .benchmark_workloads import BLOCK, OWN, UNMASKED, WINDOW, Batch, Options, model_type_of, random_lexicon
+from .benchmark_workloads import BLOCK, IN_ONNX, OWN, UNMASKED, WINDOW, Batch, Options, model_type_of, random_lexicon
 
 
 class PartOfModel(nn.Module, ABC):
@@ -168,21 +171,66 @@ def padded_width(name: str, width: int) -> int:
     return -(-width // 64) * 64 if name in ("nystromformer", "reformer") else width
 
 
+class OnnxSession:
+    """
+    A model in ONNX Runtime, which needs neither PyTorch nor this package to run it.
+
+    Args:
+        model: in eval mode.
+        masked: whether it takes an attention_mask.
+
+    Raises:
+        ImportError: onnxscript or onnxruntime is not installed.
+        Exception: whatever torch.onnx.export raises for a model that it cannot write.
+    """
+
+    def __init__(self, model: nn.Module, masked: bool):
+        import onnxruntime
+
+        self.masked = masked
+        example = {
+            name: torch.ones((2, 8), dtype=torch.long) for name in ("input_ids", "attention_mask")[: 1 + masked]
+        }
+        any_size = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+        settings = onnxruntime.SessionOptions()
+        settings.intra_op_num_threads = torch.get_num_threads()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "model.onnx")
+            shapes = dict.fromkeys(example, any_size)
+            torch.onnx.export(model, (), path, kwargs=example, dynamic_shapes=shapes, dynamo=True, verbose=False)
+            self.session = onnxruntime.InferenceSession(path, settings)
+
+    def __call__(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BaseModelOutput:
+        """States `[b, n, d]` of ids `[b, n]`."""
+        inputs = {"input_ids": input_ids.numpy()}
+        if self.masked:
+            inputs["attention_mask"] = (
+                torch.ones_like(input_ids) if attention_mask is None else attention_mask
+            ).numpy()
+        return BaseModelOutput(torch.from_numpy(self.session.run(None, inputs)[0]))
+
+
 class Subject:
     """
     A system on its device, ready for passes.
 
     Args:
-        name: of `SYSTEMS`.
+        name: of `SYSTEMS`, also with -onnx behind it.
         options: how it runs.
         longest: tokens of the longest row.
     """
 
     def __init__(self, name: str, options: Options, longest: int):
-        self.name, self.options, self.longest = name, options, longest
-        model = build(name, options, longest).to(options.device, getattr(torch, options.dtype))
+        self.name, self.options, self.longest = name.removesuffix(IN_ONNX), options, longest
+        model = build(self.name, options, longest).to(options.device, getattr(torch, options.dtype))
         self.model = model.train(options.mode == "train")
-        self.call = torch.compile(self.model) if options.compile and not isinstance(model, PartOfModel) else self.model
+        self.call: Callable[..., Any] = self.model
+        if name.endswith(IN_ONNX):
+            if isinstance(model, PartOfModel):
+                raise ValueError("a part of a model is not run by ONNX Runtime.")
+            self.call = OnnxSession(self.model, masked=self.name not in UNMASKED)
+        elif options.compile and not isinstance(model, PartOfModel):
+            self.call = torch.compile(self.model)
         self.optimizer: torch.optim.Optimizer | None = None
         if options.mode == "train" and not isinstance(model, PartOfModel):
             try:

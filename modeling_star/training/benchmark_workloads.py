@@ -41,6 +41,7 @@ OWN: dict[str, tuple[str, dict[str, Any]]] = {
 SYSTEMS = (*OWN, "products", "matching", "bert-sdpa", "bert-eager", "fnet", "longformer", "nystromformer")
 SYSTEMS = (*SYSTEMS, "modernbert", "reformer", "big_bird")
 """Systems by name; others are named as transformers names them, with -sdpa or -eager for the kind of attention."""
+IN_ONNX = "-onnx"  # behind a system's name: the same one, run by ONNX Runtime
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Options:
     What is measured, and how.
 
     Args:
-        systems: names as in `SYSTEMS`, or TYPE, TYPE-sdpa, TYPE-eager with a model type of transformers.
+        systems: names as in `SYSTEMS`, or TYPE, TYPE-sdpa, TYPE-eager with a model type of transformers; each also
+            with -onnx.
         reference: the first of these that is among `systems` and runs is what the others are compared with; where
             none does, the first of `systems` that runs.
         mode: "forward" in eval mode without gradients, or "train": forward, backward and an AdamW step.
@@ -114,6 +116,11 @@ class Options:
             raise DataError(f"--device {self.device} is given, and PyTorch sees no GPU here: write --device cpu")
         if self.max_memory is not None and not sys.platform.startswith("linux"):
             raise DataError("--max_memory is given, which only Linux can limit: leave it out.")
+        onnx = next((name for name in self.systems if name.endswith(IN_ONNX)), None)
+        if onnx and (self.mode, self.device, self.dtype) != ("forward", "cpu", "float32"):
+            raise DataError(
+                f"--systems {onnx}: ONNX Runtime is measured with --mode forward --device cpu --dtype float32"
+            )
         if not self.systems:
             raise DataError("--systems is empty: write --systems star bert-sdpa")
         for flag, names in (("systems", self.systems), ("reference", self.reference)):
@@ -141,6 +148,7 @@ class Options:
 
 
 def _check_system(flag: str, name: str) -> None:
+    name = name.removesuffix(IN_ONNX)
     if name in SYSTEMS:
         return
     try:
@@ -148,7 +156,8 @@ def _check_system(flag: str, name: str) -> None:
     except (ValueError, StrictDataclassError):  # there is none, or one without defaults
         raise DataError(
             f"--{flag} names {name}, which is unknown, or has no default shape: {', '.join(SYSTEMS)}, or a model type "
-            f"of transformers such as roberta, roberta-sdpa, roberta-eager.{did_you_mean(name, list(SYSTEMS))}"
+            f"of transformers such as roberta, roberta-sdpa, roberta-eager, each also with {IN_ONNX} behind it."
+            f"{did_you_mean(name, list(SYSTEMS))}"
         ) from None
 
 

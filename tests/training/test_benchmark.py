@@ -152,6 +152,9 @@ def test_a_batch_size_or_truncation_below_one_is_told(tmp_path: Path, batch_size
         ({"device": "mps"}, r"--device mps is given"),
         ({"reference": ("bert-sdap",)}, r'--reference names bert-sdap.*Did you mean "bert-sdpa"'),
         ({"systems": ("gemma4_assistant",)}, r"--systems names gemma4_assistant"),
+        ({"systems": ("bert-sdap-onnx",)}, r'names bert-sdap, which is unknown.*Did you mean "bert-sdpa"'),
+        ({"systems": ("star-onnx",), "mode": "train"}, r"star-onnx: ONNX Runtime is measured with --mode forward"),
+        ({"systems": ("star-onnx",), "dtype": "bfloat16"}, r"star-onnx: .*--dtype float32"),
     ],
 )
 def test_options_that_cannot_be_are_told(given: dict[str, Any], message: str) -> None:
@@ -252,6 +255,25 @@ def test_as_many_threads_compute_as_are_asked_for() -> None:
 def test_what_is_compiled_is_what_is_called() -> None:
     subject = Subject("star", Options(systems=("star",), compile=True, **TINY), PADDED.longest)
     assert subject.call is not subject.model
+
+
+@pytest.mark.parametrize("system", ["star", "fnet"])
+def test_in_onnx_runtime_a_system_computes_the_same(system: str) -> None:
+    subject = Subject(f"{system}-onnx", Options(systems=(f"{system}-onnx",), num_layers=1, **TINY), PADDED.longest)
+    for batch in subject.prepare(benchmark_workloads.draw_ids(PADDED, subject.options), 3):
+        for ids, mask in batch:
+            real = torch.ones_like(ids).bool() if mask is None else mask.bool()
+            given = {} if system == "fnet" or mask is None else {"attention_mask": mask}
+            expected = subject.model(ids, **given).last_hidden_state
+            assert (subject._states(ids, mask) - expected)[real].abs().max() < 1e-5
+    assert not isinstance(subject.call, torch.nn.Module)
+
+
+def test_a_part_of_a_model_is_not_run_by_onnx_runtime() -> None:
+    options = Options(systems=("products-onnx", "star"), **TINY)
+    part, whole = benchmark.measure(options, [PADDED])
+    assert part.error == "ValueError: a part of a model is not run by ONNX Runtime."
+    assert whole.milliseconds
 
 
 def test_bigs_model_finds_the_words() -> None:

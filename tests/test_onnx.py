@@ -1,0 +1,67 @@
+"""Models in ONNX Runtime: exported once, any batch, any length, any right padding, the same outputs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import pytest
+import torch
+from common import TINY, lexicon_of, some_words, tiny_model
+from samples import word_tokenizer
+from torch import Tensor
+from transformers import PreTrainedModel
+
+
+SHAPES = ((7, 4), (12, 1, 6), (5,), (1, 0))  # lengths of the rows of a batch, the first the one that is exported
+
+
+def batch(lengths: tuple[int, ...]) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(len(lengths))
+    ids = torch.randint(3, TINY["vocab_size"], (len(lengths), max(lengths)), generator=generator)
+    return {"input_ids": ids, "attention_mask": (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()}
+
+
+def star(head: str, **options: Any) -> Callable[[], PreTrainedModel]:
+    return lambda: tiny_model("StarTransformer", head, **options)
+
+
+def with_characters() -> PreTrainedModel:
+    model = tiny_model("StarTransformer", "ForTokenClassification", char_features=True)
+    model.set_vocabulary(word_tokenizer("a ##b C 1 DE 2f ; 文"))
+    return model
+
+
+def with_words() -> PreTrainedModel:
+    model = tiny_model("BigTransformer", "ForTokenClassification")
+    model.set_lexicon(lexicon_of(some_words()))
+    return model
+
+
+MODELS = {
+    "star": star("ForSequenceClassification"),
+    "star-plus": star("ForTokenClassification", position_embedding_type="ring", residual=True, norm_position="pre"),
+    "characters": with_characters,
+    "words": with_words,
+    "relays": star("ForQuestionAnswering", num_relays=3, ring_radius=2, pooling="mean"),
+    "vanilla": lambda: tiny_model("VanillaTransformer", "ForMaskedLM"),
+    "disan": lambda: tiny_model("Disan", "ForSequenceClassification"),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "kind", [kind if kind in ("star-plus", "words") else pytest.param(kind, marks=pytest.mark.slow) for kind in MODELS]
+)
+def test_onnx_runtime_computes_the_same_for_every_shape(kind: str, tmp_path: Path) -> None:
+    model, example = MODELS[kind]().eval(), batch(SHAPES[0])
+    sizes = dict.fromkeys(example, dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC))
+    path = tmp_path / "model.onnx"
+    torch.onnx.export(model, (), path, kwargs=example, dynamic_shapes=sizes, dynamo=True, verbose=False)
+    session = onnxruntime.InferenceSession(path)
+    for lengths in SHAPES:
+        inputs = batch(lengths)
+        found = session.run(None, {name: value.numpy() for name, value in inputs.items()})
+        for actual, expected in zip(map(torch.from_numpy, found), model(**inputs).values(), strict=True):
+            real = inputs["attention_mask"].bool() if expected.shape[:2] == inputs["input_ids"].shape else ...
+            assert (actual - expected)[real].abs().max() < 1e-5
