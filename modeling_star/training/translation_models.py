@@ -116,12 +116,14 @@ def _of_transformers(
 
 
 def _with_overrides(fields: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """The fields of both sides with `encoder.NAME` and `decoder.NAME` put in their places."""
+    """The fields of both sides with `encoder.NAME` and `decoder.NAME`, or `encoder: {NAME: ...}`, in their places."""
     sides = {side: dict(fields.get(side, {})) for side in ("encoder", "decoder")}
     for name, value in overrides.items():
         side, dot, own = name.partition(".")
         if dot and side in sides:
             sides[side][own] = value
+        elif name in sides and isinstance(value, dict):
+            sides[name] |= value
         elif hasattr(TextEncoderDecoderConfig, name) and name not in sides:
             fields[name] = value
         else:

@@ -294,6 +294,17 @@ def test_a_translators_flags_do_what_they_say_or_are_refused(tokenizer: Any, tmp
         TextEncoderDecoderConfig(share_embeddings=True, tie_word_embeddings=False)
 
 
+def test_fields_of_a_side_are_set_by_dots_or_together(tokenizer: Any) -> None:
+    together = {"encoder": {"hidden_size": 16, "num_attention_heads": 2}, "encoder.num_hidden_layers": 1}
+    dotted, nested = (
+        fresh_translator(tokenizer, model_type="star_transformer", overrides=overrides).config.encoder
+        for overrides in (SMALL, together)
+    )
+    assert nested.to_dict() == dotted.to_dict()
+    with pytest.raises(DataError, match="hiden_size"):
+        fresh_translator(tokenizer, model_type="star_transformer", overrides={"encoder": {"hiden_size": 16}})
+
+
 def test_a_translator_that_was_being_trained_still_is_after_it_translated(tokenizer: Any) -> None:
     model = fresh_translator(tokenizer, model_type="star_transformer", overrides=SMALL).train()
     translate(["we"], model, tokenizer, max_length=4)
