@@ -130,6 +130,7 @@ class EncoderContract:
     def compare(self, data: st.DataObject, ending: str, dtype: torch.dtype, tolerance: float) -> None:
         options, mask, seed = data.draw(self.config_options), data.draw(masks()), data.draw(st.integers(0, 1000))
         as_vectors, recorded = data.draw(st.booleans()), data.draw(st.booleans())
+        options = {**options, "layer_norm_eps": data.draw(st.sampled_from([1e-5, 0.1]))}
         if dtype is torch.float32:
             # Across fewer numbers a LayerNorm may find hardly any variance and make much of a rounding.
             options = {**options, "hidden_size": 24}
@@ -433,6 +434,24 @@ class EncoderContract:
         below = squared_slope(output_attentions=True).detach()
         torch.testing.assert_close((curvature * step).sum() * 2, above - below, rtol=1e-4, atol=1e-10)
 
+    def test_a_fresh_model_starts_as_told(self) -> None:
+        options = {"hidden_size": 64, "vocab_size": 200, "type_vocab_size": 50, "initializer_range": 0.5}
+        model = self.model(SEQUENCE, seed=None, **options)
+        for module in model.modules():
+            if isinstance(module, nn.Linear):
+                bound = (6 / (module.in_features + module.out_features)) ** 0.5
+                assert 0.9 * bound < module.weight.abs().max() <= bound
+                assert module.bias is None or not module.bias.any()
+            elif isinstance(module, nn.Embedding):
+                assert 0.4 < module.weight.std() < 0.6
+            elif isinstance(module, nn.LSTM):
+                for name, parameter in module.named_parameters():
+                    bound = (6 / sum(parameter.shape)) ** 0.5
+                    if name.startswith("bias"):
+                        assert not parameter.any(), name
+                    else:
+                        assert 0.98 * bound < parameter.abs().max() <= bound, name
+
     @pytest.mark.parametrize("task", [SEQUENCE, TOKEN, SPAN])
     def test_each_dropout_acts_in_training_alone(self, task: str, dropout: str) -> None:
         # The tokens of one layer read no relay and no pooled vector: their own weights alone can change them.
@@ -452,7 +471,12 @@ class EncoderContract:
 
         for task in (SEQUENCE, TOKEN, SPAN):
             assert dropped(task, hidden_dropout_prob=0.5) == [0.5]
-            assert dropped(task, hidden_dropout_prob=0.5, classifier_dropout=0.25) == [0.25]
+            for told in (0.25, 0.0):
+                assert dropped(task, hidden_dropout_prob=0.5, classifier_dropout=told) == [told]
+
+    def test_the_hidden_layer_of_a_classifier_is_as_wide_as_told(self) -> None:
+        for told, expected in ({}, TINY["hidden_size"]), ({"classifier_hidden_size": 5}, 5):
+            assert self.model(SEQUENCE, **told).classifier.dense.out_features == expected
 
     @pytest.mark.parametrize("reentrant", [False, True], ids=["not reentrant", "reentrant"])
     def test_gradient_checkpointing_computes_layers_twice_and_gradients_equal(
@@ -545,6 +569,11 @@ class EncoderContract:
             assert_close(named_outputs(model(**inputs)), expected, 1e-5)
         assert seen or not linear_layers(model)
 
+    def test_embeddings_and_each_layer_stay_on_one_device(self, ending: str) -> None:
+        model = self.model(ending)
+        whole = (model.base_model.embeddings, *model.base_model.layers)
+        assert {type(module).__name__ for module in whole} <= set(model._no_split_modules)
+
     # ------ tracing
 
     def test_a_compiled_model_equals_the_eager_one(self, ending: str) -> None:
@@ -622,6 +651,13 @@ class EncoderContract:
         rows = {name: x[:1] for name, x in {**batch.inputs(), **labels}.items()}
         torch.testing.assert_close(model(**batch.inputs(), **labels).loss, model(**rows).loss)
 
+    def test_those_of_several_labels_that_are_unknown_do_not_count(self) -> None:
+        model = self.model(SEQUENCE, problem_type="multi_label_classification")
+        labels = torch.tensor([[1.0, -100.0, 0.0], [-100.0, -100.0, 1.0]])
+        output, known = model(**random_batch(padded([2, 2], 2, "right")).inputs(), labels=labels), labels != -100
+        expected = nn.functional.binary_cross_entropy_with_logits(output.logits[known], labels[known])
+        torch.testing.assert_close(output.loss, expected)
+
     def test_answers_outside_the_input_do_not_count(self) -> None:
         model = self.model(SPAN)
         inputs = random_batch(padded([6, 6], 6, "right")).inputs()
@@ -644,7 +680,7 @@ class EncoderContract:
     @pytest.mark.parametrize(
         ("num_labels", "labels", "problem", "function"),
         [
-            (1, torch.tensor([[0.5], [-2.0]]), "regression", nn.functional.mse_loss),
+            (1, torch.tensor([[-100.0], [-2.0]]), "regression", nn.functional.mse_loss),  # -100 is a number here
             (3, torch.tensor([0, 2]), "single_label_classification", nn.functional.cross_entropy),
             (
                 3,
@@ -662,6 +698,40 @@ class EncoderContract:
         output = model(**random_batch(padded([2, 2], 2, "right")).inputs(), labels=labels)
         assert model.config.problem_type == problem
         torch.testing.assert_close(output.loss, function(output.logits, labels))
+
+    @pytest.mark.parametrize(
+        ("problem", "num_labels", "labels", "function"),
+        [
+            ("regression", 3, torch.tensor([[0.5, -2.0, 1.0], [0.0, 1.0, 3.0]]), nn.functional.mse_loss),
+            (
+                "multi_label_classification",
+                1,
+                torch.tensor([[0.0], [1.0]]),
+                nn.functional.binary_cross_entropy_with_logits,
+            ),
+            (
+                "multi_label_classification",
+                3,
+                torch.tensor([[0, 1, 1], [0, 0, 1]]),
+                nn.functional.binary_cross_entropy_with_logits,
+            ),
+        ],
+        ids=["regression", "yes or no", "several"],
+    )
+    def test_a_problem_that_is_named_is_not_told_from_the_labels(
+        self, problem: str, num_labels: int, labels: Tensor, function: Callable[[Tensor, Tensor], Tensor]
+    ) -> None:
+        model = self.model(SEQUENCE, num_labels=num_labels, problem_type=problem)
+        output = model(**random_batch(padded([2, 2], 2, "right")).inputs(), labels=labels)
+        assert model.config.problem_type == problem
+        torch.testing.assert_close(output.loss, function(output.logits, labels.float()))
+
+    def test_the_loss_of_a_model_in_half_precision_is_summed_in_float32(self, head: str) -> None:
+        model = self.model(head).to(torch.bfloat16)
+        batch = random_batch(padded([6, 4, 0], 6, "right"))
+        loss = model(**batch.inputs(), **labels_of(head, batch)).loss
+        assert loss.dtype == torch.float32
+        assert loss.isfinite()
 
     # ------ the vocabulary grows
 

@@ -75,6 +75,8 @@ def model_of_words(**options: Any) -> PreTrainedModel:
 @pytest.mark.parametrize("kind", ["right", "left", "holes"])
 def test_a_word_has_the_maximum_of_its_tokens_in_values_and_gradients(kind: str, packed: bool) -> None:
     module = features_of(model_of_words(dtype=torch.float64))
+    with torch.no_grad():
+        module.convolution.bias.sub_(10)  # below the zeros of padding
     mask = padded([9, 1, 0, 6, 3], 10, kind)
     # Of 2 ([CLS]) and 10 no word is made, nor of the end of one text and what the next one begins with.
     rows = [[2, 5, 6, 7, 8, 10, 7, 6, 6], [7], [], [6, 7, 9, 2, 7, 6], [7, 5, 7]]
@@ -218,6 +220,21 @@ def test_an_added_word_has_characters_and_an_unknown_one_has_none() -> None:
 def test_a_tokenizer_beyond_the_model_is_refused() -> None:
     with pytest.raises(ValueError, match=r"ids up to 15, and the model embeds 13 .*resize_token_embeddings"):
         model_with_characters(tokenizer=word_tokenizer(SPELLED + " a b c"))
+
+
+def test_nothing_of_a_vocabulary_is_left_once_another_is_told() -> None:
+    tagger = {"ending": "ForTokenClassification", "use_crf": True, "tokenizer": None}
+    model, fresh = (model_with_characters(**tagger).eval() for _ in range(2))
+    first, second = word_tokenizer(SPELLED), word_tokenizer("a ##b c")
+    first.add_special_tokens({"additional_special_tokens": ["USA"]})  # an id that the second has no entry for
+    ids = torch.tensor([[5, 6, 7, 9, 10]])
+    with torch.no_grad():
+        model.set_vocabulary(first)
+        model(ids)
+        for one in (model, fresh):
+            one.set_vocabulary(second)
+        assert_close(dict(model.named_buffers()), dict(fresh.named_buffers()), 0.0)
+        assert torch.equal(model(ids).logits, fresh(ids).logits)
 
 
 def test_tokens_without_characters_are_warned_of_once(warnings_of: Any) -> None:

@@ -397,6 +397,19 @@ def test_decoding_drops_nothing_out_in_train_mode() -> None:
         assert model.training
 
 
+@pytest.mark.parametrize("use_crf", [False, True])
+def test_decoding_gives_each_label_at_its_place(use_crf: bool) -> None:
+    model = tiny_model("StarTransformer", "ForTokenClassification", use_crf=use_crf, dtype=torch.float64).eval()
+    inputs, _ = batch_and_labels("holes")
+    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    labels = model.decode(ids, mask)
+    assert torch.equal(model.decode(ids, attention_mask=mask), labels)
+    for row, real in enumerate(mask.bool()):
+        assert (labels[row, ~real] == -100).all()
+        if real.any():
+            assert torch.equal(labels[row, real], model.decode(ids[row, real][None])[0])
+
+
 def test_the_loss_is_the_mean_over_labels_and_adds_up_over_parts_of_a_batch() -> None:
     model = tagger()
     inputs, labels = batch_and_labels()
@@ -418,6 +431,17 @@ def test_labels_are_no_part_of_a_prediction() -> None:
     assert torch.equal(with_labels.logits, without.logits)
     assert torch.equal(with_labels.paths, without.paths)
     assert torch.equal(model.decode(**inputs), without.paths)
+
+
+def test_labels_at_padding_are_not_looked_at() -> None:
+    model = tagger(dtype=torch.float64)
+    inputs, labels = batch_and_labels()
+    padding = inputs["attention_mask"] == 0
+    expected = model(**inputs, labels=labels)
+    for anything in (1, 99):
+        output = model(**inputs, labels=labels.masked_fill(padding, anything))
+        assert torch.equal(output.loss, expected.loss)
+        assert torch.equal(output.logits, expected.logits)
 
 
 def test_a_tuple_starts_with_loss_and_logits() -> None:

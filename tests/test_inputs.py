@@ -48,6 +48,12 @@ BAD_FIELDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "no vocabulary": ({"vocab_size": 0}, ("vocab_size=0 is given", "at least 1")),
     "no positions": ({"max_position_embeddings": 0}, ("max_position_embeddings=0 is given", "at least 1")),
     "classifier width": ({"classifier_hidden_size": 0}, ("classifier_hidden_size=0 is given", "at least 1")),
+    "no width of embeddings": ({"embedding_size": 0}, ("embedding_size=0 is given", "at least 1")),
+    **{
+        f"no {name}": ({name: 0}, (f"{name}=0 is given", "at least 1"))
+        for name in ("char_vocab_size", "char_embedding_size", "char_hidden_size", "char_kernel_size")
+    },
+    "no characters": ({"max_char_length": 0}, ("max_char_length=0 is given", "at least 1")),
     "negative types": ({"type_vocab_size": -1}, ("type_vocab_size=-1 is given", "0 (none embedded) or more")),
     "dropout of 1": (
         {"hidden_dropout_prob": 1.0},
@@ -553,6 +559,18 @@ BAD_LABELS: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]
     ),
     "tags turned round": ("ForTokenClassification", {}, {"labels": TAGS.T}, ("[5, 2]", "[2, 5] is needed")),
     "an unknown tag": ("ForTokenClassification", {}, {"labels": TAGS + 1}, ("A label is 3", "-100 for none")),
+    "an unknown tag of a chain": (
+        "ForTokenClassification",
+        {"use_crf": True},
+        {"labels": TAGS + 1},
+        ("A label is 3", "-100 for none"),
+    ),
+    "a negative tag of a chain": (
+        "ForTokenClassification",
+        {"use_crf": True},
+        {"labels": TAGS - 1},
+        ("A label is -1", "0 to 2"),
+    ),
     "tags of a chain": (
         "ForTokenClassification",
         {"use_crf": True},

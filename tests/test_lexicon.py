@@ -311,6 +311,20 @@ def test_a_matcher_built_for_the_size_is_filled_from_a_state_dict(lexicon: Lexic
     assert spans != [set()]
 
 
+def test_a_table_that_was_saved_earlier_is_read() -> None:
+    """With another hash the words that are saved with a model would not be found."""
+    rows = {1: [3, 1, 4], 3: [3, 1, -1], 4: [2, 7, 1], 6: [70_000, 5, -1]}
+    table = torch.tensor([rows.get(row, [-1, -1, -1]) for row in range(24)], dtype=torch.int32)
+    state = {"table": table, "multipliers": torch.tensor([429_183_498, 341_889_349])}
+    matcher = WordMatcher("words", 24, 3)
+    matcher.load_state_dict(state)
+    ids = torch.tensor([[3, 1, 4, 70_000, 5, 2, 7, 1, 3]])
+    spans = {(0, 2), (0, 3), (3, 2), (5, 3)}
+    assert found(matcher, ids, torch.ones_like(ids).bool(), keep_padding=False) == [spans]
+    words = torch.tensor(sorted(rows.values()))
+    assert all(map(torch.equal, Lexicon("words", 3, words=words).table, state.values()))
+
+
 @pytest.mark.parametrize("after", [WHOLE, PAIRS, OTHERS, None], ids=["whole words", "pairs", "others", "none"])
 @pytest.mark.parametrize("before", [WHOLE, PAIRS, OTHERS, None], ids=["whole words", "pairs", "others", "none"])
 def test_one_lexicon_takes_the_place_of_another_of_any_kind(before: Lexicon | None, after: Lexicon | None) -> None:

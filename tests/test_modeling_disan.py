@@ -110,6 +110,24 @@ def test_what_is_kept_for_the_backward_pass_grows_with_the_length_and_not_with_i
     assert 1.5 < kept[1] / kept[0] < 2.5
 
 
+def test_scores_are_not_kept_where_attentions_are_recorded() -> None:
+    model = tiny_model("Disan", hidden_size=24, num_hidden_layers=1)
+    inputs = random_batch(padded([60], 60, "right")).inputs()
+    kept = []
+    for modeling_disan.SCORES_AT_ONCE in (2**20, 2**10):
+        storages: dict[int, int] = {}
+
+        def note(x: Tensor, storages: dict[int, int] = storages) -> Tensor:
+            storages[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+            output = model(**inputs, output_attentions=True)
+        assert output.pooler_output.requires_grad
+        kept.append(sum(storages.values()))
+    assert kept[1] < kept[0] / 4
+
+
 def test_a_short_text_costs_no_more_beside_a_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model("Disan", num_hidden_layers=1)
     scores = []
@@ -131,7 +149,8 @@ def test_a_short_text_costs_no_more_beside_a_long_one(monkeypatch: pytest.Monkey
     assert counts[1] < 0.6 * 2 * 30 * 30 * TINY["hidden_size"] / 2
 
 
-def test_the_second_pass_drops_the_same_weights() -> None:
+@pytest.mark.parametrize("output_weights", [False, True], ids=["states", "states and weights"])
+def test_the_second_pass_drops_the_same_weights(output_weights: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(2, 4, 3, generator=generator).double().requires_grad_() for _ in range(3))
     modeling_disan.SCORES_AT_ONCE = 12
@@ -139,7 +158,8 @@ def test_the_second_pass_drops_the_same_weights() -> None:
     def attended(*inputs: Tensor) -> Tensor:
         torch.manual_seed(0)
         real = torch.ones(2, 4, dtype=torch.bool)
-        return modeling_disan.token2token_attention(*inputs, real, [4, 4], False, 0.5, output_weights=False)[0]
+        context, weights = modeling_disan.token2token_attention(*inputs, real, [4, 4], False, 0.5, output_weights)
+        return context if weights is None else torch.cat([context, weights], dim=-1)
 
     assert torch.autograd.gradcheck(attended, (query, key, value))
 
@@ -205,6 +225,18 @@ def test_a_traced_graph_holds_the_scores_of_a_few_features(recorded: bool) -> No
         outputs = named_outputs(exported(**inputs, **record))
     assert_close(outputs, named_outputs(model(**inputs, **record)), 1e-5)
     assert largest_tensor.numbers == 3 * 9 * 9 * modeling_disan.FEATURES_AT_ONCE
+
+
+# ------ the vector of a text
+
+
+def test_dropout_of_attention_drops_features_of_the_pooled_vector_in_training_alone() -> None:
+    model = tiny_model("Disan", attention_probs_dropout_prob=0.5, hidden_size=64)
+    rows, real = torch.ones(3, 1, 64), torch.ones(3, 1, dtype=torch.bool)
+    # All of the weight is that of the one token, so that a feature is left out or doubled.
+    pooled = model.pooler(rows, real)
+    assert set(pooled.unique().tolist()) == {0.0, 2.0}
+    assert torch.equal(model.eval().pooler(rows, real), rows[:, 0])
 
 
 # ------ directions

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, BertConfig, MarianConfig, PreTrainedTokenizerFast
 
 from modeling_star import TextEncoderDecoderConfig, TextEncoderDecoderModel, translate
+from modeling_star.translation import generate_translations
 
 
 KINDS = ("star_transformer", "big_transformer", "vanilla_transformer", "disan", "bilstm")
@@ -180,8 +181,51 @@ def test_a_decoder_sees_what_was_written_and_nothing_later() -> None:
 
 
 def test_labels_are_shifted_behind_the_start() -> None:
-    shifted = tiny("star_transformer").prepare_decoder_input_ids_from_labels(torch.tensor([[5, END, -100]]))
-    assert shifted.tolist() == [[START, 5, END]]
+    model = tiny("star_transformer", pad_token_id=1, decoder_start_token_id=4)
+    shifted = model.prepare_decoder_input_ids_from_labels(torch.tensor([[5, END, -100, -100]]))
+    assert shifted.tolist() == [[4, 5, END, 1]]
+
+
+def test_a_target_that_is_given_beside_labels_is_read_and_no_cache_is_kept() -> None:
+    model, (source, *_) = tiny("star_transformer"), sources()
+    labels, target = torch.tensor([[5, 6, END]]), torch.tensor([[START, 9, 8]])
+    output = model(source, decoder_input_ids=target, labels=labels, use_cache=True)
+    assert torch.equal(output.logits, model(source, decoder_input_ids=target).logits)
+    assert output.past_key_values is None
+
+
+def test_source_and_target_may_be_given_as_vectors() -> None:
+    model, (source, *_) = tiny("star_transformer"), sources()
+    target = torch.tensor([[START, 9, 8]])
+    expected = model(source, decoder_input_ids=target).logits
+    embedded = model.get_input_embeddings()(source)
+    torch.testing.assert_close(model(inputs_embeds=embedded, decoder_input_ids=target).logits, expected)
+    vectors = model.get_decoder().get_input_embeddings()(target)
+    torch.testing.assert_close(model(source, decoder_inputs_embeds=vectors).logits, expected)
+    told = {"max_extra_tokens": 3, "num_beams": 1}
+    written = generate_translations(model, {"input_ids": source}, **told)
+    assert torch.equal(generate_translations(model, {"inputs_embeds": embedded}, **told), written)
+
+
+def test_masked_places_of_a_target_are_not_looked_at() -> None:
+    model, (source, *_) = tiny("star_transformer"), sources()
+    seen = torch.tensor([[1, 0, 1, 1]])
+    first, second = (
+        model(source, decoder_input_ids=torch.tensor([[START, hidden, 6, 7]]), decoder_attention_mask=seen).logits
+        for hidden in (5, 9)
+    )
+    torch.testing.assert_close(first[:, 2:], second[:, 2:], rtol=0, atol=1e-12)
+    assert not torch.allclose(first[:, 1], second[:, 1])
+
+
+def test_the_loss_is_summed_in_float32_and_0_without_labels() -> None:
+    model, batch = tiny("star_transformer").to(torch.bfloat16), batch_of(sources(), "right")
+    labels = torch.full((4, 3), 5)
+    output = model(**batch, labels=labels)
+    assert output.logits.dtype == torch.bfloat16
+    expected = nn.functional.cross_entropy(output.logits.flatten(0, 1).float(), labels.flatten())
+    torch.testing.assert_close(output.loss, expected)
+    assert model(**batch, labels=torch.full((4, 3), -100)).loss.item() == 0
 
 
 def test_one_table_serves_source_target_and_output_where_the_sides_allow_it() -> None:
@@ -353,6 +397,13 @@ def test_reentrant_checkpointing_trains_what_a_frozen_encoder_feeds(kind: str) -
     assert any(name.startswith("encoder.layers.0.") for name in expected)
     model.disable_input_require_grads()
     assert not model.encoder.embeddings._forward_hooks
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_embeddings_and_each_layer_stay_on_one_device(kind: str) -> None:
+    model = tiny(kind)
+    whole = (model.encoder.embeddings, *model.encoder.layers, *model.decoder.model.decoder.layers)
+    assert {type(module).__name__ for module in whole} <= set(model._no_split_modules)
 
 
 def test_fields_of_one_side_are_laid_over_the_saved_ones(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import logging
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 import modeling_star
 from modeling_star import answer_question
 from modeling_star.pipelines import BestPathPipeline, aggregation_for, is_plain_iob, logits_along
+from modeling_star.saved_options import save_options
 from modeling_star.training.tokenizers import predictions_to_words, tokenize_and_align, train_tokenizer
 
 
@@ -519,7 +521,8 @@ def test_a_context_without_tokens_has_no_answer(position: str, minilm_path: str)
     # BERT's tokenizer drops control characters and invisible ones.
     tokenizer = AutoTokenizer.from_pretrained(minilm_path)
     model = look_up(tokenizer, "[UNK]", "[UNK]", position_embedding_type=position)
-    assert answer_question("where", "\u200b\x01", model, tokenizer) == []
+    for threshold in (None, 0.0):
+        assert answer_question("where", "\u200b\x01", model, tokenizer, null_threshold=threshold) == []
 
 
 def test_a_question_that_fills_the_window_is_an_error() -> None:
@@ -540,6 +543,16 @@ def test_answering_leaves_the_model_as_it_was() -> None:
         with pytest.raises(IndexError):
             answer_question("where", CONTEXT, model, ANSWERS)
         assert model.training is training
+
+
+def test_a_model_in_training_answers_without_dropout_and_without_gradients() -> None:
+    fields = {**TINY, "vocab_size": len(ANSWERS), "max_position_embeddings": 32, "hidden_dropout_prob": 0.5}
+    model = tiny_model("StarTransformer", "ForQuestionAnswering", **fields)
+    expected = answer_question("where", CONTEXT, model.eval(), ANSWERS, top_k=3)
+    graphs: list[bool] = []
+    model.register_forward_hook(lambda module, args, output: graphs.append(output.start_logits.requires_grad))
+    assert answer_question("where", CONTEXT, model.train(), ANSWERS, top_k=3) == expected
+    assert graphs == [False]
 
 
 def test_a_model_that_answers_with_tuples_is_asked_for_names() -> None:
@@ -564,6 +577,33 @@ def test_a_model_without_spans_is_an_error() -> None:
 def test_counts_of_answers_and_tokens_are_at_least_1(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}=0 is given; at least 1 is needed"):
         answer_question("where", CONTEXT, look_up(ANSWERS, "Kyoto", "city"), ANSWERS, **{name: 0})
+
+
+def test_a_tokenizer_without_offsets_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"needs offsets.*AutoTokenizer"):
+        answer_question("where", CONTEXT, look_up(ANSWERS, "Kyoto", "city"), SimpleNamespace(is_fast=False))
+
+
+def test_a_model_is_asked_as_its_configuration_tells_unless_a_call_says_otherwise() -> None:
+    model = look_up(ANSWERS, "old", "Kyoto")
+    saved = {"max_answer_tokens": 1, "max_length": 12, "stride": 1, "null_threshold": -100.0}
+    save_options(model.config, "question-answering", saved)
+    lengths: list[int] = []
+    model.register_forward_pre_hook(
+        lambda module, args, given: lengths.append(given["input_ids"].shape[1]), with_kwargs=True
+    )
+
+    def first(**options: Any) -> str:
+        return answer_question("where", CONTEXT, model, ANSWERS, **options)[0].text
+
+    assert first() == ""
+    assert lengths == [12, 10]
+    # 0 is a number as any other.
+    assert first(null_threshold=0.0) in ("old", "Kyoto")
+    assert first(null_threshold=0.0, max_answer_tokens=6) == "old capital of Japan , Kyoto"
+    lengths.clear()
+    first(max_length=10, stride=0)
+    assert lengths == [10, 10, 5]
 
 
 def test_other_models_for_question_answering_answer_too() -> None:

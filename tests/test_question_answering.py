@@ -233,6 +233,19 @@ def test_types_tell_question_and_context_apart_where_the_tokenizer_has_them() ->
     assert (window.begin, window.no_answer) == (4, 0)
 
 
+def test_no_answer_stands_where_the_token_of_the_whole_text_does_or_at_the_first() -> None:
+    tokenizer = word_tokenizer("where is in Rome")
+    special = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("[CLS]", "[SEP]")]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(  # as XLNet's
+        single="$A [SEP] [CLS]", pair="$A [SEP] $B:1 [SEP]:1 [CLS]:1", special_tokens=special
+    )
+    ((window,),) = encode_windows(["where is"], ["in Rome"], tokenizer, None, 0)
+    assert (window.begin, window.no_answer) == (3, 6)
+    tokenizer.cls_token = None
+    ((window,),) = encode_windows(["where is"], ["in Rome"], tokenizer, None, 0)
+    assert (window.begin, window.no_answer) == (3, 0)
+
+
 def test_a_question_without_room_is_named() -> None:
     with pytest.raises(ValueError, match=r"takes 5 of the 5 tokens.*'c c'.*--max_seq_length"):
         encode_windows(["a", "c c"], ["b", "b"], word_tokenizer("a b c"), 5, 2)

@@ -16,6 +16,7 @@ import torch
 from datasets import Dataset, DatasetDict, Features, Translation, Value
 from sacrebleu.metrics import BLEU, CHRF
 from safetensors.torch import save_file
+from samples import word_tokenizer
 from tokenizers import decoders
 from transformers import (
     AutoTokenizer,
@@ -467,13 +468,13 @@ def tiny_marian(vocab_size: int, **fields: Any) -> MarianMTModel:
         for name, value in {"layers": 1, "ffn_dim": 16, "attention_heads": 2}.items()
     }
     special = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 2}
+    own = {"max_position_embeddings": 60, **fields}
     config = MarianConfig(
         vocab_size=vocab_size,
         d_model=16,
         init_std=0.4,
-        max_position_embeddings=60,
         forced_eos_token_id=3,
-        **{**sizes, **special, **fields},
+        **{**sizes, **special, **own},
     )
     return MarianMTModel(config).eval()
 
@@ -539,6 +540,17 @@ def test_a_translation_as_long_as_the_model_writes_is_told(
     assert "as long as" not in caplog.text
     translate(texts, model, tokenizer, **options)
     assert "1 of 2 translations are as long as the model writes, 12 tokens" in caplog.text
+
+
+def test_a_tokenizer_that_tells_types_serves_a_model_that_takes_none_and_texts_are_cut_to_what_it_reads() -> None:
+    typed = word_tokenizer("we saw a red book")
+    assert "token_type_ids" in typed("we saw")
+    model = tiny_marian(len(typed), max_position_embeddings=6)
+    options: dict[str, Any] = {"num_beams": 1, "max_extra_tokens": 2, "batch_size": 1}
+    short, long = "we saw a red", "we saw a red book we saw"
+    assert [len(typed(text)["input_ids"]) for text in (short, long)] == [6, 9]
+    (written,) = translate(short, model, typed, **options)
+    assert translate([long, short], model, typed, **options) == [written, written]
 
 
 def test_of_nothing_the_translation_is_nothing(tokenizer: Any) -> None:
