@@ -224,6 +224,7 @@ def test_two_processes_log_the_losses_of_one_with_twice_the_batch(
     model, overrides = KINDS[kind]
     # 13 and 11 rows to score do not divide by two processes times a batch of 4.
     flags = [model, ",".join([overrides, *without]), "--gradient_accumulation_steps=2", "--logging_steps=1"]
+    flags += ["--train_sampling_strategy=group_by_length"]
     command = [*files(corpus), *SHORT, *QUICK, *flags, "--per_device_eval_batch_size=4"]
     outcomes = []
     for processes, batch in ((1, 8), (2, 4)):

@@ -72,13 +72,15 @@ class FineTuner(Trainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler | None:
         """
-        As in Trainer, batches of like length in random order unless `shuffle_length_groups` is off.
+        As in Trainer, batches of like length in random order unless `shuffle_length_groups` is off; those that several
+        processes read at once are alike too, so that none waits for another, and the steps are those of one process.
 
-        Trainer offers no public way to another order (seen in 5.23).
+        Trainer offers no public way to another order, and groups for one process (seen in 5.23).
         """
         sampler = super()._get_train_sampler(train_dataset)
         if self.shuffle_length_groups and isinstance(sampler, LengthGroupedSampler):
             seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+            sampler.batch_size *= self.args.world_size
             return ShuffledLengthGroups(sampler, seed, lambda: int(self.state.epoch or 0))
         return sampler
 

@@ -67,24 +67,28 @@ def test_the_order_follows_from_seed_and_epoch_alone() -> None:
     assert list(sampler(seed=1, epoch=1)) != first
 
 
-@pytest.mark.parametrize("shuffled", [True, False])
-def test_trainer_reads_them_so_unless_told_otherwise(shuffled: bool, tmp_path: Path) -> None:
+def trainer_of(folder: Path, batch: int) -> FineTuner:
     rows = [{"input_ids": [row] + [1] * (length - 1), "label": 0} for row, length in enumerate(LENGTHS)]
     arguments = TrainingArguments(
-        output_dir=str(tmp_path),
+        output_dir=str(folder),
         train_sampling_strategy="group_by_length",
-        per_device_train_batch_size=BATCH,
+        per_device_train_batch_size=batch,
         use_cpu=True,
         seed=1,
     )
     tokenizer = word_tokenizer("a b")
-    trainer = FineTuner(
+    return FineTuner(
         model=tiny_model("StarTransformer", "ForSequenceClassification", vocab_size=50),
         args=arguments,
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         data_collator=DataCollatorWithPadding(tokenizer),
     )
+
+
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_trainer_reads_them_so_unless_told_otherwise(shuffled: bool, tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, BATCH)
     trainer.shuffle_length_groups = shuffled
 
     def read(loader: DataLoader) -> list[int]:
@@ -113,3 +117,9 @@ def test_two_processes_share_the_batches(skipped: int) -> None:
     parts = [batches(read(process)) for process in range(2)]
     together = [row for pair in zip_longest(*parts, fillvalue=[]) for batch in pair for row in batch]
     assert together == list(sampler(seed=1, epoch=1))[2 * skipped * BATCH :]
+
+
+def test_what_two_processes_read_at_once_is_of_like_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = list(trainer_of(tmp_path, BATCH)._get_train_sampler())
+    monkeypatch.setattr(TrainingArguments, "world_size", 2)
+    assert list(trainer_of(tmp_path, BATCH // 2)._get_train_sampler()) == one
