@@ -194,6 +194,8 @@ class OnnxSession:
         any_size = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = torch.get_num_threads()
+        # Its threads would go on asking for work while the next system runs.
+        settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "model.onnx")
             shapes = dict.fromkeys(example, any_size)
