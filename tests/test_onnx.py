@@ -64,4 +64,4 @@ def test_onnx_runtime_computes_the_same_for_every_shape(kind: str, tmp_path: Pat
         found = session.run(None, {name: value.numpy() for name, value in inputs.items()})
         for actual, expected in zip(map(torch.from_numpy, found), model(**inputs).values(), strict=True):
             real = inputs["attention_mask"].bool() if expected.shape[:2] == inputs["input_ids"].shape else ...
-            assert (actual - expected)[real].abs().max() < 1e-5
+            assert (actual - expected)[real].abs().max() < 1e-4

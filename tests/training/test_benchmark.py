@@ -265,7 +265,7 @@ def test_in_onnx_runtime_a_system_computes_the_same(system: str) -> None:
             real = torch.ones_like(ids).bool() if mask is None else mask.bool()
             given = {} if system == "fnet" or mask is None else {"attention_mask": mask}
             expected = subject.model(ids, **given).last_hidden_state
-            assert (subject._states(ids, mask) - expected)[real].abs().max() < 1e-5
+            assert (subject._states(ids, mask) - expected)[real].abs().max() < 1e-4  # float32, and Fourier sums
     assert not isinstance(subject.call, torch.nn.Module)
 
 
