@@ -71,8 +71,8 @@ class CharacterFeatures(VocabularyTables):
     Around them stand symbols for the start of a word, the continuation of one, and the end. Special tokens, the
     unknown token and ids without an entry have no characters, and zeros for features.
 
-    In inference the features of all entries are kept until a weight is written to. Writing through `.data` tells
-    nobody: `with torch.no_grad(): weight.copy_(new)` instead, or `train()` and `eval()` once after it.
+    In inference the features of all entries are kept until a weight is written to. torch does not tell of what is
+    written through `.data`: write `with torch.no_grad(): weight.copy_(new)`, or call `train()` and `eval()` after it.
 
     Args:
         config: any encoder's configuration, for the sizes.

@@ -40,10 +40,10 @@ def with_words() -> PreTrainedModel:
 
 MODELS = {
     "star": star("ForSequenceClassification"),
-    "star-plus": star("ForTokenClassification", position_embedding_type="ring", residual=True, norm_position="pre"),
+    "star-plus": star("ForTokenClassification", position_embedding_type="ring", residual=True),
     "characters": with_characters,
     "words": with_words,
-    "relays": star("ForQuestionAnswering", num_relays=3, ring_radius=2, pooling="mean"),
+    "relays": star("ForQuestionAnswering", num_relays=3, ring_radius=2, pooling="mean", norm_position="pre"),
     "vanilla": lambda: tiny_model("VanillaTransformer", "ForMaskedLM"),
     "disan": lambda: tiny_model("Disan", "ForSequenceClassification"),
 }

@@ -188,18 +188,16 @@ class OnnxSession:
         import onnxruntime
 
         self.masked = masked
-        example = {
-            name: torch.ones((2, 8), dtype=torch.long) for name in ("input_ids", "attention_mask")[: 1 + masked]
-        }
-        any_size = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+        ids = torch.ones((2, 8), dtype=torch.long)
+        example = {"input_ids": ids, **({"attention_mask": torch.ones_like(ids)} if masked else {})}
+        sizes = dict.fromkeys(example, dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC))
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = torch.get_num_threads()
         # Its threads would go on asking for work while the next system runs.
         settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "model.onnx")
-            shapes = dict.fromkeys(example, any_size)
-            torch.onnx.export(model, (), path, kwargs=example, dynamic_shapes=shapes, dynamo=True, verbose=False)
+            torch.onnx.export(model, (), path, kwargs=example, dynamic_shapes=sizes, dynamo=True, verbose=False)
             self.session = onnxruntime.InferenceSession(path, settings)
 
     def __call__(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BaseModelOutput:
