@@ -156,7 +156,7 @@ def relay_attention(
         The context `[b, k, h, c]` and the weights `[b, k h, 1 + m]` over the relay and the places of `layout.to_rows`,
         the first relay's heads first; `None` in place of the weights where kernels are used.
     """
-    query = torch.einsum("bkhc,hcd->bkhd", query / math.sqrt(query.shape[-1]), key_weight)
+    query = _by_head(query / math.sqrt(query.shape[-1]), key_weight)
     weights: Tensor | None = None
     if use_kernels(query, layout, relays=relays.shape[1]):
         from .relay_kernels import relay_mix
@@ -172,8 +172,15 @@ def relay_attention(
         mixed, total = mixed.to(dtype), None if total is None else total.to(dtype)
     else:
         mixed, weights, total = _relay_mix(query, relays, tokens, layout, dropout_p)
-    context = torch.einsum("bkhd,hcd->bkhc", mixed, value_weight)
+    context = _by_head(mixed, value_weight.transpose(1, 2))
     return context + (value_bias if total is None else total[..., None] * value_bias), weights
+
+
+def _by_head(states: Tensor, weight: Tensor) -> Tensor:
+    """A product for each head: states `[b, k, h, x]` times weights `[h, x, y]`, `[b, k, h, y]`."""
+    # As torch.einsum computes it, which starts 13 operations for it.
+    product = torch.bmm(states.flatten(0, 1).transpose(0, 1), weight)
+    return product.transpose(0, 1).unflatten(0, (-1, states.shape[1]))
 
 
 def _relay_mix(
@@ -184,22 +191,23 @@ def _relay_mix(
     `[b, k h, 1 + m]`, and their sum under dropout `[b, k, h]`.
     """
     heads = query.shape[1:3]
-    # One product a relay, as where there is one: an axis more, and einsum adds up in another order.
-    own_score = torch.einsum("bhd,bd->bh", query.flatten(0, 1), relays.flatten(0, 1)).unflatten(0, (-1, heads[0]))
-    own_score, query = own_score.flatten(1), query.flatten(1, 2)
+    # One product a relay, as where there is one: with an axis more it would be summed in another order.
+    own_score = torch.bmm(query.flatten(0, 1), relays.flatten(0, 1)[..., None]).view(-1, heads[0] * heads[1], 1)
+    query = query.flatten(1, 2)
     by_row = layout.is_ragged
     rows = None if by_row else layout.to_rows(tokens)
     if by_row:
         scores = layout.to_rows(sequence_scores(tokens, query, layout)).transpose(1, 2)
     else:
-        scores = torch.einsum("bhd,bmd->bhm", query, rows)
-    scores = scores.masked_fill(~layout.row_mask[:, None], torch.finfo(scores.dtype).min)
-    weights = torch.cat([own_score[..., None], scores], dim=-1).softmax(-1).to(tokens.dtype)
+        scores = torch.bmm(query, rows.transpose(1, 2))
+    if not layout.is_full:
+        scores = scores.masked_fill(~layout.row_mask[:, None], torch.finfo(scores.dtype).min)
+    weights = torch.cat([own_score, scores], dim=-1).softmax(-1).to(tokens.dtype)
     weights, total = _drop(weights, dropout_p)
     if by_row:
         mixed = sequence_sums(tokens, layout.from_rows(weights[..., 1:].transpose(1, 2)), layout)
     else:
-        mixed = torch.einsum("bhm,bmd->bhd", weights[..., 1:], rows)
+        mixed = torch.bmm(weights[..., 1:], rows)
     mixed = mixed.unflatten(1, heads) + weights[..., :1].unflatten(1, heads) * relays[:, :, None]
     return mixed, weights, None if total is None else total.unflatten(1, heads)
 

@@ -377,7 +377,7 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
                 tokens = self.ring_norm(tokens)
             tokens = record.hidden_state(tokens)
             record.attention(ring_weights)
-            if relay_weights is not None:
+            if relay_weights is not None and record.wants_attentions:
                 record.relay_attention(layout.zero_empty(relay_weights))
         return tokens, self._pool(tokens, relays, layout) if self.add_pooling_layer else {}
 

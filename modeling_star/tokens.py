@@ -205,9 +205,9 @@ class TokenLayout:
         """
         own = torch.arange(self.left.shape[0], device=self.left.device)  # len() would fix the size of what is exported
         before, after = [own], [own]
-        for _ in range(radius):
-            before.append(self.left[before[-1]])
-            after.append(self.right[after[-1]])
+        for step in range(radius):
+            before.append(self.left[before[-1]] if step else self.left)
+            after.append(self.right[after[-1]] if step else self.right)
         return torch.stack([*before[:0:-1], *after])
 
     def parts(self, at_least: int = 1, radius: int = 0) -> "list[Part]":
@@ -266,6 +266,8 @@ class TokenLayout:
 
     def zero_empty(self, states: Tensor) -> Tensor:
         """Zeros in the rows of `states` (`[b, ...]`) whose sequence has no real token."""
+        if self.is_full:
+            return states
         empty = (self.lengths == 0).reshape(-1, *(1 for _ in states.shape[1:]))
         return states.masked_fill(empty, 0)
 
