@@ -17,6 +17,7 @@ from .modeling_big import (
     BigTransformerForSequenceClassification,
     BigTransformerForTokenClassification,
     BigTransformerModel,
+    BigTransformerPreTrainedModel,
 )
 from .modeling_bilstm import (
     BiLstmForMaskedLM,
@@ -24,6 +25,7 @@ from .modeling_bilstm import (
     BiLstmForSequenceClassification,
     BiLstmForTokenClassification,
     BiLstmModel,
+    BiLstmPreTrainedModel,
 )
 from .modeling_disan import (
     DisanForMaskedLM,
@@ -31,6 +33,7 @@ from .modeling_disan import (
     DisanForSequenceClassification,
     DisanForTokenClassification,
     DisanModel,
+    DisanPreTrainedModel,
 )
 from .modeling_encoder import AUTO_CLASSES, EncoderOutput
 from .modeling_encoder_decoder import TextEncoderDecoderModel
@@ -40,6 +43,7 @@ from .modeling_star import (
     StarTransformerForSequenceClassification,
     StarTransformerForTokenClassification,
     StarTransformerModel,
+    StarTransformerPreTrainedModel,
 )
 from .modeling_vanilla import (
     VanillaTransformerForMaskedLM,
@@ -47,6 +51,7 @@ from .modeling_vanilla import (
     VanillaTransformerForSequenceClassification,
     VanillaTransformerForTokenClassification,
     VanillaTransformerModel,
+    VanillaTransformerPreTrainedModel,
 )
 from .question_answering import answer_question
 from .translation import translate
@@ -81,18 +86,21 @@ __all__ = [
     "BiLstmForSequenceClassification",
     "BiLstmForTokenClassification",
     "BiLstmModel",
+    "BiLstmPreTrainedModel",
     "BigTransformerConfig",
     "BigTransformerForMaskedLM",
     "BigTransformerForQuestionAnswering",
     "BigTransformerForSequenceClassification",
     "BigTransformerForTokenClassification",
     "BigTransformerModel",
+    "BigTransformerPreTrainedModel",
     "DisanConfig",
     "DisanForMaskedLM",
     "DisanForQuestionAnswering",
     "DisanForSequenceClassification",
     "DisanForTokenClassification",
     "DisanModel",
+    "DisanPreTrainedModel",
     "EncoderOutput",
     "Lexicon",
     "StarTransformerConfig",
@@ -101,6 +109,7 @@ __all__ = [
     "StarTransformerForSequenceClassification",
     "StarTransformerForTokenClassification",
     "StarTransformerModel",
+    "StarTransformerPreTrainedModel",
     "TextEncoderDecoderConfig",
     "TextEncoderDecoderModel",
     "VanillaTransformerConfig",
@@ -109,6 +118,7 @@ __all__ = [
     "VanillaTransformerForSequenceClassification",
     "VanillaTransformerForTokenClassification",
     "VanillaTransformerModel",
+    "VanillaTransformerPreTrainedModel",
     "answer_question",
     "translate",
 ]

@@ -59,7 +59,8 @@ def spelled(text: str, longest: int) -> list[int]:
     """The code points of a text, composed (NFC); of one beyond `longest` characters both ends."""
     text = unicodedata.normalize("NFC", text)
     half = longest // 2
-    return [ord(character) for character in (text if len(text) <= longest else text[: longest - half] + text[-half:])]
+    ends = text if len(text) <= longest else text[: longest - half] + text[len(text) - half :]
+    return [ord(character) for character in ends]
 
 
 class CharacterFeatures(VocabularyTables):

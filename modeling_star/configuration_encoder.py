@@ -92,8 +92,8 @@ class EncoderConfig(BaseConfig):
     use_crf: bool = False
     crf_constraints: Literal["auto", "iob1", "iob2", "iobes"] | None = None
     hidden_act: str = "relu"
-    layer_norm_eps: float = 1e-5
-    initializer_range: float = 0.02
+    layer_norm_eps: float | int = 1e-5
+    initializer_range: float | int = 0.02
     pad_token_id: int | None = 0
     bos_token_id: int | None = None
     eos_token_id: int | None = None
@@ -172,6 +172,15 @@ class EncoderConfig(BaseConfig):
                 raise ValueError(
                     f"{f.name}={value} is given; a probability from 0 up to, not including, 1 is allowed."
                 )
+
+    def validate_label_ids(self) -> None:
+        """Part of strict validation: labels are counted from 0, as a head's outputs are."""
+        given = sorted(self.id2label or {})
+        if given != list(range(len(given))):
+            raise ValueError(
+                f"id2label has the ids {given}; 0 to {len(given) - 1} are needed, one for each output of a head: "
+                "id2label=dict(enumerate(labels))."
+            )
 
     def validate_problem_type(self) -> None:
         """Part of strict validation, which lets any word pass for this inherited field (seen in transformers 5.23)."""

@@ -174,13 +174,19 @@ class TokenEmbeddings(nn.Module):
         if self.position_embeddings is not None:
             embedded = embedded + self.position_embeddings(position)
         elif self.config.position_embedding_type == "sinusoidal":
-            embedded = embedded + sinusoidal_positions(
-                position, embedded.shape[-1], self.config.position_base, embedded.dtype
-            )
+            embedded = embedded + self._sinusoids(layout, given_position, embedded)
         if self.token_type_embeddings is not None:
             types = torch.zeros_like(position) if types is None else types
             embedded = embedded + self.token_type_embeddings(types)
         return self.dropout(embedded)
+
+    def _sinusoids(self, layout: TokenLayout, position: Tensor | None, like: Tensor) -> Tensor:
+        """Sinusoidal positions `[N, d]`, those given or, of a batch, from a table of those that its texts share."""
+        options = (like.shape[-1], self.config.position_base, like.dtype)
+        if position is None and layout.is_packed and len(like) > layout.max_length:
+            places = torch.arange(layout.max_length, device=like.device)
+            return sinusoidal_positions(places, *options)[layout.position]
+        return sinusoidal_positions(layout.position if position is None else position, *options)
 
     def _looked_up(self, ids: Tensor, layout: TokenLayout) -> Tensor:
         """Rows of the table, `[N]` to `[N, w]`; in rows of `[b, m]` where Trainer's NEFTune asks for their length."""

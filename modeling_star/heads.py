@@ -362,6 +362,7 @@ class ForTokenClassification(Head):
             count = told.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
             loss = losses.sum() / count.to(emissions.device).clamp(min=1)
             self._warn_of_forbidden(labels, chain | told)
+            self._warn_of_untrained(emissions)
         with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
             logits = self.crf.log_marginals(emissions, chain)
         if labels is None or not self.training:
@@ -373,6 +374,13 @@ class ForTokenClassification(Head):
             logger.warning_once(
                 f"Some labels follow one another as crf_constraints={self.crf.scheme!r} forbids, which costs "
                 f"{-FORBIDDEN:.0f} each time: mend them, or name their scheme, or set crf_constraints=None."
+            )
+
+    def _warn_of_untrained(self, emissions: Tensor) -> None:
+        if self.training and emissions.requires_grad and not any(x.requires_grad for x in self.crf.parameters()):
+            logger.warning_once(
+                "The tagger is trained, and its CRF is not, none of whose parameters has requires_grad=True: adapters "
+                'leave it out unless they are told, LoraConfig(..., modules_to_save=["classifier", "crf"]).'
             )
 
     @torch.no_grad()
@@ -423,6 +431,11 @@ class ForQuestionAnswering(Head):
     """Start and end of an answer span, from the token states."""
 
     def build_head(self, config: EncoderConfig) -> None:
+        if config.pair_mode == "siamese":
+            raise ValueError(
+                'pair_mode="siamese" is given: it reads question and context apart, and no answer would depend on its '
+                'question. Write pair_mode="cross".'
+            )
         self.dropout = head_dropout(config)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
 

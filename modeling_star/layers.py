@@ -31,7 +31,8 @@ def readable(layer: nn.Module, place: str, instead: str) -> nn.Linear:
     """
     advice = f"its weight is read without calling it: keep it a plain nn.Linear. {instead}"
     if not isinstance(layer, nn.Linear) or not _is_of(layer, nn.Linear):
-        raise TypeError(f"{place} is a {type(layer).__name__}, and {advice}")
+        kind = f"{type(layer).__module__}.{type(layer).__name__}"  # a foreign one is often a Linear by name too
+        raise TypeError(f"{place} is a {kind}, and {advice}")
     if _has_hooks(layer):
         row = torch.linspace(-1, 1, layer.in_features, dtype=layer.weight.dtype, device=layer.weight.device)
         given = layer(row[None])

@@ -246,7 +246,7 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
             TypeError: it is no `Lexicon`.
             ValueError: the model reads no words, or embeds fewer tokens than those of the lexicon.
         """
-        config, encoder = self.config, self.base_model
+        config, encoder = self.config, self._encoder
         # What is used of it, not its class: code that came with a saved model has a Lexicon of its own.
         used = ("kind", "max_word_length", "words", "continues", "alone")
         if lexicon is not None and not all(hasattr(lexicon, name) for name in used):

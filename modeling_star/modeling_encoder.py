@@ -96,8 +96,22 @@ class EncoderPreTrainedModel(PreTrainedModel):
     # ------ embeddings
 
     @property
+    def _encoder(self) -> "EncoderModel":
+        """This encoder, or the one that a head is on top of, whatever the head calls it."""
+        base = self.base_model
+        among = [base] if isinstance(base, EncoderModel) else self.modules()
+        found = [module for module in among if isinstance(module, EncoderModel)]
+        if len(found) != 1:
+            # An AttributeError would be hidden: torch looks the property up as a module then.
+            raise TypeError(
+                f"{type(self).__name__} has {len(found)} encoders, and this is asked of one: ask it, "
+                'model.NAME.set_lexicon(...) say, or name one in the class, base_model_prefix = "NAME".'
+            )
+        return found[0]
+
+    @property
     def _embeddings(self) -> TokenEmbeddings:
-        return self.base_model.embeddings
+        return self._encoder.embeddings
 
     def get_input_embeddings(self) -> nn.Embedding:
         return self._embeddings.table
@@ -155,8 +169,9 @@ class EncoderPreTrainedModel(PreTrainedModel):
         """As in PreTrainedModel, which makes every parameter trainable: frozen embeddings are frozen again."""
         loaded = super().from_pretrained(*args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
-        if model.config.freeze_embeddings:
-            model._embeddings.freeze()
+        for module in model.modules():
+            if isinstance(module, EncoderModel) and module.config.freeze_embeddings:
+                module.embeddings.freeze()
         return loaded
 
     @classmethod
@@ -455,7 +470,9 @@ class EncoderModel(EncoderPreTrainedModel):
             torch.ones(shape, dtype=torch.bool, device=given.device) if attention_mask is None else attention_mask != 0
         )
         if not look_at_values:
-            return mask, inputs
+            # No number is looked at in a traced graph, and what stands at padding may be any.
+            named = {name: inputs[name] for name in ("input_ids", "token_type_ids", "position_ids")}
+            return mask, inputs | {name: x.masked_fill(~mask, 0) for name, x in named.items() if x is not None}
         if ids is not None:
             self.warn_if_padding_and_no_attention_mask(ids, attention_mask)
         sizes = {

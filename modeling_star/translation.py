@@ -55,7 +55,7 @@ def generate_translations(
         `[b, m]`, the start token first, padded on the right.
 
     Raises:
-        ValueError: `max_extra_tokens` is negative, or more than token ids is asked for.
+        ValueError: `max_extra_tokens` is negative, more than token ids is asked for, or the model has no end token.
     """
     positions = longest_input(getattr(model.config, "decoder", None) or model.config)
     if max_extra_tokens < 0:
@@ -67,7 +67,13 @@ def generate_translations(
     limits = mask.sum(1) + max_extra_tokens
     if positions is not None:
         limits = limits.clamp(max=positions - 2)
-    limit = SourceLengthLimit(limits, model.generation_config.eos_token_id)
+    end = model.generation_config.eos_token_id
+    if end is None:
+        raise ValueError(
+            "model.generation_config.eos_token_id is None, so that no translation would end: set it, "
+            "model.generation_config.eos_token_id = tokenizer.eos_token_id."
+        )
+    limit = SourceLengthLimit(limits, end)
     asked, longest = options.pop("max_length", None), int(limits.max()) + 2
     longest = longest if asked is None else min(longest, asked)
     # After a caller's own, so that none of them keeps a full translation from its end.

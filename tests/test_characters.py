@@ -161,6 +161,7 @@ def test_how_a_token_is_written(text: str, traits: list[str]) -> None:
 def test_of_a_long_entry_both_ends_are_read_and_accents_are_one_character() -> None:
     assert "".join(map(chr, spelled("incomprehensibilities", 9))) == "incomties"
     assert "".join(map(chr, spelled("exactly", 7))) == "exactly"
+    assert "".join(map(chr, spelled("中国", 1))) == "中"
     assert spelled("e\u0301", 3) == [0xE9]
 
 

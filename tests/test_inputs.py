@@ -74,6 +74,7 @@ BAD_FIELDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"backbone_config": {"hidden_size": 8}},
         ("backbone_config", "without model_type", '"model_type": "bert"'),
     ),
+    "labels from 1": ({"id2label": {1: "a", 2: "b"}}, ("id2label has the ids [1, 2]", "0 to 1", "dict(enumerate")),
     "name for a configuration": ({"backbone_config": "bert-base-cased"}, ("backbone_config", "bert-base-cased")),
     "width against the encoder inside": (
         {"backbone_config": tiny_bert(), "embedding_size": 9},
@@ -477,6 +478,16 @@ def test_what_stands_at_padding_may_be_any_number(stem: str, inputs: dict[str, t
     expected = model(IDS, PADDED, output_hidden_states=recorded).logits
     actual = model(**{"input_ids": IDS, **inputs}, attention_mask=PADDED, output_hidden_states=recorded).logits
     assert torch.equal(actual[PADDED == 1], expected[PADDED == 1])
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_what_stands_at_padding_may_be_any_number_in_an_exported_graph_too(stem: str) -> None:
+    model = tiny_model(stem, "Model", type_vocab_size=2, **LEARNED)
+    # One tensor under two names would be one input.
+    inputs = {"input_ids": IDS, "attention_mask": PADDED, "token_type_ids": PADDED + 0, "position_ids": PADDED + 1}
+    graph = torch.export.export(model, (), inputs, strict=False).module()
+    strange = {name: x if name == "attention_mask" else x.masked_fill(PADDED == 0, -1) for name, x in inputs.items()}
+    assert torch.equal(graph(**strange).last_hidden_state, graph(**inputs).last_hidden_state)
 
 
 @pytest.mark.parametrize("recorded", ["nothing", "output_hidden_states", "output_attentions"])

@@ -496,6 +496,13 @@ def test_counts_that_translate_has_no_answer_for_are_refused(options: dict[str, 
         )
 
 
+def test_a_model_without_an_end_token_is_refused() -> None:
+    model = tiny("star_transformer")
+    model.generation_config.eos_token_id = None
+    with pytest.raises(ValueError, match=r"no translation would end.*eos_token_id = tokenizer\.eos_token_id"):
+        generate_translations(model, {"input_ids": torch.tensor([[5, 6]])})
+
+
 def test_resizing_is_refused_with_what_to_write() -> None:
     with pytest.raises(ValueError, match=r"TextEncoderDecoderConfig\(vocab_size=len\(tokenizer\)"):
         tiny("star_transformer").resize_token_embeddings(40)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from common import examples
+from common import examples, tiny_model
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import word_tokenizer
@@ -108,6 +108,11 @@ def test_tokens_of_one_character_take_no_place_of_other_answers() -> None:
     found, _ = find_answers("abc", windows, logits, top_k=6, max_answer_tokens=6)
     assert {answer.text for answer in found} == {"a", "b", "c", "ab", "bc", "abc"}
     assert math.fsum(answer.score for answer in found) == pytest.approx(1)
+
+
+def test_a_reader_that_sees_question_and_context_apart_is_refused() -> None:
+    with pytest.raises(ValueError, match=r'no answer would depend on its question.*pair_mode="cross"'):
+        tiny_model("StarTransformer", "ForQuestionAnswering", pair_mode="siamese")
 
 
 def test_a_span_is_not_put_together_from_two_windows() -> None:

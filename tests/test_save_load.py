@@ -11,7 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 import transformers
-from common import EVERY_MODEL, HEADS, TINY, tiny_bert, tiny_model
+from common import EVERY_MODEL, HEADS, TINY, lexicon_of, tiny_bert, tiny_model
 from safetensors import safe_open
 from samples import (
     AUTO_CLASSES,
@@ -527,6 +527,39 @@ def test_a_registered_subclass_is_saved_as_itself(tmp_path: Path) -> None:
     auto_map = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))["auto_map"]
     assert auto_map["AutoModelForTokenClassification"] == "test_save_load.Own"
     assert "AutoModelForMaskedLM" not in auto_map
+
+
+class TwoHeads(modeling_star.BigTransformerPreTrainedModel):
+    """A head of somebody else's, who calls the encoder as they like."""
+
+    def __init__(self, config: modeling_star.BigTransformerConfig):
+        super().__init__(config)
+        self.reader = modeling_star.BigTransformerModel(config)
+        self.topic, self.mood = torch.nn.Linear(config.hidden_size, 5), torch.nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    def forward(self, **inputs: torch.Tensor) -> torch.Tensor:
+        pooled = self.reader(**inputs).pooler_output
+        return torch.cat([self.topic(pooled), self.mood(pooled)], dim=1)
+
+
+def test_a_head_may_call_its_encoder_as_it_likes(tmp_path: Path) -> None:
+    model = TwoHeads(modeling_star.BigTransformerConfig(**TINY, freeze_embeddings=True)).eval()
+    model.set_lexicon(lexicon_of([(5, 6)]))
+    model.resize_token_embeddings(20, mean_resizing=False)
+    model.enable_input_require_grads()
+    model.save_pretrained(tmp_path)
+    loaded = TwoHeads.from_pretrained(tmp_path)
+    assert not loaded.get_input_embeddings().weight.requires_grad
+    assert torch.equal(loaded(**some_inputs()), model(**some_inputs()))
+    assert model(**some_inputs()).requires_grad
+
+
+def test_what_is_asked_of_one_encoder_is_refused_by_a_model_of_two() -> None:
+    model = TwoHeads(modeling_star.BigTransformerConfig(**TINY))
+    model.other = modeling_star.BigTransformerModel(model.config)
+    with pytest.raises(TypeError, match=r"TwoHeads has 2 encoders.*base_model_prefix"):
+        model.set_lexicon(lexicon_of([(5, 6)]))
 
 
 # ------ Auto classes and configurations
