@@ -93,6 +93,10 @@ def main() -> None:
     texts: list[Text] = []
     try:
         check_utf8([*arguments.texts, arguments.question or ""])
+        for text in filter(os.path.isfile, arguments.texts):
+            raise ValueError(f"{text} is a file: write --file {text} to read the texts in it")
+        if arguments.file is not None and not arguments.texts:
+            arguments.pairs |= len(trained_with(arguments).get("text_columns") or ()) == 2
         texts = in_pairs(arguments.texts) if arguments.pairs else list(arguments.texts)
         places: list[int | None] = [None] * len(texts)
         if arguments.file is not None:

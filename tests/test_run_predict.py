@@ -117,6 +117,20 @@ def test_run_predict_reads_as_many_texts_as_were_trained_on(
         assert refused.code == 1
         assert message in refused.error, refused.error
     assert "a man\na woman" in scripts.check("run_predict.py", tmp_path / "pairs", *pair).out
+    first = read_rows(corpora / "pairs" / "test.jsonl")[0]
+    done = scripts.check("run_predict.py", tmp_path / "pairs", "--file", corpora / "pairs" / "test.jsonl")
+    assert done.out.startswith(f"{first['sentence1']}\n{first['sentence2']}\n"), "the model knows that it reads pairs"
+
+
+def test_run_predict_tells_a_file_from_a_text_and_a_folder_from_a_name(scripts: ScriptRunner, tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_text("text\nfine\n", encoding="utf-8")
+    for given, told in (
+        ([tmp_path / "run", tmp_path / "new.csv"], f"new.csv is a file: write --file {tmp_path}/new.csv"),
+        ([tmp_path / "run", "fine"], f"MODEL: there is no folder {tmp_path}/run"),
+    ):
+        refused = scripts.run("run_predict.py", *given)
+        assert refused.code != 0
+        assert told in refused.error, refused.error
 
 
 def test_run_predict_stops_quietly_where_its_output_is_cut(

@@ -35,6 +35,8 @@ _SPECIAL = ("pad", "bos", "eos", "cls", "sep")
 # Fields that follow from --embeddings_from.
 _OF_EMBEDDINGS = ("embedding_size", "backbone_config")
 
+# No language has so few words; what stands in such a column may be tags.
+_FEW_ENTRIES = 30
 _LEXICONS = ("jieba", "whole_word")
 
 _LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
@@ -54,6 +56,9 @@ def loading(flag: str, name: str) -> Iterator[None]:
     except DataError:
         raise
     except (OSError, ValueError, ImportError) as error:
+        if not Path(name).exists() and (name.startswith((".", "/", "~")) or Path(name).parent.is_dir()):
+            # The Hub's own word of such a name is that it is none.
+            raise DataError(f"{flag}: there is no folder {name} (looked in {Path.cwd()}).") from error
         raise DataError(
             f"{flag} {name} could not be loaded: {error} Name a model's folder, or a model of the Hub: bert-base-cased"
         ) from error
@@ -119,6 +124,12 @@ def load_tokenizer(
         tokenizer = train_tokenizer(texts, kind, lower_case=lower_case, vocab_size=vocab_size, known_words=known)
         source = "the training split" + ("" if vectors is None else f" and the words of {vectors}")
         logger.info(f"Trained a {kind} tokenizer of {len(tokenizer)} entries on {source}.")
+        if len(tokenizer) < _FEW_ENTRIES:
+            some = ", ".join(map(repr, list(tokenizer.get_vocab())[:8]))
+            logger.warning(
+                f"That is few: {some}, ... Are these from your texts? If not, name the column of texts, "
+                "--text_column_name, or those of a CoNLL file in their order, --column_names tokens,_,_,ner_tags."
+            )
         return tokenizer
     with loading("The tokenizer of", name):
         # GPT-2 and RoBERTa tokenizers take words only with a space before them.

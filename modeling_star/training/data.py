@@ -528,6 +528,11 @@ def prepare_classification(
             split: values and [None if type(value) in kinds and value in _NO_TAG else value for value in values]
             for split, values in numbers.items()
         }
+    if problem_type == "multi_label_classification":
+        numbers = {
+            split: values and [split_labels(value) if isinstance(value, str) else value for value in values]
+            for split, values in numbers.items()
+        }
     found: dict[str, Cells] = {}
     minus_ones = [is_minus_one(value) for value in numbers.get("train") or ()]
     minus_one_is_a_class = "-1" in (label_list or ()) or (any(minus_ones) and not all(minus_ones))
@@ -537,7 +542,13 @@ def prepare_classification(
         missing = [row for row, value in enumerate(values) if value is None and row not in dropped[split]]
         # In a ClassLabel column -1 is the known way to say "none", in SNLI's own files "-": nobody can fill it in.
         may_drop = drop_empty or has_dashes(splits[split], label) or bool(class_names(splits[split], label))
-        drop_or_raise(split, missing, f"no label in column {label!r}", may_drop)
+        lack = f"no label in column {label!r}"
+        if missing and not may_drop and problem_type == "multi_label_classification":
+            raise DataError(
+                f"{where(split, missing[0])} has {lack}; there are {len(missing)} such rows. Where that means none of "
+                "the labels, write `[]` in these cells; where it is not known, leave such rows out: write --drop_empty"
+            )
+        drop_or_raise(split, missing, lack, may_drop)
         dropped[split].update(missing)
         found[split] = [None if row in dropped[split] else value for row, value in enumerate(values)]
     check_train(splits, found, label)

@@ -258,7 +258,7 @@ def _text_options(unit: TextUnit) -> dict[str, str]:
 def _check_file(path: Path, text_unit: TextUnit | None = None) -> str:
     """The format of an existing file that is not empty; of a `.txt` file "text" where it has a unit."""
     if path.is_dir():
-        raise DataFileError(f"{path} is a folder, not a file. Name a file in it, e.g. {path / 'train.jsonl'}")
+        raise DataFileError(f"{path} is a folder, not a file. {_advice_on_folder(path)}")
     if not path.is_file():
         raise DataFileError(
             f"There is no file {path} (looked in {path.parent.resolve()}). Check the path of --train_file, "
@@ -283,6 +283,19 @@ def _check_file(path: Path, text_unit: TextUnit | None = None) -> str:
     except BROKEN_GZIP as error:
         raise DataError(f"{path} is a broken or incomplete gzip file ({error}). Write it again.") from error
     raise DataFileError(f"{path} is empty. Write at least one row, or leave this file out of the arguments.")
+
+
+def _advice_on_folder(folder: Path) -> str:
+    """What to name in the place of a folder: a file in it, where there is one of a known kind."""
+    inside = sorted(
+        path for path in folder.iterdir() if path.is_file() and not FORMATS.keys().isdisjoint(path.suffixes)
+    )
+    if inside:
+        return f"Name a file in it, e.g. {inside[0]}"
+    return (
+        "It holds no file of rows. Texts that lie in files of their own, a folder for each class, are to be written "
+        'to one file first: a line {"text": "...", "label": "..."} each, in a .jsonl'
+    )
 
 
 def _headless(path: Path, kind: str) -> str:

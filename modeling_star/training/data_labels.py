@@ -38,6 +38,8 @@ OTHER_SCHEME = re.compile(rf"[{_PREFIX}][_.:/|]\S+|[^\W\d]{{2,}}[-_.:/|][{_PREFI
 
 _SIDE_BY_SIDE = re.compile(r"""['"]\s+['"]""")
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)")
+_COMMA_NUMBER = re.compile(r"-?\d+,\d+")
+_WITH_POINTS = 'pandas.read_csv("commas.csv", sep=";", decimal=",").to_csv("points.csv", index=False)'
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d*)?([eE][+-]?\d+)?")
 
 TEXT, WHOLE, NUMBER, TRUTH, LIST = "text", "a whole number", "a number", "true/false", "a list"
@@ -180,11 +182,23 @@ def texts_as_numbers(cells: Mapping[str, Cells | None], fractions: bool) -> dict
 
 
 def tell_of_numbers(cells: Mapping[str, Cells], column: str) -> None:
-    """Warn where nearly all labels are numbers, with fractions among them, and a few are not: all become classes."""
+    """
+    Warn where nearly all labels are numbers, with fractions among them, and a few are not, or where all have a comma
+    for a point: all become classes.
+    """
     texts = [
         (split, row, value) for split, rows in cells.items() for row, value in enumerate(rows) if value is not None
     ]
     if not all(isinstance(value, str) for _, _, value in texts):
+        return
+    if texts and all(_COMMA_NUMBER.fullmatch(value) for _, _, value in texts):
+        logger.warning(
+            "The labels in column %r, such as %r, are taken for names of classes. To learn numbers, write points for "
+            "commas: %s. Where they are several labels of a text, write --problem_type multi_label_classification.",
+            column,
+            texts[0][2],
+            _WITH_POINTS,
+        )
         return
     others = [(split, row, value) for split, row, value in texts if not _NUMBER.fullmatch(value)]
     fractions = any(_NUMBER.fullmatch(value) and not _WHOLE.fullmatch(value) for _, _, value in texts)
@@ -383,9 +397,12 @@ def encode_numbers(cells: Mapping[str, Cells], column: str) -> Encoded:
             is_number = type(value) in (int, float) and math.isfinite(value)
             # Where one is none, all are still texts.
             if value is not None and not (is_number or (isinstance(value, str) and _NUMBER.fullmatch(value))):
+                advice = "Correct it, or write --problem_type single_label_classification"
+                if isinstance(value, str) and _COMMA_NUMBER.fullmatch(value):
+                    advice = f"Write points for commas, {value.replace(',', '.')}: {_WITH_POINTS}"
                 raise DataError(
                     f"{where(split, row)}: the label {shown(value)} in column {column!r} is {kind_of(value)}, and "
-                    "regression wants a finite number. Correct it, or write --problem_type single_label_classification"
+                    f"regression wants a finite number. {advice}"
                 )
     encoded = {split: [None if value is None else float(value) for value in values] for split, values in cells.items()}
     return (), encoded, Value("float32")
@@ -442,8 +459,6 @@ def split_labels(text: str) -> list[str]:
 
 
 def _as_labels(split: str, row: int, value: Any, column: str) -> list[Any] | None:
-    if isinstance(value, str):  # asked for by --problem_type
-        return split_labels(value)
     if value is None or (isinstance(value, list) and all(item is not None for item in value)):
         return value
     raise DataError(

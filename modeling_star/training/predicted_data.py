@@ -154,7 +154,9 @@ def _with_text(path: Path, columns: Sequence[str], rows: Sequence[tuple[int, Tex
         kept = {number for number, _ in found}
         first = next(number for number, _ in rows if number not in kept)
         lack = f"no text in column {' or '.join(map(repr, columns))}"
-        logger.warning(f"{path}: {len(rows) - len(found)} rows have {lack}, and are left out (first: row {first + 1})")
+        count = len(rows) - len(found)
+        told = f"1 row has {lack}, and is" if count == 1 else f"{count} rows have {lack}, and are"
+        logger.warning(f"{path}: {told} left out (the first has index {first})")
     return found
 
 

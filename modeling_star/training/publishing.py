@@ -1,5 +1,6 @@
 """What of a run's folder goes to the Hub, at the end of training and by run_scripts/push_to_hub.py."""
 
+import json
 import re
 from pathlib import Path
 
@@ -28,6 +29,9 @@ def files_to_share(folder: Path, predictions: bool = False) -> list[str]:
     Raises:
         DataError: the folder holds no complete model.
     """
+    told = folder / ARGUMENTS
+    if told.is_file() and json.loads(told.read_text(encoding="utf-8")).get("model_type") == "tfidf":
+        raise DataError(f"{folder} is a TF-IDF model, which only this package reads: it is not published on the Hub.")
     for name, what in NEEDED.items():
         if name == "model.safetensors" and (folder / f"{name}.index.json").is_file():
             continue  # in parts

@@ -95,10 +95,13 @@ def shortened(example: str | tuple[str, ...]) -> str | tuple[str, ...]:
 
 
 def title_of(file: str) -> str:
-    """What data are called after a file; train.jsonl and the like say less than the folder that they lie in."""
+    """
+    What data are called after a file; train.jsonl and the like say less than the folder that they lie in, unless it is
+    the one that the run was started in.
+    """
     path = Path(file).resolve()
     says_nothing = path.name.split(".")[0].lower() in (*("train", "training", "validation", "dev", "test"), "data")
-    return path.parent.name if says_nothing else path.name
+    return path.parent.name if says_nothing and path.parent != Path.cwd() else path.name
 
 
 def _extras_of(config: PreTrainedConfig) -> dict[str, str]:

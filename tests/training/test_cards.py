@@ -111,6 +111,7 @@ def test_the_hub_is_told_no_folder_and_no_empty_name(tmp_path: Path) -> None:
         ("w/reviews.csv", "reviews.csv"),
         ("w/dev.txt", "w"),
         ("w/mine.txt", "mine.txt"),
+        ("train.csv", "train.csv"),
     ],
 )
 def test_data_are_called_after_a_file_that_has_a_name_of_its_own(file: str, title: str) -> None:

@@ -506,6 +506,24 @@ def test_rows_without_text_or_label_can_be_dropped():
     assert data.places("train") == [0, 5]
 
 
+def test_a_text_may_have_none_of_several_labels_that_stand_in_one_cell():
+    splits = one(text=list("abc"), label=["x|y", "[]", "y"])
+    data = prepare_classification(splits, problem_type="multi_label_classification")
+    assert data.label_list == ("x", "y")
+    assert data.splits["train"]["label"][:] == [[1, 1], [0, 0], [0, 1]]
+    splits = one(text=list("abc"), label=["x|y", "", "y"])
+    with pytest.raises(DataError, match=r"train row 2 has no label.*write `\[\]` in these cells.*--drop_empty"):
+        prepare_classification(splits, problem_type="multi_label_classification")
+
+
+def test_numbers_with_commas_are_told_to_be_no_numbers(caplog):
+    splits = one(text=list("abc"), label=["4,0", "2,5", "-1,5"])
+    assert prepare_classification(splits).problem_type == "single_label_classification"
+    assert "'4,0', are taken for names of classes" in caplog.text
+    with pytest.raises(DataError, match=r"'4,0'.*Write points for commas, 4\.0"):
+        prepare_classification(splits, problem_type="regression")
+
+
 def test_a_blank_text_is_read_with_a_warning(caplog):
     splits = one(sentence1=["a", "b", "c"], sentence2=["d", " ", "e"], label=["x", "y", "x"])
     with caplog.at_level(logging.WARNING):

@@ -292,7 +292,8 @@ def test_a_broken_gzip_file_is_named(tmp_path, name):
 @pytest.mark.parametrize(
     ("text", "encoding"),
     [
-        ("text,label\ncafé,1\nà propos,2\n", "latin1"),
+        ("text,label\ncafé,1\nà propos,2\n", "CP1252"),
+        ("text,label\n“fine” – 5 €,1\n", "CP1252"),
         ("评论,标签\n这家宾馆 OK,1\n", "GB18030"),
         ("李 B\n娜 I\n", "GB18030"),
         ("text,label\ncafé,1\n", "UTF-16"),

@@ -186,7 +186,7 @@ def test_rows_without_a_text_are_told_and_left_out(tmp_path: Path, caplog: pytes
     path = written(tmp_path / "a.jsonl", '{"text": "a"}\n{"text": " "}\n{"text": null}\n')
     with caplog.at_level(logging.WARNING):
         assert texts_of(path) == ["a"]
-    assert "2 rows have no text in column 'text', and are left out (first: row 2)" in caplog.text
+    assert "2 rows have no text in column 'text', and are left out (the first has index 1)" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -61,3 +61,9 @@ def test_what_the_hub_says_is_told_in_a_line(
     monkeypatch.setattr(publishing.HfApi, "create_repo", Mock(side_effect=errors[kind]))
     with pytest.raises(DataError, match=told):
         publishing.upload(tmp_path, [], "a/b")
+
+
+def test_a_model_that_only_this_package_reads_is_told(tmp_path: Path) -> None:
+    (tmp_path / "arguments.json").write_text('{"model_type": "tfidf"}', encoding="utf-8")
+    with pytest.raises(DataError, match="TF-IDF model, which only this package reads"):
+        publishing.files_to_share(tmp_path)
