@@ -392,6 +392,14 @@ def test_padding_does_not_count_towards_the_longest_sequence(stem: str) -> None:
         assert output.last_hidden_state.shape == (1, 32, 8)
 
 
+@pytest.mark.parametrize("recorded", [False, True])
+def test_padding_does_not_count_towards_what_the_encoder_inside_takes(recorded: bool) -> None:
+    mask = torch.tensor([[0, 1] * 16])
+    model = tiny_model("StarTransformer", backbone_config=tiny_bert(), position_embedding_type="none")
+    output = model(torch.ones_like(mask), attention_mask=mask, output_hidden_states=recorded)
+    assert output.last_hidden_state.shape == (1, 32, 8)
+
+
 @pytest.mark.parametrize("stem", STEMS)
 @pytest.mark.parametrize("own", [16, 12, 40])
 def test_the_encoder_inside_limits_the_length(stem: str, own: int) -> None:
