@@ -158,6 +158,31 @@ def test_a_remark_of_two_words_is_no_token_of_entities(load, caplog):
     assert rows["tokens"][:] == [["We"], ["#", "10"], ["#", "me"]]
 
 
+def test_a_hashtag_that_begins_as_a_comment_does_is_a_word(load):
+    text = "#newparents\tO\nsing\tO\n\n#id\tB-MISC\n#newdocs\tO\n"
+    assert load(train=("a.conll", text))["train"]["tokens"][:] == [["#newparents", "sing"], ["#id", "#newdocs"]]
+
+
+def test_a_comment_of_as_many_parts_as_a_line_has_columns_is_no_token(load):
+    text = "# sent_id = 1\nEU NNP B-NP B-ORG\n\n# text = x\nBut CC O O\n"
+    assert load(train=("a.conll", text))["train"]["tokens"][:] == [["EU"], ["But"]]
+
+
+def test_the_mark_of_a_document_has_any_number_of_columns(load):
+    text = "-DOCSTART-\n\n# page one\nAnn B-PER\n-DOCSTART- -X-\n# two\nIt O\n"
+    assert load(train=("a.conll", text))["train"]["tokens"][:] == [["Ann"], ["It"]]
+
+
+def test_a_sentence_may_begin_with_a_number(load):
+    rows = load(train=("a.conll", "3 O\nmen O\n"))["train"]
+    assert rows[0] == {"tokens": ["3", "men"], "tags": ["O", "O"]}
+
+
+def test_ten_columns_without_numbers_are_named_as_any_others(load):
+    columns = load(train=("a.conll", "Ann b c d e f g h i O\n"))["train"].column_names
+    assert columns == ["tokens", *(f"column_{number}" for number in range(2, 10)), "tags"]
+
+
 def test_a_line_that_ends_without_its_tag_is_named(load):
     with pytest.raises(DataError, match=r"line 2 ends in a tab.*'ran\\t'.*O for none"):
         load(train=("a.conll", "Ann\tB-PER\nran\t\n"))
@@ -221,6 +246,11 @@ def test_conllu_skips_ranges_and_empty_nodes(load):
     data = prepare_tagging(load(train=("es.conllu", "# newpar\n# text = del mar\n" + lines)))
     assert data.splits["train"][0]["tokens"] == ["de", "el", "mar"]
     assert data.label_list == ("ADP", "DET", "NOUN")
+
+
+def test_conllu_has_tags_of_its_language_beside_the_universal_ones(load):
+    rows = load(train=("en.conllu", "1\tcats\tcat\tNOUN\tNNS\tNumber=Plur\t0\troot\t_\t_\n"))["train"]
+    assert rows[0] == {"tokens": ["cats"], "pos_tags": ["NOUN"], "xpos_tags": ["NNS"]}
 
 
 def test_any_sentences_survive_a_round_trip_through_conll(load):
