@@ -16,6 +16,7 @@ from modeling_star.training.data import (
     prepare_classification,
     prepare_tagging,
 )
+from modeling_star.training.data_conll import has_sentences
 
 
 TAGGED = [
@@ -223,6 +224,22 @@ def test_chinese_texts_and_empty_lines_are_no_conll(tmp_path, name):
     (tmp_path / name).write_text("很好的电影\t1\n不好看\t0\n\n一般\t0\n", encoding="utf-8")
     rows = load_splits(files={"train": tmp_path / name}, column_names=["text", "label"], cache_dir=str(tmp_path / "c"))
     assert rows["train"]["text"][:] == ["很好的电影", "不好看", "一般"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["Ann B-PER", "runs O", "", "It O"], True),
+        (["Ann B-PER", "runs O"], False),
+        (["Ann B-PER", "", "runs O"], False),
+        (["Ann~runs B-PER~O", "It~runs O~O", "", "It~rains O~O"], False),
+        (["Ann B-PER x", "runs O", "", "It O"], False),
+    ],
+    ids=["words and sentences", "no empty line", "none without", "a sentence a line", "another width"],
+)
+def test_words_a_line_and_empty_lines_between_sentences_tell_conll(tmp_path, lines, told):
+    (tmp_path / "a.tsv").write_text("\n".join(lines).replace(" ", "\t").replace("~", " "))
+    assert has_sentences(tmp_path / "a.tsv", ["tokens", "tags"]) == told
 
 
 def test_comments_of_conll_by_another_ending_are_passed_over(tmp_path):
