@@ -177,6 +177,9 @@ def test_what_cannot_be_compared_is_told(folder: Path) -> None:
     }.items():
         with pytest.raises(DataError, match=message):
             compare([system, read_system(folder / name)])
+    (folder / "told/all_results.json").unlink()
+    with pytest.raises(DataError, match="None of accuracy, pearson gives the scores"):
+        compare([system, read_system(folder / "told")])
     with pytest.raises(DataError, match="has no labels"):
         read_system(folder / "blind")
     with pytest.raises(DataError, match=r"has no predictions_validation\.jsonl"):

@@ -184,6 +184,20 @@ def test_ten_columns_without_numbers_are_named_as_any_others(load):
     assert columns == ["tokens", *(f"column_{number}" for number in range(2, 10)), "tags"]
 
 
+def test_within_a_sentence_nothing_is_a_comment(load):
+    rows = load(train=("a.conll", "Ann\tB-PER\n# a = b\tO\n"))["train"]
+    assert rows["tokens"][:] == [["Ann", "# a = b"]]
+
+
+def test_a_word_of_a_file_without_tags_may_be_an_ideographic_blank(load):
+    assert load(train=("a.txt", "EU\n\u3000\nBut\n"))["train"]["tokens"][:] == [["EU", "\u3000", "But"]]
+
+
+def test_a_tag_without_its_word_is_named(load):
+    with pytest.raises(DataError, match=r"line 2 has 1 columns.*' O'"):
+        load(train=("a.conll", "Ann B-PER\n O\n"))
+
+
 def test_a_line_that_ends_without_its_tag_is_named(load):
     with pytest.raises(DataError, match=r"line 2 ends in a tab.*'ran\\t'.*O for none"):
         load(train=("a.conll", "Ann\tB-PER\nran\t\n"))

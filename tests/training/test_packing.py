@@ -256,6 +256,11 @@ def test_a_document_is_one_of_those_that_a_buffer_holds(encode: PieceEncoder) ->
     assert firsts == {0, 1}
 
 
+def test_the_masks_of_a_stream_change_with_the_seed(encode: PieceEncoder) -> None:
+    first, other = (next(iter(streamed(encode, TEXTS, seed=seed)))[0].key for seed in (3, 4))
+    assert first[:2] != other[:2]
+
+
 def test_documents_that_are_held_out_never_come(encode: PieceEncoder) -> None:
     held = TEXTS[:5]
     blocks = streamed(encode, TEXTS, held_out=frozenset(map(fingerprint, held)))

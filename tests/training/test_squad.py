@@ -189,6 +189,12 @@ def test_questions_about_one_context_are_held_out_together() -> None:
         hold_out(DatasetDict({"train": Dataset.from_list(rows[:4])}), 0.2, together="context")
 
 
+def test_a_context_holds_for_whatever_stands_under_it() -> None:
+    question = {"id": "a", "question": "Where?", "answers": [{"text": "Oslo", "answer_start": 15}]}
+    rows = unfold(Dataset.from_list([{"context": OSLO, "paragraphs": [{"qas": [question]}]}]))
+    assert rows["context"][:] == [OSLO]
+
+
 def test_a_column_that_is_called_as_a_level_of_squad_is_one_as_any_other() -> None:
     rows = Dataset.from_list([{**row, "data": "a text"} for row in ROWS])
     assert unfold(rows).to_list() == rows.to_list()
