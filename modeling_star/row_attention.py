@@ -17,10 +17,9 @@ from .derivatives import first_derivatives_only
 from .tokens import TokenLayout
 
 
-def row_attention_applies(*states: Tensor) -> bool:
-    """Whether states on this device and of this precision, one and the same, can be had by row."""
-    dtypes = {state.dtype for state in states}
-    return all(state.device.type == "cpu" for state in states) and dtypes in ({torch.float32}, {torch.float64})
+def row_attention_applies(states: Tensor) -> bool:
+    """Whether states on this device and of this precision can be had by row."""
+    return states.device.type == "cpu" and states.dtype in (torch.float32, torch.float64)
 
 
 def row_attention(

@@ -17,18 +17,17 @@ def reading_places(windows: Sequence[Sequence[int | None]]) -> list[list[int]]:
     Returns:
         The same shape: a word's index at the one token where it is read, `NOT_READ` elsewhere.
     """
-    best: dict[int, tuple[float, int, int]] = {}
+    best: dict[int, tuple[int, int, int]] = {}
     for number, pieces in enumerate(windows):
         content = [place for place, word in enumerate(pieces) if word is not None]
         for place in content:
             word = pieces[place]
             if word is None or (place > 0 and pieces[place - 1] == word):
                 continue
-            before = place - content[0] if number > 0 else float("inf")
-            after = content[-1] - place if number < len(windows) - 1 else float("inf")
-            # A later window may start in the middle of a word. Such a piece has no context before it, so that it never
-            # replaces the first piece, which the window before has shown.
-            context = min(before, after)
+            # Next to an end of the text a window shows little, and no other one more. A later window may start in the
+            # middle of a word. Such a piece has no context before it, so that it never replaces the first piece, which
+            # the window before has shown.
+            context = min(place - content[0], content[-1] - place)
             if word not in best or context > best[word][0]:
                 best[word] = (context, number, place)
     places = [[NOT_READ] * len(pieces) for pieces in windows]

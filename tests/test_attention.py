@@ -137,6 +137,23 @@ def test_beside_a_long_text_the_relay_lays_no_padding_out_in_half_precision(give
     assert all(leaf.grad.isfinite().all() for leaf in leaves.values())
 
 
+def test_weights_of_the_relay_over_texts_of_several_lengths_are_in_full_precision_under_autocast() -> None:
+    d = 4
+    layout = TokenLayout.from_mask(padded([3, 1], 3, "right"), False)
+    leaves = {
+        # The queries are exact in bfloat16, the vectors that they meet are not.
+        "query": torch.full((2, 1, 1, d), 2.0),
+        "relays": random(2, 1, d, seed=1).float(),
+        "tokens": random(4, d, seed=2).float(),
+        "key_weight": torch.eye(d)[None],
+        **{name: torch.zeros(shape) for name, shape in (("value_weight", (1, d, d)), ("value_bias", (1, d)))},
+    }
+    _, expected = relay_attention(**leaves, layout=layout, dropout_p=0.0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        _, weights = relay_attention(**leaves, layout=layout, dropout_p=0.0)
+    torch.testing.assert_close(weights, expected)
+
+
 @pytest.mark.parametrize("keep_padding", [False, True], ids=["packed", "padded"])
 @given(mask=masks(), relays=st.integers(1, 3))
 @examples(25)

@@ -629,6 +629,13 @@ def test_logits_along_a_path_are_largest_there_and_as_probable() -> None:
     torch.testing.assert_close(along.softmax(-1).gather(-1, paths[..., None]), wanted, atol=1e-3, rtol=0)
 
 
+def test_logits_along_a_path_are_finite_where_a_label_is_certain_or_there_is_none() -> None:
+    logits = torch.tensor([[[0.0, -100.0], [-100.0, 0.0], [0.0, 0.0]]])
+    along = logits_along(torch.tensor([[0, 0, -100]]), logits)
+    assert along.isfinite().all()
+    assert along[0, :2].argmax(-1).tolist() == [0, 0]
+
+
 @pytest.mark.parametrize("use_crf", [True, False], ids=["crf", "plain"])
 def test_pipelines_give_the_probabilities_and_the_best_path(use_crf: bool, tmp_path: Path) -> None:
     tokenizer = word_tokenizer("we live in Kyoto not Tokyo")

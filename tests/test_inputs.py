@@ -207,6 +207,14 @@ def test_an_encoder_that_transformers_cannot_build_is_refused() -> None:
         modeling_star.StarTransformerModel(config)
 
 
+def test_the_configuration_of_an_encoder_inside_stays_as_it_was_given() -> None:
+    given = tiny_bert()
+    given.name_or_path = "somewhere"
+    own = StarTransformerConfig(backbone_config=given).backbone_config
+    own.hidden_dropout_prob = 0.5
+    assert (given.name_or_path, given.hidden_dropout_prob) == ("somewhere", 0.0)
+
+
 @pytest.mark.parametrize("stem", STEMS)
 def test_the_vocabulary_is_that_of_the_encoder_inside(stem: str) -> None:
     # 13 ids are known to the BERT inside; the configuration says nothing of its own.
@@ -363,12 +371,34 @@ def test_a_type_that_neither_text_of_a_pair_has_is_named(stem: str, inside: bool
         model(IDS, token_type_ids=torch.tensor([[0, 0, 1, 1, 2]] * 2))
 
 
+def test_a_type_that_the_encoder_inside_does_not_have_is_named() -> None:
+    model = tiny_model("StarTransformer", backbone_config=tiny_bert(), position_embedding_type="none")
+    with pytest.raises(IndexError, match=words("token_type_ids hold 2", "0 to 1")):
+        model(IDS, token_type_ids=torch.full_like(IDS, 2))
+
+
+def test_an_encoder_inside_that_has_one_type_is_given_none() -> None:
+    inside = tiny_bert()
+    inside.type_vocab_size = 1
+    model = tiny_model("StarTransformer", backbone_config=inside, position_embedding_type="none")
+    typed = model(IDS, token_type_ids=torch.full_like(IDS, 2)).last_hidden_state
+    assert torch.equal(typed, model(IDS).last_hidden_state)
+
+
 @pytest.mark.parametrize("stem", STEMS)
 def test_padding_does_not_count_towards_the_longest_sequence(stem: str) -> None:
     mask = torch.tensor([[0, 1] * 16])
     for recorded in (False, True):
         output = tiny_model(stem)(torch.ones_like(mask), attention_mask=mask, output_hidden_states=recorded)
         assert output.last_hidden_state.shape == (1, 32, 8)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_padding_does_not_count_towards_what_the_encoder_inside_takes(recorded: bool) -> None:
+    mask = torch.tensor([[0, 1] * 16])
+    model = tiny_model("StarTransformer", backbone_config=tiny_bert(), position_embedding_type="none")
+    output = model(torch.ones_like(mask), attention_mask=mask, output_hidden_states=recorded)
+    assert output.last_hidden_state.shape == (1, 32, 8)
 
 
 @pytest.mark.parametrize("stem", STEMS)

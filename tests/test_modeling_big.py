@@ -225,7 +225,7 @@ class TestBigTransformer(EncoderContract):
 
         def gather() -> None:
             if not by_row:
-                monkeypatch.setattr(modeling_star.modeling_big, "row_attention_applies", lambda *states: False)
+                monkeypatch.setattr(modeling_star.modeling_big, "row_attention_applies", lambda states: False)
 
         assert_same_in_parts(model, gather)
 

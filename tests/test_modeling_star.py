@@ -117,7 +117,7 @@ def test_how_and_how_many_tokens_are_computed_at_once_changes_neither_values_nor
 
     def gather() -> None:
         if not by_row:
-            monkeypatch.setattr(modeling_star.modeling_star, "row_attention_applies", lambda *states: False)
+            monkeypatch.setattr(modeling_star.modeling_star, "row_attention_applies", lambda states: False)
 
     assert_same_in_parts(model, gather)
 

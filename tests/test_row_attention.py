@@ -6,8 +6,9 @@ from common import assert_close, examples, gradients
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch_modes import LargestTensor
 
-from modeling_star.row_attention import row_attention
+from modeling_star.row_attention import row_attention, row_attention_applies
 
 
 def gathered(
@@ -71,6 +72,29 @@ def test_row_attention_equals_gathered_candidates_in_values_and_gradients(
         del actual["total"], expected["total"]
     assert_close(actual, expected, 1e-10)
     assert_close(gradients(actual, leaves), gradients(expected, leaves), 1e-10)
+
+
+@pytest.mark.parametrize(
+    ("states", "applies"),
+    [
+        (torch.zeros(1), True),
+        (torch.zeros(1).double(), True),
+        (torch.zeros(1).bfloat16(), False),
+        (torch.zeros(1, device="meta"), False),
+    ],
+    ids=["float32", "float64", "bfloat16", "another device"],
+)
+def test_rows_are_named_by_number_on_a_cpu_in_a_wide_precision(states: Tensor, applies: bool) -> None:
+    assert row_attention_applies(states) == applies
+
+
+def test_no_candidate_is_copied_in_either_pass() -> None:
+    m, w, c = 200, 8, 32
+    query, table = torch.randn(m, 1, c, requires_grad=True), torch.randn(m, 2 * c, requires_grad=True)
+    with LargestTensor() as largest_tensor:
+        context, _ = row_attention(query, table, torch.randint(0, m, (m, w)))
+        context.sum().backward()
+    assert largest_tensor.numbers <= table.numel() < m * w * c
 
 
 def test_a_table_that_nothing_trains_gets_no_gradient() -> None:

@@ -185,6 +185,17 @@ def test_the_shape_of_a_preset_is_put_on_embeddings(mode: str, tmp_path: Path) -
         model_class.from_embeddings(tmp_path, mode=mode, config=modeling_star.BigTransformerConfig())
 
 
+@pytest.mark.parametrize("mode", ["static", "contextual"])
+def test_what_pads_is_what_pads_for_the_source_of_the_embeddings(mode: str, tmp_path: Path) -> None:
+    source = tiny_bert()
+    source.pad_token_id = 4
+    BertModel(source).save_pretrained(tmp_path)
+    shape = modeling_star.StarTransformerConfig(pad_token_id=2)
+    for config in (None, shape):
+        model = modeling_star.StarTransformerModel.from_embeddings(tmp_path, mode=mode, config=config)
+        assert model.config.pad_token_id == 4
+
+
 def test_embeddings_hold_what_the_bert_holds(minilm_path: str) -> None:
     bert = BertModel.from_pretrained(minilm_path, add_pooling_layer=False).eval()
     inputs = some_inputs(vocab_size=30522)

@@ -48,7 +48,8 @@ def test_packed_tokens_are_the_real_columns_row_by_row(mask: Tensor) -> None:
 def test_unpacking_gives_back_the_real_columns_and_zeros_elsewhere(keep_padding: bool, mask: Tensor) -> None:
     x = numbers(mask)
     layout = TokenLayout.from_mask(mask, keep_padding)
-    assert torch.equal(layout.unpack(layout.pack(x)), x * mask[..., None])
+    garbage = x.masked_fill(~mask[..., None], float("nan"))
+    assert torch.equal(layout.unpack(layout.pack(garbage)), x * mask[..., None])
 
 
 @given(mask=masks())
@@ -204,6 +205,17 @@ def test_rows_hold_each_sequence_in_order_where_the_row_mask_says(keep_padding: 
     for row, columns in enumerate(columns_of(mask)):
         assert torch.equal(rows[row, layout.row_mask[row]], x[row, columns])
     assert torch.equal(layout.unpack(layout.from_rows(rows)), x * mask[..., None])
+
+
+@both_layouts
+@given(mask=masks())
+@examples(50)
+def test_row_extents_reach_to_the_last_real_token_of_each_row(keep_padding: bool, mask: Tensor) -> None:
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    assert len(layout.row_extents) == len(mask)
+    for places, extent in zip(layout.row_mask, layout.row_extents, strict=True):
+        assert extent <= len(places)
+        assert not places[extent:].any()
 
 
 @both_layouts

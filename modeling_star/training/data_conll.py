@@ -21,7 +21,8 @@ _CONLL_COLUMNS = {
 }
 # Of ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC.
 _CONLLU_COLUMNS = {1: "tokens", 3: "pos_tags", 4: "xpos_tags"}
-_COMMENT = re.compile(r"#\s*(newdoc|newpar|global\.columns|id\s|[\w.:-]+ = )")
+# "#newparents" and "#id" are words of tweets.
+_COMMENT = re.compile(r"#(\s*(newdoc|newpar)\b|\s*global\.columns|\s+id\s|\s*[\w.:-]+ = )")
 # Names of columns that a tagger alone has ("_" is one to leave out), and the lines that tell whether a file is CoNLL.
 _OF_TAGGERS = {
     "_",
@@ -50,7 +51,7 @@ def has_sentences(path: Path, column_names: Sequence[str]) -> bool:
     with naming(path, "text"), open_text(path) as lines:
         begun = [line.strip("\r\n") for line in itertools.islice(lines, _LINES_TO_TELL)]
     tabbed = any("\t" in line for line in begun)
-    rows = [_cells(line, tabbed) if line.strip(" \t") else None for line in begun]
+    rows = [_cells(line, tabbed) if line.strip(" \t") and not _is_docstart(line) else None for line in begun]
     rows = [row for row in rows if row is None or len(row) == len(column_names) or not row[0].startswith("#")]
     full = [row for row in rows if row is not None]
     words = all(len(row) == len(column_names) and not any(" " in cell for cell in row) for row in full)
@@ -169,7 +170,7 @@ def _conll_sentences(path: Path, tabbed: bool, width: int) -> Iterator[list[list
                     f"{line[:80]!r}. A CoNLL file has one token a line with the same columns everywhere and an empty "
                     "line between sentences. Texts to classify go in a .jsonl or .csv file with a column 'text'."
                 )
-            if width > 1 and not cells[-1]:
+            if not cells[-1]:
                 told = f"{path}, line {number} ends in a tab, with no tag after it: {line[:80]!r}."
                 raise DataError(f"{told} Write one, O for none.")
             sentence.append(cells)

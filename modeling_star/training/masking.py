@@ -31,19 +31,13 @@ class MaskUnits:
     Args:
         lexicon: `None`: every token by itself. A `whole_word` lexicon: the words that the tokenizer cut up, however
             many tokens they have. A list of words: from left to right the longest that starts there.
-        special: `[V]`, bool: entries that belong to no word.
     """
 
-    def __init__(self, lexicon: Lexicon | None, special: np.ndarray):
-        self.special = special
+    def __init__(self, lexicon: Lexicon | None):
         self.continues: np.ndarray | None = None
         self.matcher: WordMatcher | None = None
         if lexicon is not None and lexicon.kind == "whole_word":
-            self.continues = np.zeros(len(special), dtype=bool)
-            self.alone = special.copy()
-            known = min(len(special), len(lexicon.continues))
-            self.continues[:known] = lexicon.continues[:known].numpy()
-            self.alone[:known] |= lexicon.alone[:known].numpy()
+            self.continues, self.alone = lexicon.continues.numpy(), lexicon.alone.numpy()
         elif lexicon is not None:
             self.matcher = WordMatcher("words", WordMatcher.table_size(lexicon), lexicon.max_word_length)
             self.matcher.load(lexicon)
@@ -125,7 +119,7 @@ class MaskingCollator:
         special[list(tokenizer.get_vocab().values())] = False
         special[tokenizer.all_special_ids] = True
         pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.mask_token_id
-        return cls(tokenizer.mask_token_id, pad_id, special, MaskUnits(lexicon, special), probability, columns)
+        return cls(tokenizer.mask_token_id, pad_id, special, MaskUnits(lexicon), probability, columns)
 
     def __call__(self, blocks: list[list[Piece]]) -> dict[str, Tensor]:
         """

@@ -18,6 +18,7 @@ from modeling_star.training.bootstrap import (
     count_examples,
     paired_bootstrap,
     score_counts,
+    score_examples,
 )
 
 
@@ -85,6 +86,23 @@ def test_entity_counts_give_what_seqeval_gives_on_every_sample() -> None:
 def test_accuracy_of_tagged_sentences_weighs_tokens() -> None:
     result = paired_bootstrap("accuracy", [["A"], ["A"] * 9], [["B"], ["A"] * 9], [["A"], ["B"] * 9], samples=10)
     assert result.difference == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize("name", ["macro_f1", "weighted_f1"])
+def test_label_metrics_of_tagged_sentences_count_every_word_that_has_a_label(name: str) -> None:
+    truth, guess = [["A", "A", None, "B"], ["B", "B"]], [["A", "A", "D", "C"], ["B", "A"]]
+    words = [(a, b) for row, found in zip(truth, guess, strict=True) for a, b in zip(row, found, strict=True) if a]
+    assert score_examples(name, truth, guess) == pytest.approx(LABEL_METRICS[name](*zip(*words, strict=True)))
+
+
+@pytest.mark.parametrize("kind", [tuple, np.array])
+def test_the_words_of_a_sentence_may_stand_in_a_tuple_or_an_array(kind: Callable[[list[int]], Any]) -> None:
+    assert count_examples("accuracy", [kind([0, 1, 1])], [kind([0, 1, 0])]).tolist() == [[2, 3]]
+
+
+def test_numbers_that_are_all_one_are_correlated_with_nothing() -> None:
+    # 0.3 seven times: by their sums they vary by less than nothing.
+    assert score_examples("pearson", [1, 2, 3, 4, 5, 6, 7], [0.3] * 7) == pytest.approx(0, abs=1e-6)
 
 
 def test_equal_systems_differ_by_nothing() -> None:
@@ -194,6 +212,13 @@ def test_examples_are_counted_once_however_many_samples(monkeypatch: pytest.Monk
 def test_bad_input_is_refused(metric: str, truth: list, first: list, second: list, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         paired_bootstrap(metric, truth, first, second)
+
+
+def test_no_sample_and_no_run_are_refused() -> None:
+    with pytest.raises(ValueError, match="1 references, 0 samples: give at least one of each"):
+        paired_bootstrap("accuracy", [1], [1], [1], samples=0)
+    with pytest.raises(ValueError, match="and one run"):
+        paired_bootstrap("accuracy", [1], [[1]], [], several_runs=True)
 
 
 def test_the_interval_of_a_mean_over_tasks_is_that_of_loops_that_draw_each_by_itself() -> None:

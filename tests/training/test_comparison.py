@@ -81,6 +81,24 @@ def test_a_score_that_the_run_tells_otherwise_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("row", "metric", "told"),
+    [
+        ({"question": "who?", "n_best": [], "label": ["Ann"], "predicted": "Ann"}, "answer_em", {"exact_match": 1.0}),
+        ({"source": "雨", "label": "it rains", "predicted": "it rains"}, "chrf", {"chrf": 100.0}),
+        # Here the run's f1 is that of entities.
+        ({"tokens": ["Ann", "a"], "labels": ["B-PER", "O"], "predicted": ["O", "O"]}, "f1", {"f1": 0.0}),
+    ],
+)
+def test_another_metric_agrees_with_the_scale_that_a_run_tells_it_on(
+    tmp_path: Path, row: dict[str, Any], metric: str, told: dict[str, float]
+) -> None:
+    write_rows(tmp_path / "predictions_test.jsonl", [row])
+    scores = {f"test_{name}": value for name, value in told.items()}
+    (tmp_path / "all_results.json").write_text(json.dumps(scores), encoding="utf-8")
+    assert f"| {metric}, % |" in compare([read_system(tmp_path)] * 2, metric)
+
+
+@pytest.mark.parametrize(
     ("rows", "told", "metric"),
     [
         (
@@ -159,10 +177,25 @@ def test_what_cannot_be_compared_is_told(folder: Path) -> None:
     }.items():
         with pytest.raises(DataError, match=message):
             compare([system, read_system(folder / name)])
+    (folder / "told/all_results.json").unlink()
+    with pytest.raises(DataError, match="None of accuracy, pearson gives the scores"):
+        compare([system, read_system(folder / "told")])
     with pytest.raises(DataError, match="has no labels"):
         read_system(folder / "blind")
     with pytest.raises(DataError, match=r"has no predictions_validation\.jsonl"):
         read_system(folder / "b", "validation")
+
+
+def test_every_run_of_a_system_is_of_the_same_examples(folder: Path) -> None:
+    write_run(folder / "a/seed-2", "111111", TRUTH[::-1])
+    with pytest.raises(DataError, match="Example 2 is labelled 'bad'"):
+        compare([read_system(folder / name) for name in "ba"])
+
+
+@pytest.mark.parametrize(("names", "over_seeds"), [("ab", True), ("ba", True), ("bb", False)])
+def test_the_note_tells_whether_seeds_were_drawn(folder: Path, names: str, over_seeds: bool) -> None:
+    text = compare([read_system(folder / name) for name in names])
+    assert ("and over the seeds of each" in text) == over_seeds
 
 
 def test_the_command_prints_the_tables(folder: Path) -> None:

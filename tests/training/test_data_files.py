@@ -16,6 +16,7 @@ from modeling_star.training.data import (
     prepare_classification,
     prepare_tagging,
 )
+from modeling_star.training.data_conll import has_sentences
 
 
 TAGGED = [
@@ -158,6 +159,45 @@ def test_a_remark_of_two_words_is_no_token_of_entities(load, caplog):
     assert rows["tokens"][:] == [["We"], ["#", "10"], ["#", "me"]]
 
 
+def test_a_hashtag_that_begins_as_a_comment_does_is_a_word(load):
+    text = "#newparents\tO\nsing\tO\n\n#id\tB-MISC\n#newdocs\tO\n"
+    assert load(train=("a.conll", text))["train"]["tokens"][:] == [["#newparents", "sing"], ["#id", "#newdocs"]]
+
+
+def test_a_comment_of_as_many_parts_as_a_line_has_columns_is_no_token(load):
+    text = "# sent_id = 1\nEU NNP B-NP B-ORG\n\n# text = x\nBut CC O O\n"
+    assert load(train=("a.conll", text))["train"]["tokens"][:] == [["EU"], ["But"]]
+
+
+def test_the_mark_of_a_document_has_any_number_of_columns(load):
+    text = "-DOCSTART-\n\n# page one\nAnn B-PER\n-DOCSTART- -X-\n# two\nIt O\n"
+    assert load(train=("a.conll", text))["train"]["tokens"][:] == [["Ann"], ["It"]]
+
+
+def test_a_sentence_may_begin_with_a_number(load):
+    rows = load(train=("a.conll", "3 O\nmen O\n"))["train"]
+    assert rows[0] == {"tokens": ["3", "men"], "tags": ["O", "O"]}
+
+
+def test_ten_columns_without_numbers_are_named_as_any_others(load):
+    columns = load(train=("a.conll", "Ann b c d e f g h i O\n"))["train"].column_names
+    assert columns == ["tokens", *(f"column_{number}" for number in range(2, 10)), "tags"]
+
+
+def test_within_a_sentence_nothing_is_a_comment(load):
+    rows = load(train=("a.conll", "Ann\tB-PER\n# a = b\tO\n"))["train"]
+    assert rows["tokens"][:] == [["Ann", "# a = b"]]
+
+
+def test_a_word_of_a_file_without_tags_may_be_an_ideographic_blank(load):
+    assert load(train=("a.txt", "EU\n\u3000\nBut\n"))["train"]["tokens"][:] == [["EU", "\u3000", "But"]]
+
+
+def test_a_tag_without_its_word_is_named(load):
+    with pytest.raises(DataError, match=r"line 2 has 1 columns.*' O'"):
+        load(train=("a.conll", "Ann B-PER\n O\n"))
+
+
 def test_a_line_that_ends_without_its_tag_is_named(load):
     with pytest.raises(DataError, match=r"line 2 ends in a tab.*'ran\\t'.*O for none"):
         load(train=("a.conll", "Ann\tB-PER\nran\t\n"))
@@ -200,6 +240,22 @@ def test_chinese_texts_and_empty_lines_are_no_conll(tmp_path, name):
     assert rows["train"]["text"][:] == ["很好的电影", "不好看", "一般"]
 
 
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["Ann B-PER", "runs O", "", "It O"], True),
+        (["Ann B-PER", "runs O"], False),
+        (["Ann B-PER", "", "runs O"], False),
+        (["Ann~runs B-PER~O", "It~runs O~O", "", "It~rains O~O"], False),
+        (["Ann B-PER x", "runs O", "", "It O"], False),
+    ],
+    ids=["words and sentences", "no empty line", "none without", "a sentence a line", "another width"],
+)
+def test_words_a_line_and_empty_lines_between_sentences_tell_conll(tmp_path, lines, told):
+    (tmp_path / "a.tsv").write_text("\n".join(lines).replace(" ", "\t").replace("~", " "))
+    assert has_sentences(tmp_path / "a.tsv", ["tokens", "tags"]) == told
+
+
 def test_comments_of_conll_by_another_ending_are_passed_over(tmp_path):
     text = "#\tn-tv.de [2009-10-17]\n1\tAnn\tB-PER\tO\n2\truns\tO\tO\n\n#\tn-tv.de [2009]\n1\tIt\tO\tO\n"
     (tmp_path / "a.tsv").write_text(text, encoding="utf-8")
@@ -221,6 +277,11 @@ def test_conllu_skips_ranges_and_empty_nodes(load):
     data = prepare_tagging(load(train=("es.conllu", "# newpar\n# text = del mar\n" + lines)))
     assert data.splits["train"][0]["tokens"] == ["de", "el", "mar"]
     assert data.label_list == ("ADP", "DET", "NOUN")
+
+
+def test_conllu_has_tags_of_its_language_beside_the_universal_ones(load):
+    rows = load(train=("en.conllu", "1\tcats\tcat\tNOUN\tNNS\tNumber=Plur\t0\troot\t_\t_\n"))["train"]
+    assert rows[0] == {"tokens": ["cats"], "pos_tags": ["NOUN"], "xpos_tags": ["NNS"]}
 
 
 def test_any_sentences_survive_a_round_trip_through_conll(load):

@@ -1,10 +1,12 @@
 """Which tokens are hidden, and what is shown in their place."""
 
+import copy
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from modeling_star import Lexicon
@@ -98,9 +100,7 @@ def test_the_words_of_a_lexicon_are_taken_longest_first_from_the_left() -> None:
     tokenizer = train_tokenizer(texts, "character", min_frequency=1)
     lexicon = Lexicon.from_words(["今天", "天天", "天气", "天气很", "很好"], tokenizer)
     ids = [tokenizer(text)["input_ids"] for text in texts]
-    special = np.zeros(len(tokenizer), dtype=bool)
-    special[tokenizer.all_special_ids] = True
-    first = MaskUnits(lexicon, special).first_tokens(np.concatenate(ids), [len(own) for own in ids])
+    first = MaskUnits(lexicon).first_tokens(np.concatenate(ids), [len(own) for own in ids])
     #      [CLS] 今天 天气很 好 [SEP] [CLS] 天气 好 天天 [SEP]
     assert first.tolist() == [0, 1, 1, 3, 3, 3, 6, 7, 8, 9, 9, 11, 12, 12, 14]
 
@@ -109,11 +109,55 @@ def test_a_word_does_not_reach_into_the_next_piece(tokenizer: PreTrainedTokenize
     # As of a tokenizer that puts no special tokens around a text, cut in the middle of a word.
     word = tokenizer("walker", add_special_tokens=False)["input_ids"]
     assert len(word) > 2
-    special = np.zeros(len(tokenizer), dtype=bool)
-    units = MaskUnits(Lexicon.whole_word(tokenizer), special)
+    units = MaskUnits(Lexicon.whole_word(tokenizer))
     ids = np.array([*word[:2], *word[2:]])
     assert units.first_tokens(ids, [len(word)]).tolist() == [0] * len(word)
     assert units.first_tokens(ids, [2, len(word) - 2]).tolist() == [0, 0] + [2] * (len(word) - 2)
+
+
+def test_a_piece_of_a_word_after_a_token_that_stands_alone_is_a_unit_of_its_own(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.add_tokens(["<added>"])
+    start, rest = tokenizer("walker", add_special_tokens=False)["input_ids"][:2]
+    units = MaskUnits(Lexicon.whole_word(tokenizer))
+    # As where a long document is cut within a word.
+    ids = np.array([tokenizer.cls_token_id, rest, start, rest, tokenizer.convert_tokens_to_ids("<added>"), rest])
+    assert units.first_tokens(ids, [6]).tolist() == [0, 1, 2, 2, 4, 5]
+
+
+def test_what_is_put_in_the_place_of_others_is_any_of_the_vocabulary(tokenizer: PreTrainedTokenizerFast) -> None:
+    collate = collator(tokenizer, probability=0.3)
+    pieces = pieces_of(tokenizer, TEXTS, 7)
+    batch = collate([pieces])
+    ids, labels = batch["input_ids"], batch["labels"]
+    replaced = ids[(labels != -100) & (ids != tokenizer.mask_token_id) & (ids != labels)]
+    # Of those entries each half has its share.
+    middle = int(collate.ordinary[len(collate.ordinary) // 2])
+    assert 0.2 < (replaced >= middle).float().mean() < 0.8
+
+
+def test_entries_that_a_vocabulary_lacks_are_put_in_no_place() -> None:
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel({"[MASK]": 0, "a": 2, "b": 5}, unk_token="a")), mask_token="[MASK]"
+    )
+    assert collator(tokenizer).ordinary.tolist() == [2, 5]
+
+
+def test_padding_holds_the_padding_token_and_no_label(tokenizer: PreTrainedTokenizerFast) -> None:
+    blocks = [[piece] for piece in pieces_of(tokenizer, ["playing", "playing sing singer"], 1)]
+    batch = collator(tokenizer)(blocks)
+    padding = batch["attention_mask"] == 0
+    assert padding.any()
+    assert set(batch["input_ids"][padding].tolist()) == {tokenizer.pad_token_id}
+    assert set(batch["labels"][padding].tolist()) == {-100}
+
+
+def test_a_tokenizer_without_padding_pads_with_its_mask(tokenizer: PreTrainedTokenizerFast) -> None:
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.pad_token = None
+    assert collator(tokenizer).pad_id == tokenizer.mask_token_id
 
 
 def test_a_tokenizer_without_a_mask_is_refused() -> None:
@@ -121,5 +165,6 @@ def test_a_tokenizer_without_a_mask_is_refused() -> None:
     tokenizer.mask_token = None
     with pytest.raises(DataError, match="no mask token"):
         collator(tokenizer)
-    with pytest.raises(DataError, match=r"mlm_probability 1\.5"):
-        collator(train_tokenizer(TEXTS, "word"), probability=1.5)
+    for probability in (0.0, 1.0, 1.5):
+        with pytest.raises(DataError, match=f"mlm_probability {probability}"):
+            collator(train_tokenizer(TEXTS, "word"), probability=probability)

@@ -90,11 +90,11 @@ class CountingTokenizer:
 def test_a_tokenizer_is_given_so_many_characters_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "_TOKENIZED_CHARACTERS", 50)
     tokenizer = CountingTokenizer()
-    texts = ["a" * length for length in (30, 20, 1, 200, 10, 10, 10, 30)]
+    texts = ["a" * length for length in (200, 30, 20, 1, 200, 10, 10, 10, 30)]
     pieces = PieceEncoder(tokenizer, "text", 1000)({"text": texts})["input_ids"]  # type: ignore[arg-type]
-    assert [len(ids) for ids in pieces] == [30, 20, 1, 200, 10, 10, 10, 30]
+    assert [len(ids) for ids in pieces] == [200, 30, 20, 1, 200, 10, 10, 10, 30]
     assert all(ids.dtype == np.int32 for ids in pieces)
-    assert tokenizer.calls == [(2, 50), (1, 1), (1, 200), (3, 30), (1, 30)]
+    assert tokenizer.calls == [(1, 200), (2, 50), (1, 1), (1, 200), (3, 30), (1, 30)]
 
 
 def test_few_long_documents_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,6 +152,17 @@ def test_a_block_holds_its_pieces_with_keys_that_change_with_seed_and_epoch(piec
     assert not any(a & b for a, b in itertools.combinations(sets, 2))
     # One document a block: the same pieces under the same keys.
     assert set(keys(Blocks(pieces, None, seed=5))) == sets[0]
+
+
+def test_a_worker_that_lives_through_several_epochs_sees_each_begin(pieces: Dataset) -> None:
+    blocks = Blocks(pieces, 16, seed=5)
+    loader = DataLoader(blocks, batch_size=len(blocks), num_workers=1, persistent_workers=True, collate_fn=list)
+    epochs = []
+    for epoch in (0, 1):
+        blocks.begin_epoch(epoch)
+        (batch,) = loader
+        epochs.append({piece.key[2] for block in batch for piece in block})
+    assert epochs == [{0}, {1}]
 
 
 # Streams
@@ -223,6 +234,33 @@ def test_a_stream_is_the_same_each_time_it_is_read(
     assert all(len(block) == 1 for block in first) is not packed
 
 
+def first_texts(encode: PieceEncoder, count: int, **options: object) -> list[int]:
+    """Which of six texts a stream begins with, counted from 0."""
+    whole = [tuple(ids) for ids in encode({"text": TEXTS[:6]})["input_ids"]]
+    blocks = itertools.islice(streamed(encode, TEXTS[:6], packed=False, **options), count)
+    return [whole.index(tuple(block[0].ids)) for block in blocks]
+
+
+def test_without_a_buffer_documents_come_in_their_order(encode: PieceEncoder) -> None:
+    assert first_texts(encode, 6, buffer=0) == list(range(6))
+
+
+def test_another_seed_gives_another_order_of_documents(encode: PieceEncoder) -> None:
+    orders = [first_texts(encode, 6, buffer=10, seed=seed) for seed in (1, 2)]
+    assert sorted(orders[0]) == sorted(orders[1])
+    assert orders[0] != orders[1]
+
+
+def test_a_document_is_one_of_those_that_a_buffer_holds(encode: PieceEncoder) -> None:
+    firsts = {first_texts(encode, 1, buffer=2, seed=seed)[0] for seed in range(8)}
+    assert firsts == {0, 1}
+
+
+def test_the_masks_of_a_stream_change_with_the_seed(encode: PieceEncoder) -> None:
+    first, other = (next(iter(streamed(encode, TEXTS, seed=seed)))[0].key for seed in (3, 4))
+    assert first[:2] != other[:2]
+
+
 def test_documents_that_are_held_out_never_come(encode: PieceEncoder) -> None:
     held = TEXTS[:5]
     blocks = streamed(encode, TEXTS, held_out=frozenset(map(fingerprint, held)))
@@ -242,6 +280,11 @@ def blocks_of_documents(draw: st.DrawFn) -> list[list[list[int]]]:
     """Up to 3 blocks of up to 4 documents of up to 5 numbers."""
     document = st.lists(st.integers(1, 99), min_size=1, max_size=5)
     return draw(st.lists(st.lists(document, min_size=1, max_size=4), min_size=1, max_size=3))
+
+
+def test_blocks_of_padding_alone_become_no_row() -> None:
+    mask, of_block, rows = document_rows(torch.zeros(2, 3, dtype=torch.long), (torch.ones(2, 3), -1))
+    assert (mask.shape, of_block.shape, rows.shape) == ((0, 0), (0,), (0, 0))
 
 
 @given(blocks=blocks_of_documents(), columns=st.sampled_from([None, 20]))

@@ -111,6 +111,15 @@ def test_a_word_and_its_tag_a_line_are_conll_whatever_the_file_is_called(tmp_pat
     assert len(texts_of(written(tmp_path / "b.txt", prose))) == 3
 
 
+def test_lines_of_one_word_are_texts_though_it_looks_like_a_tag(tmp_path: Path) -> None:
+    assert texts_of(written(tmp_path / "a.txt", "O\nI-95\n\nB-52\n")) == ["O", "I-95", "B-52"]
+
+
+def test_the_mark_of_a_document_may_stand_alone_in_its_line(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.txt", "-DOCSTART-\n\nAnn B-PER\nsings O\n\nIt O\nrains O\n")
+    assert texts_of(path) == [["Ann", "sings"], ["It", "rains"]]
+
+
 def test_sentences_of_conll_are_words(tmp_path: Path) -> None:
     lines = "-DOCSTART- O\n\nAnn B-PER\nsings O\n\n安 B-PER\n娜 I-PER\n"
     path = written(tmp_path / "a.conll", lines)

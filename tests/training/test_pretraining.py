@@ -53,7 +53,7 @@ def pieces() -> list[list[Piece]]:
 def collator(probability: float = 0.5, columns: int | None = 12) -> MaskingCollator:
     special = np.zeros(TINY["vocab_size"], dtype=bool)
     special[:2] = True
-    return MaskingCollator(1, 0, special, MaskUnits(None, special), probability, columns)
+    return MaskingCollator(1, 0, special, MaskUnits(None), probability, columns)
 
 
 def trainer_of(model: PreTrainedModel, tmp_path: Any, **arguments: Any) -> Pretrainer:

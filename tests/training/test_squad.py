@@ -189,6 +189,29 @@ def test_questions_about_one_context_are_held_out_together() -> None:
         hold_out(DatasetDict({"train": Dataset.from_list(rows[:4])}), 0.2, together="context")
 
 
+def test_a_context_holds_for_whatever_stands_under_it() -> None:
+    question = {"id": "a", "question": "Where?", "answers": [{"text": "Oslo", "answer_start": 15}]}
+    rows = unfold(Dataset.from_list([{"context": OSLO, "paragraphs": [{"qas": [question]}]}]))
+    assert rows["context"][:] == [OSLO]
+
+
+def test_a_column_that_is_called_as_a_level_of_squad_is_one_as_any_other() -> None:
+    rows = Dataset.from_list([{**row, "data": "a text"} for row in ROWS])
+    assert unfold(rows).to_list() == rows.to_list()
+
+
+def test_a_split_in_which_no_question_has_an_answer_is_labelled_where_that_is_expected() -> None:
+    none = {"text": [], "answer_start": []}
+    splits = {"train": Dataset.from_list(ROWS), "test": Dataset.from_list([{**row, "answers": none} for row in ROWS])}
+    data = prepare_reading(DatasetDict(splits), version_2=True)
+    assert data.splits["test"]["answers"][:] == [none] * 3
+
+
+def test_ids_that_are_numbers_become_texts() -> None:
+    rows = prepared([{**row, "id": number} for number, row in enumerate(ROWS)])
+    assert [row["id"] for row in rows] == ["0", "1", "2"]
+
+
 # Errors
 
 
@@ -209,6 +232,16 @@ ERRORS: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
     ),
     "before the context": (changed(0, answers={"text": ["Oslo"], "answer_start": [-22]}), {}, "question 'a'.*at 15"),
     "an empty answer": (changed(0, answers={"text": [""], "answer_start": [0]}), {}, "at least one character"),
+    "no text of an answer": (
+        changed(0, answers={"text": [None], "answer_start": [15]}),
+        {},
+        "question 'a'.*holds.*Write .*17",
+    ),
+    "no place": (
+        changed(0, answers={"text": ["Oslo"], "answer_start": [None]}),
+        {},
+        "question 'a'.*holds.*Write .*17",
+    ),
     "unequal lists": (changed(0, answers={"text": ["Oslo"], "answer_start": []}), {}, "question 'a'.*Write .*17"),
     "answers are texts": ([{**row, "answers": "Oslo"} for row in ROWS], {}, "question 'a'.*'Oslo'.*Write"),
     "no context": (changed(2, context=" "), {}, "train row 3 has no text in column 'question' or 'context'"),
@@ -241,6 +274,11 @@ def test_rows_without_a_text_are_left_out_where_that_is_asked_for(caplog: pytest
     assert "1 rows of the train split are left out" in caplog.text
     with pytest.raises(DataError, match="train split has no row with a text"):
         prepared([{**row, "context": " "} for row in ROWS], drop_empty=True)
+
+
+@pytest.mark.parametrize("change", [{"id": "a"}, {"answers": {"text": ["Ada"], "answer_start": [24]}}])
+def test_a_row_that_is_left_out_is_not_checked(change: dict[str, Any]) -> None:
+    assert [row["id"] for row in prepared(changed(1, question=None, **change), drop_empty=True)] == ["a", "c"]
 
 
 # Features
@@ -322,6 +360,19 @@ def test_labels_slice_to_the_answer_in_every_window_that_holds_it(
             assert first == last == window.no_answer == 0
 
 
+def test_a_window_names_the_row_of_its_question_in_the_whole_split() -> None:
+    batch = {"question": ["q"], "context": ["a b c d"]}
+    made = WindowEncoder(word_tokenizer("q a b c d"), 6, 0, labelled=False)(batch, [1007])
+    assert made["example_index"] == [1007, 1007]
+
+
+def test_a_question_without_an_answer_is_lost_in_no_window(caplog: pytest.LogCaptureFixture) -> None:
+    row = {**ROWS[0], "answers": {"text": [], "answer_start": []}}
+    features = window_features(Dataset.from_list([row]), word_tokenizer("Oslo"), max_seq_length=None, doc_stride=0)
+    assert features["labels"][:] == [[0, 0]]
+    assert not caplog.records
+
+
 def test_a_cache_of_what_was_made_otherwise_is_not_read() -> None:
     encode = WindowEncoder(word_tokenizer("q"), None, 0, labelled=False)
     assert Hasher.hash(encode) == Hasher.hash(replace(encode))
@@ -353,6 +404,20 @@ def test_answers_that_labels_cannot_tell_are_counted_in_a_warning(caplog: pytest
     assert "1 of 3 answers begin or end inside a token" in caplog.text
     assert "1 of 3 answers lie in no window as a whole" in caplog.text
     assert features["labels"][:] == [[3, 4], [0, 0], [0, 0], [0, 0], [4, 4], [3, 3]]
+
+
+def test_an_answer_that_ends_inside_a_token_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    row = {"id": "a", "question": "q", "context": "aaa", "answers": {"text": ["aa"], "answer_start": [0]}}
+    window_features(Dataset.from_list([row]), word_tokenizer("q aaa"), max_seq_length=None, doc_stride=0)
+    assert "1 of 1 answers begin or end inside a token" in caplog.text
+
+
+def test_tokens_that_an_answer_merely_touches_are_no_part_of_it() -> None:
+    row = {**ROWS[2], "answers": {"text": ["住在"], "answer_start": [2]}}
+    tokenizer = train_tokenizer([row["context"]], "character", min_frequency=1)
+    features = window_features(Dataset.from_list([row]), tokenizer, max_seq_length=None, doc_stride=0)
+    ((first, last),) = features["labels"][:]
+    assert tokenizer.convert_ids_to_tokens(features["input_ids"][0][first : last + 1]) == ["住", "在"]
 
 
 def test_a_tokenizer_that_pads_on_the_left_is_refused() -> None:
