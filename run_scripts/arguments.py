@@ -556,6 +556,8 @@ _KNOWN_AS = {
 
 
 def _did_you_mean(given: str, known: set[str], prefix: str = "") -> str:
+    if given == "overwrite_output_dir":
+        return " Nothing is overwritten: delete the folder, or name another."
     if _KNOWN_AS.get(given) in known:
         return f" Did you mean {prefix}{_KNOWN_AS[given]}?"
     close = difflib.get_close_matches(given, sorted(known), n=1)

@@ -229,6 +229,7 @@ def test_what_is_mistyped_is_named_with_what_was_meant(monkeypatch: pytest.Monke
         assert f"Did you mean --{meant}?" in refused(monkeypatch, given)
     # No abbreviations: this would be --do_predict, unseen by the defaults.
     assert "Did you mean --do_predict?" in refused(monkeypatch, "--do_pred")
+    assert "Nothing is overwritten: delete the folder" in refused(monkeypatch, "--overwrite_output_dir")
 
 
 @pytest.mark.parametrize(

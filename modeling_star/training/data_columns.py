@@ -317,6 +317,8 @@ def _no_column(splits: DatasetDict, what: str, flag: str, holds: str) -> DataErr
             f"The first line, {listed(splits)}, is read as the names of columns, and one of them is a tag. Where it "
             f"is a word with its tag, name the columns: `--column_names {order}`, with _ for those to leave out"
         )
+    if what in ("words", "tags") and (advice := _other_notation(splits)):
+        return DataError(f"Which column holds the {what}? The columns are {listed(splits)}. {advice}")
     known = {"words": _TOKEN_COLUMNS, "tags": _TAG_COLUMNS, "texts": _TEXT_COLUMNS, "answers": _ANSWER_COLUMNS}
     meant = known.get(what, _LABEL_COLUMNS)
     alike = [name for name in names if name.strip().casefold() in meant]
@@ -333,6 +335,25 @@ def _no_column(splits: DatasetDict, what: str, flag: str, holds: str) -> DataErr
     else:
         advice += _without_header(splits, what)
     return DataError(f"Which column holds the {what}? The columns are {listed(splits)}. {advice}")
+
+
+def _other_notation(splits: DatasetDict) -> str:
+    """What to write where entities are told by their places in a text, or each row is a word; else nothing."""
+    dataset = next(iter(splits.values()))
+    for name, feature in dataset.features.items():
+        inner = getattr(feature, "feature", None)
+        if isinstance(inner, dict) and {"start", "end"} <= inner.keys():
+            return (
+                f"{name!r} tells entities by their places in the text, which is not read: write the words of each "
+                'text with a tag each, {"tokens": ["Anna", "left"], "ner_tags": ["B-PER", "O"]}'
+            )
+    word = next((name for name in dataset.column_names if name.strip().casefold() in ("word", "token")), None)
+    if word is not None and not is_list(dataset, word):
+        return (
+            f"{word!r} holds one word a row. Sentences are needed: write a CoNLL file, a word and its tag a line and "
+            "an empty line after each sentence, or lists of words and of tags in a .jsonl"
+        )
+    return ""
 
 
 def _without_header(splits: DatasetDict, what: str = "texts") -> str:

@@ -40,6 +40,21 @@ def test_a_task_is_not_given_another_tasks_tags():
     assert find_tagging_columns(splits, None, "ner_tags", "pos") == ("tokens", "ner_tags")
 
 
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        (
+            {"text": ["Anna left"], "entities": [[{"start": 0, "end": 4, "label": "PER"}]]},
+            "'entities'.*by their places",
+        ),
+        ({"Sentence #": ["1", ""], "Word": ["Anna", "left"], "Tag": ["B-per", "O"]}, "'Word' holds one word a row"),
+    ],
+)
+def test_other_notations_of_tags_are_known(columns, told):
+    with pytest.raises(DataError, match=rf"Which column holds the \w+\?.*{told}.*write"):
+        prepare_tagging(one(**columns))
+
+
 def test_a_list_of_words_wins_over_a_text():
     splits = one(text=["It rains"], tokens=[["It", "rains"]], tags=[["O", "O"]])
     assert find_tagging_columns(splits) == ("tokens", "tags")
