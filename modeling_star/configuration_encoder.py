@@ -178,8 +178,8 @@ class EncoderConfig(BaseConfig):
         given = sorted(self.id2label or {})
         if given != list(range(len(given))):
             raise ValueError(
-                f"id2label has the ids {given}; 0 to {len(given) - 1} are needed, one for each output of a head: "
-                "id2label=dict(enumerate(labels))."
+                f"id2label has the ids {given}; they are counted from 0, one for each output of a head: "
+                "id2label=dict(enumerate(labels)); of a saved model, in its config.json."
             )
 
     def validate_problem_type(self) -> None:

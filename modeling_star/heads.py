@@ -377,7 +377,9 @@ class ForTokenClassification(Head):
             )
 
     def _warn_of_untrained(self, emissions: Tensor) -> None:
-        if self.training and emissions.requires_grad and not any(x.requires_grad for x in self.crf.parameters()):
+        if is_traced() or not self.training or not emissions.requires_grad:
+            return
+        if not any(parameter.requires_grad for parameter in self.crf.parameters()):
             logger.warning_once(
                 "The tagger is trained, and its CRF is not, none of whose parameters has requires_grad=True: adapters "
                 'leave it out unless they are told, LoraConfig(..., modules_to_save=["classifier", "crf"]).'

@@ -104,8 +104,8 @@ class EncoderPreTrainedModel(PreTrainedModel):
         if len(found) != 1:
             # An AttributeError would be hidden: torch looks the property up as a module then.
             raise TypeError(
-                f"{type(self).__name__} has {len(found)} encoders, and this is asked of one: ask it, "
-                'model.NAME.set_lexicon(...) say, or name one in the class, base_model_prefix = "NAME".'
+                f"{type(self).__name__} has {len(found)} encoders, and one is needed here. Call the method on one of "
+                'them, such as model.NAME.set_lexicon(...), or set base_model_prefix = "NAME" in the class.'
             )
         return found[0]
 

@@ -95,8 +95,10 @@ def main() -> None:
         check_utf8([*arguments.texts, arguments.question or ""])
         for text in filter(os.path.isfile, arguments.texts):
             raise ValueError(f"{text} is a file: write --file {text} to read the texts in it")
-        if arguments.file is not None and not arguments.texts:
-            arguments.pairs |= len(trained_with(arguments).get("text_columns") or ()) == 2
+        columns = trained_with(arguments).get("text_columns") or ()
+        if arguments.file is not None and not arguments.texts and not arguments.pairs and len(columns) == 2:
+            arguments.pairs = True
+            print(f"run_predict.py: pairs are read, as in training ({', '.join(columns)}): --pairs", file=sys.stderr)
         texts = in_pairs(arguments.texts) if arguments.pairs else list(arguments.texts)
         places: list[int | None] = [None] * len(texts)
         if arguments.file is not None:

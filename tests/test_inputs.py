@@ -74,7 +74,7 @@ BAD_FIELDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"backbone_config": {"hidden_size": 8}},
         ("backbone_config", "without model_type", '"model_type": "bert"'),
     ),
-    "labels from 1": ({"id2label": {1: "a", 2: "b"}}, ("id2label has the ids [1, 2]", "0 to 1", "dict(enumerate")),
+    "labels from 1": ({"id2label": {1: "a", 2: "b"}}, ("id2label has the ids [1, 2]", "from 0", "dict(enumerate")),
     "name for a configuration": ({"backbone_config": "bert-base-cased"}, ("backbone_config", "bert-base-cased")),
     "width against the encoder inside": (
         {"backbone_config": tiny_bert(), "embedding_size": 9},

@@ -126,7 +126,7 @@ def test_run_predict_tells_a_file_from_a_text_and_a_folder_from_a_name(scripts: 
     (tmp_path / "new.csv").write_text("text\nfine\n", encoding="utf-8")
     for given, told in (
         ([tmp_path / "run", tmp_path / "new.csv"], f"new.csv is a file: write --file {tmp_path}/new.csv"),
-        ([tmp_path / "run", "fine"], f"MODEL: there is no folder {tmp_path}/run"),
+        ([tmp_path / "run", "fine"], f"MODEL {tmp_path}/run could not be loaded: there is no such folder"),
     ):
         refused = scripts.run("run_predict.py", *given)
         assert refused.code != 0

@@ -56,11 +56,17 @@ def loading(flag: str, name: str) -> Iterator[None]:
     except DataError:
         raise
     except (OSError, ValueError, ImportError) as error:
-        if not Path(name).exists() and (name.startswith((".", "/", "~")) or Path(name).parent.is_dir()):
+        is_there = Path(name).exists()
+        if not is_there and (name.startswith((".", "/", "~")) or name.count("/") > 1 or name.endswith("/")):
             # The Hub's own word of such a name is that it is none.
-            raise DataError(f"{flag}: there is no folder {name} (looked in {Path.cwd()}).") from error
+            raise DataError(
+                f"{flag} {name} could not be loaded: there is no such folder (looked in {Path.cwd()}). Name a model's "
+                "folder, or a model of the Hub: bert-base-cased"
+            ) from error
+        here = "" if is_there else f" A folder {name} is not here either."
         raise DataError(
-            f"{flag} {name} could not be loaded: {error} Name a model's folder, or a model of the Hub: bert-base-cased"
+            f"{flag} {name} could not be loaded: {error}{here} Name a model's folder, or a model of the Hub: "
+            "bert-base-cased"
         ) from error
 
 
@@ -125,7 +131,9 @@ def load_tokenizer(
         source = "the training split" + ("" if vectors is None else f" and the words of {vectors}")
         logger.info(f"Trained a {kind} tokenizer of {len(tokenizer)} entries on {source}.")
         if len(tokenizer) < _FEW_ENTRIES:
-            some = ", ".join(map(repr, list(tokenizer.get_vocab())[:8]))
+            known = tokenizer.get_vocab()
+            words = [word for word in sorted(known, key=known.get) if word not in tokenizer.all_special_tokens]
+            some = ", ".join(map(repr, words[:8]))
             logger.warning(
                 f"That is few: {some}, ... Are these from your texts? If not, name the column of texts, "
                 "--text_column_name, or those of a CoNLL file in their order, --column_names tokens,_,_,ner_tags."

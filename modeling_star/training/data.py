@@ -528,11 +528,6 @@ def prepare_classification(
             split: values and [None if type(value) in kinds and value in _NO_TAG else value for value in values]
             for split, values in numbers.items()
         }
-    if problem_type == "multi_label_classification":
-        numbers = {
-            split: values and [split_labels(value) if isinstance(value, str) else value for value in values]
-            for split, values in numbers.items()
-        }
     found: dict[str, Cells] = {}
     minus_ones = [is_minus_one(value) for value in numbers.get("train") or ()]
     minus_one_is_a_class = "-1" in (label_list or ()) or (any(minus_ones) and not all(minus_ones))
@@ -551,6 +546,8 @@ def prepare_classification(
         drop_or_raise(split, missing, lack, may_drop)
         dropped[split].update(missing)
         found[split] = [None if row in dropped[split] else value for row, value in enumerate(values)]
+        if problem_type == "multi_label_classification":
+            found[split] = [split_labels(value) if isinstance(value, str) else value for value in found[split]]
     check_train(splits, found, label)
     detected = problem_type_of(found, label)
     kind = cast(ProblemType, problem_type or ("regression" if task_name == "stsb" else detected))

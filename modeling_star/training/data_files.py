@@ -287,14 +287,13 @@ def _check_file(path: Path, text_unit: TextUnit | None = None) -> str:
 
 def _advice_on_folder(folder: Path) -> str:
     """What to name in the place of a folder: a file in it, where there is one of a known kind."""
-    inside = sorted(
-        path for path in folder.iterdir() if path.is_file() and not FORMATS.keys().isdisjoint(path.suffixes)
-    )
+    rows = FORMATS.keys() - {".txt", ".json"}
+    inside = sorted(path for path in folder.iterdir() if not rows.isdisjoint(map(str.lower, path.suffixes)))
     if inside:
         return f"Name a file in it, e.g. {inside[0]}"
     return (
-        "It holds no file of rows. Texts that lie in files of their own, a folder for each class, are to be written "
-        'to one file first: a line {"text": "...", "label": "..."} each, in a .jsonl'
+        "Name a file of rows. Texts that lie in files of their own, a folder for each class, are to be written to one "
+        'first: a line {"text": "...", "label": "..."} each, in a .jsonl'
     )
 
 

@@ -39,7 +39,6 @@ OTHER_SCHEME = re.compile(rf"[{_PREFIX}][_.:/|]\S+|[^\W\d]{{2,}}[-_.:/|][{_PREFI
 _SIDE_BY_SIDE = re.compile(r"""['"]\s+['"]""")
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 _COMMA_NUMBER = re.compile(r"-?\d+,\d+")
-_WITH_POINTS = 'pandas.read_csv("commas.csv", sep=";", decimal=",").to_csv("points.csv", index=False)'
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d*)?([eE][+-]?\d+)?")
 
 TEXT, WHOLE, NUMBER, TRUTH, LIST = "text", "a whole number", "a number", "true/false", "a list"
@@ -191,13 +190,13 @@ def tell_of_numbers(cells: Mapping[str, Cells], column: str) -> None:
     ]
     if not all(isinstance(value, str) for _, _, value in texts):
         return
-    if texts and all(_COMMA_NUMBER.fullmatch(value) for _, _, value in texts):
+    commas = [value for _, _, value in texts if _COMMA_NUMBER.fullmatch(value)]
+    if commas and all(_COMMA_NUMBER.fullmatch(value) or _WHOLE.fullmatch(value) for _, _, value in texts):
         logger.warning(
-            "The labels in column %r, such as %r, are taken for names of classes. To learn numbers, write points for "
-            "commas: %s. Where they are several labels of a text, write --problem_type multi_label_classification.",
+            "The labels in column %r, such as %r, are taken for names of classes. Where they are numbers, write "
+            "points for the commas; where they are several labels of a text, --problem_type multi_label_classification.",
             column,
-            texts[0][2],
-            _WITH_POINTS,
+            commas[0],
         )
         return
     others = [(split, row, value) for split, row, value in texts if not _NUMBER.fullmatch(value)]
@@ -399,7 +398,7 @@ def encode_numbers(cells: Mapping[str, Cells], column: str) -> Encoded:
             if value is not None and not (is_number or (isinstance(value, str) and _NUMBER.fullmatch(value))):
                 advice = "Correct it, or write --problem_type single_label_classification"
                 if isinstance(value, str) and _COMMA_NUMBER.fullmatch(value):
-                    advice = f"Write points for commas, {value.replace(',', '.')}: {_WITH_POINTS}"
+                    advice = f"Where the comma is a decimal one, write a point, {value.replace(',', '.')}"
                 raise DataError(
                     f"{where(split, row)}: the label {shown(value)} in column {column!r} is {kind_of(value)}, and "
                     f"regression wants a finite number. {advice}"

@@ -7,7 +7,8 @@ import pytest
 from transformers import BertConfig, BertModel, MarianConfig, RobertaConfig
 
 from modeling_star import StarTransformerConfig
-from modeling_star.training.building import fresh_model
+from modeling_star.training.building import fresh_model, loading
+from modeling_star.training.data_files import DataError
 from modeling_star.training.tokenizers import train_tokenizer
 from modeling_star.training.translation_models import fresh_translator
 
@@ -78,3 +79,21 @@ def test_positions_follow_the_length_of_inputs_where_they_limit_it(kind: str, ex
     overrides = {"hidden_size": 8, "num_attention_heads": 2, "position_embedding_type": kind}
     model = fresh_model("AutoModelForMaskedLM", tokenizer, {}, overrides=overrides, max_seq_length=600)
     assert model.config.max_position_embeddings == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("bert-base-cased", "sentencepiece is missing"),
+        ("user/model", "sentencepiece is missing"),
+        ("outputs/mine/", "outputs/mine/ could not be loaded: there is no such folder"),
+        ("./mine", "./mine could not be loaded: there is no such folder"),
+    ],
+)
+def test_what_kept_a_model_of_the_hub_from_loading_is_told_and_a_folder_is_called_one(
+    name: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "user").mkdir()
+    with pytest.raises(DataError, match=told), loading("MODEL", name):
+        raise ImportError("sentencepiece is missing")

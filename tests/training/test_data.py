@@ -516,11 +516,20 @@ def test_a_text_may_have_none_of_several_labels_that_stand_in_one_cell():
         prepare_classification(splits, problem_type="multi_label_classification")
 
 
+def test_minus_one_is_no_label_of_several_in_one_cell():
+    splits = DatasetDict(
+        {"train": table(text=list("abc"), label=["a|b", "b", "a"]), "test": table(text=list("ab"), label=["-1", "-1"])}
+    )
+    data = prepare_classification(splits, problem_type="multi_label_classification")
+    assert data.label_list == ("a", "b")
+    assert not data.is_labelled("test")
+
+
 def test_numbers_with_commas_are_told_to_be_no_numbers(caplog):
-    splits = one(text=list("abc"), label=["4,0", "2,5", "-1,5"])
+    splits = one(text=list("abc"), label=["3", "4,0", "-1,5"])
     assert prepare_classification(splits).problem_type == "single_label_classification"
     assert "'4,0', are taken for names of classes" in caplog.text
-    with pytest.raises(DataError, match=r"'4,0'.*Write points for commas, 4\.0"):
+    with pytest.raises(DataError, match=r"'4,0'.*Where the comma is a decimal one, write a point, 4\.0"):
         prepare_classification(splits, problem_type="regression")
 
 

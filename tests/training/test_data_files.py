@@ -349,6 +349,16 @@ def test_a_broken_gzip_file_is_named(tmp_path, name):
             load_splits(files={"train": tmp_path / name}, cache_dir=str(tmp_path / "cache"))
 
 
+def test_a_folder_in_the_place_of_a_file_is_answered_with_a_file_in_it_or_how_to_write_one(tmp_path):
+    (tmp_path / "pos").mkdir()
+    (tmp_path / "README.txt").touch()
+    with pytest.raises(DataError, match=r"is a folder.*a folder for each class.*in a \.jsonl"):
+        load_splits(files={"train": tmp_path})
+    (tmp_path / "TRAIN.CSV").touch()
+    with pytest.raises(DataError, match=r"is a folder.*Name a file in it, e\.g\. \S+TRAIN\.CSV"):
+        load_splits(files={"train": tmp_path})
+
+
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.conll"])
 @pytest.mark.parametrize(
     ("text", "encoding"),
