@@ -434,9 +434,9 @@ class ForQuestionAnswering(Head):
 
     def build_head(self, config: EncoderConfig) -> None:
         if config.pair_mode == "siamese":
-            raise ValueError(
-                'pair_mode="siamese" is given: it reads question and context apart, and no answer would depend on its '
-                'question. Write pair_mode="cross".'
+            logger.warning_once(
+                'pair_mode="siamese" reads question and context apart, so that no answer depends on its question: '
+                'write pair_mode="cross".'
             )
         self.dropout = head_dropout(config)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)

@@ -193,8 +193,8 @@ def tell_of_numbers(cells: Mapping[str, Cells], column: str) -> None:
     commas = [value for _, _, value in texts if _COMMA_NUMBER.fullmatch(value)]
     if commas and all(_COMMA_NUMBER.fullmatch(value) or _WHOLE.fullmatch(value) for _, _, value in texts):
         logger.warning(
-            "The labels in column %r, such as %r, are taken for names of classes. Where they are numbers, write points "
-            "for the commas; where they are several labels a text, --problem_type multi_label_classification.",
+            "The labels in column %r, such as %r, are taken for names of classes. Where they are numbers, write "
+            "points for the commas; several labels a text are --problem_type multi_label_classification.",
             column,
             commas[0],
         )
