@@ -21,10 +21,9 @@ QUICK := outputs/quickstart
 
 quickstart: $(READY)  ## train a tagger on synthetic data and tag sentences it never saw, in about two minutes
 	rm -rf $(QUICK)
-	$(BIN)/python -m modeling_star.training.synthetic ner $(QUICK)/data
 	$(BIN)/accelerate launch --config_file configuration/accelerate/cpu.yaml \
 		run_scripts/run_ner.py configuration/recipes/quickstart.yaml
-	$(BIN)/python run_scripts/run_predict.py $(QUICK)/model --file configuration/recipes/quickstart_sentences.txt
+	$(BIN)/python run_scripts/run_predict.py $(QUICK)/model --file configuration/quickstart/sentences.txt
 	@echo
 	@echo "The model lies in $(QUICK)/model, its card is $(QUICK)/model/README.md."
 

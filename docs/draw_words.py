@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 
 from modeling_star import Lexicon
-from modeling_star.lexicon import WordMatcher
-from modeling_star.tokens import TokenLayout
-from modeling_star.training.tokenizers import train_tokenizer
+from modeling_star.data.tokenizers import train_tokenizer
+from modeling_star.models.lexicon import WordMatcher
+from modeling_star.models.token_layout import TokenLayout
 
 
 SENTENCE = "南京市长江大桥"

@@ -31,8 +31,7 @@ def main() -> None:
     if len(arguments.folders) < 2:
         parser.error(f"{arguments.folders[0]} is compared with another: name two folders or more")
 
-    from modeling_star.training.comparison import compare
-    from modeling_star.training.scored_runs import read_system
+    from modeling_star.evaluation.compare import compare, read_system
 
     try:
         systems = [read_system(folder, arguments.split) for folder in arguments.folders]

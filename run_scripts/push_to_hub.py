@@ -34,8 +34,8 @@ def main() -> None:
     )
     arguments = parser.parse_args()
 
-    from modeling_star.training.data_files import DataError
-    from modeling_star.training.publishing import files_to_share, upload
+    from modeling_star.errors import UserError
+    from modeling_star.training.hub import files_to_share, upload
 
     try:
         files = files_to_share(arguments.folder, arguments.predictions)
@@ -46,7 +46,7 @@ def main() -> None:
         commit = upload(
             arguments.folder, files, arguments.repo, private=arguments.private or None, message=arguments.message
         )
-    except DataError as error:
+    except UserError as error:
         sys.exit(str(error))
     print(commit.commit_url)
 

@@ -17,7 +17,7 @@ A GLUE task from the Hub, with a saved model, any of transformers:
 Several processes: accelerate launch --config_file configuration/accelerate/multi_gpu.yaml run_scripts/run_glue.py ...
 """
 
-from arguments import ClassificationArguments, ClassificationModelArguments, RunArguments, parse
+from modeling_star.training.arguments import ClassificationArguments, ClassificationModelArguments, RunArguments, parse
 
 
 def main() -> None:
@@ -25,8 +25,8 @@ def main() -> None:
     groups = (ClassificationModelArguments, ClassificationArguments, RunArguments)
     model, data, run_arguments, training = parse(groups, __doc__)
 
-    from modeling_star.training.classification import ClassificationTask
-    from modeling_star.training.running import run_script
+    from modeling_star.tasks.sequence_classification import ClassificationTask
+    from modeling_star.training.run import run_script
 
     run_script(ClassificationTask, model, data, run_arguments, training)
 

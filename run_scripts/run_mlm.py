@@ -19,7 +19,13 @@ blocks of --max_seq_length tokens. It is measured and saved every 500 updates (-
 Several processes: accelerate launch --config_file configuration/accelerate/multi_gpu.yaml run_scripts/run_mlm.py ...
 """
 
-from arguments import PRETRAINING_DEFAULTS, ModelArguments, RepeatArguments, TextArguments, parse
+from modeling_star.training.arguments import (
+    PRETRAINING_DEFAULTS,
+    ModelArguments,
+    RepeatArguments,
+    TextArguments,
+    parse,
+)
 
 
 def main() -> None:
@@ -27,8 +33,8 @@ def main() -> None:
     groups = (ModelArguments, TextArguments, RepeatArguments)
     model, data, run_arguments, training = parse(groups, __doc__, PRETRAINING_DEFAULTS)
 
-    from modeling_star.training.pretraining import PretrainingTask
-    from modeling_star.training.running import run_script
+    from modeling_star.tasks.masked_lm import PretrainingTask
+    from modeling_star.training.run import run_script
 
     run_script(PretrainingTask, model, data, run_arguments, training)
 

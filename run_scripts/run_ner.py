@@ -21,15 +21,15 @@ With a CRF that knows which entity labels go together, and what words are spelle
 Several processes: accelerate launch --config_file configuration/accelerate/multi_gpu.yaml run_scripts/run_ner.py ...
 """
 
-from arguments import RunArguments, TaggingArguments, TaggingModelArguments, parse
+from modeling_star.training.arguments import RunArguments, TaggingArguments, TaggingModelArguments, parse
 
 
 def main() -> None:
     """Read the arguments, run, report."""
     model, data, run_arguments, training = parse((TaggingModelArguments, TaggingArguments, RunArguments), __doc__)
 
-    from modeling_star.training.running import run_script
-    from modeling_star.training.tagging import TaggingTask
+    from modeling_star.tasks.token_classification import TaggingTask
+    from modeling_star.training.run import run_script
 
     run_script(TaggingTask, model, data, run_arguments, training)
 

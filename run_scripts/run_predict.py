@@ -111,8 +111,8 @@ def main() -> None:
         parser.error(str(error))
     if not texts:
         parser.error('no text is given: write run_predict.py MODEL "A text." or --file texts.txt')
-    from modeling_star.training.building import loading
-    from modeling_star.training.predicted_data import Asked
+    from modeling_star.data.prediction_inputs import Asked
+    from modeling_star.training.builders import loading
 
     try:
         with loading("MODEL", arguments.model):
@@ -166,7 +166,7 @@ def texts_of_file(arguments: argparse.Namespace) -> list[tuple[int, Text]]:
     Raises:
         ValueError: there is no such file, or it cannot be read as asked.
     """
-    from modeling_star.training.predicted_data import read_texts
+    from modeling_star.data.prediction_inputs import read_texts
 
     trained = trained_with(arguments)
     return read_texts(
@@ -188,7 +188,7 @@ def answers_questions(arguments: argparse.Namespace) -> bool:
     from transformers import AutoConfig
 
     import modeling_star  # noqa: F401  registers the models of this package
-    from modeling_star.training.building import loading
+    from modeling_star.training.builders import loading
 
     with loading("MODEL", arguments.model):
         config = AutoConfig.from_pretrained(arguments.model, trust_remote_code=arguments.trust_remote_code)
@@ -214,7 +214,7 @@ def predict(texts: list[Text], arguments: argparse.Namespace) -> Iterator[tuple[
     from transformers import AutoConfig
 
     import modeling_star  # noqa: F401  registers the models of this package
-    from modeling_star.training.predicted_data import Asked, joined
+    from modeling_star.data.prediction_inputs import Asked, joined
 
     model = arguments.model
     given, texts = texts, joined(texts)  # a tagger alone reads words
@@ -260,7 +260,7 @@ def classified_by_terms(texts: list[Any], arguments: argparse.Namespace) -> Iter
     """Each text with its labels by TF-IDF, of which there is nothing to ask but texts."""
     import numpy as np
 
-    from modeling_star.training.tfidf import TfidfClassifier
+    from modeling_star.tasks.tfidf_baseline import TfidfClassifier
 
     asked = {
         "--pairs": arguments.pairs,
@@ -311,11 +311,11 @@ def labelled(
     """
     from transformers import AutoTokenizer, pipeline
 
-    from modeling_star.modeling_encoder import longest_input
-    from modeling_star.pipelines import BestPathPipeline, aggregation_for
-    from modeling_star.training.predicted_data import joined
-    from modeling_star.training.tokenizers import told_limit
-    from modeling_star.training.writing import between_words
+    from modeling_star.data.prediction_inputs import joined
+    from modeling_star.data.tokenizers import told_limit
+    from modeling_star.data.writing_systems import between_words
+    from modeling_star.inference.pipelines import BestPathPipeline, aggregation_for
+    from modeling_star.models.modeling_encoder import longest_input
 
     remote = {"trust_remote_code": arguments.trust_remote_code}
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, **remote)

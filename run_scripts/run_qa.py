@@ -16,15 +16,15 @@ SQuAD 2.0 from the Hub, with a saved model, any of transformers:
 Several processes: accelerate launch --config_file configuration/accelerate/multi_gpu.yaml run_scripts/run_qa.py ...
 """
 
-from arguments import ModelArguments, ReadingArguments, ReadingRunArguments, parse
+from modeling_star.training.arguments import ModelArguments, ReadingArguments, ReadingRunArguments, parse
 
 
 def main() -> None:
     """Read the arguments, run, report."""
     model, data, run_arguments, training = parse((ModelArguments, ReadingArguments, ReadingRunArguments), __doc__)
 
-    from modeling_star.training.reading import ReadingTask
-    from modeling_star.training.running import run_script
+    from modeling_star.tasks.question_answering import ReadingTask
+    from modeling_star.training.run import run_script
 
     run_script(ReadingTask, model, data, run_arguments, training)
 

@@ -20,7 +20,7 @@ Several processes:
     accelerate launch --config_file configuration/accelerate/multi_gpu.yaml run_scripts/run_translation.py ...
 """
 
-from arguments import (
+from modeling_star.training.arguments import (
     TRANSLATION_DEFAULTS,
     TRANSLATION_HELP,
     TranslationArguments,
@@ -37,8 +37,8 @@ def main() -> None:
         groups, __doc__, TRANSLATION_DEFAULTS, TRANSLATION_HELP, "Seq2SeqTrainingArguments"
     )
 
-    from modeling_star.training.running import run_script
-    from modeling_star.training.translation import TranslationTask
+    from modeling_star.tasks.translation import TranslationTask
+    from modeling_star.training.run import run_script
 
     run_script(TranslationTask, model, data, run_arguments, training)
 

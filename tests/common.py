@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from transformers import BertConfig, PreTrainedModel
 
 import modeling_star
-from modeling_star import tokens
-from modeling_star.heads import NO_SPAN
+from modeling_star.models import token_layout as tokens
+from modeling_star.models.heads import NO_SPAN
 
 
 HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMaskedLM")

@@ -13,14 +13,29 @@ import pytest
 # Looked at when Triton is imported, which transformers does: tests of kernels run them on the CPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
+import gzip
+import sys
+
+import datasets
 import torch
+import yaml
+from datasets import DatasetDict
+from lab.tables import Table
 from loopback_hub import LoopbackHub
 from real_data import data_folder
 from script_runner import ScriptRunner, script_runner
-from script_samples import QUICK, TINY, files, read_rows, write_bert, write_corpora
+from script_samples import QUICK, TINY, files, read_rows, write_bert, write_corpora, write_rows
+from table_samples import CONTENT
+from task_samples import GROUPS, ROWS, Parsed, flags
 
-from modeling_star import modeling_disan, tokens
+from modeling_star.data.splits import load_splits
+from modeling_star.models import modeling_disan
+from modeling_star.models import token_layout as tokens
+from modeling_star.tasks.base import Task
+from modeling_star.tasks.translation import TranslationTask
 
+
+ROOT = Path(__file__).resolve().parents[1]
 
 # Where there is a GPU pipelines run on it, and cuDNN's LSTM rounds to TF32 unless told not to.
 torch.backends.cudnn.allow_tf32 = False
@@ -116,3 +131,54 @@ def tagger(scripts: ScriptRunner, corpora: Path) -> Path:
     told = ["--dataset_title=synthetic entities", "--tokenizer_kind=word", "--lower_case=true"]
     scripts.check("run_ner.py", *files(corpora / "entities"), *TINY, *QUICK, *told, "--output_dir=tagger")
     return scripts.folder / "tagger"
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    datasets.disable_progress_bars()
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Callable[..., DatasetDict]:
+    """Write texts to files (packed where the name ends in .gz) and load them as splits."""
+
+    def write_and_load(**named: tuple[str, str]) -> DatasetDict:
+        files = {}
+        for split, (name, text) in named.items():
+            path = tmp_path / split / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+            files[split] = path
+        return load_splits(files=files, cache_dir=str(tmp_path / "cache"))
+
+    return write_and_load
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Parsed]:
+    """The arguments of a task on its rows: model, data, run, training."""
+
+    def parse(kind: type[Task], *given: str) -> Parsed:
+        path = write_rows(tmp_path / f"{kind.__name__}.jsonl", ROWS[kind])
+        command = ["script.py", f"--train_file={path}", f"--cache_dir={tmp_path}/cache", *given]
+        monkeypatch.setattr(sys, "argv", command)
+        own = flags.TRANSLATION_DEFAULTS if kind is TranslationTask else None
+        training = "Seq2SeqTrainingArguments" if kind is TranslationTask else "TrainingArguments"
+        return flags.parse(GROUPS[kind], "A script.", own, training_class=training)
+
+    return parse
+
+
+@pytest.fixture
+def task_of(parsed: Callable[..., Parsed]) -> Callable[..., Any]:
+    return lambda kind, *given: kind(*parsed(kind, *given)[:3])
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
+    """The table of table_samples, read from a file."""
+    monkeypatch.chdir(ROOT)  # recipes are found from the project's root
+    path = tmp_path / "tables" / "two.yaml"
+    path.parent.mkdir()
+    path.write_text(yaml.safe_dump(CONTENT, sort_keys=False), encoding="utf-8")
+    return Table.read(path)

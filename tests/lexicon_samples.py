@@ -7,8 +7,8 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from modeling_star.lexicon import Lexicon, WordMatcher
-from modeling_star.tokens import TokenLayout
+from modeling_star.models.lexicon import Lexicon, WordMatcher
+from modeling_star.models.token_layout import TokenLayout
 
 
 Words = set[tuple[int, ...]]

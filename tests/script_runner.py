@@ -23,6 +23,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = ROOT / "run_scripts"
+EXPERIMENTS = ROOT / "experiments"
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,19 @@ class ScriptRunner:
         )
 
     def start(self, script: str, *arguments: Any, processes: int = 1) -> list[dict[str, Any]]:
-        """Start `python run_scripts/SCRIPT ARGUMENTS` in the runner's folder; returns what `wait` takes."""
+        """Start `python run_scripts/SCRIPT ARGUMENTS`, or one of experiments/, in the runner's folder; returns what `wait` takes."""
         port = free_port() if processes > 1 else 0
         started = []
         for rank in range(processes):
             logs = Path(tempfile.mkdtemp(dir=self.folder, prefix="logs-"))
             environment = {} if processes == 1 else rank_environment(rank, processes, port)
-            command = {"argv": [str(SCRIPTS / script), *map(str, arguments)], "environment": environment}
+            command = {
+                "argv": [
+                    str((SCRIPTS if (SCRIPTS / script).exists() else EXPERIMENTS) / script),
+                    *map(str, arguments),
+                ],
+                "environment": environment,
+            }
             answer = self._ask({**command, "do": "start", "folder": str(self.folder), "logs": str(logs)})
             started.append({"pid": answer["pid"], "logs": str(logs)})
         return started
@@ -136,7 +143,7 @@ def serve() -> None:
     """Answer the requests of `ScriptRunner`, one JSON object a line."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # nothing else may speak on the channel
-    sys.path.insert(0, str(SCRIPTS))
+    sys.path.insert(0, str(EXPERIMENTS))
     import_what_scripts_import()
     for line in sys.stdin:
         request = json.loads(line)
@@ -158,12 +165,6 @@ def import_what_scripts_import() -> None:
     import evaluate  # noqa: F401
     import transformers
     from transformers import BertForSequenceClassification, EarlyStoppingCallback, Trainer, pipeline  # noqa: F401
-
-    import modeling_star.training.classification
-    import modeling_star.training.pretraining
-    import modeling_star.training.reading
-    import modeling_star.training.tagging
-    import modeling_star.training.translation  # noqa: F401
 
     assert transformers.is_torch_available()
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
-from modeling_star.training.synthetic import write_ner_corpus, write_reading_corpus, write_sentiment_corpus
+from synthetic.corpora import write_ner_corpus, write_reading_corpus, write_sentiment_corpus
 
 
 SIZES = {"train": 60, "validation": 21, "test": 15}
@@ -103,7 +102,7 @@ def write_bert(folder: Path, texts: list[str]) -> Path:
     import torch
     from transformers import BertConfig, BertModel
 
-    from modeling_star.training.tokenizers import train_tokenizer
+    from modeling_star.data.tokenizers import train_tokenizer
 
     tokenizer = train_tokenizer(texts, "wordpiece", vocab_size=300)
     torch.manual_seed(0)
@@ -116,7 +115,7 @@ def write_bert(folder: Path, texts: list[str]) -> Path:
 
 def write_typeless_tokenizer(folder: Path, texts: list[str]) -> Path:
     """A tokenizer that gives a second text the type 1, but only if it is asked to, as DistilBERT's does."""
-    from modeling_star.training.tokenizers import train_tokenizer
+    from modeling_star.data.tokenizers import train_tokenizer
 
     train_tokenizer(texts, "wordpiece", vocab_size=300).save_pretrained(folder)
     told = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))

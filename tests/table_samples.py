@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from modeling_star.training.experiment_runs import Runner
-from modeling_star.training.experiments import Configuration, Table
+from lab.table_runs import Runner
+from lab.tables import Configuration, Table
 
 
 CONTENT: dict[str, Any] = {

@@ -1,22 +1,17 @@
 """Tiny data for every task of a script, and what the flags on them come to: task and trainer."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, DatasetDict
-from script_runner import SCRIPTS
 
-from modeling_star.training.classification import ClassificationTask
-from modeling_star.training.pretraining import PretrainingTask
-from modeling_star.training.reading import ReadingTask
-from modeling_star.training.tagging import TaggingTask
-from modeling_star.training.task import Task
-from modeling_star.training.translation import TranslationTask
-
-
-sys.path.insert(0, str(SCRIPTS))
-import arguments as flags
+from modeling_star.tasks.base import Task
+from modeling_star.tasks.masked_lm import PretrainingTask
+from modeling_star.tasks.question_answering import ReadingTask
+from modeling_star.tasks.sequence_classification import ClassificationTask
+from modeling_star.tasks.token_classification import TaggingTask
+from modeling_star.tasks.translation import TranslationTask
+from modeling_star.training import arguments as flags
 
 
 GROUPS: dict[type[Task], tuple[type, ...]] = {

@@ -1,1 +1,1 @@
-"""What the run scripts share: data, tokenizers, metrics, reports, model cards."""
+"""One training run: arguments, builders, losses, trainer, checkpoints, model card."""

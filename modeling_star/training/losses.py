@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from transformers import EvalPrediction
 
-from ..heads import told_or_zero
-from .data_files import DataError
-from .data_labels import IGNORED
+from ..data.labels import IGNORED
+from ..errors import UserError
+from ..models.heads import told_or_zero
 
 
 def class_weights(given: str, label_list: tuple[str, ...], counts: dict[str, int]) -> np.ndarray | None:
@@ -24,7 +24,7 @@ def class_weights(given: str, label_list: tuple[str, ...], counts: dict[str, int
         counts: how often each occurs in the training split.
 
     Raises:
-        DataError: the numbers are none, or do not fit the labels.
+        UserError: the numbers are none, or do not fit the labels.
     """
     if given == "none":
         return None
@@ -35,15 +35,15 @@ def class_weights(given: str, label_list: tuple[str, ...], counts: dict[str, int
     try:
         weights = np.array([float(part) for part in given.split(",")])
     except ValueError:
-        raise DataError(
+        raise UserError(
             f"--class_weights {given} is given; none, balanced or numbers such as 1,2.5 are allowed."
         ) from None
     if len(weights) != len(label_list):
-        raise DataError(
+        raise UserError(
             f"--class_weights has {len(weights)} numbers for {len(label_list)} labels: {', '.join(label_list)}."
         )
     if not (np.isfinite(weights) & (weights >= 0)).all():
-        raise DataError(f"--class_weights {given} is given; numbers from 0 up are allowed, such as 1,2.5,1.")
+        raise UserError(f"--class_weights {given} is given; numbers from 0 up are allowed, such as 1,2.5,1.")
     return weights
 
 

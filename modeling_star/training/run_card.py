@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import psutil
 from transformers import PreTrainedConfig
 
-from ..pipelines import aggregation_for
-from .cards import CardContent, shown_path
-from .reports import metrics_only
+from ..evaluation.reports import metrics_only
+from ..inference.pipelines import aggregation_for
+from .model_card import CardContent, shown_path
 
 
 if TYPE_CHECKING:
-    from .fine_tuner import FineTuner
-    from .task import Task
+    from ..tasks.base import Task
+    from .trainer import FineTuner
 
 
 EXAMPLE_CHARACTERS = 1000  # of a text that the card shows

@@ -10,14 +10,14 @@ import torch
 from task_samples import Parsed, flags
 from transformers import TrainingArguments
 
-from modeling_star.training import running
-from modeling_star.training.classification import ClassificationTask
-from modeling_star.training.data_files import DataError
-from modeling_star.training.fine_tuner import prepare_training
-from modeling_star.training.metrics import metrics_for
-from modeling_star.training.pretraining import PretrainingTask
-from modeling_star.training.running import train
-from modeling_star.training.tagging import TaggingTask
+from modeling_star.errors import UserError
+from modeling_star.evaluation.metrics import metrics_for
+from modeling_star.tasks.masked_lm import PretrainingTask
+from modeling_star.tasks.sequence_classification import ClassificationTask
+from modeling_star.tasks.token_classification import TaggingTask
+from modeling_star.training import run as running
+from modeling_star.training.run import train
+from modeling_star.training.trainer import prepare_training
 
 
 def best_of(
@@ -114,7 +114,7 @@ def test_a_schedule_that_follows_a_score_knows_its_direction(
 def test_what_cannot_choose_is_refused(parsed: Callable[..., Parsed], given: list[str], words: list[str]) -> None:
     *_, run, training = parsed(TaggingTask, *given)
     task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), run_args=run)
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(UserError) as caught:
         prepare_training(task, training, torch.nn.Linear(1, 1), True)  # type: ignore[arg-type]
     assert [word for word in words if word not in str(caught.value)] == []
 
@@ -123,7 +123,7 @@ def test_what_cannot_choose_is_refused(parsed: Callable[..., Parsed], given: lis
 def test_without_validation_there_is_no_score_to_follow(parsed: Callable[..., Parsed], flag: str) -> None:
     *_, run, training = parsed(TaggingTask, flag)
     task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), run_args=run)
-    with pytest.raises(DataError, match="validation split"):
+    with pytest.raises(UserError, match="validation split"):
         prepare_training(task, training, torch.nn.Linear(1, 1), False)  # type: ignore[arg-type]
 
 
@@ -138,7 +138,7 @@ def test_the_score_that_chooses_is_drawn(
     def draw(log: Any, path: Path, metric: str | None, *, greater_is_better: bool) -> None:
         seen.append((metric, greater_is_better))
 
-    monkeypatch.setattr("modeling_star.training.running.plot_training_curves", draw)
+    monkeypatch.setattr("modeling_star.training.run.plot_training_curves", draw)
     trainer: Any = SimpleNamespace(
         train=lambda **_: SimpleNamespace(metrics={}),
         save_model=lambda **_: None,

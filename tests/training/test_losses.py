@@ -11,11 +11,11 @@ from torch import Tensor
 from training_samples import collate, rows_of
 from transformers import EvalPrediction
 
-from modeling_star.heads import sequence_loss
-from modeling_star.training.classification import ClassificationTask
-from modeling_star.training.data_files import DataError
-from modeling_star.training.fine_tuner import loss_of, prepare_training
+from modeling_star.errors import UserError
+from modeling_star.models.heads import sequence_loss
+from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.training.losses import ChainLoss, SpanLoss, TaskLoss, WithLoss, class_weights
+from modeling_star.training.trainer import loss_of, prepare_training
 
 
 def test_balanced_weights_are_inverse_to_how_often_a_class_occurs() -> None:
@@ -101,5 +101,5 @@ def test_the_loss_of_a_split_of_chains_is_that_of_the_model() -> None:
 def test_a_class_may_weigh_nothing_and_none_less() -> None:
     assert class_weights("0,1.5", ("a", "b"), {}).tolist() == [0, 1.5]
     for given in ("-1,1", "nan,1", "inf,1"):
-        with pytest.raises(DataError, match="numbers from 0 up are allowed"):
+        with pytest.raises(UserError, match="numbers from 0 up are allowed"):
             class_weights(given, ("a", "b"), {})

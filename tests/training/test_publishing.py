@@ -10,8 +10,9 @@ import torch
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from transformers import TrainingArguments
 
-from modeling_star.training import fine_tuner, publishing
-from modeling_star.training.data_files import DataError
+from modeling_star.errors import UserError
+from modeling_star.training import hub as publishing
+from modeling_star.training import trainer as fine_tuner
 
 
 def test_branch_token_and_privacy_that_are_asked_for_reach_the_hub(
@@ -59,11 +60,11 @@ def test_what_the_hub_says_is_told_in_a_line(
         "net": ConnectionError("no route"),
     }
     monkeypatch.setattr(publishing.HfApi, "create_repo", Mock(side_effect=errors[kind]))
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(UserError, match=told):
         publishing.upload(tmp_path, [], "a/b")
 
 
 def test_a_model_that_only_this_package_reads_is_told(tmp_path: Path) -> None:
     (tmp_path / "arguments.json").write_text('{"model_type": "tfidf"}', encoding="utf-8")
-    with pytest.raises(DataError, match="TF-IDF model, which only this package reads"):
+    with pytest.raises(UserError, match="TF-IDF model, which only this package reads"):
         publishing.files_to_share(tmp_path)

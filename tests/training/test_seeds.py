@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from task_samples import Parsed
 
-from modeling_star.training.seeds import asked_for
-from modeling_star.training.tagging import TaggingTask
+from modeling_star.tasks.token_classification import TaggingTask
+from modeling_star.training.checkpoints import asked_for
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,220 @@
+"""
+Masked summation: the task, its data and its systems (section 5.1 of Guo et al. 2019, https://arxiv.org/abs/1902.09113).
+
+An example is n vectors of d numbers. The first number is a flag, 1 for k vectors chosen at random and 0 for the
+others; the rest are drawn from [0, 1). The target is the sum of the flagged vectors without their flags. The score is
+the mean squared error (MSE): the mean over all examples and over the d - 1 numbers of their targets.
+
+Axes: b examples  n vectors  d numbers of a vector  k flagged vectors
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+from transformers import CONFIG_MAPPING, PreTrainedModel
+
+from modeling_star.errors import UserError
+from modeling_star.models.configuration_base import did_you_mean
+from modeling_star.models.modeling_encoder import EncoderPreTrainedModel
+from modeling_star.training.builders import fresh_model
+from modeling_star.training.cli_errors import told_plainly
+
+
+Split = Literal["train", "validation", "test"]
+SHAPE = "configuration/models/star-masked-summation.json"
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+# Name of a system -> model type, and fields that make it what it is.
+SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "star": ("star_transformer", {}),
+    "star-no-radial": ("star_transformer", {"use_radial": False}),
+    "star-no-ring": ("star_transformer", {"use_ring": False}),
+    "vanilla": ("vanilla_transformer", {}),
+    "bilstm": ("bilstm", {}),
+    "lstm": ("bilstm", {"bidirectional": False}),
+}
+
+
+class SummationData(Dataset):
+    """
+    Examples in memory.
+
+    Args:
+        inputs: `[b, n, d]`.
+        targets: `[b, d - 1]`.
+    """
+
+    def __init__(self, inputs: Tensor, targets: Tensor):
+        self.inputs, self.targets = inputs, targets
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        """One example as a model takes it: `inputs_embeds [n, d]` and `labels [d - 1]`."""
+        return {"inputs_embeds": self.inputs[index], "labels": self.targets[index]}
+
+
+@dataclass(frozen=True)
+class MaskedSummation:
+    """
+    The task at one length.
+
+    Args:
+        length: n.
+        flagged: k.
+        width: d.
+        samples: examples of the train, validation and test split.
+        seed: of the data. Each split is a stream of its own: none shows what another one holds.
+
+    Raises:
+        UserError: a number is too small, or k > n.
+    """
+
+    length: int
+    flagged: int = 10
+    width: int = 10
+    samples: tuple[int, int, int] = (10_000, 10_000, 10_000)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise UserError(f"--lengths has {self.length}; at least 1 is needed: write --lengths 10 200")
+        if self.flagged < 1:
+            raise UserError(f"--flagged {self.flagged} is given; at least 1 is needed: write --flagged 10")
+        if self.flagged > self.length:
+            raise UserError(
+                f"--lengths has {self.length}, fewer vectors than the --flagged {self.flagged} that are summed: write "
+                f"--lengths {self.flagged} or more, or --flagged {self.length} or less."
+            )
+        if self.width < 2:
+            raise UserError(f"--width {self.width} is given; 2 is the least, the flag and a number: write --width 10")
+        if self.seed < 0:
+            raise UserError(f"--draw_seed {self.seed} is given; 0 or more is allowed: write --draw_seed 0")
+        for split, count in zip(SPLITS, self.samples, strict=True):
+            if count < 1:
+                raise UserError(f"--{split}_samples {count} is given; at least 1 is needed.")
+
+    def draw(self, split: Split) -> SummationData:
+        """The examples of a split, the same at every call."""
+        number = SPLITS.index(split)
+        count = self.samples[number]
+        source = np.random.default_rng([self.seed, number])
+        inputs = np.empty((count, self.length, self.width), dtype=np.float32)
+        inputs[..., 1:] = source.random((count, self.length, self.width - 1), dtype=np.float32)
+        flags = np.zeros((count, self.length), dtype=np.float32)
+        flags[:, : self.flagged] = 1
+        inputs[..., 0] = source.permuted(flags, axis=1)
+        return SummationData(torch.from_numpy(inputs), torch.from_numpy(flagged_sums(inputs)))
+
+    def guess_errors(self, data: SummationData) -> dict[str, float]:
+        """
+        MSE of what needs no model: what a number is worth beside it.
+
+        Returns:
+            "half": of always guessing k/2, which is k/12 on average over data sets (the variance of a number is 1/12).
+            "scaled": of k/n times the sum of all vectors, whose flags are not read; k/12 (1 - k/n) on average.
+        """
+        targets = data.targets.double()
+        everything = data.inputs[..., 1:].sum(1, dtype=torch.float64)
+        guesses = {"half": torch.tensor(self.flagged / 2), "scaled": everything * self.flagged / self.length}
+        return {name: float((guess - targets).square().mean()) for name, guess in guesses.items()}
+
+
+def flagged_sums(inputs: np.ndarray) -> np.ndarray:
+    """The targets `[b, d - 1]` of inputs `[b, n, d]`."""
+    return (inputs[:, None, :, 0] @ inputs[..., 1:])[:, 0]
+
+
+def read_shape(path: str, width: int) -> dict[str, Any]:
+    """
+    The fields that all systems share: those of a configuration's file, without its model type.
+
+    Args:
+        path: JSON file.
+        width: d, which takes the place of the file's `embedding_size`.
+
+    Raises:
+        UserError: there is no such file, or it holds no configuration.
+    """
+    try:
+        shape = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"--config_name {path} cannot be read ({error}): name a file such as {SHAPE}") from None
+    if not isinstance(shape, dict):
+        raise UserError(f"--config_name {path} holds a {type(shape).__name__}: name a file such as {SHAPE}")
+    shape.pop("model_type", None)
+    return {**shape, "embedding_size": width}
+
+
+@dataclass(frozen=True)
+class System:
+    """
+    An encoder with the MLP head, d - 1 numbers out.
+
+    Args:
+        name: in `SYSTEMS`, or a model type of this package.
+        shape: fields that all systems share, from `read_shape`; those that a model has not are left out.
+        overrides: fields that win, and that every system must have.
+
+    Raises:
+        UserError: there is no such system.
+    """
+
+    name: str
+    shape: dict[str, Any]
+    overrides: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        if self.model_type not in CONFIG_MAPPING:
+            raise UserError(
+                f"--systems names {self.name}, and this version has no model type {self.model_type}: "
+                f"{', '.join(SYSTEMS)}, or a model type of this package.{did_you_mean(self.name, list(SYSTEMS))}"
+            )
+
+    @property
+    def model_type(self) -> str:
+        return SYSTEMS[self.name][0] if self.name in SYSTEMS else self.name
+
+    @property
+    def own_fields(self) -> dict[str, Any]:
+        """The fields that make this system what it is, and the overrides."""
+        return {**(SYSTEMS[self.name][1] if self.name in SYSTEMS else {}), **self.overrides}
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """All that is set of its configuration."""
+        return {"model_type": self.model_type, **self.shape, **self.own_fields}
+
+    def build(self, task: MaskedSummation) -> PreTrainedModel:
+        """
+        The model with fresh weights, for examples as long and wide as the task's.
+
+        Raises:
+            UserError: its configuration does not allow the fields, or it is no encoder of this package.
+        """
+        with told_plainly():
+            model = fresh_model(
+                "AutoModelForSequenceClassification",
+                None,
+                {"num_labels": task.width - 1, "problem_type": "regression"},
+                model_type=self.model_type,
+                defaults=self.shape,
+                overrides=self.own_fields,
+                max_seq_length=task.length,
+            )
+        if not isinstance(model, EncoderPreTrainedModel):
+            raise UserError(
+                f"--systems names {self.name}, which is not of this package and takes no vectors of {task.width} "
+                f"numbers: {', '.join(SYSTEMS)}, or a model type of this package."
+            )
+        return model
+
+
+__all__ = ["SPLITS", "SYSTEMS", "MaskedSummation", "SummationData", "System", "flagged_sums", "read_shape"]

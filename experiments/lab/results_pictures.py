@@ -1,0 +1,78 @@
+"""experiments/pictures/results_*.png: how far a table's first system is ahead of the others."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from lab.results_page import column_title, intervals, picture_name, read_cells
+from lab.table_runs import FinishedRuns
+from lab.tables import Table
+from modeling_star.evaluation.reports import new_figure, plot_training_curves, save_figure
+
+
+def write_pictures(tables: Path, results: Path, folder: Path) -> list[Path]:
+    """
+    Draw the differences of every setting that has any, a mark for the difference, a line for its 95 % interval; and
+    the losses of what ran before a table's runs.
+
+    Args:
+        tables: folder of the tables' files.
+        results: folder of the finished runs.
+        folder: where the pictures go.
+
+    Returns:
+        The files written.
+    """
+    made = (
+        _draw(table, one, results, folder)
+        for table in Table.begun(tables, results)
+        for one in table.content["settings"]
+    )
+    return [picture for picture in [*made, *_losses(tables, results, folder)] if picture is not None]
+
+
+def _losses(tables: Path, results: Path, folder: Path) -> Iterator[Path | None]:
+    for table in Table.begun(tables, results):
+        for name, told in table.before.items():
+            kept = FinishedRuns(table, results).read_before(name)
+            if kept is not None:
+                path = folder / picture_name(table, name)
+                yield plot_training_curves(kept["log_history"], path, title=told["title"])
+
+
+def _draw(table: Table, setting: str, results: Path, folder: Path) -> Path | None:
+    found = intervals(table, read_cells(table, setting, results), table.compared[0])
+    if not found:
+        return None
+    tasks = list(dict.fromkeys(task for task, _ in found))
+    systems = [system for system in table.content["systems"] if any(place[1] == system for place in found)]
+    room = len(systems) + 1
+    figure, (axis,) = new_figure(7.0, 1.4 + 0.16 * len(tasks) * room)
+    for number, system in enumerate(systems):
+        ends = [
+            (row * room + number, found[task, system]) for row, task in enumerate(tasks) if (task, system) in found
+        ]
+        values = [100 * one.difference for _, one in ends]
+        below = [100 * (one.difference - one.low) for _, one in ends]
+        above = [100 * (one.high - one.difference) for _, one in ends]
+        axis.errorbar(
+            values,
+            [height for height, _ in ends],
+            xerr=[below, above],
+            fmt="o",
+            markersize=4,
+            capsize=2,
+            label=table.content["systems"][system]["title"],
+        )
+    axis.axvline(0.0, color="black", linewidth=0.8)
+    axis.set_yticks(
+        [row * room + (len(systems) - 1) / 2 for row in range(len(tasks))], [column_title(table, t) for t in tasks]
+    )
+    axis.set_ylim(len(tasks) * room - 1, -1)
+    axis.set_xlabel(f"{table.content['systems'][table.compared[0]]['title']} minus the other, in points")
+    axis.grid(axis="x", alpha=0.3)
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small", frameon=False)
+    title = f"{table.content['title']}, {table.content['settings'][setting]['title']}"
+    return save_figure(figure, folder / picture_name(table, setting), title)
+
+
+__all__ = ["write_pictures"]

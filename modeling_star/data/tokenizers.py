@@ -1,0 +1,622 @@
+"""Train a tokenizer on a data set, and turn texts and tagged words into model inputs.
+
+The tokenizers trained here are plain `PreTrainedTokenizerFast` objects: `AutoTokenizer` loads them with no code of
+ours, and `text[start:end]` of every token is the piece of the text that it stands for.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from datasets import Dataset
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import BatchEncoding, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from ..inference.sliding_windows import NOT_READ, reading_places
+from .caching import source_version
+from .labels import IGNORED
+from .writing_systems import are_split_by_character
+
+
+logger = logging.getLogger(__name__)
+
+
+TokenizerKind = Literal["word", "wordpiece", "character"]
+
+SPECIAL_TOKENS = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+_NO_LIMIT = 2**31
+_MAY_DIFFER = 0.05
+NO_WORD = NOT_READ  # in the column `word_ids`: no word is read at this token
+
+# White space, control characters and invisible separators stand between tokens and belong to none. The zero-width
+# joiner is not among them: it holds one emoji together.
+SEPARATORS = r"[\s\p{Cc}\x{AD}\x{200B}\x{2060}\x{FEFF}]+"
+CJK = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\x{30FC}"
+_LETTER = rf"[\p{{L}}&&[^{CJK}]]"
+RUN = rf"[[\p{{L}}\p{{M}}\p{{N}}\x{{200C}}\x{{200D}}]&&[^{CJK}]]+"
+_PIECES = [
+    r"[0-9#*]\x{FE0F}?\x{20E3}",  # keycap emoji, before their digit is taken for a number
+    r"\p{Nd}+(?:[.,:]\p{Nd}+)+",  # 3.14, 1,000, 10:30
+    rf"[{CJK}]\p{{M}}*",  # every CJK character by itself
+    RUN,  # a word or a number of any other script
+    r"\X",  # anything else, a whole emoji (skin tone, family, flag) at a time
+]
+_CHARACTER = _PIECES[-1]
+# do + n't and it + 's, as in the Penn Treebank and so in GloVe
+_NOT = rf"(?i:n['’]t)(?!{_LETTER})"
+_CONTRACTIONS = [rf"{_LETTER}+?(?={_NOT})|{_NOT}", rf"['’](?i:s|m|d|re|ve|ll)(?!{_LETTER})"]
+_PATTERNS = {
+    "word": [
+        r"(?:https?://|www\.)[\x21-\x7E]*[A-Za-z0-9/]",
+        r"[@#][A-Za-z0-9_]+",
+        rf"(?:{_LETTER}\.){{2,}}",  # U.S., e.g.
+        *_CONTRACTIONS,
+        *_PIECES[:-1],
+        r"(\p{P})\1+",  # ... and --
+        _PIECES[-1],
+    ],
+    "wordpiece": [*_CONTRACTIONS, *_PIECES],
+    "character": _PIECES,
+}
+
+
+def train_tokenizer(
+    texts: Iterable[str | Sequence[str]],
+    kind: TokenizerKind = "word",
+    *,
+    lower_case: bool = True,
+    vocab_size: int = 30_000,
+    min_frequency: int = 2,
+    model_max_length: int | None = None,
+    known_words: Iterable[str] = (),
+) -> PreTrainedTokenizerFast:
+    """Train a tokenizer that `AutoTokenizer` loads without custom code.
+
+    - `"word"`: a token for each word (contractions split as in the Penn Treebank, so that data split like it and GloVe
+      vectors fit), number, URL, or run of one punctuation mark. A word not in the vocabulary is [UNK].
+    - `"wordpiece"`: learned pieces of words, `##` before those that continue one.
+    - `"character"`: for Chinese. Words and numbers of other scripts are whole where the vocabulary has them, else the
+      longest beginning it has, then single characters: a letter seen once is enough to avoid [UNK].
+
+    In all three a CJK character, a CJK punctuation mark or an emoji is never joined to another, and where the data are
+    lists of single characters, letters and digits too (`are_split_by_character`), nothing is: the same text has the
+    same tokens whether it comes split or not. Text is not normalised beyond lower-casing: Unicode composition would
+    leave accents outside the offsets.
+
+    Args:
+        texts: texts, or lists of words for data that comes split; both may occur.
+        kind: see above.
+        lower_case: whether "The" and "the" are one token. Accents stay.
+        vocab_size: the most tokens, special tokens included. WordPiece keeps every single character beyond it.
+        min_frequency: occurrences below which a word (or merge of pieces) gets no token. At 1, no training text
+            contains [UNK], so that its embedding is never trained.
+        model_max_length: the most tokens the model takes, special tokens included; None: no limit.
+        known_words: have a token beyond `vocab_size` where they are one piece of text to this kind and its
+            `lower_case`, such as the words of pretrained vectors. Not for "wordpiece", which knows pieces.
+
+    Raises:
+        ValueError: for an unknown kind, a vocabulary too small, no text at all, or known words beside "wordpiece".
+        TypeError: for an item that is neither text nor a list of words, with its place.
+    """
+    if kind not in get_args(TokenizerKind):
+        raise ValueError(f"kind={kind!r}; choose one of {', '.join(map(repr, get_args(TokenizerKind)))}.")
+    if vocab_size <= len(SPECIAL_TOKENS) or min_frequency < 1:
+        raise ValueError(
+            f"vocab_size={vocab_size} must exceed the {len(SPECIAL_TOKENS)} special tokens, "
+            f"and min_frequency={min_frequency} must be at least 1."
+        )
+    if kind == "wordpiece" and known_words:
+        raise ValueError('known_words are whole words, and kind="wordpiece" knows pieces: "word" or "character".')
+    known = list(checked_texts(texts))
+    backend = Tokenizer(models.WordLevel(unk_token=SPECIAL_TOKENS["unk_token"]))
+    if lower_case:
+        backend.normalizer = normalizers.Lowercase()
+    pattern = Regex(_CHARACTER if are_split_by_character(known) else "|".join(_PATTERNS[kind]))
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(SEPARATORS), "removed"), pre_tokenizers.Split(pattern, "isolated")]
+    )
+    if kind == "word":
+        words = [*SPECIAL_TOKENS.values(), *_train_words(_copy(backend), known, vocab_size, min_frequency)]
+        words = _with_words(backend, words, known_words)
+        backend.model = models.WordLevel(
+            {word: index for index, word in enumerate(words)}, unk_token=SPECIAL_TOKENS["unk_token"]
+        )
+    else:
+        vocabulary = _character_vocabulary if kind == "character" else _wordpiece_vocabulary
+        tokens = _with_words(backend, vocabulary(backend, known, vocab_size, min_frequency), known_words)
+        # Built anew: training leaves every token it was given in advance behind as a special one.
+        backend.model = models.WordPiece(
+            {token: index for index, token in enumerate(tokens)}, unk_token=SPECIAL_TOKENS["unk_token"]
+        )
+        backend.decoder = decoders.WordPiece(prefix="##", cleanup=False)
+    return _wrap(backend, model_max_length)
+
+
+def checked_texts(texts: Iterable[str | Sequence[str]]) -> Iterator[str | list[str]]:
+    """Pass texts and lists of words on; refuse anything else, and an iterator without a single character."""
+    empty = True
+    for index, item in enumerate(texts):
+        words = [item] if isinstance(item, str) else item
+        if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
+            raise TypeError(f"Item {index} of the texts is {item!r}: give a text, or a list of words.")
+        empty = empty and not any(word.strip() for word in words)
+        yield item if isinstance(item, str) else list(words)
+    if empty:
+        raise ValueError("There is no text to train a tokenizer on: every text is empty.")
+
+
+def _train_words(backend: Tokenizer, texts: list[str | list[str]], vocab_size: int, min_frequency: int) -> list[str]:
+    """Give `backend` a vocabulary of whole pieces; return them without the special tokens, the frequent first."""
+    specials = list(SPECIAL_TOKENS.values())
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=specials, show_progress=False
+    )
+    backend.train_from_iterator(texts, trainer)
+    vocabulary = backend.get_vocab()
+    return sorted(vocabulary, key=vocabulary.__getitem__)[len(specials) :]
+
+
+def _with_words(backend: Tokenizer, tokens: list[str], words: Iterable[str]) -> list[str]:
+    """The tokens, and behind them those of some words that the text of a tokenizer has as one piece."""
+
+    def is_one_piece(word: str) -> bool:
+        as_written = backend.normalizer is None or backend.normalizer.normalize_str(word) == word
+        return as_written and [piece for piece, _ in backend.pre_tokenizer.pre_tokenize_str(word)] == [word]
+
+    return list(dict.fromkeys([*tokens, *filter(is_one_piece, words)]))
+
+
+def _spelling(pieces: Iterable[str]) -> list[str]:
+    """Each letter of the pieces of two letters and more, alone and after "##", in the order of appearance."""
+    letters = dict.fromkeys(letter for piece in pieces if len(piece) > 1 for letter in piece)
+    return [form for letter in letters for form in (letter, "##" + letter)]
+
+
+def _character_vocabulary(
+    backend: Tokenizer, texts: list[str | list[str]], vocab_size: int, min_frequency: int
+) -> list[str]:
+    """Special tokens, then whole pieces by frequency, then the letters that spell unknown words."""
+    specials = list(SPECIAL_TOKENS.values())
+    runs = [piece for piece in _train_words(_copy(backend), texts, _NO_LIMIT, 1) if piece[0].isalnum()]
+    # At most half of the vocabulary: in a tiny one, whole characters matter more than spelling.
+    spelling = dict.fromkeys(_spelling(runs)[: (vocab_size - len(specials)) // 2])
+    whole = [piece for piece in _train_words(_copy(backend), texts, _NO_LIMIT, min_frequency) if piece not in spelling]
+    return [*specials, *whole[: vocab_size - len(specials) - len(spelling)], *spelling]
+
+
+def _wordpiece_vocabulary(
+    backend: Tokenizer, texts: list[str | list[str]], vocab_size: int, min_frequency: int
+) -> list[str]:
+    """Special tokens, letters, then pieces in the order of their merges.
+
+    The trainer numbers "##" letters in the order of a hash map seeded anew in every process, and breaks ties between
+    merges by these numbers: two runs would differ. Letters given in advance have fixed numbers. Giving both forms of
+    each also means that a word never seen can be spelled.
+    """
+    pieces = _train_words(_copy(backend), texts, _NO_LIMIT, 1)
+    spelling = sorted(_spelling(pieces))
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        special_tokens=[*SPECIAL_TOKENS.values(), *spelling],
+        show_progress=False,
+    )
+    learner = _copy(backend)
+    learner.model = models.WordPiece(unk_token=SPECIAL_TOKENS["unk_token"])
+    learner.train_from_iterator(texts, trainer)
+    vocabulary = learner.get_vocab()
+    return sorted(vocabulary, key=vocabulary.__getitem__)
+
+
+def _copy(backend: Tokenizer) -> Tokenizer:
+    return Tokenizer.from_str(backend.to_str())
+
+
+def _wrap(backend: Tokenizer, model_max_length: int | None) -> PreTrainedTokenizerFast:
+    """Add BERT's special tokens and token types, and hand the backend to transformers."""
+    cls, sep = SPECIAL_TOKENS["cls_token"], SPECIAL_TOKENS["sep_token"]
+    backend.add_special_tokens(list(SPECIAL_TOKENS.values()))
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{cls} $A {sep}",
+        pair=f"{cls} $A {sep} $B:1 {sep}:1",
+        special_tokens=[(token, backend.token_to_id(token)) for token in (cls, sep)],
+    )
+    limit = {} if model_max_length is None else {"model_max_length": model_max_length}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        padding_side="right",
+        clean_up_tokenization_spaces=False,
+        **SPECIAL_TOKENS,
+        **limit,
+    )
+
+
+def tokenize_texts(
+    dataset: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    text_column: str = "text",
+    pair_column: str | None = None,
+    *,
+    label_column: str | None = None,
+    max_seq_length: int | None = None,
+    pad_to_max_length: bool = False,
+    split: str = "data",
+    num_proc: int | None = None,
+    load_from_cache_file: bool | None = None,
+) -> Dataset:
+    """Turn texts, or pairs of them, into model inputs for classification and regression.
+
+    Args:
+        dataset: rows with `text_column` and, for pairs, `pair_column`, each a string.
+        tokenizer: any tokenizer of transformers.
+        label_column: copied unchanged into `labels` where given.
+        max_seq_length: the most tokens of a row, special tokens included; None: the tokenizer's own limit. Longer rows
+            are cut (of a pair, the longer text first), and one warning says how many rows and tokens that costs.
+        pad_to_max_length: pad every row to `max_seq_length` now, instead of each batch to its longest row later.
+        split: the name of the split in warnings and errors.
+        num_proc, load_from_cache_file: as in `datasets.Dataset.map`.
+
+    Returns:
+        A data set with the tokenizer's `model_input_names` and `labels`, one row for each row of `dataset`.
+
+    Raises:
+        TypeError: for a text that is not a string, with its row.
+    """
+    columns = [text_column] if pair_column is None else [text_column, pair_column]
+    limit = _length_limit(tokenizer, max_seq_length, pad_to_max_length)
+    encode = _TextEncoder(tokenizer, tuple(columns), label_column, limit, pad_to_max_length, split)
+    features = map_rows(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
+    return warn_about_cuts(features, split, limit, "Raise max_seq_length to keep them, if the model takes more.")
+
+
+@dataclass
+class _TextEncoder:
+    """What `tokenize_texts` does to a batch of rows. A class, so that worker processes can unpickle it."""
+
+    tokenizer: PreTrainedTokenizerBase
+    columns: tuple[str, ...]
+    label_column: str | None
+    limit: int | None
+    pad: bool
+    split: str
+    version: str = source_version(__name__)
+
+    def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
+        for column in self.columns:
+            for index, text in zip(indices, batch[column], strict=True):
+                if not isinstance(text, str):
+                    raise TypeError(f"Row {index} of {self.split} has {text!r} as its {column!r}: give a string.")
+        texts = [batch[column] for column in self.columns]
+        # Unlimited first: only so can the cut tokens be counted. Few rows are then encoded a second time.
+        encoding = self.tokenizer(*texts, verbose=False)
+        lengths = [len(ids) for ids in encoding["input_ids"]]
+        cut = [max(0, length - (self.limit or length)) for length in lengths]
+        if self.pad or any(cut):
+            encoding = self.tokenizer(
+                *texts,
+                truncation=self.limit is not None,
+                max_length=self.limit,
+                padding="max_length" if self.pad else False,
+            )
+        output = {name: encoding[name] for name in self.tokenizer.model_input_names if name in encoding}
+        if self.label_column is not None:
+            output["labels"] = batch[self.label_column]
+        return output | {"cut_tokens": cut}
+
+
+def tokenize_and_align(
+    dataset: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    label_list: Sequence[str],
+    *,
+    tokens_column: str = "tokens",
+    tags_column: str | None = "tags",
+    max_seq_length: int | None = None,
+    stride: int | None = None,
+    label_all_tokens: bool = False,
+    pad_to_max_length: bool = False,
+    split: str = "data",
+    num_proc: int | None = None,
+    load_from_cache_file: bool | None = None,
+) -> Dataset:
+    """Turn tagged words into model inputs with a label at each word's first piece and -100 elsewhere.
+
+    A row longer than `max_seq_length` becomes several, overlapping by `stride` tokens; each word is labelled, and
+    later read, in just one of them: where it has the most context. Without `stride` the row is cut, and one warning
+    says how many tokens and words that costs. A word of which the tokenizer makes nothing (empty, white space)
+    becomes its unknown token, so that no word goes uncounted.
+
+    Args:
+        dataset: rows with `tokens_column` (words) and `tags_column` (as many indices into `label_list`).
+        tokenizer: a fast tokenizer that pads on the right.
+        label_list: the names of the tags.
+        tags_column: None where there are no tags; then there is no column `labels`.
+        max_seq_length: the most tokens of a row, special tokens included; None: the tokenizer's own limit.
+        stride: tokens that neighbouring windows share; None: cut instead.
+        label_all_tokens: label continuing pieces too (B-x becomes I-x). For training only: with it, an evaluation
+            would count a word once for each of its pieces.
+        pad_to_max_length, split, num_proc, load_from_cache_file: as in `tokenize_texts`.
+
+    Returns:
+        A data set of the model inputs, `labels [n]`, and what `predictions_to_words` needs: `word_ids [n]` (the word
+        whose label is read at this token, -1 elsewhere), `example_index` (the row of `dataset`), `num_words`.
+        `Trainer` drops these three by itself.
+
+    Raises:
+        ValueError: for a slow tokenizer, one that pads on the left, a stride too large, or a row with unequal numbers
+            of words and tags.
+        TypeError: for a word that is not a string, with its row.
+    """
+    if not tokenizer.is_fast:
+        raise ValueError(
+            f"{type(tokenizer).__name__} cannot tell which word a piece belongs to. Load a fast one: "
+            "AutoTokenizer.from_pretrained(name, use_fast=True), or train one: train_tokenizer(words)."
+        )
+    if tokenizer.padding_side != "right":
+        raise ValueError('Words are found by counting tokens from the left: set tokenizer.padding_side = "right".')
+    limit = _length_limit(tokenizer, max_seq_length, pad_to_max_length)
+    if stride is not None:
+        room = None if limit is None else limit - tokenizer.num_special_tokens_to_add()
+        if room is None or not 0 <= stride < room:
+            raise ValueError(
+                f"stride={stride} needs a max_seq_length (given: {limit}), and must be at least 0 and less than "
+                f"what it leaves beside the special tokens ({room})."
+            )
+    encode = _WordEncoder(
+        tokenizer=tokenizer,
+        tokens_column=tokens_column,
+        tags_column=tags_column,
+        limit=limit,
+        stride=stride,
+        pad=pad_to_max_length,
+        continuations=_continuation_labels(label_list) if label_all_tokens else None,
+        split=split,
+    )
+    features = map_rows(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
+    advice = (
+        "Raise max_seq_length, if the model takes more, or set stride (16, say) to read them in overlapping windows."
+    )
+    return warn_about_cuts(features, split, limit, advice)
+
+
+@dataclass
+class _WordEncoder:
+    """What `tokenize_and_align` does to a batch of rows. A class, so that worker processes can unpickle it."""
+
+    tokenizer: PreTrainedTokenizerBase
+    tokens_column: str
+    tags_column: str | None
+    limit: int | None
+    stride: int | None
+    pad: bool
+    continuations: list[int] | None
+    split: str
+    version: str = source_version(__name__, reading_places.__module__)
+
+    def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
+        sentences: list[list[str]] = batch[self.tokens_column]
+        self._check(sentences, batch, indices)
+        encoding = self._encode(sentences)
+        windows: list[list[int]] = [[] for _ in sentences]
+        for window, row in enumerate(encoding.get("overflow_to_sample_mapping", range(len(sentences)))):
+            windows[row].append(window)
+
+        names = [name for name in self.tokenizer.model_input_names if name in encoding]
+        output: dict[str, list[Any]] = {name: [] for name in [*names, "word_ids", "example_index", "num_words"]}
+        output |= {"cut_tokens": [], "cut_words": []}
+        if self.tags_column is not None:
+            output["labels"] = []
+        for row, of_row in enumerate(windows):
+            if self.stride is not None and self.tokenizer.truncation_side == "left":
+                of_row = of_row[::-1]  # such a tokenizer tells the last window first
+            kept = of_row if self.stride is not None else of_row[:1]
+            pieces = [encoding.word_ids(window) for window in of_row]
+            reads = reading_places(pieces[: len(kept)])
+            words_read = sum(word != NO_WORD for places in reads for word in places)
+            cut_tokens = sum(word is not None for places in pieces[len(kept) :] for word in places)
+            for number, (window, places) in enumerate(zip(kept, reads, strict=True)):
+                for name in names:
+                    output[name].append(encoding[name][window])
+                if self.tags_column is not None:
+                    output["labels"].append(self._labels(batch[self.tags_column][row], places, pieces[number]))
+                output["word_ids"].append(places)
+                output["example_index"].append(indices[row])
+                output["num_words"].append(len(sentences[row]))
+                output["cut_tokens"].append(cut_tokens)
+                output["cut_words"].append(len(sentences[row]) - words_read if cut_tokens else 0)
+        return output
+
+    def _check(self, sentences: list[list[str]], batch: dict[str, list[Any]], indices: list[int]) -> None:
+        for row, (index, words) in enumerate(zip(indices, sentences, strict=True)):
+            wrong = [word for word in words if not isinstance(word, str)]
+            if wrong:
+                raise TypeError(f"Row {index} of {self.split} has {wrong[0]!r} among its words: give strings.")
+            if self.tags_column is not None and len(batch[self.tags_column][row]) != len(words):
+                raise ValueError(
+                    f"Row {index} of {self.split} has {len(words)} words but "
+                    f"{len(batch[self.tags_column][row])} tags; there must be one tag for each word."
+                )
+
+    def _encode(self, sentences: list[list[str]]) -> BatchEncoding:
+        """Encode; where the tokenizer makes nothing of a word, put its unknown token there and encode again."""
+        encoding = self._tokenize(sentences)
+        found: list[set[int | None]] = [set() for _ in sentences]
+        for window, row in enumerate(encoding.get("overflow_to_sample_mapping", range(len(sentences)))):
+            found[row].update(encoding.word_ids(window))
+        gaps = any(len(seen - {None}) < len(words) for words, seen in zip(sentences, found, strict=True))
+        unknown = self.tokenizer.unk_token
+        if not gaps or unknown is None:
+            return encoding
+        return self._tokenize(
+            [
+                [word if index in seen else unknown for index, word in enumerate(words)]
+                for words, seen in zip(sentences, found, strict=True)
+            ]
+        )
+
+    def _tokenize(self, sentences: list[list[str]]) -> BatchEncoding:
+        if self.limit is None:
+            return self.tokenizer(sentences, is_split_into_words=True, verbose=False)
+        return self.tokenizer(
+            sentences,
+            is_split_into_words=True,
+            truncation=True,
+            max_length=self.limit,
+            stride=self.stride or 0,
+            return_overflowing_tokens=True,  # also when cutting: what flows over is counted in the warning
+            padding="max_length" if self.pad else False,
+        )
+
+    def _labels(self, tags: list[int], places: list[int], pieces: list[int | None]) -> list[int]:
+        """Labels `[n]` of one window."""
+        labels = [IGNORED if word == NO_WORD else tags[word] for word in places]
+        if self.continuations is not None:
+            for place, piece in enumerate(pieces):
+                continues = place > 0 and piece is not None and piece == pieces[place - 1]
+                if continues and labels[place - 1] != IGNORED:
+                    labels[place] = self.continuations[labels[place - 1]]
+        return labels
+
+
+def _continuation_labels(label_list: Sequence[str]) -> list[int]:
+    """For each label, that of a word's further pieces: I-x for B-x where there is one, or M-x, else the same."""
+    index = {label: number for number, label in enumerate(label_list)}
+    inside = [[f"{prefix}-{label[2:]}" for prefix in "IM"] if label.startswith("B-") else [] for label in label_list]
+    return [next((index[name] for name in names if name in index), number) for number, names in enumerate(inside)]
+
+
+def predictions_to_words(
+    features: Dataset, predictions: np.ndarray, label_list: Sequence[str], *, fill: str = "O"
+) -> list[list[str]]:
+    """Put the predictions for a data set made by `tokenize_and_align` back on its words.
+
+    Args:
+        features: what `tokenize_and_align` returned.
+        predictions: logits `[rows, n, labels]` or label indices `[rows, n]`, rows as in `features`; columns beyond a
+            row's length (`Trainer` pads with -100) are not read.
+        label_list: the names of the labels.
+        fill: the label of words that were cut off.
+
+    Returns:
+        One label for each word, one list for each example.
+
+    Raises:
+        ValueError: when `predictions` has another number of rows than `features`.
+    """
+    predictions = np.asarray(predictions)
+    if len(predictions) != len(features):
+        raise ValueError(f"{len(predictions)} rows of predictions for {len(features)} rows of features.")
+    if predictions.ndim == 3:
+        predictions = predictions.argmax(axis=-1)
+    sentences: dict[int, list[str]] = {}
+    rows = zip(features["example_index"], features["num_words"], features["word_ids"], predictions, strict=True)
+    for example, num_words, word_ids, row in rows:
+        sentence = sentences.setdefault(example, [fill] * num_words)
+        for place, word in enumerate(word_ids):
+            if word != NO_WORD:
+                sentence[word] = label_list[int(row[place])]
+    return [sentences[example] for example in sorted(sentences)]
+
+
+def give_types(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Have a tokenizer tell the tokens of a second text from those of the first, also once it is saved and loaded."""
+    if "token_type_ids" not in tokenizer.model_input_names:
+        tokenizer.model_input_names = [*tokenizer.model_input_names, "token_type_ids"]
+        # save_pretrained writes only what was given at construction (seen in 5.23).
+        tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names
+
+
+def warn_of_other_tokens(
+    sentences: Sequence[Sequence[str]], between: str, tokenizer: PreTrainedTokenizerBase, split: str
+) -> None:
+    """
+    Warn where words give other tokens than the text that they are words of, which a pipeline reads.
+
+    Args:
+        sentences: some of the words that a model is trained on.
+        between: what stands between them in a text.
+        tokenizer: any of transformers.
+        split: its name in the warning.
+    """
+    by_word = tokenizer([list(words) for words in sentences], is_split_into_words=True, verbose=False)
+    as_text = tokenizer([between.join(words) for words in sentences], verbose=False)
+    read = [len({*by_word.word_ids(row)} - {None}) for row in range(len(sentences))]  # words with a token of their own
+    other = [
+        row
+        for row, words in enumerate(sentences)
+        if by_word["input_ids"][row] != as_text["input_ids"][row] or read[row] < len(words)
+    ]
+    if len(other) > _MAY_DIFFER * len(sentences):
+        first, second = (encoding.tokens(other[0])[1:-1] for encoding in (by_word, as_text))
+        place = next((place for place, pair in enumerate(zip(first, second, strict=False)) if len({*pair}) > 1), 0)
+        logger.warning(
+            "%d of %d sentences of the %s split give other tokens as texts than as the words of the data, which the "
+            "model is trained on: %s for %s in the first. A model reads what it was not trained on where it is given "
+            "the text: have it read words, run_predict.py --file with such a file, or a pipeline with "
+            "is_split_into_words=True and delimiter=%r",
+            len(other),
+            len(sentences),
+            split,
+            " ".join(second[place : place + 4]),
+            " ".join(first[place : place + 4]),
+            between,
+        )
+
+
+def told_limit(model_max_length: int | None) -> int | None:
+    """The most tokens that a tokenizer's model takes; `None` where it tells none: transformers writes int(1e30)."""
+    return model_max_length if model_max_length is not None and model_max_length < 1e6 else None
+
+
+def _length_limit(tokenizer: PreTrainedTokenizerBase, max_seq_length: int | None, pad: bool) -> int | None:
+    """The most tokens of a row: what was asked for, but no more than the tokenizer's model takes; None: no limit."""
+    own = told_limit(tokenizer.model_max_length)
+    if max_seq_length is None:
+        if pad and own is None:
+            raise ValueError("pad_to_max_length needs a max_seq_length (128, say): the tokenizer has none of its own.")
+        return own
+    if max_seq_length <= tokenizer.num_special_tokens_to_add(pair=True):
+        raise ValueError(f"max_seq_length={max_seq_length} leaves no room beside the special tokens.")
+    if own is not None and max_seq_length > own:
+        logger.warning(f"max_seq_length={max_seq_length} exceeds the tokenizer's model_max_length={own}; using {own}.")
+        return own
+    return max_seq_length
+
+
+def map_rows(
+    dataset: Dataset, encode: Any, description: str, num_proc: int | None, load_from_cache_file: bool | None
+) -> Dataset:
+    """Features in the place of all columns, from `encode(batch, indices)`, in worker processes and caches if asked."""
+    return dataset.map(
+        encode,
+        batched=True,
+        with_indices=True,
+        remove_columns=dataset.column_names,
+        num_proc=num_proc,
+        load_from_cache_file=load_from_cache_file,
+        desc=description,
+    )
+
+
+def warn_about_cuts(features: Dataset, split: str, limit: int | None, advice: str) -> Dataset:
+    """Say what was cut, then drop the columns that counted it (they came through worker processes and caches)."""
+    counts = [name for name in ("cut_tokens", "cut_words") if name in features.column_names]
+    cut = {name: np.asarray(features[name][:], dtype=np.int64) for name in counts}
+    tokens = int(cut["cut_tokens"].sum()) if counts else 0
+    if tokens:
+        words = f" ({int(cut['cut_words'].sum()):,} words)" if "cut_words" in cut else ""
+        rows = int((cut["cut_tokens"] > 0).sum())
+        logger.warning(
+            f"{split}: {rows:,} of {len(features):,} examples are longer than {limit} tokens; "
+            f"{tokens:,} tokens{words} were cut off. {advice}"
+        )
+    return features.remove_columns(counts)

@@ -1,0 +1,1 @@
+"""Scores, reports, and comparisons of finished runs."""

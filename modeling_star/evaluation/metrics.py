@@ -1,0 +1,373 @@
+"""Metrics that need no network, and what Trainer computes with them.
+
+`evaluate.load("seqeval")` fetches a script from the Hub. The classes here are the same interface
+(`metric.compute(predictions=..., references=...)`), built directly on seqeval, scikit-learn and SciPy.
+"""
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import datasets
+import evaluate
+import numpy as np
+import scipy.stats
+import seqeval.metrics as entity_metrics
+from sklearn import metrics as scores
+from transformers import EvalPrediction
+
+from ..data.labels import IGNORED
+from ..models.crf import SEGMENT, entity_tag, typed_labels
+from .squad import Language, score_answers
+
+
+class _OfflineMetric(evaluate.Metric):
+    """An `evaluate.Metric` that holds its inputs in memory, so that parallel processes share no cache file."""
+
+    description = ""
+    feature: Any = datasets.Value("int64")
+    reference_feature: Any = None  # where references are not of the predictions' type
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"keep_in_memory": True, **kwargs})
+
+    def _info(self) -> evaluate.MetricInfo:
+        return evaluate.MetricInfo(
+            description=self.description,
+            citation="",
+            inputs_description="predictions and references, in the same order",
+            features=datasets.Features(
+                {"predictions": self.feature, "references": self.reference_feature or self.feature}
+            ),
+        )
+
+
+class EntityScores(_OfflineMetric):
+    """Entities of tagged sentences, exact in type and both ends, as seqeval (and conlleval) counts them.
+
+    `compute` takes lists of label strings (BIO, BIOES, BILOU or BMES) and returns `overall_precision`,
+    `overall_recall`, `overall_f1`, `overall_accuracy` (of tokens), and for each entity type a dictionary of
+    `precision`, `recall`, `f1` and `support` (entities in the references). What is undefined counts as 0.
+    """
+
+    description = "Entity-level precision, recall and F1 (seqeval)"
+    feature = datasets.Sequence(datasets.Value("string"))
+
+    def _compute(self, predictions: list[list[str]], references: list[list[str]]) -> dict[str, Any]:
+        predictions, references = seqeval_labels(predictions), seqeval_labels(references)
+        report = entity_metrics.classification_report(references, predictions, output_dict=True, zero_division=0)
+        overall = report["micro avg"]
+        types = {name: values for name, values in report.items() if not name.endswith(" avg")}
+        return {name: _entity_row(values) for name, values in types.items()} | {
+            "overall_precision": float(overall["precision"]),
+            "overall_recall": float(overall["recall"]),
+            "overall_f1": float(overall["f1-score"]),
+            "overall_accuracy": float(entity_metrics.accuracy_score(references, predictions)),
+        }
+
+
+class TokenScores(_OfflineMetric):
+    """Labels of tokens that name no entities, such as parts of speech: `accuracy` and `macro_f1` over all tokens."""
+
+    description = "Token-level accuracy and macro F1"
+    feature = datasets.Sequence(datasets.Value("string"))
+
+    def _compute(self, predictions: list[list[str]], references: list[list[str]]) -> dict[str, float]:
+        flat_references = [label for sentence in references for label in sentence]
+        flat_predictions = [label for sentence in predictions for label in sentence]
+        return {
+            "accuracy": float(scores.accuracy_score(flat_references, flat_predictions)),
+            "macro_f1": float(scores.f1_score(flat_references, flat_predictions, average="macro", zero_division=0)),
+        }
+
+
+class ClassificationScores(_OfflineMetric):
+    """One label for each example: `accuracy`, `macro_f1`, `weighted_f1`, `matthews_correlation`.
+
+    With `compute(..., binary=True)` also `f1`, that of label 1.
+    """
+
+    description = "Accuracy, F1 and Matthews correlation"
+
+    def _compute(self, predictions: list[int], references: list[int], binary: bool = False) -> dict[str, float]:
+        result = {
+            "accuracy": float(scores.accuracy_score(references, predictions)),
+            "macro_f1": float(scores.f1_score(references, predictions, average="macro", zero_division=0)),
+            "weighted_f1": float(scores.f1_score(references, predictions, average="weighted", zero_division=0)),
+            "matthews_correlation": float(scores.matthews_corrcoef(references, predictions)),
+        }
+        if binary:
+            result["f1"] = float(scores.f1_score(references, predictions, pos_label=1, zero_division=0))
+        return result
+
+
+class MultiLabelScores(_OfflineMetric):
+    """Several labels for each example, as rows of 0 and 1: `micro_f1`, `macro_f1`, `accuracy` (of whole rows)."""
+
+    description = "Multi-label F1 and exact match"
+    feature = datasets.Sequence(datasets.Value("int64"))
+
+    def _compute(self, predictions: list[list[int]], references: list[list[int]]) -> dict[str, float]:
+        table, truth = np.asarray(predictions), np.asarray(references)
+        return {
+            "micro_f1": float(scores.f1_score(truth, table, average="micro", zero_division=0)),
+            "macro_f1": float(scores.f1_score(truth, table, average="macro", zero_division=0)),
+            "accuracy": float(scores.accuracy_score(truth, table)),
+        }
+
+
+class RegressionScores(_OfflineMetric):
+    """A number for each example: `pearson`, `spearmanr`, `mse`. The correlation of a constant counts as 0."""
+
+    description = "Pearson and Spearman correlation, mean squared error"
+    feature = datasets.Value("float64")
+
+    def _compute(self, predictions: list[float], references: list[float]) -> dict[str, float]:
+        guess, truth = np.asarray(predictions, dtype=np.float64), np.asarray(references, dtype=np.float64)
+        return {
+            "pearson": _correlation(scipy.stats.pearsonr, truth, guess),
+            "spearmanr": _correlation(scipy.stats.spearmanr, truth, guess),
+            "mse": float(np.mean((guess - truth) ** 2)),
+        }
+
+
+class AnswerScores(_OfflineMetric):
+    """Answers to questions: `exact_match` and `f1`, each the best over a question's given answers, from 0 to 1.
+
+    `compute(..., language="en")` compares words as SQuAD's evaluation does, `language="zh"` Chinese characters as
+    CMRC 2018's does; see `answers.score_answer`. References are lists of answers, empty where there is none.
+    """
+
+    description = "Exact match and F1 of answers"
+    feature = datasets.Value("string")
+    reference_feature = datasets.Sequence(datasets.Value("string"))
+
+    def _compute(
+        self, predictions: list[str], references: list[list[str]], language: Language = "en"
+    ) -> dict[str, float]:
+        exact, f1 = score_answers(predictions, references, language)
+        return {"exact_match": float(exact.mean()), "f1": float(f1.mean())}
+
+
+def is_entity_scheme(label_list: Sequence[str]) -> bool:
+    """
+    Whether the labels are entity tags (O, B-x, I-x and the like) or the letters of word segmentation, rather than
+    parts of speech or other names.
+    """
+    others = [label for label in typed_labels(label_list) if label != "O"]
+    return bool(others) and all(entity_tag(label) for label in others)
+
+
+def seqeval_labels(sentences: Iterable[Sequence[str]]) -> list[list[str]]:
+    """Entity tags in the letters that seqeval knows: BILOU and BMES as BIOES, letters alone with a type."""
+    return [[_seqeval_label(label) for label in sentence] for sentence in sentences]
+
+
+def _seqeval_label(label: str) -> str:
+    tag = entity_tag(label) or entity_tag(f"{label}-{SEGMENT}")
+    return label if tag is None else "-".join(filter(None, tag))
+
+
+def _entity_row(values: dict[str, Any]) -> dict[str, Any]:
+    row = {"precision": float(values["precision"]), "recall": float(values["recall"]), "f1": float(values["f1-score"])}
+    return row | {"support": int(values["support"])}
+
+
+def _correlation(function: Callable[..., Any], truth: np.ndarray, guess: np.ndarray) -> float:
+    if len(truth) < 2 or np.ptp(truth) == 0 or np.ptp(guess) == 0:
+        return 0.0
+    return float(function(truth, guess).statistic)
+
+
+# Metrics for Trainer
+
+
+class _Task(NamedTuple):
+    metric: type[_OfflineMetric]
+    best: str
+
+
+_TASKS = {
+    "entities": _Task(EntityScores, "f1"),
+    "tokens": _Task(TokenScores, "accuracy"),
+    "single_label_classification": _Task(ClassificationScores, "accuracy"),
+    "multi_label_classification": _Task(MultiLabelScores, "micro_f1"),
+    "regression": _Task(RegressionScores, "pearson"),
+}
+_ACCURACY = ("single_label_classification", ("accuracy",))
+_WITH_F1 = ("single_label_classification", ("accuracy", "f1"))
+GLUE_METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "cola": ("single_label_classification", ("matthews_correlation",)),
+    "mnli": _ACCURACY,
+    "mrpc": _WITH_F1,
+    "qnli": _ACCURACY,
+    "qqp": _WITH_F1,
+    "rte": _ACCURACY,
+    "sst2": _ACCURACY,
+    "stsb": ("regression", ("pearson", "spearmanr")),
+    "wnli": _ACCURACY,
+}
+
+
+@dataclass(frozen=True)
+class TaskMetrics:
+    """What `metrics_for` returns: give it to `Trainer` as `compute_metrics`.
+
+    Attributes:
+        task: "entities", "tokens", "single_label_classification", "multi_label_classification" or "regression".
+        label_list: the names of the labels.
+        metric_for_best_model: the name of the metric to choose the best model by, without `eval_`.
+        greater_is_better: whether more of it is better.
+        names: the metrics to report, None for all; with several, `combined_score` is their mean (GLUE).
+        per_type: report `PER_precision`, ... for each entity type too.
+        threshold: the probability from which a label of a multi-label task counts as predicted.
+        example_index: for windowed tagging data, the example of each row (see `for_windows`).
+    """
+
+    task: str
+    label_list: tuple[str, ...]
+    metric_for_best_model: str
+    greater_is_better: bool = True
+    names: tuple[str, ...] | None = None
+    per_type: bool = False
+    threshold: float = 0.5
+    example_index: tuple[int, ...] | None = None
+
+    def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
+        """Compute the metrics of `predictions` against `label_ids`, shaped as in `decode`."""
+        references, predictions = self.decode(prediction)
+        options = {"binary": len(self.label_list) == 2} if self.task == "single_label_classification" else {}
+        result = _TASKS[self.task].metric().compute(references=references, predictions=predictions, **options)
+        if self.task == "entities":
+            result = _flat(result, self.per_type)
+        if self.names is not None:
+            result = {name: result[name] for name in self.names}
+            if len(self.names) > 1:
+                result["combined_score"] = float(np.mean(list(result.values())))
+        return result
+
+    def score_names(self) -> list[str] | None:
+        """What `__call__` returns, before there is anything to score; None where that depends on what is found."""
+        if self.per_type:  # also one for each type, such as PER_f1
+            return None
+        shape = (2, len(self.label_list)) if self.task == "multi_label_classification" else (2,)
+        nothing = np.zeros((2, 1) if self.task in ("entities", "tokens") else shape, dtype=np.int64)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return list(self(EvalPrediction(predictions=nothing, label_ids=nothing)))
+
+    def for_windows(self, example_index: Sequence[int]) -> "TaskMetrics":
+        """The same metrics for a data set whose rows are windows: rows of one example are scored as one sentence.
+
+        Args:
+            example_index: the column of that name of the data set that will be evaluated.
+        """
+        return replace(self, example_index=tuple(example_index))
+
+    def decode(self, prediction: EvalPrediction) -> tuple[list[Any], list[Any]]:
+        """References and predictions as the metric takes them.
+
+        Tagging: logits `[rows, n, labels]` or label indices `[rows, n]` against labels `[rows, n]`, -100 ignored;
+        gives lists of label names. Classification: logits `[rows, labels]` or indices `[rows]`; multi-label:
+        logits and 0/1 labels `[rows, labels]`; regression: `[rows]` or `[rows, 1]`.
+
+        Raises:
+            ValueError: when there is nothing to score, or the rows do not fit `example_index`.
+        """
+        truth = np.asarray(prediction.label_ids)
+        guess = self._guess(prediction.predictions, truth)
+        if not truth.size or (self.task in ("entities", "tokens") and not (truth != IGNORED).any()):
+            raise ValueError("There is nothing to score: the evaluated data has no labels.")
+        if self.task in ("entities", "tokens"):
+            return self._sentences(truth, guess)
+        if self.task == "regression":
+            return truth.reshape(-1).tolist(), guess.reshape(-1).tolist()
+        if self.task == "multi_label_classification":
+            return truth.astype(int).tolist(), are_predicted(guess, self.threshold).astype(int).tolist()
+        return truth.tolist(), (guess.argmax(axis=-1) if guess.ndim > truth.ndim else guess).tolist()
+
+    @staticmethod
+    def _guess(raw: Any, truth: np.ndarray) -> np.ndarray:
+        """What was predicted. More than logits makes a tuple: logits first, and a CRF's best paths among the rest."""
+        if not isinstance(raw, tuple):
+            return np.asarray(raw)
+        arrays = [np.asarray(array) for array in raw if not isinstance(array, tuple)]
+        paths = [a for a in arrays[1:] if a.shape == truth.shape and np.issubdtype(a.dtype, np.integer)]
+        return paths[0] if paths else arrays[0]
+
+    def _sentences(self, truth: np.ndarray, guess: np.ndarray) -> tuple[list[list[str]], list[list[str]]]:
+        if guess.ndim > truth.ndim:
+            guess = guess.argmax(axis=-1)
+        rows = range(len(truth)) if self.example_index is None else self.example_index
+        if len(rows) != len(truth):
+            raise ValueError(
+                f"{len(truth)} rows were evaluated, but example_index has {len(rows)}: before evaluating another "
+                'data set, trainer.compute_metrics = metrics.for_windows(dataset["example_index"]).'
+            )
+        references: dict[int, list[str]] = {}
+        predictions: dict[int, list[str]] = {}
+        for row, labels, guesses in zip(rows, truth, guess, strict=True):
+            kept = labels != IGNORED
+            references.setdefault(row, []).extend(self.label_list[label] for label in labels[kept])
+            predictions.setdefault(row, []).extend(self.label_list[label] for label in guesses[kept])
+        return list(references.values()), list(predictions.values())
+
+
+def are_predicted(logits: np.ndarray, threshold: float = 0.5) -> np.ndarray:
+    """Which of several labels are, bool: those whose probability is above the threshold. Of any shape."""
+    return logits > np.log(threshold / (1 - threshold))
+
+
+def metrics_for(
+    task: str,
+    label_list: Sequence[str] = (),
+    *,
+    per_type: bool = False,
+    threshold: float = 0.5,
+    example_index: Sequence[int] | None = None,
+) -> TaskMetrics:
+    """The metrics of a task, the one to choose the best model by, and its direction.
+
+    Args:
+        task: a GLUE task, for its official metrics ("cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb",
+            "wnli"); "tagging", scored by entities where the labels are entity tags and by tokens where not, or
+            "entities" or "tokens" outright; or transformers' problem types "single_label_classification",
+            "multi_label_classification", "regression".
+        label_list: the names of the labels, in the order of their indices.
+        per_type, threshold, example_index: see `TaskMetrics`.
+
+    Raises:
+        ValueError: for an unknown task, or tagging without labels.
+    """
+    names = None
+    best = None
+    if task in GLUE_METRICS:
+        task, names = GLUE_METRICS[task]
+        best = names[0] if len(names) == 1 else "combined_score"
+        label_list = label_list or ("0", "1") if "f1" in names else label_list
+    if task == "tagging":
+        task = "entities" if is_entity_scheme(label_list) else "tokens"
+    if task not in _TASKS:
+        raise ValueError(f"task={task!r}; choose 'tagging', {', '.join(map(repr, [*_TASKS, *GLUE_METRICS]))}.")
+    if task in ("entities", "tokens") and not label_list:
+        raise ValueError(f"task={task!r} needs the names of the labels: metrics_for('tagging', ['O', 'B-PER', ...]).")
+    metrics = TaskMetrics(
+        task=task,
+        label_list=tuple(label_list),
+        metric_for_best_model=best or _TASKS[task].best,
+        names=names,
+        per_type=per_type,
+        threshold=threshold,
+    )
+    return metrics if example_index is None else metrics.for_windows(example_index)
+
+
+def _flat(result: dict[str, Any], per_type: bool) -> dict[str, float]:
+    """Numbers only, under the names that transformers' own token-classification example uses."""
+    flat = {name.removeprefix("overall_"): value for name, value in result.items() if not isinstance(value, dict)}
+    if per_type:
+        for name, row in result.items():
+            if isinstance(row, dict):
+                flat |= {f"{name}_{measure}": float(value) for measure, value in row.items()}
+    return flat

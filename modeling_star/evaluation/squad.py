@@ -1,0 +1,132 @@
+"""How a predicted answer is compared with the given ones: exact match and F1, by words or by Chinese characters."""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import numpy as np
+
+from ..data.writing_systems import HAN, KANA
+
+
+Language = Literal["en", "zh"]
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_ENGLISH_PUNCTUATION = str.maketrans("", "", string.punctuation)
+# What CMRC 2018's evaluation, the one that results on DRCD are reported with, leaves out: not "." and ",", which
+# belong to numbers.
+_CHINESE_PUNCTUATION = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
+_HAS_CJK = re.compile(f"[{KANA}{HAN}]")
+# A Chinese character, of those that CMRC 2018's evaluation (version 5) takes one by one; a word of other letters, or a
+# number with its points; any other sign by itself. That evaluation cuts up what is not Chinese with NLTK.
+_SEGMENTS = re.compile(r"[\u4e00-\u9fa5]|(?:(?![\u4e00-\u9fa5])\w)+(?:(?<=\d)[.,]\d+)*|\S")
+
+
+def answer_language(answers: Iterable[str]) -> Language:
+    """How these answers are compared: "zh" where most of them have a Chinese character, "en" otherwise."""
+    chinese = [bool(_HAS_CJK.search(answer)) for answer in answers]
+    return "zh" if 2 * sum(chinese) > len(chinese) else "en"
+
+
+def normalise(answer: str, language: Language) -> str:
+    """
+    An answer as exact match sees it.
+
+    Args:
+        answer: the text.
+        language: "en": lower case, without punctuation, articles and repeated blanks, as SQuAD's evaluation does
+            (Rajpurkar et al. 2016); "zh": lower case, without punctuation, as CMRC 2018's does (Cui et al. 2019).
+    """
+    if language == "zh":
+        return answer.lower().strip().translate(_CHINESE_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_ENGLISH_PUNCTUATION)).split())
+
+
+def segments(answer: str, language: Language) -> list[str]:
+    """The words of a normalised answer; in "zh" Chinese characters one by one, other words and numbers whole."""
+    plain = normalise(answer, language)
+    return plain.split() if language == "en" else _SEGMENTS.findall(plain)
+
+
+def score_answer(predicted: str, answers: Sequence[str], language: Language) -> tuple[float, float]:
+    """
+    Exact match and F1 of one prediction, each the best over the given answers.
+
+    F1 counts shared segments, for "en" wherever they stand; for "zh" those of the longest run that both have, as
+    CMRC 2018's evaluation does. An empty list of answers, or one of nothing but punctuation, means that there is no
+    answer: the empty prediction is right, any other wrong.
+
+    Args:
+        predicted: the text; empty for "no answer".
+        answers: the given ones.
+        language: see `normalise`.
+    """
+    guess, words = normalise(predicted, language), segments(predicted, language)
+    exact = f1 = 0.0
+    for answer in [answer for answer in answers if normalise(answer, language)] or [""]:
+        truth = segments(answer, language)
+        exact = max(exact, float(guess == normalise(answer, language)))
+        if not truth or not words:
+            f1 = max(f1, float(truth == words))
+            continue
+        shared = longest_run(words, truth) if language == "zh" else sum((Counter(words) & Counter(truth)).values())
+        f1 = max(f1, 2 * shared / (len(words) + len(truth)))
+    return exact, f1
+
+
+def longest_run(one: Sequence[str], other: Sequence[str]) -> int:
+    """The length of the longest run of items that both sequences have."""
+    # Along the diagonals of the table of equal pairs, a row at a time.
+    best = 0
+    before = [0] * (len(other) + 1)
+    for item in one:
+        row = [0] * (len(other) + 1)
+        for place, against in enumerate(other):
+            if item == against:
+                row[place + 1] = before[place] + 1
+        best = max(best, *row)
+        before = row
+    return best
+
+
+def score_answers(
+    predictions: Sequence[str], references: Sequence[Sequence[str]], language: Language
+) -> tuple[np.ndarray, np.ndarray]:
+    """
+    `score_answer` of each question.
+
+    Returns:
+        Exact match and F1, `[questions]` each, from 0 to 1.
+    """
+    scores = [score_answer(guess, answers, language) for guess, answers in zip(predictions, references, strict=True)]
+    table = np.array(scores, dtype=np.float64).reshape(-1, 2)
+    return table[:, 0], table[:, 1]
+
+
+def best_threshold(scores: np.ndarray, has_answer: np.ndarray, differences: np.ndarray) -> tuple[float, float]:
+    """
+    The mean score at the best threshold for "no answer", as SQuAD 2.0's evaluation looks for it.
+
+    Args:
+        scores: `[questions]`, of the best span of each.
+        has_answer: `[questions]`, whether the question has one.
+        differences: `[questions]`, by how much "no answer" beats the best span.
+
+    Returns:
+        The score, and the threshold: no answer where the difference exceeds it.
+    """
+    order = np.argsort(differences, kind="stable")
+    sorted_differences = differences[order]
+    # The questions up to a place are answered, the others not: what changes at each place, from none answered.
+    gains = np.where(has_answer, scores, scores - 1.0)[order]
+    totals = np.concatenate([[0.0], gains.cumsum()]) + float((~has_answer).sum())
+    # A threshold lies between two different values.
+    possible = np.concatenate([[True], sorted_differences[:-1] < sorted_differences[1:], [True]])
+    best = int(np.argmax(np.where(possible, totals, -np.inf)))
+    threshold = sorted_differences[best - 1] if best else sorted_differences[0] - 1.0
+    return float(totals[best] / len(scores)), float(threshold)
+
+
+__all__ = ["Language", "answer_language", "best_threshold", "normalise", "score_answer", "score_answers", "segments"]

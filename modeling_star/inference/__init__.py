@@ -1,0 +1,1 @@
+"""Saved models at work: pipelines, answers to questions, translation, long texts in windows."""

@@ -1,0 +1,244 @@
+"""
+Character features of tokens: what a token is spelled like, and how it is written.
+
+The text of each vocabulary entry lies in a buffer, so that input_ids are enough, and is saved with the model. An entry
+is read the same wherever it stands: in training those of a batch once each, in inference all of them once for all. A
+word of several entries has the maximum of theirs.
+
+Axes: N flat tokens  V vocabulary entries  M distinct entries  L max_char_length  c width of a character  f features of
+an entry
+"""
+
+import unicodedata
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization as init
+from transformers.utils import logging
+
+from .configuration_encoder import EncoderConfig
+from .token_layout import TokenLayout, is_traced
+from .utils import is_plain
+from .vocabulary import Vocabulary, VocabularyTables
+
+
+logger = logging.get_logger(__name__)
+
+TRAITS = (
+    "continues a word",
+    "upper case",
+    "title case",
+    "a capital further on",
+    "digits alone",
+    "a digit among others",
+    "neither letter nor digit",
+)
+# Before the characters themselves: nothing, and what stands around an entry.
+_NOTHING, _WORD, _CONTINUATION, _END = range(4)
+_ENTRIES_AT_ONCE = 4096
+
+
+def traits_of(text: str, continues: bool) -> list[bool]:
+    """Which of `TRAITS` an entry has."""
+    capitals = [character.isupper() for character in text]
+    digits = [character.isdigit() for character in text]
+    first = next((place for place, character in enumerate(text) if character.isalpha()), 0)
+    return [
+        continues,
+        text.isupper(),
+        capitals[first : first + 1] == [True] and sum(capitals) == 1,
+        any(capitals[first + 1 :]),
+        bool(text) and all(digits),
+        any(digits) and not all(digits),
+        bool(text) and not any(character.isalnum() for character in text),
+    ]
+
+
+def spelled(text: str, longest: int) -> list[int]:
+    """The code points of a text, composed (NFC); of one beyond `longest` characters both ends."""
+    text = unicodedata.normalize("NFC", text)
+    half = longest // 2
+    ends = text if len(text) <= longest else text[: longest - half] + text[len(text) - half :]
+    return [ord(character) for character in ends]
+
+
+class CharacterFeatures(VocabularyTables):
+    """
+    A convolution over the characters of each token and their maximum (section 2.1 of Ma and Hovy 2016,
+    https://arxiv.org/abs/1603.01354), and `TRAITS` as zeros and ones.
+
+    Characters are told apart by code point modulo `char_vocab_size`: no list of them is needed, and none is unknown.
+    Around them stand symbols for the start of a word, the continuation of one, and the end. Special tokens, the
+    unknown token and ids without an entry have no characters, and zeros for features.
+
+    In inference the features of all entries are kept until a weight is written to. torch does not tell of what is
+    written through `.data`: write `with torch.no_grad(): weight.copy_(new)`, or call `train()` and `eval()` after it.
+
+    Args:
+        config: any encoder's configuration, for the sizes.
+    """
+
+    vocabulary_tables = ("characters", "traits", "alone")
+    characters: Tensor
+    traits: Tensor
+    alone: Tensor
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__()
+        self.buckets = config.char_vocab_size
+        self.embeddings = nn.Embedding(_END + 1 + self.buckets, config.char_embedding_size)
+        self.dropout = nn.Dropout(config.embedding_dropout_prob)
+        self.kernel = config.char_kernel_size
+        self.joins_words = config.char_scope == "word"
+        self.convolution = nn.Linear(self.kernel * config.char_embedding_size, config.char_hidden_size)
+        self.width = feature_width(config)
+        characters = torch.zeros((config.vocab_size, config.max_char_length), dtype=torch.int32)
+        self.register_buffer("characters", characters)
+        self.register_buffer("traits", torch.zeros((config.vocab_size, len(TRAITS)), dtype=torch.bool))
+        self.register_buffer("alone", torch.zeros(config.vocab_size, dtype=torch.bool))
+        # The features of all entries, and the tensors that they were made of, each as it was.
+        self._cached: tuple[Tensor, list[tuple[Tensor, tuple]]] | None = None
+
+    def load_vocabulary(self, vocabulary: Vocabulary, label_all_tokens: bool) -> None:
+        longest = self.characters.shape[1]
+        characters, traits = (
+            torch.zeros_like(self.characters, device="cpu"),
+            torch.zeros_like(self.traits, device="cpu"),
+        )
+        for index, (text, continues) in enumerate(zip(vocabulary.texts, vocabulary.continues.tolist(), strict=True)):
+            if text:
+                codes = spelled(text, longest)
+                characters[index, : len(codes)] = torch.tensor(codes, dtype=torch.int32)
+                traits[index] = torch.tensor(traits_of(text, continues))
+        self.characters.copy_(characters)
+        self.traits.copy_(traits)
+        self.alone.zero_()
+        self.alone[: len(vocabulary)] = vocabulary.alone.to(self.alone.device)
+
+    def reset(self) -> None:
+        """For `_init_weights`: characters of about unit length, as in Ma and Hovy; no vocabulary."""
+        init.normal_(self.embeddings.weight, std=self.embeddings.embedding_dim**-0.5)
+        for table in (self.characters, self.traits, self.alone):
+            init.zeros_(table)
+
+    def train(self, mode: bool = True) -> "CharacterFeatures":
+        """As in nn.Module; what was computed for all entries is forgotten where the mode changes."""
+        if mode != self.training:
+            self._cached = None
+        return super().train(mode)
+
+    def forward(self, ids: Tensor, layout: TokenLayout) -> Tensor:
+        """
+        Args:
+            ids: `[N]`, token ids.
+            layout: where the tokens lie.
+
+        Returns:
+            `[N, f]`, or `[N, 2 f]`: each token's own features and those of its word.
+        """
+        own = self.of_tokens(ids)
+        return torch.cat([own, self.of_words(own, ids, layout)], dim=-1) if self.joins_words else own
+
+    def of_words(self, own: Tensor, ids: Tensor, layout: TokenLayout) -> Tensor:
+        """For each token the maximum over the tokens of its word: features `[N, f]` and ids `[N]` to `[N, f]`."""
+        starts = ~layout.goes_on(self.traits[ids, 0], self.alone[ids])
+        real = layout.pack(layout.mask)
+        word = ((starts & real).cumsum(0) - 1).clamp(min=0)[:, None].expand_as(own)
+        lowest = torch.finfo(own.dtype).min
+        # There are at most as many words as tokens: to know how many would be to wait for the GPU.
+        words = torch.full_like(own, lowest)
+        words = words.scatter_reduce(0, word, own.masked_fill(~real[:, None], lowest), "amax")
+        return words.gather(0, word).masked_fill(~real[:, None], 0)
+
+    def of_tokens(self, ids: Tensor) -> Tensor:
+        """Features of each token by itself, `[N]` to `[N, f]`."""
+        if is_traced():
+            return self.features(self.characters[ids], self.traits[ids])
+        if not self.training and not torch.is_grad_enabled() and self._may_be_kept():
+            return nn.functional.embedding(ids, self._of_all_entries())
+        self._cached = None  # what follows may be a step of a fused optimizer, which no tensor's version tells
+        entries, place = ids.unique(return_inverse=True)
+        characters = self.characters[entries]
+        if not characters.any():
+            self._warn_of_no_characters()
+        return nn.functional.embedding(place, self.features(characters, self.traits[entries]))
+
+    def features(self, characters: Tensor, traits: Tensor) -> Tensor:
+        """Code points `[M, L]`, 0 after the end, and traits `[M, 7]` to features `[M, f]`."""
+        symbols = self._symbols(characters, traits[:, 0])
+        if not is_traced() and len(symbols):
+            symbols = symbols[:, : int((symbols != _NOTHING).sum(1).max().clamp(min=1))]
+        embedded = self.dropout(self.embeddings(symbols)).masked_fill((symbols == _NOTHING)[..., None], 0)
+        reach = self.kernel // 2
+        windows = nn.functional.pad(embedded, (0, 0, reach, reach)).unfold(1, self.kernel, 1).flatten(2)
+        convolved = self.convolution(windows)
+        outside = (symbols == _NOTHING)[..., None]
+        lowest = torch.finfo(convolved.dtype).min
+        spelling = convolved.masked_fill(outside, lowest).amax(1).masked_fill(outside.all(1), 0)
+        return torch.cat([spelling, traits.to(spelling.dtype)], dim=-1)
+
+    def _symbols(self, characters: Tensor, continues: Tensor) -> Tensor:
+        """Rows of `embeddings` for code points `[M, L]` and what stands around them: `[M, L + 2]`."""
+        length = (characters != 0).sum(1, keepdim=True)
+        symbols = (characters % self.buckets + _END + 1).masked_fill(characters == 0, _NOTHING)
+        start = torch.where(continues, _CONTINUATION, _WORD)[:, None].to(symbols.dtype)
+        symbols = nn.functional.pad(torch.cat([start, symbols], dim=1), (0, 1))
+        symbols = symbols.scatter(1, length + 1, _END)
+        return symbols.masked_fill(length == 0, _NOTHING)
+
+    def _may_be_kept(self) -> bool:
+        """
+        Whether weights alone decide, as an adapter may be switched off, which changes none, and tell when they are
+        written to, which tensors made in inference mode do not.
+        """
+        plain = is_plain(self.convolution, nn.Linear) and is_plain(self.embeddings, nn.Embedding)
+        return plain and not any(tensor.is_inference() for tensor in self._decisive())
+
+    def _decisive(self) -> list[Tensor]:
+        return [self.characters, self.traits, *self.parameters()]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: without the table, which can be computed again."""
+        return {**self.__dict__, "_cached": None}
+
+    def _of_all_entries(self) -> Tensor:
+        """Features of every entry `[V, f]`, computed again only after something has changed."""
+        tensors = self._decisive()
+        now = [_state_of(tensor) for tensor in tensors]
+        # Read once: another thread may write or forget it meanwhile.
+        cached = self._cached
+        if cached is not None:
+            table, made_of = cached
+            # The tensors themselves are held: another one may take the address of one that is gone.
+            same = len(made_of) == len(tensors) and all(a is b for (a, _), b in zip(made_of, tensors, strict=True))
+            if same and [state for _, state in made_of] == now:
+                return table
+        if not self.characters.any():
+            self._warn_of_no_characters()
+        # Neither tied to inference mode nor to autocast, so that any later call can use it.
+        with torch.inference_mode(False), torch.no_grad(), torch.autocast(self.traits.device.type, enabled=False):
+            parts = zip(*(t.split(_ENTRIES_AT_ONCE) for t in (self.characters, self.traits)), strict=True)
+            table = torch.cat([self.features(*part) for part in parts])
+        self._cached = (table, list(zip(tensors, now, strict=True)))
+        return table
+
+    def _warn_of_no_characters(self) -> None:
+        logger.warning_once(
+            "char_features=True, and the tokens have no characters: model.set_vocabulary(tokenizer) tells the model "
+            "the text of its vocabulary."
+        )
+
+
+def feature_width(config: EncoderConfig) -> int:
+    """What character features add to the width of the token embeddings: f, 2 f with those of words, 0 without any."""
+    own = config.char_hidden_size + len(TRAITS) if config.char_features else 0
+    return 2 * own if config.char_scope == "word" else own
+
+
+def _state_of(tensor: Tensor) -> tuple:
+    """What changes where a tensor is written to, or moved."""
+    return tensor._version, tensor.data_ptr(), tensor.dtype, tensor.device
+
+
+__all__ = ["TRAITS", "CharacterFeatures", "feature_width", "spelled", "traits_of"]

@@ -1,0 +1,351 @@
+"""
+From input ids to the token states that an encoder starts from: one class for every encoder.
+
+Axes: b batch  n columns  N flat tokens  m longest sequence  w embedding width  d width
+"""
+
+import contextlib
+import gzip
+import inspect
+import math
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+import torch
+from torch import Tensor, nn
+from transformers import MODEL_MAPPING, PreTrainedConfig, PreTrainedModel
+
+from .char_cnn import CharacterFeatures, feature_width
+from .configuration_encoder import EncoderConfig
+from .token_layout import TokenLayout
+
+
+FROM_PADDING = (
+    *("camembert", "data2vec-text", "esm", "ibert", "lilt", "longformer", "luke", "markuplm", "mpnet", "roberta"),
+    *("roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
+)
+"""RoBERTa and its kin (in transformers 5.23), which count positions from `pad_token_id + 1`."""
+
+
+def first_position(config: PreTrainedConfig) -> int:
+    """What an encoder of transformers calls the position of a first token."""
+    return (config.pad_token_id or 0) + 1 if config.model_type in FROM_PADDING else 0
+
+
+def sinusoidal_positions(position: Tensor, width: int, base: float, dtype: torch.dtype) -> Tensor:
+    """
+    Sinusoids of each position (section 3.5 of https://arxiv.org/abs/1706.03762; BiG-Transformer Eqs 8 and 9).
+
+    Computed from the positions and held in no buffer, so that no length is too long and nothing needs saving.
+
+    Args:
+        position: `[N]`, counted from 0.
+        width: d; an odd one ends in a sine without its cosine.
+        base: ratio of the longest to the shortest wavelength.
+
+    Returns:
+        `[N, d]`, sine in the even columns and cosine in the odd ones.
+    """
+    # In float32 the angle of a position in the hundred thousands is off by a hundredth; Apple's devices have no other.
+    precise = torch.float32 if position.device.type == "mps" else torch.float64
+    index = torch.arange(0, width, 2, device=position.device, dtype=precise)
+    angles = position[:, None].to(precise) * torch.exp(index * (-math.log(base) / width))
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width].to(dtype)
+
+
+def build_backbone(config: PreTrainedConfig) -> PreTrainedModel:
+    """
+    The encoder of `config` with fresh weights, without a pooler: nothing here would train it.
+
+    Raises:
+        ValueError: it is no encoder of transformers.
+    """
+    if type(config) not in MODEL_MAPPING:
+        raise ValueError(
+            f"backbone_config is a {type(config).__name__}, for which transformers has no AutoModel: give the config "
+            'of an encoder such as BERT, backbone_config=AutoConfig.from_pretrained("bert-base-uncased").'
+        )
+    if config.is_encoder_decoder:
+        raise ValueError(
+            f"backbone_config is a {type(config).__name__}, of an encoder with a decoder, whose states are not those "
+            "of the text: give the config of an encoder alone, such as BERT."
+        )
+    model_class = MODEL_MAPPING[type(config)]
+    has_pooler = "add_pooling_layer" in inspect.signature(model_class.__init__).parameters
+    return model_class(config, **({"add_pooling_layer": False} if has_pooler else {}))
+
+
+class TokenEmbeddings(nn.Module):
+    """
+    E of section 3.2: token embedding (a table, or the last hidden state of an encoder inside), joined by character
+    features where there are any, projected to d where the width differs, plus position and token type embeddings.
+
+    Args:
+        config: any encoder's configuration.
+    """
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__()
+        self.config = config
+        self.backbone: PreTrainedModel | None = None
+        if config.backbone_config is None:
+            self.word_embeddings = nn.Embedding(config.vocab_size, config.embedding_size)
+        else:
+            self.backbone = build_backbone(config.backbone_config)
+        self.characters = CharacterFeatures(config) if config.char_features else None
+        width, own_width = config.hidden_size, config.embedding_size + feature_width(config)
+        self.projection = nn.Linear(own_width, width) if own_width != width else None
+        self.position_embeddings = (
+            nn.Embedding(config.max_position_embeddings, width)
+            if config.position_embedding_type == "learned"
+            else None
+        )
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
+        self.dropout = nn.Dropout(config.embedding_dropout_prob)
+
+    @property
+    def table(self) -> nn.Embedding:
+        """The embedding table: ours, or that of the encoder inside."""
+        return self.word_embeddings if self.backbone is None else self.backbone.get_input_embeddings()
+
+    def set_table(self, table: nn.Embedding) -> None:
+        """Replace the embedding table, as resize_token_embeddings does."""
+        if self.backbone is None:
+            self.word_embeddings = table
+        else:
+            self.backbone.set_input_embeddings(table)
+
+    def freeze(self) -> None:
+        """Stop training the table or the encoder inside; projection, positions and types stay trainable."""
+        (self.word_embeddings if self.backbone is None else self.backbone).requires_grad_(False)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> "TokenEmbeddings":
+        """As in nn.Module, but a frozen encoder inside stays in eval mode."""
+        super().train(mode)
+        if self._has_frozen_backbone():
+            self.backbone.eval()
+        return self
+
+    def _has_frozen_backbone(self) -> bool:
+        """Whether nothing inside is trained: adapters there are, and so is what a user has thawed again."""
+        if self.backbone is None or not self.config.freeze_embeddings:
+            return False
+        return not any(parameter.requires_grad for parameter in self.backbone.parameters())
+
+    def forward(
+        self,
+        layout: TokenLayout,
+        input_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        """
+        Args:
+            layout: where the tokens of the batch lie.
+            input_ids: `[b, n]`; or `inputs_embeds`: `[b, n, w]`, which take the place of the table's rows and have no
+                characters.
+            token_type_ids, position_ids: `[b, n]`. Positions default to the place among the real tokens.
+
+        Returns:
+            Flat token states `[N, d]`.
+        """
+        tokens = layout.pack(input_ids if input_ids is not None else inputs_embeds)
+        types = None if token_type_ids is None else layout.pack(token_type_ids)
+        given_position = None if position_ids is None else layout.pack(position_ids)
+        if self.backbone is not None:
+            embedded = self._contextual(layout, tokens, types, given_position, as_ids=input_ids is not None)
+        else:
+            embedded = self._looked_up(tokens, layout) if input_ids is not None else tokens
+        if self.config.scale_embedding:
+            embedded = embedded * math.sqrt(embedded.shape[-1])
+        if self.characters is not None and input_ids is not None:
+            # What stands at padding must not even decide in which order numbers are summed.
+            ids = tokens.masked_fill(~layout.pack(layout.mask), 0)
+            embedded = torch.cat([embedded, self.characters(ids, layout)], dim=-1)
+        elif self.characters is not None:
+            embedded = nn.functional.pad(embedded, (0, self.characters.width))
+        if self.projection is not None:
+            embedded = self.projection(embedded)
+        position = layout.position if given_position is None else given_position
+        if self.position_embeddings is not None:
+            embedded = embedded + self.position_embeddings(position)
+        elif self.config.position_embedding_type == "sinusoidal":
+            embedded = embedded + self._sinusoids(layout, given_position, embedded)
+        if self.token_type_embeddings is not None:
+            types = torch.zeros_like(position) if types is None else types
+            embedded = embedded + self.token_type_embeddings(types)
+        return self.dropout(embedded)
+
+    def _sinusoids(self, layout: TokenLayout, position: Tensor | None, like: Tensor) -> Tensor:
+        """Sinusoidal positions `[N, d]`, those given or, of a batch, from a table of those that its texts share."""
+        options = (like.shape[-1], self.config.position_base, like.dtype)
+        if position is None and layout.is_packed and len(like) > layout.max_length:
+            places = torch.arange(layout.max_length, device=like.device)
+            return sinusoidal_positions(places, *options)[layout.position]
+        return sinusoidal_positions(layout.position if position is None else position, *options)
+
+    def _looked_up(self, ids: Tensor, layout: TokenLayout) -> Tensor:
+        """Rows of the table, `[N]` to `[N, w]`; in rows of `[b, m]` where Trainer's NEFTune asks for their length."""
+        if getattr(self.word_embeddings, "neftune_noise_alpha", None) is None:
+            return self.word_embeddings(ids)
+        return layout.from_rows(self.word_embeddings(layout.to_rows(ids)))
+
+    def _contextual(
+        self, layout: TokenLayout, tokens: Tensor, types: Tensor | None, position: Tensor | None, as_ids: bool
+    ) -> Tensor:
+        """
+        Last hidden state of the encoder inside, one right-padded row a sequence: `[N]` or `[N, w]` to `[N, w]`.
+
+        Raises:
+            ValueError: positions are given, and it takes none.
+        """
+        rows, mask = layout.to_right_padded(tokens)
+        if as_ids:
+            pad = getattr(self.backbone.config, "pad_token_id", None) or 0
+            rows = rows.masked_fill(~mask, pad)
+        inputs = {"input_ids" if as_ids else "inputs_embeds": rows}
+        taken = inspect.signature(self.backbone.forward).parameters
+        if position is not None and "position_ids" not in taken:
+            raise ValueError(
+                f"position_ids are given, and the {self.backbone.config.model_type} inside takes none: leave them out."
+            )
+        if position is not None:
+            inputs["position_ids"] = layout.to_right_padded(position + first_position(self.backbone.config))[0]
+        if types is not None and "token_type_ids" in taken and getattr(self.backbone.config, "type_vocab_size", 0) > 1:
+            inputs["token_type_ids"] = layout.to_right_padded(types)[0]
+        # An empty sequence attends to its first padding place: a softmax over nothing would be NaN.
+        first = torch.arange(mask.shape[1], device=mask.device) == 0
+        inputs["attention_mask"] = (mask | (first & ~mask.any(1, keepdim=True))).long()
+        # Whoever asks for the gradient of `inputs_embeds` gets it through frozen weights too.
+        fixed = self._has_frozen_backbone() and not tokens.requires_grad
+        frozen = torch.no_grad() if fixed else contextlib.nullcontext()
+        with frozen:
+            hidden = self.backbone(**inputs, return_dict=True).last_hidden_state
+        return layout.from_right_padded(hidden)
+
+
+def _open_text(path: Path) -> TextIO:
+    # Published files hold a few words in other encodings, which no vocabulary has; some begin with a byte-order mark.
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace")
+    return path.open(encoding="utf-8-sig", errors="replace")
+
+
+class _VectorsFile:
+    """The lines of a vectors file, each checked for its width; numbers are read only where asked for."""
+
+    def __init__(self, path: Path, width: int | None):
+        self.path = path
+        self.width = width
+
+    def __iter__(self) -> Iterator[tuple[int, str, list[str]]]:
+        """Line number, word and number fields; a word2vec header line (`count width`) and empty lines are skipped."""
+        with _open_text(self.path) as file:
+            for number, line in enumerate(self._whole(file), start=1):
+                fields = line.rstrip().split("\t" if "\t" in line else " ")
+                if fields == [""]:
+                    continue
+                if number == 1 and len(fields) == 2 and all(field.isdecimal() for field in fields):
+                    self.width = self.width or int(fields[1]) or None
+                    continue
+                if self.width is None:
+                    self.width = max(len(fields) - 1, 1)
+                # GloVe 840B has words with spaces in them: the last `width` fields are the vector.
+                if len(fields) <= self.width or (len(fields) > self.width + 1 and _is_number(fields[-self.width - 1])):
+                    raise self.broken(number, f"{len(fields) - 1} fields stand after the word", line)
+                yield number, " ".join(fields[: -self.width]), fields[-self.width :]
+
+    def _whole(self, file: TextIO) -> Iterator[str]:
+        """The lines, or an error that names the file where it is no gzip file or only the beginning of one."""
+        try:
+            yield from file
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise ValueError(f"{self.path} is no whole gzip file ({error}): fetch it again, or unpack it.") from error
+
+    def numbers(self, number: int, word: str, fields: list[str]) -> Tensor:
+        """The vector `[w]` of one line, which is finite."""
+        line = f"{word} {' '.join(fields)}"
+        try:
+            vector = torch.tensor([float(field) for field in fields])
+        except ValueError as error:
+            raise self.broken(number, str(error), line) from None
+        if not vector.isfinite().all():
+            raise self.broken(number, "not all are finite", line)
+        return vector
+
+    def broken(self, number: int, what: str, line: str) -> ValueError:
+        return ValueError(
+            f"{self.path}, line {number}: expected a word and {self.width} numbers, but {what}: {line.strip()[:60]!r}."
+            " Mend that line; if the whole file has another width, give it as embedding_size."
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def words_of_vectors(path: str | Path) -> Iterator[str]:
+    """
+    The words that a file of vectors has one for, in their order.
+
+    Args:
+        path: see `read_vectors`.
+
+    Raises:
+        ValueError: a line is of another width, and named.
+    """
+    return (word for _, word, _ in _VectorsFile(Path(path), None))
+
+
+def read_vectors(path: str | Path, vocabulary: dict[str, int], width: int | None = None) -> tuple[Tensor, Tensor]:
+    """
+    Read the word vectors of a vocabulary from a GloVe or word2vec text file (`.gz` too).
+
+    An entry without a vector of its own takes that of its lower-cased form; one without either is left at zero.
+
+    Args:
+        path: one word a line, followed by w numbers; a `count w` header is allowed.
+        vocabulary: word to id, as `tokenizer.get_vocab()` gives it.
+        width: w that the file must have; taken from its first line when `None`.
+
+    Returns:
+        The table `[V, w]` in float32, V being the largest id + 1, and which rows were found `[V]`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a line is broken or of another width (it is named), or the file is empty.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no vectors file {path}: name a GloVe or word2vec text file, .gz allowed.")
+    lowered: dict[str, list[int]] = {}
+    for word, index in vocabulary.items():
+        lowered.setdefault(word.lower(), []).append(index)
+    size = max(vocabulary.values(), default=-1) + 1
+    exact, found = torch.zeros(size, dtype=torch.bool), torch.zeros(size, dtype=torch.bool)
+    file, table = _VectorsFile(path, width), None
+    for number, word, fields in file:
+        if table is None:
+            table = torch.zeros(size, len(fields))
+        own = vocabulary.get(word)
+        rows = [index for index in lowered.get(word, ()) if not exact[index]]
+        rows = rows if own is None else [own, *rows]
+        if rows:
+            table[rows] = file.numbers(number, word, fields)
+            found[rows] = True
+        if own is not None:
+            exact[own] = True
+    if table is None:
+        raise ValueError(f"{path} holds no vectors: expected one word a line, followed by its numbers.")
+    return table, found
+
+
+__all__ = ["TokenEmbeddings", "build_backbone", "read_vectors", "sinusoidal_positions", "words_of_vectors"]

@@ -1,0 +1,573 @@
+"""
+The four task heads, written once: `class StarTransformerForX(ForX, StarTransformerPreTrainedModel)` is all that an
+encoder adds.
+
+Axes: b batch  n columns  d width  k labels
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+from transformers.modeling_outputs import (
+    MaskedLMOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+from transformers.utils import can_return_tuple, logging
+
+from .configuration_encoder import PROBLEM_TYPES, EncoderConfig
+from .crf import FORBIDDEN, UNKNOWN, CrfTokenClassifierOutput, LinearChainCrf
+from .modeling_encoder import EncoderPreTrainedModel
+from .token_layout import is_traced
+from .utils import evaluating
+
+
+logger = logging.get_logger(__name__)
+
+# Logit of a span end at padding: as good as minus infinity, and finite in float16.
+NO_SPAN = -1e4
+
+
+def head_dropout(config: EncoderConfig) -> nn.Dropout:
+    """Dropout of the heads: `classifier_dropout`, or else `hidden_dropout_prob`."""
+    own = config.classifier_dropout
+    return nn.Dropout(config.hidden_dropout_prob if own is None else own)
+
+
+def shaped_labels(labels: Tensor, shape: torch.Size | tuple[int, ...], what: str) -> Tensor:
+    """
+    Labels as a loss wants them, whole numbers of 64 bits; in a traced graph as they are.
+
+    Args:
+        labels: in `shape`, a last axis of 1 allowed.
+        shape: `[b]` or `[b, n]`.
+        what: is needed, for a message.
+
+    Raises:
+        ValueError: they have another shape, or are no whole numbers.
+    """
+    if is_traced():
+        return labels
+    labels = labels.reshape(1) if labels.dim() == 0 else labels
+    if labels.shape not in (shape, (*shape, 1)):
+        raise ValueError(f"labels have shape {list(labels.shape)}; {list(shape)} is needed, {what}.")
+    if labels.is_floating_point():
+        raise ValueError(f"labels are {labels.dtype}; whole numbers are needed, {what}: labels.long().")
+    return labels.reshape(shape).long()
+
+
+def check_labels(labels: Tensor, count: int) -> None:
+    """
+    Make sure that labels are among those that a model has.
+
+    Args:
+        labels: those that are known, of any shape.
+        count: how many the model has.
+
+    Raises:
+        IndexError: one is none of them.
+    """
+    if labels.numel() == 0:
+        return
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= count:
+        raise IndexError(
+            f"A label is {low if low < 0 else high}; the model has {count}, from 0 to {count - 1}, and -100 for none."
+        )
+
+
+def check_known_labels(labels: Tensor, count: int) -> None:
+    """
+    `check_labels` of those that are not -100, where a look at them costs nothing: on a GPU it would have training
+    wait, and torch raises there, in its own words; a graph cannot.
+    """
+    if labels.device.type == "cpu" and not is_traced():
+        check_labels(labels[labels != UNKNOWN], count)
+
+
+def pair_features(pooled: Tensor) -> Tensor:
+    """Features of two separately read texts, `[b, 2, d]` to `[b, 4 d]`: (r1, r2, |r1 - r2|, r1 - r2)."""
+    first, second = pooled.unbind(1)
+    difference = first - second
+    return torch.cat([first, second, difference.abs(), difference], dim=-1)
+
+
+class SequenceClassifier(nn.Module):
+    """
+    The MLP classifier of section 3.3: Linear, activation, dropout, Linear.
+
+    Args:
+        config: any encoder's configuration.
+        in_features: width of the features, d or 4 d.
+    """
+
+    def __init__(self, config: EncoderConfig, in_features: int):
+        super().__init__()
+        hidden = config.classifier_hidden_size or config.hidden_size
+        self.dense = nn.Linear(in_features, hidden)
+        self.activation = ACT2FN[config.hidden_act]
+        self.dropout = head_dropout(config)
+        self.out_proj = nn.Linear(hidden, config.num_labels)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """`[b, in_features]` to logits `[b, k]`."""
+        return self.out_proj(self.dropout(self.activation(self.dense(features))))
+
+
+def sequence_loss(
+    logits: Tensor, labels: Tensor, problem_type: str, num_items_in_batch: Tensor | int | None
+) -> Tensor:
+    """
+    Cross entropy, squared error or binary cross entropy, averaged over what Trainer counts as items.
+
+    transformers' own regression and multi-label losses ignore `num_items_in_batch`, which multiplies gradients by the
+    number of accumulation steps (seen in 5.23).
+
+    Args:
+        logits: `[b, k]`.
+        labels: `[b]` for one class or one number, `[b, k]` for several; a class or one of several labels that is -100
+            is not known, and costs nothing.
+        problem_type: as in the configuration.
+        num_items_in_batch: labels in the whole accumulated batch; `None` averages over this one.
+
+    Raises:
+        ValueError: the problem type is unknown, or the labels have another shape.
+        IndexError: a class that the model lacks.
+    """
+    if problem_type not in PROBLEM_TYPES:
+        raise ValueError(f"config.problem_type={problem_type!r} is given; {', '.join(PROBLEM_TYPES)} are allowed.")
+    b, k = logits.shape
+    if problem_type == "single_label_classification":
+        labels = shaped_labels(labels, (b,), "a class for each text; several at once are float labels [b, k]")
+        check_known_labels(labels, k)
+    elif not is_traced() and (labels.shape[:1] not in ((), (b,)) or labels.numel() != logits.numel()):
+        needed = f"[{b}] or [{b}, 1]" if k == 1 else f"[{b}, {k}]"
+        raise ValueError(
+            f"labels have shape {list(labels.shape)} and are {labels.dtype}; for {problem_type} {needed} is needed, "
+            "a number for each output of each text. For one class of each text: labels.long(), whole numbers [b]."
+        )
+    labels = labels.to(logits.device)
+    logits = logits.float()
+    if problem_type == "single_label_classification":
+        losses = nn.functional.cross_entropy(logits, labels.reshape(-1), reduction="none")
+        count: Tensor | int = items_of(labels, num_items_in_batch)
+    else:
+        labels = labels.reshape(logits.shape).float()
+        if problem_type == "regression":
+            losses = nn.functional.mse_loss(logits, labels, reduction="none")
+            count = losses.numel() if num_items_in_batch is None else items_of(labels, num_items_in_batch)
+        else:
+            losses = told_or_zero(
+                nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none"), labels
+            )
+            count = items_of(labels, num_items_in_batch)
+    return losses.sum() / (count.to(logits.device) if torch.is_tensor(count) else count)
+
+
+def told_or_zero(losses: Tensor, labels: Tensor) -> Tensor:
+    """The losses `[b, k]` of several labels a text, 0 where one is not known (-100)."""
+    return losses.masked_fill(labels == UNKNOWN, 0)
+
+
+def items_of(labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
+    """How many labels a mean is over: those that Trainer counted, else those here; at least 1, for a loss of 0."""
+    count = (labels != UNKNOWN).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
+    return count.clamp(min=1)
+
+
+class Head(EncoderPreTrainedModel):
+    """
+    An encoder with something on top. A subclass names its encoder in `encoder_class`.
+    """
+
+    encoder_class: ClassVar[Callable[..., EncoderPreTrainedModel]]
+    uses_pooler: ClassVar[bool] = False
+    loss_name: ClassVar[str | None] = None
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__(config)
+        if self.loss_name is not None:  # transformers goes by the name of the class, which a subclass changes
+            self.loss_type = self.loss_name
+        self.num_labels = config.num_labels
+        self.model = type(self).encoder_class(config, add_pooling_layer=self.uses_pooler)
+        self.build_head(config)
+        self.post_init()
+        if config.freeze_embeddings:
+            self.model.embeddings.freeze()
+
+    def build_head(self, config: EncoderConfig) -> None:
+        """Create the head's modules."""
+        raise TypeError(f"{type(self).__name__} defines no build_head(config).")
+
+
+class ForSequenceClassification(Head):
+    """
+    Text or text pair classification and regression, from the pooled vector.
+
+    `config.problem_type` is chosen from the labels where it is not set: one label is regression, whole numbers are
+    classes, floats are several labels at once.
+    """
+
+    uses_pooler = True
+
+    def build_head(self, config: EncoderConfig) -> None:
+        self.classifier = SequenceClassifier(config, config.hidden_size * (4 if config.pair_mode == "siamese" else 1))
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        word_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutput:
+        """
+        Args:
+            labels: `[b]` classes or numbers, or `[b, k]` for several labels or numbers.
+
+        The other inputs are described in `EncoderModel.forward`. Returns logits `[b, k]`.
+        """
+        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
+        output = self.model(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            word_mask,
+            **{**kwargs, "output_token_states": False},
+            return_dict=True,
+        )
+        pooled = output.pooler_output
+        logits = self.classifier(pair_features(pooled) if self.config.pair_mode == "siamese" else pooled)
+        loss = None
+        if labels is not None:
+            problem_type = self.config.problem_type or self._problem_type(labels)
+            loss = sequence_loss(logits, labels, problem_type, num_items_in_batch)
+            # Only once there is a loss: labels that were given by mistake say nothing of the next ones.
+            if self.config.problem_type is None:
+                self.config.problem_type = problem_type
+        return SequenceClassifierOutput(
+            loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
+        )
+
+    def _problem_type(self, labels: Tensor) -> str:
+        if self.num_labels == 1:
+            return "regression"
+        return "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
+
+
+class ForTokenClassification(Head):
+    """
+    A label for every token, from the token states; with `config.use_crf`, from the token states and the labels around.
+    """
+
+    loss_name = "ForTokenClassification"
+
+    def build_head(self, config: EncoderConfig) -> None:
+        self.dropout = head_dropout(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.crf: LinearChainCrf | None = None
+        if config.use_crf:
+            labels = [config.id2label[index] for index in range(config.num_labels)]
+            self.crf = LinearChainCrf(labels, config.crf_constraints, config.vocab_size)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """As in every encoder; a CRF starts without a preference."""
+        super()._init_weights(module)
+        if isinstance(module, LinearChainCrf):
+            module.reset()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        word_mask: Tensor | None = None,
+        tag_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> TokenClassifierOutput:
+        """
+        Args:
+            labels: `[b, n]`, -100 where no label counts.
+            tag_mask: `[b, n]`, for a CRF: nonzero at the tokens that its chain runs over, in place of what the
+                vocabulary says (`set_vocabulary`).
+
+        The other inputs are described in `EncoderModel.forward`. Returns logits `[b, n, k]`; with a CRF a
+        `CrfTokenClassifierOutput`, whose logits carry no gradient where labels are given: the loss does.
+        """
+        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
+        output = self.model(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            word_mask,
+            **kwargs,
+            return_dict=True,
+        )
+        logits = self.classifier(self.dropout(output.last_hidden_state))
+        if labels is not None:
+            labels = shaped_labels(labels, logits.shape[:2], "a label for each token")
+        recorded = {"hidden_states": output.hidden_states, "attentions": output.attentions}
+        if self.crf is not None:
+            real = torch.ones_like(logits[..., 0]).bool() if attention_mask is None else attention_mask != 0
+            chain = self.crf.chain(real, input_ids, tag_mask)
+            if labels is not None and tag_mask is None and not is_traced() and not self.crf.has_vocabulary:
+                logger.warning_once(
+                    "The CRF does not know which tokens carry a tag, and runs over special tokens and pieces of words "
+                    "too, which costs quality: model.set_vocabulary(tokenizer) before training."
+                )
+            return self._with_crf(logits, labels, real, chain, num_items_in_batch, recorded)
+        if tag_mask is not None:
+            raise ValueError("tag_mask is given to a tagger without a CRF: leave it out, or set use_crf=True.")
+        loss = None
+        if labels is not None:
+            check_known_labels(labels, self.config.num_labels)
+            count = items_of(labels, num_items_in_batch)
+            loss = self.loss_function(logits, labels, self.config, num_items_in_batch=count)
+        return TokenClassifierOutput(loss=loss, logits=logits, **recorded)
+
+    def _with_crf(
+        self,
+        emissions: Tensor,
+        labels: Tensor | None,
+        real: Tensor,
+        chain: Tensor,
+        num_items_in_batch: Tensor | int | None,
+        recorded: dict[str, Any],
+    ) -> CrfTokenClassifierOutput:
+        """The output of a tagger with a CRF, from the scores `[b, n, k]` of the tags by themselves."""
+        loss, losses, paths = None, None, None
+        if labels is not None:
+            # What carries a label is tagged, whatever the vocabulary says.
+            told = real & (labels != UNKNOWN)
+            if not is_traced():
+                check_labels(labels[told], self.config.num_labels)
+            losses = -self.crf.log_likelihood(emissions, labels, chain | told)
+            count = told.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
+            loss = losses.sum() / count.to(emissions.device).clamp(min=1)
+            self._warn_of_forbidden(labels, chain | told)
+            self._warn_of_untrained(emissions)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
+            logits = self.crf.log_marginals(emissions, chain)
+        if labels is None or not self.training:
+            paths = self.crf.best_paths(emissions, chain).masked_fill(~real, UNKNOWN)
+        return CrfTokenClassifierOutput(loss=loss, logits=logits, paths=paths, sequence_losses=losses, **recorded)
+
+    def _warn_of_forbidden(self, labels: Tensor, chain: Tensor) -> None:
+        if self.crf.scheme is not None and not is_traced() and bool(self.crf.breaks_constraints(labels, chain).any()):
+            logger.warning_once(
+                f"Some labels follow one another as crf_constraints={self.crf.scheme!r} forbids, which costs "
+                f"{-FORBIDDEN:.0f} each time: mend them, or name their scheme, or set crf_constraints=None."
+            )
+
+    def _warn_of_untrained(self, emissions: Tensor) -> None:
+        if is_traced() or not self.training or not emissions.requires_grad:
+            return
+        if not any(parameter.requires_grad for parameter in self.crf.parameters()):
+            logger.warning_once(
+                "The tagger is trained, and its CRF is not, none of whose parameters has requires_grad=True: adapters "
+                'leave it out unless they are told, LoraConfig(..., modules_to_save=["classifier", "crf"]).'
+            )
+
+    @torch.no_grad()
+    def decode(self, *args: Any, **kwargs: Any) -> Tensor:
+        """
+        The label of each token, `[b, n]`, -100 at padding: of the best path where there is a CRF, else the best ones.
+        Without dropout, also where the model is in train mode.
+
+        Args:
+            args, kwargs: the inputs of `forward`, without labels.
+        """
+        with evaluating(self):
+            output = self(*args, **{**kwargs, "return_dict": True})
+        if self.crf is not None:
+            return output.paths
+        mask = kwargs.get("attention_mask", args[1] if len(args) > 1 else None)
+        best = output.logits.argmax(-1)
+        return best if mask is None else best.masked_fill(mask == 0, UNKNOWN)
+
+
+def span_loss(logits: Tensor, positions: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
+    """
+    Cross entropy of one end of the answers, over those that lie in the input; 0 where none does.
+
+    transformers' own loss is NaN there, and takes negative columns for column 0 (seen in 5.23).
+
+    Args:
+        logits: `[b, n]`.
+        positions: `[b]`.
+        num_items_in_batch: answers in the whole accumulated batch; `None` averages over this one.
+
+    Raises:
+        ValueError: positions of another shape.
+    """
+    if not is_traced() and positions.shape not in (logits.shape[:1], (len(logits), 1)):
+        raise ValueError(
+            f"start_positions or end_positions have shape {list(positions.shape)}; [{len(logits)}] is needed, a "
+            "column for each row."
+        )
+    positions = positions.to(logits.device).reshape(-1).long()
+    outside = (positions < 0) | (positions >= logits.shape[1])
+    positions = positions.masked_fill(outside, UNKNOWN)
+    total = nn.functional.cross_entropy(logits.float(), positions, ignore_index=UNKNOWN, reduction="sum")
+    return total / items_of(positions, num_items_in_batch).to(logits.device)
+
+
+class ForQuestionAnswering(Head):
+    """Start and end of an answer span, from the token states."""
+
+    def build_head(self, config: EncoderConfig) -> None:
+        if config.pair_mode == "siamese":
+            logger.warning_once(
+                'pair_mode="siamese" reads question and context apart, so that no answer depends on its question: '
+                'write pair_mode="cross".'
+            )
+        self.dropout = head_dropout(config)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        word_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> QuestionAnsweringModelOutput:
+        """
+        Args:
+            start_positions, end_positions: `[b]`, columns of the answer's first and last token; columns outside the
+                input are ignored.
+
+        The other inputs are described in `EncoderModel.forward`. Returns start and end logits, `[b, n]` each.
+        """
+        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
+        output = self.model(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            word_mask,
+            **kwargs,
+            return_dict=True,
+        )
+        logits = self.qa_outputs(self.dropout(output.last_hidden_state))
+        if attention_mask is not None:
+            # No answer starts or ends at padding, which would also take part in the loss's softmax.
+            logits = logits.masked_fill((attention_mask == 0)[..., None], NO_SPAN)
+        start_logits, end_logits = logits.unbind(-1)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            ends = ((start_logits, start_positions), (end_logits, end_positions))
+            loss = sum(span_loss(*end, num_items_in_batch) for end in ends) / len(ends)
+        return QuestionAnsweringModelOutput(
+            loss=loss,
+            start_logits=start_logits,
+            end_logits=end_logits,
+            hidden_states=output.hidden_states,
+            attentions=output.attentions,
+        )
+
+
+class MaskedLMHead(nn.Module):
+    """
+    Token states to vocabulary logits; the decoder works at embedding width, so that it can be tied to the table.
+
+    Args:
+        config: any encoder's configuration.
+        width: of the table; that of an encoder inside may be another than `embedding_size`, the width of its states.
+    """
+
+    def __init__(self, config: EncoderConfig, width: int):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, width)
+        self.activation = ACT2FN[config.hidden_act]
+        self.layer_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.decoder = nn.Linear(width, config.vocab_size)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """`[..., d]` to `[..., vocab_size]`."""
+        return self.decoder(self.layer_norm(self.activation(self.dense(tokens))))
+
+
+class ForMaskedLM(Head):
+    """The token that stands at a masked place, from its state; the output is tied to the embedding table."""
+
+    loss_name = "ForMaskedLM"
+
+    def build_head(self, config: EncoderConfig) -> None:
+        table = self.get_input_embeddings().weight
+        self.lm_head = MaskedLMHead(config, table.shape[1])
+        name = next(name for name, parameter in self.named_parameters() if parameter is table)
+        self._tied_weights_keys = {"lm_head.decoder.weight": name}
+
+    def get_output_embeddings(self) -> nn.Linear:
+        return self.lm_head.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
+        self.lm_head.decoder = new_embeddings
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        word_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> MaskedLMOutput:
+        """
+        Args:
+            labels: `[b, n]` ids of the tokens behind the masks, -100 elsewhere.
+
+        The other inputs are described in `EncoderModel.forward`. Returns logits `[b, n, vocab_size]`.
+        """
+        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
+        output = self.model(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            word_mask,
+            **kwargs,
+            return_dict=True,
+        )
+        if labels is not None:
+            labels = shaped_labels(labels, output.last_hidden_state.shape[:2], "an id for each token, -100 for none")
+            check_known_labels(labels, self.config.vocab_size)
+        logits = self.lm_head(output.last_hidden_state)
+        loss = None
+        if labels is not None:
+            count = items_of(labels, num_items_in_batch)
+            loss = self.loss_function(logits, labels, vocab_size=self.config.vocab_size, num_items_in_batch=count)
+        return MaskedLMOutput(
+            loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
+        )
+
+
+__all__ = ["ForMaskedLM", "ForQuestionAnswering", "ForSequenceClassification", "ForTokenClassification"]

@@ -1,0 +1,440 @@
+"""
+BiG-Transformer (Shu et al., IJCNN 2020, https://openreview.net/forum?id=xulJokm5GeE) as transformers models.
+
+Axes: b batch  n columns  N flat tokens  M of them in a part  d width  h heads  c width of a head  r candidate roles
+      L longest word
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.utils import logging
+
+from .attention import AttentionProjections, BandCandidates, band_attention, use_kernels
+from .configuration_big import BigTransformerConfig
+from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
+from .lexicon import Lexicon, WordMatcher
+from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
+from .sparse_attention import row_attention, row_attention_applies
+from .token_layout import Part, TokenLayout, is_traced
+
+
+logger = logging.get_logger(__name__)
+
+
+class WordAttention(nn.Module):
+    """
+    MultiHeadAtt of a token over the words that contain it and the global node (Eqs 4 to 7).
+
+    Args:
+        config: which candidates there are, the heads, the dropout.
+    """
+
+    def __init__(self, config: BigTransformerConfig):
+        super().__init__()
+        self.dropout_p = config.attention_probs_dropout_prob
+        head_dim = config.hidden_size // config.num_attention_heads
+        self.projections = AttentionProjections(config.hidden_size, config.num_attention_heads, head_dim)
+        # W_s of the layer below: the matrix that makes the node this layer reads.
+        self.global_node: nn.Linear | None = None
+        if config.global_connection:
+            self.global_node = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+        self.always_attends = config.global_connection or config.self_word or config.local_connection != "lexicon"
+
+    def nodes(self, tokens: Tensor, layout: TokenLayout) -> Tensor | None:
+        """The global node of each sequence, from all tokens (`[N, d]` to `[b, d]`); `None` without it."""
+        return None if self.global_node is None else self.global_node(layout.mean(tokens))
+
+    def forward(
+        self,
+        rows: Tensor,
+        nodes: Tensor | None,
+        candidates: BandCandidates | None,
+        part: Part,
+        layout: TokenLayout,
+    ) -> tuple[Tensor, Tensor | None]:
+        """
+        Args:
+            rows: a part's tokens and those in reach of them `[M', d]`, H^(l-1).
+            nodes: as `nodes` gives them.
+            candidates: the words around each token of the part; `None` without local connections.
+            part: which tokens, and where they lie.
+            layout: where all tokens lie.
+
+        Returns:
+            The update `[M, d]`, zeros where a token has nothing to attend to, and the weights `[M, h, r]`; of packed
+            tokens, which none are recorded of, `None`.
+        """
+        dropout_p = self.dropout_p if self.training else 0.0
+        own = rows if candidates is None else part.within_band(rows, candidates.reach)
+        query = self.projections.project_query(own)
+        nodes = None if nodes is None else nodes[part.sequences]
+        weights = None
+        if candidates is not None and part.alone and use_kernels(query, layout, candidates.reach):
+            context = self._with_kernels(query, rows, nodes, candidates, layout, dropout_p)
+            update = self.projections.project_output(context)
+        elif layout.is_packed and row_attention_applies(query):
+            context, total = self._over_rows(query, rows, nodes, candidates, part, layout, dropout_p)
+            update = self.projections.project_unbiased(context, total)
+        else:
+            context, weights = self._over_band(query, rows, nodes, candidates, part, layout, dropout_p)
+            update = self.projections.project_output(context)
+        if not self.always_attends:
+            # The bias of W_O is not the sum of anything.
+            update = update.masked_fill(~candidates.exists.any(-1, keepdim=True), 0)
+        return update, weights
+
+    def _with_kernels(
+        self,
+        query: Tensor,
+        rows: Tensor,
+        nodes: Tensor | None,
+        candidates: BandCandidates,
+        layout: TokenLayout,
+        dropout_p: float,
+    ) -> Tensor:
+        """The context of all tokens: `candidate_kernels.band_attention`."""
+        from .triton_ring_attention import band_attention as kernel
+
+        weight = self.projections.key_value_weight()
+        pairs = (2, self.projections.num_heads, self.projections.head_dim)
+        return kernel(
+            query,
+            nn.functional.linear(rows, weight).unflatten(-1, pairs),
+            None if nodes is None else nn.functional.linear(nodes, weight).unflatten(-1, pairs),
+            self.projections.value_bias,
+            candidates.exists,
+            candidates.spans,
+            candidates.reach,
+            layout,
+            dropout_p,
+        )
+
+    def _over_rows(
+        self,
+        query: Tensor,
+        rows: Tensor,
+        nodes: Tensor | None,
+        candidates: BandCandidates | None,
+        part: Part,
+        layout: TokenLayout,
+        dropout_p: float,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The context without the values' bias, and by what that bias counts: `row_attention`."""
+        sources, index = [], []
+        if candidates is not None:
+            sources.append(rows)
+            index.append(part.band_index(candidates.reach, len(query)))
+        if nodes is not None:
+            index.append(part.sequence_index(layout)[:, None] + sum(map(len, sources)))
+            sources.append(nodes)
+            candidates = None if candidates is None else candidates.with_node()
+        table = nn.functional.linear(torch.cat(sources), self.projections.key_value_weight())
+        return row_attention(
+            query,
+            table,
+            torch.cat(index, dim=1),
+            spans=None if candidates is None else candidates.spans,
+            exists=None if candidates is None else candidates.exists,
+            dropout_p=dropout_p,
+        )
+
+    def _over_band(
+        self,
+        query: Tensor,
+        rows: Tensor,
+        nodes: Tensor | None,
+        candidates: BandCandidates | None,
+        part: Part,
+        layout: TokenLayout,
+        dropout_p: float,
+    ) -> tuple[Tensor, Tensor]:
+        """The context and the weights: `band_attention`."""
+        keys, values, node = [], [], None
+        if candidates is not None:
+            key, value = self.projections.project_key_value(rows)
+            keys, values = (part.band(x, candidates.reach, layout) for x in (key, value))
+        if nodes is not None:
+            key, value = self.projections.project_key_value(nodes)
+            node = (part.of_sequences(key, layout), part.of_sequences(value, layout))
+        return band_attention(query, keys, values, self.projections.value_bias, node, candidates, dropout_p)
+
+
+class BigTransformerLayer(GradientCheckpointingLayer):
+    """
+    One step l of Algorithm 1 in the block of the standard Transformer, post-norm.
+
+    Args:
+        config: the encoder's configuration.
+    """
+
+    def __init__(self, config: BigTransformerConfig):
+        super().__init__()
+        self.num_heads = config.num_attention_heads
+        # Without any candidate there is no attention, and nothing to train in it.
+        self.attention = WordAttention(config) if config.candidate_roles else None
+        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.intermediate = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.activation = ACT2FN[config.hidden_act]
+        self.output = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.output_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(
+        self, tokens: Tensor, candidates: BandCandidates | None, layout: TokenLayout, parts: list[Part]
+    ) -> tuple[Tensor, Tensor | None]:
+        """
+        Args:
+            tokens: `[N, d]`, H^(l-1).
+            candidates: the words around each token; `None` without local connections.
+            layout: where the tokens lie.
+            parts: the tokens in parts, `layout.parts`.
+
+        Returns:
+            H^l `[N, d]` and the attention weights `[N, h, r]`; of packed tokens, which none are recorded of, `None`.
+        """
+        nodes = None if self.attention is None else self.attention.nodes(tokens, layout)
+        pieces = Part.split(tokens, parts)
+        done = (self._update(pieces, index, nodes, candidates, part, layout) for index, part in enumerate(parts))
+        return Part.join(done, parts, tokens)
+
+    def _update(
+        self,
+        pieces: list[Tensor],
+        index: int,
+        nodes: Tensor | None,
+        candidates: BandCandidates | None,
+        part: Part,
+        layout: TokenLayout,
+    ) -> tuple[Tensor, Tensor | None]:
+        """H^l `[M, d]` and the weights `[M, h, r]` of the tokens of one part."""
+        own = pieces[index]
+        if self.attention is None:
+            weights: Tensor | None = own.new_zeros(own.shape[0], self.num_heads, 0)
+            own = self.attention_norm(own)
+        else:
+            here = candidates if candidates is None or part.alone else candidates[part.tokens]
+            rows = part.with_band(pieces, index, 0 if here is None else here.reach)
+            update, weights = self.attention(rows, nodes, here, part, layout)
+            own = self.attention_norm(own + self.dropout(update))
+        update = self.output(self.activation(self.intermediate(own)))
+        return self.output_norm(own + self.dropout(update)), weights
+
+
+class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
+    """Base class of the BiG-Transformer's models."""
+
+    config_class = BigTransformerConfig
+    # Heads without a pooled vector have no last global node; ablations read no words.
+    _keys_to_ignore_on_load_unexpected = [r"(^|\.)global_pooling\.", r"(^|\.)matcher\."]
+    _no_split_modules = ["TokenEmbeddings", "BigTransformerLayer"]
+
+    def set_lexicon(self, lexicon: Lexicon | None) -> None:
+        """
+        Give the model the words that it finds in its input, in place of those it had; they are saved with it.
+
+        No weight depends on them: a trained model takes another lexicon as it is. The configuration follows: give
+        each model one of its own, copy.deepcopy(config), where several are built from one.
+
+        Args:
+            lexicon: words of the tokenizer that makes the input; `None` takes the words away.
+
+        Raises:
+            TypeError: it is no `Lexicon`.
+            ValueError: the model reads no words, or embeds fewer tokens than those of the lexicon.
+        """
+        config, encoder = self.config, self._encoder
+        # What is used of it, not its class: code that came with a saved model has a Lexicon of its own.
+        used = ("kind", "max_word_length", "words", "continues", "alone")
+        if lexicon is not None and not all(hasattr(lexicon, name) for name in used):
+            raise TypeError(
+                f"lexicon={str(lexicon)[:40]!r} is a {type(lexicon).__name__}: write "
+                "model.set_lexicon(Lexicon.from_words(words, tokenizer)), or Lexicon.from_jieba(tokenizer)."
+            )
+        largest = -1 if lexicon is None or lexicon.words is None else int(lexicon.words.max())
+        if largest >= config.vocab_size:
+            raise ValueError(
+                f"The lexicon has token ids up to {largest}, and the model embeds {config.vocab_size} "
+                "tokens: make it with the model's own tokenizer."
+            )
+        if encoder.matcher is None:
+            raise ValueError(
+                f"set_lexicon is called on a model with local_connection={config.local_connection!r}, which reads no "
+                'words: build it with local_connection="lexicon".'
+            )
+        encoder.matcher.load(lexicon, self.device)
+        config.lexicon_kind, config.lexicon_size = encoder.matcher.kind, WordMatcher.table_size(lexicon)
+        config.max_word_length = encoder.matcher.max_word_length
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """As in every encoder; a lexicon that the checkpoint lacks is an empty one."""
+        super()._init_weights(module)
+        if isinstance(module, WordMatcher):
+            module.reset_buffers()
+
+
+class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
+    """
+    The bare BiG-Transformer (Algorithm 1): each token attends to the words that contain it and to one global node.
+
+    Which words stand in the input is looked up from `input_ids` in the model's lexicon (`set_lexicon`), or told by
+    `word_mask`. A word's vector is the sum of its tokens' (Eq 3), so that the model has no parameter for words. The
+    ablations that read no words look at neither.
+
+    Returns an `EncoderOutput` with `last_hidden_state [b, n, d]` (zeros at padding) and `pooler_output [b, d]`, as
+    `config.pooling` says. `attentions` are `[b, h, n, r]` in the order of `config.candidate_roles`: by length, then
+    by the token's place in the word, the global node last; L (L + 1) / 2 + 1 in all, of which an ablation keeps what
+    it has. Weights are 0 for words that are not there.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from modeling_star import BigTransformerConfig, BigTransformerModel
+
+    >>> model = BigTransformerModel(BigTransformerConfig(vocab_size=100))
+    >>> words = torch.zeros(1, 3, 4)
+    >>> words[0, 1, 2 - 1] = 1  # a word of two tokens starts in column 1
+    >>> model(torch.tensor([[5, 6, 7]]), word_mask=words).last_hidden_state.shape
+    torch.Size([1, 3, 300])
+    ```
+    """
+
+    def build_encoder(self, config: BigTransformerConfig) -> None:
+        self.matcher: WordMatcher | None = None
+        if config.local_connection == "lexicon":
+            self.matcher = WordMatcher(config.lexicon_kind, config.lexicon_size, config.max_word_length)
+        self.layers = nn.ModuleList(BigTransformerLayer(config) for _ in range(config.num_hidden_layers))
+        self.global_pooling: nn.Linear | None = None
+        if config.pooling == "global" and self.add_pooling_layer:
+            self.global_pooling = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+
+    def encode(
+        self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
+    ) -> tuple[Tensor, dict[str, Any]]:
+        candidates = self._candidates(layout, inputs)
+        # A part reaches no further than into the next.
+        parts = layout.parts(at_least=1 if candidates is None else candidates.reach)
+        tokens = record.hidden_state(embedded)
+        for layer in self.layers:
+            tokens, weights = layer(tokens, candidates, layout, parts)
+            tokens = record.hidden_state(tokens)
+            record.attention(weights)
+        return tokens, {"pooler_output": self._pool(tokens, layout)} if self.add_pooling_layer else {}
+
+    def _candidates(self, layout: TokenLayout, inputs: dict[str, Tensor | None]) -> BandCandidates | None:
+        """What the tokens attend to around them, the same in every layer."""
+        if self.config.local_connection == "none":
+            return None
+        if self.config.local_connection == "adjacent":
+            return BandCandidates.adjacent(layout)
+        ids, word_mask = inputs["input_ids"], inputs["word_mask"]
+        if word_mask is not None:
+            words = self._given_words(layout, word_mask)
+        elif ids is not None and self._has_words():
+            words = self.matcher(layout.pack(ids), layout)
+        else:
+            self._warn_of_no_words()
+            words = torch.zeros_like(layout.position).bool()[:, None].expand(-1, self.config.max_word_length)
+        return BandCandidates.words(words, layout, self.config.self_word)
+
+    def _has_words(self) -> bool:
+        """
+        Whether there is a lexicon; that of a fresh model whose configuration, a saved model's, names one is empty. It
+        is looked at once.
+        """
+        if self.config.lexicon_kind is None or self.matcher is None:
+            return False
+        if not self.matcher.filled and not is_traced():
+            self.matcher.filled = not self.matcher.is_empty
+            if not self.matcher.filled:
+                self._warn_of_no_words(empty=True)
+        return True
+
+    def _given_words(self, layout: TokenLayout, word_mask: Tensor) -> Tensor:
+        """
+        The words of `word_mask` (`[b, n, L]`) as `[N, L]`, bool.
+
+        Raises:
+            ValueError: a word reaches past the end of its text.
+        """
+        words = layout.pack(word_mask) != 0
+        fits = torch.stack([layout.has_shifted(length) for length in range(words.shape[1])], dim=-1)
+        if not is_traced():
+            # Rows, columns and lengths less 2; not at padding, which is not looked at.
+            cut_off = layout.unpack(words & ~fits)[..., 1:].nonzero()
+            if len(cut_off):
+                row, column, length = cut_off[0].tolist()
+                left = int(layout.unpack(layout.lengths[layout.sequence_index] - layout.position)[row, column])
+                row //= 2 if self.config.pair_mode == "siamese" else 1
+                raise ValueError(
+                    f"word_mask has a word of {length + 2} tokens in row {row}, column {column}, where its text has "
+                    f"{left} more: leave out the words that reach past the end, as those that truncation cuts off."
+                )
+        return words & fits
+
+    def _warn_of_no_words(self, empty: bool = False) -> None:
+        if is_traced():
+            return
+        name = type(self).__name__
+        if self.config.lexicon_kind is None:
+            logger.warning_once(
+                f"{name} has no lexicon: it takes each token for a word and finds no others. Give it one, "
+                "model.set_lexicon(Lexicon.from_file(path, tokenizer)), or give word_mask with the input."
+            )
+        elif empty:
+            logger.warning_once(
+                f"{name} has no words: its configuration, that of a saved model, names a lexicon, and words are saved "
+                "with weights alone. Give it one, model.set_lexicon(Lexicon.from_file(path, tokenizer)), or load the "
+                "saved model by from_pretrained."
+            )
+        else:
+            logger.warning_once(
+                f"{name} finds words by input_ids, and inputs_embeds are given: it takes each token for a word and "
+                "finds no others. Give word_mask with them."
+            )
+
+    def _pool(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
+        """One vector a sequence, `[b, d]`; zeros for an empty one."""
+        if self.config.pooling == "max":
+            return layout.max(tokens)
+        pooled = layout.mean(tokens)
+        return pooled if self.global_pooling is None else self.global_pooling(pooled)
+
+
+class BigTransformerForSequenceClassification(BigTransformerPreTrainedModel, ForSequenceClassification):
+    """BiG-Transformer with an MLP on the pooled vector: texts, text pairs, regression."""
+
+    encoder_class = BigTransformerModel
+
+
+class BigTransformerForTokenClassification(BigTransformerPreTrainedModel, ForTokenClassification):
+    """BiG-Transformer with a label for every token: entities, parts of speech."""
+
+    encoder_class = BigTransformerModel
+
+
+class BigTransformerForQuestionAnswering(BigTransformerPreTrainedModel, ForQuestionAnswering):
+    """BiG-Transformer with the start and end of an answer span."""
+
+    encoder_class = BigTransformerModel
+
+
+class BigTransformerForMaskedLM(BigTransformerPreTrainedModel, ForMaskedLM):
+    """BiG-Transformer with a masked-language-model output tied to the embeddings."""
+
+    encoder_class = BigTransformerModel
+
+
+__all__ = [
+    "BigTransformerForMaskedLM",
+    "BigTransformerForQuestionAnswering",
+    "BigTransformerForSequenceClassification",
+    "BigTransformerForTokenClassification",
+    "BigTransformerModel",
+    "BigTransformerPreTrainedModel",
+]

@@ -1,0 +1,194 @@
+"""
+A bidirectional LSTM (Hochreiter and Schmidhuber 1997, https://doi.org/10.1162/neco.1997.9.8.1735) as transformers
+models: torch.nn's layers between this package's embeddings and heads.
+
+Axes: b batch  n columns  N flat tokens  m longest sequence  d width
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from .configuration_bilstm import BiLstmConfig
+from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
+from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
+from .token_layout import TokenLayout, is_traced
+
+
+class RightPaddedLSTM(nn.LSTM):
+    """torch's LSTM of one layer, over right-padded rows whose padding the direction from the right does not read."""
+
+    # Dynamo refuses LSTMs: a compiled model leaves its graph here.
+    @torch.compiler.disable
+    def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
+        """
+        Args:
+            rows: `[b, m, d]`, right-padded.
+            lengths: `[b]`, real tokens of each.
+
+        Returns:
+            The states `[b, m, w]`, or `[b, m, 2w]` of two directions; anything finite at padding.
+        """
+        # cuDNN takes packed rows, of which none may be empty, in both directions at once. On a CPU gradients of packed
+        # rows cost the square of their length: 17 times those of padded ones at 512 tokens.
+        if rows.is_cuda and not is_traced():
+            packed = pack_padded_sequence(rows, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+            return pad_packed_sequence(super().forward(packed)[0], batch_first=True, total_length=rows.shape[1])[0]
+        if rows.device.type != "cpu":
+            return self._directions(rows, lengths)
+        with torch.autocast("cpu", enabled=False):  # few CPUs have an LSTM of 16 bits
+            wide = rows if rows.dtype == torch.float64 else rows.float()
+            return self._directions(wide, lengths).to(rows.dtype)
+
+    def _directions(self, rows: Tensor, lengths: Tensor) -> Tensor:
+        states = self._one_direction(rows, "")
+        if not self.bidirectional:
+            return states
+        # From its last token on: what begins at the padding has read it first.
+        backwards = self._one_direction(reversed_rows(rows, lengths), "_reverse")
+        return torch.cat([states, reversed_rows(backwards, lengths)], dim=-1)
+
+    def _one_direction(self, rows: Tensor, direction: str) -> Tensor:
+        """The states `[b, m, w]` of the rows read from left to right, with the weights of a direction."""
+        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+        weights = [getattr(self, name + direction).to(rows.dtype) for name in names]
+        start = rows.new_zeros(1, rows.shape[0], self.hidden_size)
+        states, _, _ = torch.lstm(
+            rows, (start, start), weights, True, 1, 0.0, self.training, bidirectional=False, batch_first=True
+        )
+        return states
+
+
+def reversed_rows(rows: Tensor, lengths: Tensor) -> Tensor:
+    """Rows `[b, m, d]` whose tokens, `lengths [b]` of each, stand the other way round; padding stays where it is."""
+    place = torch.arange(rows.shape[1], device=rows.device)
+    index = torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)
+    return rows.gather(1, index[..., None].expand_as(rows))
+
+
+class BiLstmLayer(GradientCheckpointingLayer):
+    """
+    One layer: an LSTM in each direction, or one from left to right.
+
+    Args:
+        config: the encoder's configuration.
+        dropout_p: dropout on the states.
+    """
+
+    def __init__(self, config: BiLstmConfig, dropout_p: float):
+        super().__init__()
+        d = config.hidden_size
+        width, both = (d // 2, True) if config.bidirectional else (d, False)
+        self.lstm = RightPaddedLSTM(d, width, batch_first=True, bidirectional=both)
+        self.dropout = nn.Dropout(dropout_p)
+
+    def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
+        """
+        Args:
+            rows: `[b, m, d]`, right-padded.
+            lengths: `[b]`, real tokens of each.
+
+        Returns:
+            The new states `[b, m, d]`; anything finite at padding.
+        """
+        return self.dropout(self.lstm(rows, lengths))
+
+
+class BiLstmPreTrainedModel(EncoderPreTrainedModel):
+    """Base class of the BiLSTM's models."""
+
+    config_class = BiLstmConfig
+    _no_split_modules = ["TokenEmbeddings", "BiLstmLayer"]
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """As in every encoder: Xavier for the LSTM's matrices, whose four gates stand on one another, biases of 0."""
+        super()._init_weights(module)
+        if isinstance(module, nn.LSTM):
+            for name, parameter in module.named_parameters():
+                if name.startswith("weight"):
+                    init.xavier_uniform_(parameter)
+                else:
+                    init.zeros_(parameter)
+
+
+class BiLstmModel(BiLstmPreTrainedModel, EncoderModel):
+    """
+    The bare BiLSTM.
+
+    Returns an `EncoderOutput` with `last_hidden_state [b, n, d]` (zeros at padding), the forward direction in its
+    first half, and `pooler_output [b, d]`, their maximum over real tokens, or their mean with `pooling="mean"`. It
+    attends to nothing: `attentions` are `None`.
+
+    Under `torch.compile` the LSTMs run outside the graphs, so that `fullgraph=True` is refused. An exported model
+    takes any number of rows, all of the length that it was exported with.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from modeling_star import BiLstmConfig, BiLstmModel
+
+    >>> model = BiLstmModel(BiLstmConfig(vocab_size=100))
+    >>> model(torch.tensor([[5, 6, 7]])).last_hidden_state.shape
+    torch.Size([1, 3, 300])
+    ```
+    """
+
+    def build_encoder(self, config: BiLstmConfig) -> None:
+        last = config.num_hidden_layers - 1
+        self.layers = nn.ModuleList(
+            BiLstmLayer(config, config.hidden_dropout_prob if layer < last else 0.0) for layer in range(last + 1)
+        )
+
+    def encode(
+        self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
+    ) -> tuple[Tensor, dict[str, Any]]:
+        tokens = record.hidden_state(embedded)
+        rows, _ = layout.to_right_padded(tokens)
+        for layer in self.layers:
+            rows = layer(rows, layout.lengths)
+            tokens = record.hidden_state(layout.from_right_padded(rows))
+            if record.wants_hidden_states:
+                rows, _ = layout.to_right_padded(tokens)
+        if not self.add_pooling_layer:
+            return tokens, {}
+        return tokens, {"pooler_output": (layout.mean if self.config.pooling == "mean" else layout.max)(tokens)}
+
+
+class BiLstmForSequenceClassification(BiLstmPreTrainedModel, ForSequenceClassification):
+    """BiLSTM with an MLP on the pooled vector: texts, text pairs, regression."""
+
+    encoder_class = BiLstmModel
+
+
+class BiLstmForTokenClassification(BiLstmPreTrainedModel, ForTokenClassification):
+    """BiLSTM with a label for every token: entities, parts of speech."""
+
+    encoder_class = BiLstmModel
+
+
+class BiLstmForQuestionAnswering(BiLstmPreTrainedModel, ForQuestionAnswering):
+    """BiLSTM with the start and end of an answer span."""
+
+    encoder_class = BiLstmModel
+
+
+class BiLstmForMaskedLM(BiLstmPreTrainedModel, ForMaskedLM):
+    """BiLSTM with a masked-language-model output tied to the embeddings."""
+
+    encoder_class = BiLstmModel
+
+
+__all__ = [
+    "BiLstmForMaskedLM",
+    "BiLstmForQuestionAnswering",
+    "BiLstmForSequenceClassification",
+    "BiLstmForTokenClassification",
+    "BiLstmModel",
+    "BiLstmPreTrainedModel",
+]

@@ -1,0 +1,472 @@
+"""
+DiSAN (Shen et al. 2018, https://arxiv.org/abs/1709.04696) as transformers models: attention with a weight for every
+feature, over the tokens before and over those after.
+
+Axes: b batch  n columns  N flat tokens  m longest sequence  d width  f features of one direction, d / 2
+      r rows of a block  q its queries  k its keys
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout, elu, pad
+from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from .configuration_disan import DisanConfig
+from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
+from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
+from .token_layout import TokenLayout, is_traced
+from .utils import first_derivatives_only
+
+
+# c of section 3.3: scores lie between -5 and 5.
+SCORE_SCALE = 5.0
+
+# Scores, one for each query, key and feature, that are held at once: by each thread of a CPU, or by another device.
+SCORES_AT_ONCE = 2**18
+SCORES_AT_ONCE_ON_DEVICE = 2**24
+
+# Features whose scores are held at once in a traced graph, which knows no lengths to make blocks of.
+FEATURES_AT_ONCE = 16
+
+# What was attended to `[r, q, f]`, and the weights' sums over the features `[r, q, k]` where they are asked for.
+Attended = tuple[Tensor, Tensor | None]
+
+
+def token2token_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    real: Tensor,
+    extents: list[int] | None,
+    backwards: bool,
+    dropout_p: float,
+    output_weights: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """
+    Masked multi-dimensional token2token attention (section 3.3): the scores of token j for token i are the vector
+    `c tanh((query_i + key_j) / c)`, and each of its features has a softmax of its own, over the tokens before i or
+    over those after it.
+
+    The m x m x f scores are worked out in blocks of rows and queries, and once more in the backward pass.
+    Gradients can be differentiated again where the weights are asked for, or in a traced graph.
+
+    Args:
+        query, key, value: `[b, m, f]`.
+        real: `[b, m]`, bool: the places that may be attended to.
+        extents: how many places of each row hold all its real ones; `None` where shapes must not depend on the data.
+        backwards: attend to the tokens after, not to those before.
+        dropout_p: probability with which a token drops another, all features at once; 0 outside training.
+        output_weights: also return the weights.
+
+    Returns:
+        What was attended to `[b, m, f]`, zeros where there is nothing to, and the weights as they were applied,
+        averaged over the features, `[b, m, m]`, or `None`.
+    """
+    f = query.shape[-1]
+    dtype = value.dtype
+    query, key = query * (2 / SCORE_SCALE), key * (2 / SCORE_SCALE)
+    in_place = extents is not None and not output_weights
+    if in_place:
+        # Sums of many exponentials are no numbers in half precision. Here, and not in each block, which keeps what it
+        # is given for the backward pass.
+        query, key, value = (x.to(torch.promote_types(dtype, torch.float32)) for x in (query, key, value))
+    attend: Callable[..., Attended] = partial(
+        attend_block, backwards=backwards, dropout_p=dropout_p, output_weights=output_weights
+    )
+    if extents is None:
+        pieces = zip(*(x.split(FEATURES_AT_ONCE, dim=-1) for x in (query, key, value)), strict=True)
+        # One draw for all features.
+        kept = dropout(key.new_ones(*real.shape, real.shape[1]), dropout_p) if dropout_p > 0 else None
+        done = [attend(*piece, real, 0, kept=kept) for piece in pieces]
+        context = torch.cat([context for context, _ in done], dim=-1)
+        sums = torch.stack([sums for _, sums in done]).sum(0) if output_weights else None
+    else:
+        limit = SCORES_AT_ONCE_ON_DEVICE
+        if query.device.type == "cpu":
+            limit = SCORES_AT_ONCE * torch.get_num_threads()
+        groups = group_rows(extents, f, limit)
+        if in_place:
+            attend = partial(attend_block_fast, backwards=backwards, dropout_p=dropout_p)
+        elif torch.is_grad_enabled() and (len(groups) > 1 or len(extents) * max(extents) ** 2 * f > limit):
+            attend = partial(checkpoint, attend, use_reentrant=False, preserve_rng_state=dropout_p > 0)
+        sizes = [len(group) for group in groups]
+        pieces = zip(*(x.split(sizes) for x in (query, key, value, real)), strict=True)
+        done = [
+            attend_rows(q, k, v, places, max(1, *group), limit, backwards, attend)
+            for group, (q, k, v, places) in zip(groups, pieces, strict=True)
+        ]
+        context = torch.cat([context for context, _ in done])
+        sums = torch.cat([sums for _, sums in done]) if output_weights else None
+    return context.to(dtype), None if sums is None else sums / f
+
+
+def group_rows(extents: list[int], features: int, limit: int) -> list[list[int]]:
+    """The extents of rows that follow one another in groups with no more than `limit` scores, or of one row each."""
+    groups: list[list[int]] = []
+    for extent in extents:
+        if groups and (len(groups[-1]) + 1) * max(extent, *groups[-1]) ** 2 * features <= limit:
+            groups[-1].append(extent)
+        else:
+            groups.append([extent])
+    return groups
+
+
+def attend_rows(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    real: Tensor,
+    extent: int,
+    limit: int,
+    backwards: bool,
+    attend: Callable[..., Attended],
+) -> Attended:
+    """
+    `token2token_attention` of a few rows, in blocks of queries.
+
+    Args:
+        query, key, value: `[r, m, f]`, queries and keys times 2 / c.
+        real: `[r, m]`, bool.
+        extent: how many places of these rows hold all real ones.
+        limit: scores of a block; a block of one query may have more.
+        backwards: attend to the tokens after, not to those before.
+        attend: `attend_block` or `attend_block_fast` with its options.
+
+    Returns:
+        `[r, m, f]`, and the weights' sums over the features `[r, m, m]` or `None`.
+    """
+    rows, m, f = query.shape
+    at_once = max(1, limit // (rows * extent * f))
+    contexts, sums = [], []
+    for start in range(0, extent, at_once):
+        queries = slice(start, min(start + at_once, extent))
+        # The tokens on the other side are allowed to none of these queries.
+        keys = slice(start, extent) if backwards else slice(0, queries.stop)
+        context, summed = attend(query[:, queries], key[:, keys], value[:, keys], real[:, keys], start - keys.start)
+        contexts.append(context)
+        if summed is not None:
+            sums.append(pad(summed, (keys.start, m - keys.stop)))
+    below = (0, 0, 0, m - extent)
+    return pad(torch.cat(contexts, dim=1), below), pad(torch.cat(sums, dim=1), below) if sums else None
+
+
+def attend_block(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    real: Tensor,
+    offset: int,
+    *,
+    kept: Tensor | None = None,
+    backwards: bool,
+    dropout_p: float,
+    output_weights: bool,
+) -> Attended:
+    """
+    `token2token_attention` of a few queries, all their scores at once.
+
+    Args:
+        query: `[r, q, f]`, times 2 / c.
+        key, value: `[r, k, f]`, the keys times 2 / c.
+        real: `[r, k]`, bool.
+        offset: how many places the first query stands after the first key.
+        kept: what dropout multiplies the weights with, `[r, q, k]`; drawn here where none is given.
+        backwards, dropout_p, output_weights: as there.
+
+    Returns:
+        `[r, q, f]`, and the weights' sums over the features `[r, q, k]` or `None`.
+    """
+    allowed = _allowed(real, query.shape[1], offset, backwards)
+    # c tanh(x) is 2 c sigmoid(2 x) - c, of which the softmax does not see the last c.
+    scores = (query[:, :, None] + key[:, None]).sigmoid_()
+    bias = torch.zeros_like(allowed, dtype=scores.dtype).masked_fill(~allowed, torch.finfo(scores.dtype).min)
+    weights = torch.add(bias[..., None], scores, alpha=2 * SCORE_SCALE).softmax(2).to(value.dtype)
+    if kept is None and dropout_p > 0:
+        kept = dropout(torch.ones_like(allowed, dtype=weights.dtype), dropout_p)
+    if kept is not None:
+        weights = weights * kept[..., None]
+    # A softmax over nothing is not nothing.
+    nothing = ~allowed.any(2, keepdim=True)
+    # Autocast on a GPU sums in float32 and leaves it at that.
+    context = (weights * value[:, None]).sum(2).to(value.dtype).masked_fill(nothing, 0)
+    summed = weights.sum(-1).to(value.dtype).masked_fill(nothing, 0) if output_weights else None
+    return context, summed
+
+
+def attend_block_fast(
+    query: Tensor, key: Tensor, value: Tensor, real: Tensor, offset: int, *, backwards: bool, dropout_p: float
+) -> tuple[Tensor, None]:
+    """`attend_block` of float32 or float64 in place, in half the time, with first derivatives only and no weights."""
+    seed = int(torch.randint(2**62, ())) if dropout_p > 0 else 0
+    return _BlockAttention.apply(query, key, value, real, offset, backwards, dropout_p, seed), None
+
+
+class _BlockAttention(torch.autograd.Function):
+    """
+    With `s = sigmoid(q_i + k_j)`, `e = exp(2 c s)` where j is allowed to i and 0 elsewhere, `z = sum_j e` and `u` the
+    dropout of a pair, `context_i = sum_j u e v_j / z`: no score is so high that a maximum had to be taken off first.
+
+    Scores are not kept: the backward pass works them out again, and draws `u` again from the seed.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        real: Tensor,
+        offset: int,
+        backwards: bool,
+        dropout_p: float,
+        seed: int,
+    ) -> Tensor:
+        allowed = _allowed(real, query.shape[1], offset, backwards)[..., None]
+        kept = _kept(allowed, dropout_p, seed, query.dtype)
+        weights = (query[:, :, None] + key[:, None]).sigmoid_().mul_(2 * SCORE_SCALE).exp_().mul_(allowed)
+        total = weights.sum(2)
+        total.masked_fill_(total == 0, 1)
+        if kept is not None:
+            weights.mul_(kept)
+        context = weights.mul_(value[:, None]).sum(2).div_(total)
+        ctx.save_for_backward(query, key, value, real, total, context)
+        ctx.options = offset, backwards, dropout_p, seed
+        return context
+
+    @staticmethod
+    @first_derivatives_only
+    def backward(ctx: Any, d_context: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, real, total, context = ctx.saved_tensors
+        offset, backwards, dropout_p, seed = ctx.options
+        allowed = _allowed(real, query.shape[1], offset, backwards)[..., None]
+        kept = _kept(allowed, dropout_p, seed, query.dtype)
+        scores = (query[:, :, None] + key[:, None]).sigmoid_()
+        # In turn: e, its share of the gradient e g / z, what reaches the sums q_i + k_j.
+        flow = (scores * (2 * SCORE_SCALE)).exp_().mul_(allowed).mul_((d_context / total)[:, :, None])
+        if kept is None:
+            d_value = flow.sum(1)
+            flow.mul_(value[:, None] - context[:, :, None])
+        else:
+            d_value = (flow * kept).sum(1)
+            flow.mul_((kept * value[:, None]).sub_(context[:, :, None]))
+        flow.mul_(scores).mul_(scores.neg_().add_(1)).mul_(2 * SCORE_SCALE)
+        return flow.sum(2), flow.sum(1), d_value, None, None, None, None, None
+
+
+def _allowed(real: Tensor, queries: int, offset: int, backwards: bool) -> Tensor:
+    """Which of the real places `[r, k]` stand on the side that is looked at from each of the queries: `[r, q, k]`."""
+    place = torch.arange(offset, offset + queries, device=real.device)[:, None]
+    key_place = torch.arange(real.shape[1], device=real.device)
+    return real[:, None] & (key_place > place if backwards else key_place < place)
+
+
+def _kept(allowed: Tensor, dropout_p: float, seed: int, dtype: torch.dtype) -> Tensor | None:
+    """What dropout multiplies the weights with, shaped as `allowed`, from the seed alone; `None` without dropout."""
+    if dropout_p == 0:
+        return None
+    generator = torch.Generator(allowed.device).manual_seed(seed)
+    kept = torch.empty(allowed.shape, dtype=dtype, device=allowed.device).bernoulli_(
+        1 - dropout_p, generator=generator
+    )
+    return kept.div_(1 - dropout_p)
+
+
+class DirectionalSelfAttention(nn.Module):
+    """
+    One DiSA block (section 3.3): states of its own, token2token attention in one direction, and a fusion gate of both.
+
+    Args:
+        config: the width and the dropouts.
+        backwards: attend to the tokens after, not to those before.
+    """
+
+    def __init__(self, config: DisanConfig, backwards: bool):
+        super().__init__()
+        features = config.hidden_size // 2
+        self.backwards = backwards
+        self.attention_dropout_p = config.attention_probs_dropout_prob
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dense = nn.Linear(config.hidden_size, features)
+        # W1 and W2; one bias serves both.
+        self.query = nn.Linear(features, features)
+        self.key = nn.Linear(features, features, bias=False)
+        # W(f1) and W(f2); one bias serves both.
+        self.gate_context = nn.Linear(features, features, bias=False)
+        self.gate_state = nn.Linear(features, features)
+
+    def forward(
+        self, rows: Tensor, real: Tensor, extents: list[int] | None, output_attentions: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """
+        Args:
+            rows: `[b, m, d]`.
+            real, extents: as in `token2token_attention`.
+            output_attentions: also return the weights.
+
+        Returns:
+            u `[b, m, f]` and the weights `[b, m, m]` or `None`.
+        """
+        states = elu(self.dense(rows))
+        context, weights = token2token_attention(
+            self.query(states),
+            self.key(states),
+            states,
+            real,
+            extents,
+            self.backwards,
+            self.attention_dropout_p if self.training else 0.0,
+            output_attentions,
+        )
+        context = self.dropout(context)
+        gate = torch.sigmoid(self.gate_context(context) + self.gate_state(states))
+        return torch.lerp(context, states, gate), weights
+
+
+class DisanLayer(GradientCheckpointingLayer):
+    """
+    Both directions, side by side (section 4).
+
+    Args:
+        config: the encoder's configuration.
+    """
+
+    def __init__(self, config: DisanConfig):
+        super().__init__()
+        self.forwards = DirectionalSelfAttention(config, backwards=False)
+        self.backwards = DirectionalSelfAttention(config, backwards=True)
+
+    def forward(
+        self, rows: Tensor, real: Tensor, extents: list[int] | None, output_attentions: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """
+        Args:
+            rows: `[b, m, d]`.
+            real, extents: as in `token2token_attention`.
+            output_attentions: also return the weights.
+
+        Returns:
+            The new states `[b, m, d]` and the weights `[b, 2, m, m]` or `None`.
+        """
+        before, weights_before = self.forwards(rows, real, extents, output_attentions)
+        after, weights_after = self.backwards(rows, real, extents, output_attentions)
+        weights = torch.stack([weights_before, weights_after], dim=1) if output_attentions else None
+        return torch.cat([before, after], dim=-1), weights
+
+
+class Source2TokenAttention(nn.Module):
+    """
+    Multi-dimensional source2token attention (section 3.2), which makes one vector of a sequence: the scores of a token
+    are the vector `W ELU(W1 u + b1)`, and each of its features has a softmax of its own over the tokens.
+
+    The paper's bias b after W would add the same to the scores of all tokens and cancel.
+
+    Args:
+        config: the width and the dropout.
+    """
+
+    def __init__(self, config: DisanConfig):
+        super().__init__()
+        self.dropout_p = config.attention_probs_dropout_prob
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.score = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+
+    def forward(self, rows: Tensor, real: Tensor) -> Tensor:
+        """Rows `[b, m, d]`, whose real places `[b, m]` are looked at, to `[b, d]`; arbitrary for an empty one."""
+        scores = self.score(elu(self.dense(rows)))
+        scores = scores.masked_fill(~real[..., None], torch.finfo(scores.dtype).min)
+        weights = dropout(scores.softmax(1).to(rows.dtype), self.dropout_p, self.training)
+        return (weights * rows).sum(1)
+
+
+class DisanPreTrainedModel(EncoderPreTrainedModel):
+    """Base class of DiSAN's models."""
+
+    config_class = DisanConfig
+    # Heads without a pooled vector build none; a checkpoint may hold it.
+    _keys_to_ignore_on_load_unexpected = [r"(^|\.)pooler\."]
+    _no_split_modules = ["TokenEmbeddings", "DisanLayer"]
+
+
+class DisanModel(DisanPreTrainedModel, EncoderModel):
+    """
+    The bare DiSAN (section 4): tokens attend to those before and to those after them, feature by feature.
+
+    Returns an `EncoderOutput` with `last_hidden_state [b, n, d]` (zeros at padding), the forward direction in its
+    first half, and `pooler_output [b, d]`, their source2token attention. `attentions` are `[b, 2, n, n]`, those to the
+    tokens before and those to the tokens after, each averaged over its features.
+
+    Time grows with the square of the length. Memory does not, since scores are held in blocks. Under `torch.compile`
+    and export, where lengths are not known, the blocks are of features, `[b, n, n, 16]`, and a compiled training step
+    keeps the scores of all features.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from modeling_star import DisanConfig, DisanModel
+
+    >>> model = DisanModel(DisanConfig(vocab_size=100))
+    >>> model(torch.tensor([[5, 6, 7]])).last_hidden_state.shape
+    torch.Size([1, 3, 300])
+    ```
+    """
+
+    def build_encoder(self, config: DisanConfig) -> None:
+        self.layers = nn.ModuleList(DisanLayer(config) for _ in range(config.num_hidden_layers))
+        self.pooler = Source2TokenAttention(config) if self.add_pooling_layer else None
+
+    def encode(
+        self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
+    ) -> tuple[Tensor, dict[str, Any]]:
+        tokens = record.hidden_state(embedded)
+        rows, real = layout.to_rows(tokens), layout.row_mask
+        extents = None if is_traced() else layout.row_extents
+        for layer in self.layers:
+            rows, weights = layer(rows, real, extents, record.wants_attentions)
+            tokens = record.hidden_state(layout.from_rows(rows))
+            if record.wants_hidden_states:
+                rows = layout.to_rows(tokens)
+            if weights is not None:
+                record.attention(layout.from_rows(weights.transpose(1, 2)))
+        if self.pooler is None:
+            return tokens, {}
+        return tokens, {"pooler_output": layout.zero_empty(self.pooler(rows, real))}
+
+
+class DisanForSequenceClassification(DisanPreTrainedModel, ForSequenceClassification):
+    """DiSAN with an MLP on the pooled vector: texts, text pairs, regression."""
+
+    encoder_class = DisanModel
+
+
+class DisanForTokenClassification(DisanPreTrainedModel, ForTokenClassification):
+    """DiSAN with a label for every token: entities, parts of speech."""
+
+    encoder_class = DisanModel
+
+
+class DisanForQuestionAnswering(DisanPreTrainedModel, ForQuestionAnswering):
+    """DiSAN with the start and end of an answer span."""
+
+    encoder_class = DisanModel
+
+
+class DisanForMaskedLM(DisanPreTrainedModel, ForMaskedLM):
+    """DiSAN with a masked-language-model output tied to the embeddings."""
+
+    encoder_class = DisanModel
+
+
+__all__ = [
+    "DisanForMaskedLM",
+    "DisanForQuestionAnswering",
+    "DisanForSequenceClassification",
+    "DisanForTokenClassification",
+    "DisanModel",
+    "DisanPreTrainedModel",
+]

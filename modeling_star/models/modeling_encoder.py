@@ -1,0 +1,653 @@
+"""What every encoder of this package is as a transformers model: inputs, outputs, saving, loading, embeddings."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import initialization as init
+from transformers.utils import ModelOutput, can_return_tuple, logging
+
+from .char_cnn import CharacterFeatures
+from .configuration_encoder import EncoderConfig
+from .embeddings import TokenEmbeddings, first_position, read_vectors
+from .token_layout import TokenLayout, is_traced
+from .vocabulary import Vocabulary, VocabularyTables
+
+
+logger = logging.get_logger(__name__)
+
+_FEW_VECTORS = 0.2
+
+# Auto class -> ending of the class name that serves it, for every encoder.
+AUTO_CLASSES = {
+    "AutoModel": "Model",
+    "AutoModelForSequenceClassification": "ForSequenceClassification",
+    "AutoModelForTokenClassification": "ForTokenClassification",
+    "AutoModelForQuestionAnswering": "ForQuestionAnswering",
+    "AutoModelForMaskedLM": "ForMaskedLM",
+}
+
+
+@dataclass
+class EncoderOutput(ModelOutput):
+    """
+    Output of an encoder. In siamese pair mode the relay and the pooled vector have an axis more: `[b, 2, d]`.
+
+    Args:
+        last_hidden_state: `[b, n, d]`, zeros at padding.
+        pooler_output: `[b, d]`, the fixed-length vector of the sequence; `None` without a pooling layer.
+        relay_state: `[b, d]`, state of the Star-Transformer's relay node after its last update; the mean of several.
+        hidden_states: T + 1 of `[b, n, d]`: the embeddings, then each layer's states.
+        attentions: one per layer; their shape is told by each encoder's class. `None` for one that attends to nothing.
+        relay_attentions: one of `[b, h, n + 1]` per relay update, the relay first; of k relays `[b, k h, n + 1]`.
+    """
+
+    last_hidden_state: Tensor | None = None
+    pooler_output: Tensor | None = None
+    relay_state: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+    relay_attentions: tuple[Tensor, ...] | None = None
+
+
+class EncoderPreTrainedModel(PreTrainedModel):
+    """Saving, loading and initialisation that all encoders and their heads share."""
+
+    config_class = EncoderConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules: ClassVar[list[str]] = ["TokenEmbeddings"]
+    _embeddings_hook: RemovableHandle | None = None
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Xavier for projections, `initializer_range` for tables: states reach the first LayerNorm at scale."""
+        super()._init_weights(module)
+        if isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight)
+        elif isinstance(module, nn.PReLU):
+            init.constant_(module.weight, module.init)
+        elif isinstance(module, CharacterFeatures):
+            module.reset()
+
+    # ------ gradients
+
+    def enable_input_require_grads(self) -> None:
+        """As in PreTrainedModel; where an encoder inside is frozen, what comes out of it requires gradients."""
+        super().enable_input_require_grads()
+        if self._embeddings_hook is not None:  # asked for twice
+            self._embeddings_hook.remove()
+        self._embeddings_hook = self._embeddings.register_forward_hook(_require_gradient)
+
+    def disable_input_require_grads(self) -> None:
+        """As in PreTrainedModel."""
+        super().disable_input_require_grads()
+        hook, self._embeddings_hook = self._embeddings_hook, None
+        if hook is not None:
+            hook.remove()
+
+    # ------ embeddings
+
+    @property
+    def _encoder(self) -> "EncoderModel":
+        """This encoder, or the one that a head is on top of, whatever the head calls it."""
+        base = self.base_model
+        among = [base] if isinstance(base, EncoderModel) else self.modules()
+        found = [module for module in among if isinstance(module, EncoderModel)]
+        if len(found) != 1:
+            # An AttributeError would be hidden: torch looks the property up as a module then.
+            raise TypeError(
+                f"{type(self).__name__} has {len(found)} encoders, and one is needed here. Call the method on one of "
+                'them, such as model.NAME.set_lexicon(...), or set base_model_prefix = "NAME" in the class.'
+            )
+        return found[0]
+
+    @property
+    def _embeddings(self) -> TokenEmbeddings:
+        return self._encoder.embeddings
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self._embeddings.table
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        self._embeddings.set_table(value)
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        """As in PreTrainedModel; the configuration of an encoder inside follows, and a frozen table stays frozen."""
+        table = super().resize_token_embeddings(*args, **kwargs)
+        if self.config.backbone_config is not None:
+            self.config.backbone_config.vocab_size = self.config.vocab_size
+        if self.config.freeze_embeddings:
+            self._embeddings.freeze()
+            output = self.get_output_embeddings()
+            # transformers gives the resized output layer the flag of its weight, which is the frozen table.
+            if output is not None and output.bias is not None:
+                output.bias.requires_grad_(True)
+        for tables in self._vocabulary_tables():
+            tables.resize_vocabulary(len(table.weight))
+        return table
+
+    def set_vocabulary(self, tokenizer: PreTrainedTokenizerBase, label_all_tokens: bool = False) -> None:
+        """
+        Tell the model what its vocabulary says: the text of each token, for character features, and which tokens carry
+        a tag, for a CRF. It is saved with the model.
+
+        Args:
+            tokenizer: the one that makes the model's input_ids.
+            label_all_tokens: the pieces that continue a word are labelled too, not its first one alone.
+
+        Raises:
+            ValueError: the model has no use of it, or the tokenizer has more entries than the model.
+        """
+        found = self._vocabulary_tables()
+        if not found:
+            raise ValueError(
+                f"set_vocabulary is called on a {type(self).__name__} that asks nothing of its vocabulary: it is for "
+                "taggers with use_crf=True and for models with char_features=True."
+            )
+        vocabulary = Vocabulary.read(tokenizer)
+        if len(vocabulary) > self.config.vocab_size:
+            raise ValueError(
+                f"The tokenizer has ids up to {len(vocabulary) - 1}, and the model embeds {self.config.vocab_size} "
+                "tokens: model.resize_token_embeddings(len(tokenizer)) first."
+            )
+        for tables in found:
+            tables.load_vocabulary(vocabulary, label_all_tokens)
+
+    def _vocabulary_tables(self) -> list[VocabularyTables]:
+        return [module for module in self.modules() if isinstance(module, VocabularyTables)]
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """As in PreTrainedModel, which makes every parameter trainable: frozen embeddings are frozen again."""
+        loaded = super().from_pretrained(*args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        for module in model.modules():
+            if isinstance(module, EncoderModel) and module.config.freeze_embeddings:
+                module.embeddings.freeze()
+        return loaded
+
+    @classmethod
+    def from_embeddings(
+        cls,
+        name_or_path: str | Path,
+        mode: str = "static",
+        *,
+        freeze: bool = False,
+        vocabulary: dict[str, int] | None = None,
+        revision: str = "main",
+        token: str | bool | None = None,
+        cache_dir: str | Path | None = None,
+        config: PreTrainedConfig | None = None,
+        **fields: Any,
+    ) -> "EncoderPreTrainedModel":
+        """
+        A fresh model on embeddings that exist already. Once saved, it needs their source no more.
+
+        Args:
+            name_or_path: an encoder such as "bert-base-chinese" (a Hub name or a folder); with mode="vectors", a
+                GloVe or word2vec text file.
+            mode: "static" copies the encoder's word embeddings; "contextual" puts the whole encoder inside;
+                "vectors" reads a file.
+            freeze: do not train what was copied.
+            vocabulary: word to id, from `tokenizer.get_vocab()`; mode="vectors" needs it.
+            revision, token, cache_dir: as in `AutoModel.from_pretrained`.
+            config: the shape; what it says of the embeddings and the vocabulary gives way to theirs.
+            fields: of the configuration, such as `hidden_size=300`, `num_labels=9`; they win over `config`.
+
+        Raises:
+            ValueError: mode is unknown, `config` is of another kind, or a field contradicts the embeddings.
+
+        Example:
+
+        ```python
+        >>> model = StarTransformerForTokenClassification.from_embeddings(
+        ...     "bert-base-cased", mode="contextual", num_labels=9, hidden_size=768, num_attention_heads=12
+        ... )
+        ```
+        """
+        if config is not None:
+            fields = cls._shape_of(config, fields, mode)
+        if mode == "vectors":
+            return cls._from_vectors(name_or_path, freeze, vocabulary, fields)
+        if mode not in ("static", "contextual"):
+            raise ValueError(f'mode={mode!r} is given; "static", "contextual" or "vectors" is allowed.')
+        hub = {"revision": revision, "token": token, "cache_dir": cache_dir}
+        source_config = AutoConfig.from_pretrained(name_or_path, **hub)
+        source = AutoModel.from_pretrained(name_or_path, config=source_config, dtype=torch.float32, **hub)
+        table = source.get_input_embeddings().weight
+        taken = {"vocab_size": len(table), "freeze_embeddings": freeze, "pad_token_id": source_config.pad_token_id}
+        if mode == "contextual":
+            # The encoder inside has told positions apart already.
+            taken |= {"backbone_config": source_config, "position_embedding_type": "none"}
+        else:
+            taken["embedding_size"] = table.shape[1]
+        for name in ("vocab_size", "embedding_size"):
+            if name in taken and fields.get(name, taken[name]) != taken[name]:
+                raise ValueError(
+                    f"{name}={fields[name]} is given with the embeddings of {name_or_path}, whose {name} is "
+                    f"{taken[name]}: leave it out. hidden_size may be any, they are projected to it."
+                )
+        model = cls(cls.config_class(**{**taken, **fields}))
+        if mode == "contextual":
+            own = model._embeddings.backbone.state_dict()
+            # Poolers stay behind: build_backbone leaves them out.
+            model._embeddings.backbone.load_state_dict({k: v for k, v in source.state_dict().items() if k in own})
+        else:
+            model._copy_table(table.detach())
+        return model
+
+    @classmethod
+    def _shape_of(cls, config: PreTrainedConfig, fields: dict[str, Any], mode: str) -> dict[str, Any]:
+        """The fields of a configuration but those that tell of embeddings and words, with others in their place."""
+        if not isinstance(config, cls.config_class):
+            raise ValueError(
+                f"config is a {type(config).__name__}; {cls.__name__} needs a {cls.config_class.__name__}, such as "
+                f'{cls.config_class.__name__}.from_pretrained("configuration/models/star-plus.json").'
+            )
+        shape = cls.config_class.overridden(config.to_dict(), fields)
+        others = {"vocab_size", "embedding_size", "backbone_config", "freeze_embeddings", "pad_token_id"}
+        others |= {"lexicon_kind", "lexicon_size"}  # words are saved with weights
+        if mode == "contextual" and shape["position_embedding_type"] == cls.config_class().position_embedding_type:
+            others.add("position_embedding_type")  # nobody's wish, so that the encoder inside decides
+        return {name: value for name, value in shape.items() if name in fields or name not in others}
+
+    @classmethod
+    def _from_vectors(
+        cls, path: str | Path, freeze: bool, vocabulary: dict[str, int] | None, fields: dict[str, Any]
+    ) -> "EncoderPreTrainedModel":
+        if vocabulary is None:
+            raise ValueError(
+                'mode="vectors" needs the ids that the words have: '
+                'from_embeddings(path, mode="vectors", vocabulary=tokenizer.get_vocab()).'
+            )
+        table, found = read_vectors(path, vocabulary, fields.get("embedding_size"))
+        logger.info(f"{path}: vectors found for {int(found.sum())} of {len(vocabulary)} vocabulary entries.")
+        if not found.any():
+            raise ValueError(f"{path} has a vector for none of the {len(vocabulary)} vocabulary entries.")
+        if found.float().mean() < _FEW_VECTORS:
+            logger.warning(
+                f"{path} has vectors for {int(found.sum())} of {len(vocabulary)} vocabulary entries only; the others "
+                "are random. Is it of the same language, in UTF-8, and are capitals kept or not in both?"
+            )
+        if fields.get("vocab_size", len(table)) != len(table):
+            raise ValueError(
+                f"vocab_size={fields['vocab_size']} is given with a vocabulary of {len(table)} ids: leave it out."
+            )
+        # Entries without a vector start at the scale of those with one.
+        table[~found] = torch.randn(int((~found).sum()), table.shape[1]) * table[found].std()
+        taken = {"vocab_size": len(table), "embedding_size": table.shape[1], "freeze_embeddings": freeze}
+        model = cls(cls.config_class(**{**taken, **fields}))
+        model._copy_table(table)
+        return model
+
+    @torch.no_grad()
+    def _copy_table(self, table: Tensor) -> None:
+        self.get_input_embeddings().weight.copy_(table)
+
+    # ------ saving
+
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        """As in PreTrainedModel; the saved folder names every head, so that any of them loads without this package."""
+        with as_published(self) as published:
+            if published is not None:
+                self.config.auto_map = _auto_map(published, type(self.config))
+            super().save_pretrained(*args, **kwargs)
+
+
+@contextmanager
+def as_published(model: PreTrainedModel) -> Iterator[type[PreTrainedModel] | None]:
+    """
+    Within it a model goes under the name of the class whose code is saved with it.
+
+    transformers copies the file of an object's own class. FSDP makes another class of a model (`fully_shard`), and
+    users make subclasses: what is saved is the nearest class that is registered for it (`register_for_auto_class`).
+
+    Args:
+        model: any model.
+
+    Yields:
+        That class, or `None` where none is registered.
+    """
+    own = type(model)
+    published = next((base for base in own.__mro__ if vars(base).get("_auto_class") is not None), None)
+    if published not in (None, own):
+        model.__class__ = type(published.__name__, (own,), {"__module__": published.__module__})
+    try:
+        yield published
+    finally:
+        model.__class__ = own
+
+
+def _auto_map(model: type[PreTrainedModel], config: type[PreTrainedConfig]) -> dict[str, str]:
+    """Under which Auto classes the models of an encoder stand; a user's own class is left to transformers."""
+    module = sys.modules[model.__module__]
+    endings = [ending for ending in AUTO_CLASSES.values() if model.__name__.endswith(ending)]
+    stem = model.__name__.removesuffix(endings[0]) if endings else model.__name__
+    auto_map = {"AutoConfig": f"{config.__module__.rsplit('.', 1)[-1]}.{config.__name__}"}
+    names = {auto: f"{stem}{ending}" for auto, ending in AUTO_CLASSES.items()}
+    modeling = model.__module__.rsplit(".", 1)[-1]
+    return auto_map | {auto: f"{modeling}.{name}" for auto, name in names.items() if hasattr(module, name)}
+
+
+class EncoderModel(EncoderPreTrainedModel):
+    """
+    Base of the bare encoders: padded inputs to flat tokens, embeddings, `encode`, and back.
+
+    Args:
+        config: the encoder's configuration.
+        add_pooling_layer: build what only the pooled vector needs; heads that work on tokens do without.
+    """
+
+    def __init__(self, config: EncoderConfig, add_pooling_layer: bool = True):
+        super().__init__(config)
+        self.add_pooling_layer = add_pooling_layer
+        self.embeddings = TokenEmbeddings(config)
+        self.build_encoder(config)
+        self.post_init()
+        if config.freeze_embeddings:
+            self.embeddings.freeze()
+
+    def build_encoder(self, config: EncoderConfig) -> None:
+        """Create the encoder's own modules. Each encoder defines it."""
+        raise TypeError(f"{type(self).__name__} defines no build_encoder(config).")
+
+    def encode(
+        self, embedded: Tensor, layout: TokenLayout, record: "Recorder", inputs: dict[str, Tensor | None]
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """
+        Flat embeddings `[N, d]` to flat states `[N, d]` and the fields of the output that are per sequence.
+
+        Args:
+            embedded: the states that the encoder starts from.
+            layout: where the tokens lie.
+            record: takes hidden states and attention weights.
+            inputs: the tensors of the forward call by name, `[b, n, ...]` and checked, for what is not embedded.
+        """
+        raise TypeError(f"{type(self).__name__} defines no encode(embedded, layout, record, inputs).")
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        word_mask: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_token_states: bool = True,
+        **kwargs: Any,
+    ) -> EncoderOutput:
+        """
+        Args:
+            input_ids: `[b, n]`; or `inputs_embeds`: `[b, n, w]`, w being the width of
+                `get_input_embeddings()`.
+            attention_mask: `[b, n]`, 1 at real tokens; padding may stand anywhere.
+            token_type_ids: `[b, n]`: embedded where `type_vocab_size` > 0, and what splits a pair in siamese mode.
+            position_ids: `[b, n]`, or `[1, n]` for all rows; default to each token's place among the real tokens of
+                its sequence.
+            word_mask: `[b, n, max_word_length]`, for the BiG-Transformer: the words, in place of its lexicon's. At
+                `[b, i, l - 1]`, nonzero where a word of l real tokens starts in column i; what stands at l = 1 and at
+                padding is not looked at.
+            output_attentions, output_hidden_states: record them; default to the configuration's.
+            output_token_states: whether `last_hidden_state` is asked for, which has a place for all padding.
+            kwargs: what Trainer and pipelines add; not used here.
+
+        Raises:
+            ValueError, IndexError: inputs of wrong shape, ids outside the vocabulary, or too long a sequence.
+        """
+        output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        traced = is_traced()
+        inputs = {
+            "input_ids": input_ids,
+            "inputs_embeds": inputs_embeds,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+            "word_mask": word_mask,
+        }
+        mask, inputs = self._checked(attention_mask, inputs, look_at_values=not traced)
+        siamese = self.config.pair_mode == "siamese"
+        if siamese:
+            mask, inputs = split_pairs(mask, inputs)
+        layout = TokenLayout.from_mask(mask, keep_padding=bool(traced or output_attentions or output_hidden_states))
+        if not traced:
+            self._check_length(layout)
+        if inputs["inputs_embeds"] is not None and not layout.is_packed:
+            # A weight of 0 leaves nothing of a number, but not of infinity.
+            inputs = {**inputs, "inputs_embeds": inputs["inputs_embeds"].masked_fill(~mask[..., None], 0)}
+        embedded = self.embeddings(layout, **{name: x for name, x in inputs.items() if name != "word_mask"})
+        record = Recorder(layout, bool(output_hidden_states), bool(output_attentions))
+        tokens, per_sequence = self.encode(embedded, layout, record, inputs)
+        states = layout.unpack(tokens) if output_token_states else None
+        output = EncoderOutput(last_hidden_state=states, **per_sequence, **record.recorded())
+        return join_pairs(output) if siamese else output
+
+    def _checked(
+        self, attention_mask: Tensor | None, inputs: dict[str, Tensor | None], look_at_values: bool
+    ) -> tuple[Tensor, dict[str, Tensor | None]]:
+        """The mask as booleans `[b, n]`, and the inputs, all checked against it; what stands at padding may be any."""
+        ids, embeds = inputs["input_ids"], inputs["inputs_embeds"]
+        if (ids is None) == (embeds is None):
+            raise ValueError(
+                "Give either input_ids or inputs_embeds: model(input_ids=...) or model(inputs_embeds=...)."
+            )
+        if ids is not None and ids.dim() != 2:
+            raise ValueError(
+                f"input_ids has shape {list(ids.shape)}; [batch, length] is needed: input_ids[None] for one row."
+            )
+        # Those of ELECTRA or ALBERT inside are narrower than what comes out of it.
+        width = getattr(self.get_input_embeddings(), "embedding_dim", self.config.embedding_size)
+        if embeds is not None and (embeds.dim() != 3 or embeds.shape[-1] != width):
+            raise ValueError(f"inputs_embeds has shape {list(embeds.shape)}; [batch, length, {width}] is needed.")
+        given = ids if ids is not None else embeds
+        shape = given.shape[:2]
+        if 0 in shape:
+            raise ValueError(f"The inputs have shape {list(given.shape)}; at least one row and one column are needed.")
+        self._check_word_mask(inputs["word_mask"], shape)
+        positions = inputs["position_ids"]
+        if positions is not None and positions.shape == (1, *shape[1:]):
+            inputs = {**inputs, "position_ids": positions.expand(shape)}
+        for name, tensor in {"attention_mask": attention_mask, **inputs}.items():
+            if tensor is not None and name not in ("inputs_embeds", "word_mask") and tensor.shape != shape:
+                raise ValueError(
+                    f"{name} has shape {list(tensor.shape)}; {list(shape)} is needed, one value for each token. "
+                    "A tokenizer gives both alike: model(**tokenizer(texts, padding=True, return_tensors='pt'))."
+                )
+        if look_at_values and attention_mask is not None:
+            _check_no_additive(attention_mask)
+        mask = (
+            torch.ones(shape, dtype=torch.bool, device=given.device) if attention_mask is None else attention_mask != 0
+        )
+        if not look_at_values:
+            # No number is looked at in a traced graph, and what stands at padding may be any.
+            named = {name: inputs[name] for name in ("input_ids", "token_type_ids", "position_ids")}
+            return mask, inputs | {name: x.masked_fill(~mask, 0) for name, x in named.items() if x is not None}
+        if ids is not None:
+            self.warn_if_padding_and_no_attention_mask(ids, attention_mask)
+        sizes = {
+            "input_ids": self.config.vocab_size,
+            "token_type_ids": self._token_types(),
+            "position_ids": longest_input(self.config),
+        }
+        return mask, {**inputs, **{name: self._in_range(name, inputs[name], sizes[name], mask) for name in sizes}}
+
+    def _check_word_mask(self, word_mask: Tensor | None, shape: torch.Size) -> None:
+        """Raise where words are given to an encoder that reads none, or not in the shape `[*shape, L]`."""
+        longest = getattr(self.config, "max_word_length", None)
+        if word_mask is not None and longest is None:
+            raise ValueError(f"word_mask is given, and {type(self).__name__} reads no words: leave it out.")
+        if word_mask is not None and word_mask.shape != (*shape, longest):
+            raise ValueError(
+                f"word_mask has shape {list(word_mask.shape)}; {[*shape, longest]} is needed, [batch, length, "
+                "config.max_word_length]: word_mask[b, i, l - 1] says whether a word of l tokens starts in column i."
+            )
+
+    def _token_types(self) -> int | None:
+        """How many token types the inputs may name; `None`: any, as nothing reads them."""
+        inside = getattr(self.config.backbone_config, "type_vocab_size", 0)
+        siamese = self.config.pair_mode == "siamese"
+        # An encoder inside that has one type is given none.
+        counts = (self.config.type_vocab_size, 2 if siamese else 0, inside if inside > 1 else 0)
+        return min((count for count in counts if count), default=None)
+
+    @staticmethod
+    def _in_range(name: str, given: Tensor | None, size: int | None, mask: Tensor) -> Tensor | None:
+        """
+        `given` `[b, n]`, with zeros at padding where something else than 0 to `size` - 1 stands there.
+
+        Raises:
+            IndexError: it stands at a real token.
+        """
+        if given is None or size is None or _outside(given, size) is None:
+            return given
+        wrong = _outside(given[mask], size)
+        if wrong is None:
+            return given.masked_fill(~mask, 0)
+        if name == "input_ids":
+            raise IndexError(
+                f"input_ids hold {wrong}; ids from 0 to {size - 1} are in the vocabulary. For a tokenizer with more "
+                "entries: model.resize_token_embeddings(len(tokenizer))."
+            )
+        raise IndexError(f"{name} hold {wrong}; 0 to {size - 1} are allowed.")
+
+    def _check_length(self, layout: TokenLayout) -> None:
+        """Raise where a sequence is longer than positions reach."""
+        longest = layout.max_length if layout.is_packed else int(layout.lengths.max())
+        limit = longest_input(self.config)
+        if limit is not None and longest > limit:
+            backbone = self.config.backbone_config
+            inside = backbone is not None and limit == longest_input(backbone)
+            what = f"the {backbone.model_type} inside the embeddings" if inside else "max_position_embeddings"
+            raise ValueError(
+                f"A sequence of {longest} tokens is given; {what} allows {limit}. Cut it, tokenizer(..., "
+                f"truncation=True, max_length={limit}), or read it in overlapping windows, tokenizer(..., "
+                f"truncation=True, max_length={limit}, stride={limit // 4}, return_overflowing_tokens=True)"
+                + ('; position_embedding_type="ring" or "sinusoidal" has no limit.' if backbone is None else ".")
+            )
+
+
+def _require_gradient(module: nn.Module, inputs: Any, output: Tensor) -> None:
+    if not output.requires_grad:
+        output.requires_grad_(True)
+
+
+def _outside(given: Tensor, size: int) -> int | None:
+    """A number of `given` that is not from 0 to `size` - 1; `None` where there is none."""
+    if not given.numel():
+        return None
+    low, high = torch.stack(torch.aminmax(given)).tolist()  # a GPU is waited for once
+    return low if low < 0 else high if high >= size else None
+
+
+def _check_no_additive(attention_mask: Tensor) -> None:
+    """Raise where a mask is of the kind that is added to scores: 0 at what is kept, large and negative elsewhere."""
+    if attention_mask.dtype != torch.bool and bool((attention_mask < 0).any()):
+        raise ValueError(
+            f"attention_mask holds {attention_mask.min().item()}, as masks do that are added to scores; 1 at real "
+            "tokens and 0 at padding is needed: attention_mask=(attention_mask == 0).long()."
+        )
+
+
+class Recorder:
+    """Collects hidden states and attention weights in the order of the layers, where they were asked for."""
+
+    def __init__(self, layout: TokenLayout, hidden_states: bool, attentions: bool):
+        self.layout = layout
+        self.wants_hidden_states = hidden_states
+        self.wants_attentions = attentions
+        self._hidden_states: list[Tensor] | None = [] if hidden_states else None
+        self._attentions: list[Tensor] | None = [] if attentions else None
+        self._relay_attentions: list[Tensor] | None = [] if attentions else None
+
+    def hidden_state(self, tokens: Tensor) -> Tensor:
+        """
+        `[N, d]`, recorded as `[b, n, d]`.
+
+        Returns:
+            `tokens` to go on with, made of what was recorded, which so has a gradient.
+        """
+        if self._hidden_states is None:
+            return tokens
+        self._hidden_states.append(self.layout.unpack(tokens))
+        return self.layout.pack(self._hidden_states[-1])
+
+    def attention(self, weights: Tensor | None) -> None:
+        """`[N, h, r]`, recorded as `[b, h, n, r]`; `None` only where nothing is recorded."""
+        if self._attentions is not None:
+            self._attentions.append(self.layout.unpack(weights).transpose(1, 2))
+
+    def relay_attention(self, weights: Tensor) -> None:
+        """`[b, h, n + 1]`, recorded as it is."""
+        if self._relay_attentions is not None:
+            self._relay_attentions.append(weights)
+
+    def recorded(self) -> dict[str, Any]:
+        """The fields of `EncoderOutput`."""
+        return {
+            "hidden_states": None if self._hidden_states is None else tuple(self._hidden_states),
+            "attentions": tuple(self._attentions) if self._attentions else None,
+            "relay_attentions": tuple(self._relay_attentions) if self._relay_attentions else None,
+        }
+
+
+def longest_input(config: PreTrainedConfig) -> int | None:
+    """Tokens that an encoder, ours or another, takes at most; `None` where it has no limit."""
+    backbone = getattr(config, "backbone_config", None)
+    inside = None if backbone is None else longest_input(backbone)
+    # BERT's own word for learned positions is "absolute"; most encoders say nothing.
+    if getattr(config, "position_embedding_type", "learned") not in ("learned", "absolute"):
+        return inside
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is not None:  # XLNet's -1 is no limit
+        positions = positions - first_position(config) if positions > 0 else None
+    return min((limit for limit in (positions, inside) if limit is not None), default=None)
+
+
+def split_pairs(mask: Tensor, inputs: dict[str, Tensor | None]) -> tuple[Tensor, dict[str, Tensor | None]]:
+    """
+    Two sequences for each row, by token type: row i becomes rows 2i (type 0) and 2i + 1 (type 1).
+
+    Returns the masks `[2b, n]` and the inputs, each row of them twice.
+    """
+    types = inputs["token_type_ids"]
+    if types is None:
+        raise ValueError(
+            'pair_mode="siamese" tells the two texts apart by token_type_ids, and none are given: '
+            "model(**tokenizer(first, second, return_token_type_ids=True, return_tensors='pt'))."
+        )
+    second = mask & (types == 1)
+    if mask.device.type == "cpu" and not is_traced() and not second.any() and mask.any():
+        logger.warning_once(
+            'pair_mode="siamese" reads an empty second text in every row of a batch: no token_type_ids are 1. Some '
+            "tokenizers (RoBERTa's) give both texts the type 0, and cannot be used with it."
+        )
+    halves = torch.stack([mask & (types == 0), second], dim=1).flatten(0, 1)
+    return halves, {name: None if x is None else x.repeat_interleave(2, dim=0) for name, x in inputs.items()}
+
+
+def join_pairs(output: EncoderOutput) -> EncoderOutput:
+    """Undo `split_pairs`: token outputs are laid back into their row, per-sequence ones get an axis of 2."""
+
+    def join(name: str, x: Tensor) -> Tensor:
+        halves = x.unflatten(0, (-1, 2))
+        return halves if name in ("pooler_output", "relay_state", "relay_attentions") else halves.sum(1)
+
+    joined: dict[str, Any] = {
+        name: tuple(join(name, x) for x in value) if isinstance(value, tuple) else join(name, value)
+        for name, value in output.items()
+    }
+    return EncoderOutput(**joined)
+
+
+__all__ = ["AUTO_CLASSES", "EncoderModel", "EncoderOutput", "EncoderPreTrainedModel", "Recorder", "as_published"]

@@ -1,0 +1,325 @@
+"""
+An encoder of this package with the decoder of the standard Transformer, for translation and other text to text.
+
+Axes: b batch  n source columns  m target columns  d width of the encoder  w width of the decoder  V vocabulary
+"""
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import GenerationMixin, MarianForCausalLM, PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_outputs import Seq2SeqLMOutput
+from transformers.utils import TransformersKwargs, can_return_tuple, logging
+
+from .configuration_base import did_you_mean
+from .configuration_encoder_decoder import TextEncoderDecoderConfig
+from .crf import UNKNOWN
+from .modeling_big import BigTransformerModel
+from .modeling_bilstm import BiLstmModel
+from .modeling_disan import DisanModel
+from .modeling_encoder import EncoderModel, EncoderOutput, as_published
+from .modeling_star import StarTransformerModel
+from .modeling_vanilla import VanillaTransformerModel
+from .token_layout import is_traced
+
+
+logger = logging.get_logger(__name__)
+
+_FOR_DECODER = {*inspect.signature(MarianForCausalLM.forward).parameters, *TransformersKwargs.__annotations__}
+_OWN = ["input_ids", "attention_mask", "token_type_ids", "position_ids", "word_mask", "inputs_embeds", "labels"]
+# The parameter that is saved where one table serves several sides.
+TABLE = "decoder.model.decoder.embed_tokens.weight"
+ENCODERS: dict[str, type[EncoderModel]] = {
+    model.config_class.model_type: model
+    for model in (StarTransformerModel, BigTransformerModel, VanillaTransformerModel, DisanModel, BiLstmModel)
+}
+
+
+class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
+    """
+    Any encoder of this package, read by the decoder of https://arxiv.org/abs/1706.03762 (transformers' Marian: causal
+    self-attention, attention to the encoder's states, feed-forward; sinusoidal positions, post-norm).
+
+    The encoder's states at padding are masked, and it is exact about padding itself: a source alone or in a batch
+    gives the same output. `generate` works with beams and caches as for any model of transformers.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from modeling_star import TextEncoderDecoderConfig, TextEncoderDecoderModel
+
+    >>> model = TextEncoderDecoderModel(TextEncoderDecoderConfig(vocab_size=100)).eval()
+    >>> model(torch.tensor([[5, 6, 7]]), decoder_input_ids=torch.tensor([[2, 8]])).logits.shape
+    torch.Size([1, 2, 100])
+    ```
+    """
+
+    config_class = TextEncoderDecoderConfig
+    base_model_prefix = "encoder_decoder"
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _no_split_modules = ["TokenEmbeddings", "StarTransformerLayer", "BigTransformerLayer", "MarianDecoderLayer"]
+    # Heads of a checkpoint's encoder that only a pooled vector needs.
+    _keys_to_ignore_on_load_unexpected = [r"(^|\.)relay_(attention|norm)\."]
+
+    def __init__(self, config: TextEncoderDecoderConfig):
+        asked = config._attn_implementation  # before it is decided for this model, most of which is no attention
+        super().__init__(config)
+        if asked is not None:
+            config.decoder._attn_implementation = asked
+        self.encoder = ENCODERS[config.encoder.model_type](config.encoder, add_pooling_layer=False)
+        self.decoder = MarianForCausalLM(config.decoder)
+        # What one side is told later, such as a lexicon, is to be saved with the whole.
+        self.encoder.config, self.decoder.config = config.encoder, config.decoder
+        same_width = config.encoder.hidden_size == config.decoder.d_model
+        self.projection = None if same_width else nn.Linear(config.encoder.hidden_size, config.decoder.d_model)
+        self._tied_weights_keys = {}
+        if config.share_embeddings:
+            self._tied_weights_keys = {"encoder.embeddings.word_embeddings.weight": TABLE}
+        self.post_init()
+        self._freeze_what_is_fixed()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Both sides know their own; the projection between them starts Xavier-uniform."""
+        super()._init_weights(module)
+        if isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight)
+
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        """As in PreTrainedModel, with the code of this class also where FSDP or a user has made another of it."""
+        with as_published(self):
+            super().save_pretrained(*args, **kwargs)
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
+        """
+        As in PreTrainedModel, which makes every parameter trainable: what was fixed is fixed again. A table that was
+        saved as one for several sides becomes that of each, where they are to share it no longer.
+        """
+        model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
+        missing = set(info["missing_keys"])
+        info["missing_keys"] = missing - model._copy_shared_table(missing)
+        model._freeze_what_is_fixed()
+        return (model, info) if output_loading_info else model
+
+    @torch.no_grad()
+    def _copy_shared_table(self, missing: set[str]) -> set[str]:
+        """
+        Args:
+            missing: the parameters that were not saved.
+
+        Returns:
+            Those of them that the saved table is copied to.
+        """
+        own = self.state_dict()
+        sides = {"encoder.embeddings.word_embeddings.weight", "decoder.lm_head.weight"}.intersection(missing, own)
+        table = own[TABLE]
+        if TABLE in missing:
+            return set()
+        copied = {side for side in sides if own[side].shape == table.shape}
+        for side in copied:
+            own[side].copy_(table)
+        if copied:
+            logger.warning(f"{', '.join(sorted(copied))}: a copy of {TABLE}, with which it was saved as one.")
+        return copied
+
+    def _freeze_what_is_fixed(self) -> None:
+        """Sinusoids are a parameter in Marian; the encoder's embeddings may be frozen."""
+        self.decoder.model.decoder.embed_positions.requires_grad_(False)
+        if self.config.encoder.freeze_embeddings:
+            self.encoder.embeddings.freeze()
+
+    def enable_input_require_grads(self) -> None:
+        """As in PreTrainedModel, and as in the encoder, whose frozen encoder inside gives no gradients."""
+        super().enable_input_require_grads()
+        self.encoder.enable_input_require_grads()
+
+    def disable_input_require_grads(self) -> None:
+        """As in PreTrainedModel."""
+        super().disable_input_require_grads()
+        self.encoder.disable_input_require_grads()
+
+    def get_encoder(self, modality: str | None = None) -> EncoderModel:
+        return self.encoder
+
+    def get_decoder(self) -> PreTrainedModel:
+        return self.decoder
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.encoder.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        """The encoder's table `[V, d]`; that of all where there is one for source, target and output."""
+        self.encoder.set_input_embeddings(value)
+        if self.config.share_embeddings:
+            self.decoder.set_input_embeddings(value)
+            self.tie_weights()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.decoder.get_output_embeddings()
+
+    def set_output_embeddings(self, value: nn.Module) -> None:
+        self.decoder.set_output_embeddings(value)
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        """
+        Raises:
+            ValueError: always; the vocabulary is that of the tokenizer which the model was trained with.
+        """
+        raise ValueError(
+            "The vocabulary of an encoder with a decoder cannot be resized: build the model anew, "
+            "TextEncoderDecoderConfig(vocab_size=len(tokenizer), ...)."
+        )
+
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+        """The labels `[b, m]` one place to the right, behind the start token; padding where they are -100."""
+        start = labels.new_full((len(labels), 1), self.config.decoder_start_token_id)
+        shifted = torch.cat([start, labels[:, :-1]], dim=1)
+        return shifted.masked_fill(shifted == UNKNOWN, self.config.pad_token_id)
+
+    def _check_target_length(self, ids: Tensor | None, embeds: Tensor | None, past_key_values: Any) -> None:
+        target = embeds if ids is None else ids
+        length = target.shape[1] + (0 if past_key_values is None else int(past_key_values.get_seq_length()))
+        positions = self.config.decoder.max_position_embeddings
+        if not is_traced() and length > positions:
+            raise ValueError(
+                f"A target of {length} tokens is given or asked for; the decoder's max_position_embeddings allows "
+                f"{positions}: cut the labels, tokenizer(..., truncation=True, max_length={positions}), generate with "
+                f"max_length={positions}, or build a model with a longer decoder."
+            )
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: Any = None,
+        past_key_values: Any = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        token_type_ids: Tensor | None = None,
+        word_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqLMOutput:
+        """
+        Args:
+            input_ids, attention_mask, inputs_embeds, token_type_ids, word_mask, position_ids: the source, as
+                `EncoderModel.forward` takes it, `[b, n, ...]`.
+            decoder_input_ids: `[b, m]`, the target so far; made of `labels` where these are given alone.
+            decoder_attention_mask: `[b, m]`; not needed for padding on the right.
+            encoder_outputs: what the encoder returned, in place of the source.
+            past_key_values, use_cache: transformers' caches.
+            labels: `[b, m]`, -100 where there is nothing to predict.
+            output_attentions, output_hidden_states: of both sides; default to this configuration's, or else to those
+                of each side.
+            kwargs: `num_items_in_batch`, the number of labels that the loss is a mean over; what else transformers'
+                Marian takes, as `logits_to_keep`.
+
+        Returns:
+            Logits `[b, m, V]`, and a loss where there are labels.
+
+        Raises:
+            ValueError: there is no target, or one that is longer than the decoder's positions.
+        """
+        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
+        for name in kwargs:
+            hint = "" if name in _FOR_DECODER else did_you_mean(name, _OWN)
+            if hint:  # anything else is what tokenizers and Trainer add
+                logger.warning_once(f"forward() does not read {name!r}.{hint}")
+        if decoder_input_ids is None and decoder_inputs_embeds is None and labels is None:
+            raise ValueError(
+                "No target is given: model(input_ids, decoder_input_ids=...), or labels=... for a loss, or "
+                "model.generate(input_ids). Trainer's label_smoothing_factor takes the labels away: "
+                "DataCollatorForSeq2Seq(tokenizer, model=model) puts decoder_input_ids beside them."
+            )
+        recorded = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
+        for name, asked in recorded.items():
+            if asked is None and getattr(self.config, name):
+                recorded[name] = True
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids,
+                attention_mask,
+                token_type_ids,
+                position_ids=position_ids,
+                inputs_embeds=inputs_embeds,
+                word_mask=word_mask,
+                **recorded,
+                return_dict=True,
+            )
+        elif isinstance(encoder_outputs, tuple):
+            encoder_outputs = named_encoder_output(encoder_outputs)
+        states = encoder_outputs.last_hidden_state
+        if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        self._check_target_length(decoder_input_ids, decoder_inputs_embeds, past_key_values)
+        output = self.decoder(
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=states if self.projection is None else self.projection(states),
+            encoder_attention_mask=attention_mask,
+            inputs_embeds=decoder_inputs_embeds,
+            past_key_values=past_key_values,
+            use_cache=use_cache if labels is None else False,
+            **{name: asked for name, asked in recorded.items() if asked is not None},
+            **kwargs,
+            return_dict=True,
+        )
+        return Seq2SeqLMOutput(
+            loss=None if labels is None else translation_loss(output.logits, labels, num_items_in_batch),
+            logits=output.logits,
+            past_key_values=output.past_key_values,
+            decoder_hidden_states=output.hidden_states,
+            decoder_attentions=output.attentions,
+            cross_attentions=output.cross_attentions,
+            encoder_last_hidden_state=states,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
+        )
+
+
+def named_encoder_output(outputs: tuple[Any, ...]) -> EncoderOutput:
+    """
+    What an encoder returned as a tuple, which leaves out those fields that are `None`: told by their shapes.
+
+    Args:
+        outputs: the states `[b, n, d]` first, then what is per sequence, then tuples of what was recorded.
+    """
+    states, *others = outputs
+    lists = [field for field in others if isinstance(field, tuple)]
+    hidden = next((field for field in lists if field[0].shape == states.shape), None)
+    attentions = next((field for field in lists if field[0].dim() == 4), None)
+    return EncoderOutput(states, hidden_states=hidden, attentions=attentions)
+
+
+def translation_loss(logits: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
+    """
+    Cross entropy of each next token.
+
+    Args:
+        logits: `[b, m, V]`.
+        labels: `[b, m]`, whole numbers, -100 where nothing is predicted.
+        num_items_in_batch: labels in the whole accumulated batch; `None` averages over this one.
+    """
+    labels = labels.to(logits.device).long()
+    total = nn.functional.cross_entropy(
+        logits.flatten(0, 1).float(), labels.flatten(), ignore_index=UNKNOWN, reduction="sum"
+    )
+    count = (labels != UNKNOWN).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
+    return total / count.to(total.device).clamp(min=1)
+
+
+__all__ = ["ENCODERS", "TextEncoderDecoderModel", "translation_loss"]

@@ -1,0 +1,546 @@
+"""
+A token over its candidates as Triton kernels, forward and backward: `attention.ring_attention` and
+`attention.band_attention` over packed tokens. kernels.py says what holds for all kernels.
+
+One kernel serves the ring and the band. Both have local candidates, which are sums over places around the token; the
+ring's are one place each, closed at the ends. To these come at most two more: the token's embedding, and one node of
+its sequence, the relay of the Star-Transformer or the global node of the BiG-Transformer.
+
+A program computes some tokens for one head, [tokens, c] at a time. Heads change fastest from program to program: those
+that run side by side read the same rows, of which a head needs a piece of only c numbers.
+
+Axes: N flat tokens  b sequences  h heads  c width of a head  w places of the band  r roles  p chunks
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .token_layout import TokenLayout
+from .triton_utils import (
+    TYPES,
+    keep,
+    launch,
+    load,
+    new_seed,
+    store,
+    sum_type,
+    summed_over_chunks,
+)
+from .utils import first_derivatives_only
+
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError as error:
+    raise ImportError("The kernels need Triton: pip install triton.") from error
+
+
+# Numbers in the tiles [tokens, c] of one program, of which it holds a few in registers at a time.
+TILE = 1024
+
+
+@triton.jit
+def _rows_at(tokens, real, neighbours, count, place, REACH: tl.constexpr):
+    """Which token stands so many places after each, and whether there is one: on a ring always, on a band in 0..N."""
+    if neighbours is None:
+        rows = tokens + place
+        there = real & (rows >= 0) & (rows < count)
+    else:
+        rows = tl.load(neighbours + (place + REACH) * count.to(tl.int64) + tokens, mask=real, other=0)
+        there = real
+    return rows, there
+
+
+@triton.jit
+def _span(spans, roles, index, ROLES: tl.constexpr, TYPE: tl.constexpr):
+    """Which roles the place of that index is part of, as 0 and 1, [1, roles]: on a ring each place is a role."""
+    if spans is None:
+        part = (roles == index).to(TYPE)
+    else:
+        part = tl.load(spans + index * ROLES + roles, mask=roles < ROLES, other=0.0).to(TYPE)
+    return part[None, :]
+
+
+@triton.jit
+def _kept_candidates(seed, tokens, head, roles, dropout_p, HEADS: tl.constexpr, ROLE_BLOCK: tl.constexpr):
+    """`keep` of the local roles, the embedding and the node."""
+    offsets = (tokens * HEADS + head) * (ROLE_BLOCK + 2)
+    local = keep(seed, offsets[:, None] + roles[None, :], dropout_p)
+    return local, keep(seed, offsets + ROLE_BLOCK, dropout_p), keep(seed, offsets + ROLE_BLOCK + 1, dropout_p)
+
+
+@triton.jit
+def _weights(
+    query, key_value, embedded, node, role_bias, exists, spans, neighbours, node_rows, tokens, real, head, count,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, SCALE: tl.constexpr, REACH: tl.constexpr, UNROLL: tl.constexpr,
+    ROLES: tl.constexpr, EMBEDDING: tl.constexpr, TYPE: tl.constexpr, TOKEN_BLOCK: tl.constexpr,
+    WIDTH_BLOCK: tl.constexpr, ROLE_BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Softmax over the candidates: of the local roles [tokens, roles], the embedding and the node [tokens] each."""
+    columns = tl.arange(0, WIDTH_BLOCK)
+    roles = tl.arange(0, ROLE_BLOCK)
+    scores = tl.zeros([TOKEN_BLOCK, ROLE_BLOCK], dtype=TYPE)
+    own = tl.zeros([TOKEN_BLOCK], dtype=TYPE)
+    for place in tl.range(-REACH, REACH + 1, loop_unroll_factor=UNROLL):
+        rows, there = _rows_at(tokens, real, neighbours, count, place, REACH)
+        key = load(key_value, rows, there, 2 * HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
+        score = tl.sum(query * key, axis=1) * SCALE
+        # q . (k_1 + k_2) = q . k_1 + q . k_2: no sum of keys is formed.
+        scores += score[:, None] * _span(spans, roles, place + REACH, ROLES, TYPE)
+        own += tl.where(place == 0, score, 0.0)
+    embedding_score = tl.full([TOKEN_BLOCK], float("-inf"), dtype=TYPE)
+    if EMBEDDING == 1:
+        embedding_score = own
+    if EMBEDDING == 2:
+        key = load(embedded, tokens, real, 2 * HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
+        embedding_score = tl.sum(query * key, axis=1) * SCALE
+    node_score = tl.full([TOKEN_BLOCK], float("-inf"), dtype=TYPE)
+    if node is not None:
+        key = load(node, node_rows, real, 2 * HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
+        node_score = tl.sum(query * key, axis=1) * SCALE
+    if role_bias is not None:
+        bias = role_bias + head * (ROLES + 1 + (node is not None))
+        scores += tl.load(bias + roles, mask=roles < ROLES, other=0.0).to(TYPE)[None, :]
+        embedding_score += tl.load(bias + ROLES).to(TYPE)
+        if node is not None:
+            node_score += tl.load(bias + ROLES + 1).to(TYPE)
+    exist = (roles < ROLES)[None, :] & real[:, None]
+    if exists is not None:
+        exist = tl.load(exists + tokens[:, None] * ROLES + roles[None, :], mask=exist, other=0) != 0
+    scores = tl.where(exist, scores, float("-inf"))
+    highest = tl.maximum(tl.max(scores, axis=1), tl.maximum(embedding_score, node_score))
+    # A token without candidates, and what pads the tile, gets weights of 0 in place of 0 / 0.
+    highest = tl.where(highest == float("-inf"), 0.0, highest)
+    local = tl.exp(scores - highest[:, None])
+    embedding = tl.exp(embedding_score - highest)
+    of_node = tl.exp(node_score - highest)
+    total = tl.sum(local, axis=1) + embedding + of_node
+    share = 1.0 / tl.where(total == 0.0, 1.0, total)
+    return local * share[:, None], embedding * share, of_node * share
+
+
+@triton.jit(do_not_specialize=["count", "seed"])
+def _candidates_forward(
+    query_pointer, key_value, embedded, node, value_bias, role_bias, exists, spans, neighbours, sequence,
+    context_pointer, count, seed, dropout_p,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, SCALE: tl.constexpr, REACH: tl.constexpr, UNROLL: tl.constexpr,
+    ROLES: tl.constexpr, EMBEDDING: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr, TOKEN_BLOCK: tl.constexpr,
+    WIDTH_BLOCK: tl.constexpr, ROLE_BLOCK: tl.constexpr,
+):  # fmt: skip
+    """What `ring_attention` and `band_attention` return."""
+    head = tl.program_id(0) % HEADS
+    tokens = (tl.program_id(0) // HEADS).to(tl.int64) * TOKEN_BLOCK + tl.arange(0, TOKEN_BLOCK)
+    real = tokens < count
+    columns = tl.arange(0, WIDTH_BLOCK)
+    roles = tl.arange(0, ROLE_BLOCK)
+    node_rows = tokens
+    if node is not None:
+        node_rows = tl.load(sequence + tokens, mask=real, other=0)
+    query = load(query_pointer, tokens, real, HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
+    local, embedding, of_node = _weights(
+        query, key_value, embedded, node, role_bias, exists, spans, neighbours, node_rows, tokens, real, head, count,
+        HEADS, WIDTH, SCALE, REACH, UNROLL, ROLES, EMBEDDING, TYPE, TOKEN_BLOCK, WIDTH_BLOCK, ROLE_BLOCK,
+    )  # fmt: skip
+    if DROPOUT:
+        kept_local, kept_embedding, kept_node = _kept_candidates(
+            seed, tokens, head, roles, dropout_p, HEADS, ROLE_BLOCK
+        )
+        local *= kept_local
+        embedding *= kept_embedding
+        of_node *= kept_node
+    total = tl.sum(local, axis=1) + embedding + of_node
+    bias = tl.load(value_bias + head * WIDTH + columns, mask=columns < WIDTH, other=0.0).to(TYPE)
+    context = total[:, None] * bias[None, :]
+    for place in tl.range(-REACH, REACH + 1, loop_unroll_factor=UNROLL):
+        rows, there = _rows_at(tokens, real, neighbours, count, place, REACH)
+        value = load(key_value, rows, there, 2 * HEADS * WIDTH, (HEADS + head) * WIDTH, columns, WIDTH, TYPE)
+        # Each token that a candidate is made of takes the candidate's weight.
+        weight = tl.sum(local * _span(spans, roles, place + REACH, ROLES, TYPE), axis=1)
+        if EMBEDDING == 1:
+            weight += tl.where(place == 0, embedding, 0.0)
+        context += weight[:, None] * value
+    if EMBEDDING == 2:
+        value = load(embedded, tokens, real, 2 * HEADS * WIDTH, (HEADS + head) * WIDTH, columns, WIDTH, TYPE)
+        context += embedding[:, None] * value
+    if node is not None:
+        value = load(node, node_rows, real, 2 * HEADS * WIDTH, (HEADS + head) * WIDTH, columns, WIDTH, TYPE)
+        context += of_node[:, None] * value
+    store(context_pointer, tokens, real, HEADS * WIDTH, head * WIDTH, columns, WIDTH, context)
+
+
+@triton.jit
+def _weight_gradients(
+    grad, key_value, embedded, node, value_bias, spans, neighbours, node_rows, tokens, real, head, count,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, REACH: tl.constexpr, UNROLL: tl.constexpr, ROLES: tl.constexpr,
+    EMBEDDING: tl.constexpr, TYPE: tl.constexpr, TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
+    ROLE_BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Gradients of the weights that `_weights` gives, as they were applied: context = sum of weight (value + bias)."""
+    columns = tl.arange(0, WIDTH_BLOCK)
+    roles = tl.arange(0, ROLE_BLOCK)
+    bias = tl.load(value_bias + head * WIDTH + columns, mask=columns < WIDTH, other=0.0).to(TYPE)
+    of_bias = tl.sum(grad * bias[None, :], axis=1)
+    local_grad = tl.zeros([TOKEN_BLOCK, ROLE_BLOCK], dtype=TYPE) + of_bias[:, None]
+    embedding_grad = of_bias
+    node_grad = of_bias
+    for place in tl.range(-REACH, REACH + 1, loop_unroll_factor=UNROLL):
+        rows, there = _rows_at(tokens, real, neighbours, count, place, REACH)
+        value = load(key_value, rows, there, 2 * HEADS * WIDTH, (HEADS + head) * WIDTH, columns, WIDTH, TYPE)
+        of_place = tl.sum(grad * value, axis=1)
+        local_grad += of_place[:, None] * _span(spans, roles, place + REACH, ROLES, TYPE)
+        if EMBEDDING == 1:
+            embedding_grad += tl.where(place == 0, of_place, 0.0)
+    if EMBEDDING == 2:
+        value = load(embedded, tokens, real, 2 * HEADS * WIDTH, (HEADS + head) * WIDTH, columns, WIDTH, TYPE)
+        embedding_grad += tl.sum(grad * value, axis=1)
+    if node is not None:
+        value = load(node, node_rows, real, 2 * HEADS * WIDTH, (HEADS + head) * WIDTH, columns, WIDTH, TYPE)
+        node_grad += tl.sum(grad * value, axis=1)
+    return local_grad, embedding_grad, node_grad
+
+
+@triton.jit(do_not_specialize=["count", "seed"])
+def _candidates_backward(
+    query_pointer, key_value, embedded, node, value_bias, role_bias, exists, spans, neighbours, sequence, context_grad,
+    query_grad, embedded_grad, role_bias_grads, scratch, count, seed, dropout_p,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, SCALE: tl.constexpr, REACH: tl.constexpr, UNROLL: tl.constexpr,
+    ROLES: tl.constexpr, EMBEDDING: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr, TOKEN_BLOCK: tl.constexpr,
+    WIDTH_BLOCK: tl.constexpr, ROLE_BLOCK: tl.constexpr,
+):  # fmt: skip
+    """
+    Gradients of what belongs to one token: its query, its embedding's key and value.
+
+    For `_gather_gradients` it leaves in `scratch` [2 w + 3, h, N]: the gradients of the scores at each place of the
+    band and with the node, the weights of the same, and the sum of a token's weights. `role_bias_grads` [programs, r]
+    are sums over the tokens of a program.
+    """
+    head = tl.program_id(0) % HEADS
+    tokens = (tl.program_id(0) // HEADS).to(tl.int64) * TOKEN_BLOCK + tl.arange(0, TOKEN_BLOCK)
+    real = tokens < count
+    columns = tl.arange(0, WIDTH_BLOCK)
+    roles = tl.arange(0, ROLE_BLOCK)
+    node_rows = tokens
+    if node is not None:
+        node_rows = tl.load(sequence + tokens, mask=real, other=0)
+    query = load(query_pointer, tokens, real, HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
+    grad = load(context_grad, tokens, real, HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
+    local, embedding, of_node = _weights(
+        query, key_value, embedded, node, role_bias, exists, spans, neighbours, node_rows, tokens, real, head, count,
+        HEADS, WIDTH, SCALE, REACH, UNROLL, ROLES, EMBEDDING, TYPE, TOKEN_BLOCK, WIDTH_BLOCK, ROLE_BLOCK,
+    )  # fmt: skip
+    local_grad, embedding_grad, node_grad = _weight_gradients(
+        grad, key_value, embedded, node, value_bias, spans, neighbours, node_rows, tokens, real, head, count,
+        HEADS, WIDTH, REACH, UNROLL, ROLES, EMBEDDING, TYPE, TOKEN_BLOCK, WIDTH_BLOCK, ROLE_BLOCK,
+    )  # fmt: skip
+    dropped_local = local
+    dropped_embedding = embedding
+    dropped_node = of_node
+    if DROPOUT:
+        kept_local, kept_embedding, kept_node = _kept_candidates(
+            seed, tokens, head, roles, dropout_p, HEADS, ROLE_BLOCK
+        )
+        local_grad *= kept_local
+        embedding_grad *= kept_embedding
+        node_grad *= kept_node
+        dropped_local = local * kept_local
+        dropped_embedding = embedding * kept_embedding
+        dropped_node = of_node * kept_node
+
+    # Of the scores, through the softmax.
+    mean = tl.sum(local * local_grad, axis=1) + embedding * embedding_grad + of_node * node_grad
+    local_grad = local * (local_grad - mean[:, None])
+    embedding_grad = embedding * (embedding_grad - mean)
+    node_grad = of_node * (node_grad - mean)
+    if role_bias is not None:
+        sums = role_bias_grads + tl.program_id(0).to(tl.int64) * (ROLES + 1 + (node is not None))
+        tl.store(sums + roles, tl.sum(local_grad, axis=0), mask=roles < ROLES)
+        tl.store(sums + ROLES, tl.sum(embedding_grad, axis=0))
+        if node is not None:
+            tl.store(sums + ROLES + 1, tl.sum(node_grad, axis=0))
+
+    # Of the query, and for the keys and values, which belong to other tokens too.
+    PLACES: tl.constexpr = 2 * REACH + 1
+    slot = count.to(tl.int64) * HEADS
+    mine = scratch + head.to(tl.int64) * count + tokens
+    query_sum = tl.zeros([TOKEN_BLOCK, WIDTH_BLOCK], dtype=TYPE)
+    for place in tl.range(-REACH, REACH + 1, loop_unroll_factor=UNROLL):
+        span = _span(spans, roles, place + REACH, ROLES, TYPE)
+        score_grad = tl.sum(local_grad * span, axis=1)
+        weight = tl.sum(dropped_local * span, axis=1)
+        if EMBEDDING == 1:
+            score_grad += tl.where(place == 0, embedding_grad, 0.0)
+            weight += tl.where(place == 0, dropped_embedding, 0.0)
+        rows, there = _rows_at(tokens, real, neighbours, count, place, REACH)
+        key = load(key_value, rows, there, 2 * HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
+        query_sum += score_grad[:, None] * key
+        tl.store(mine + (place + REACH) * slot, score_grad * SCALE, mask=real)
+        tl.store(mine + (place + REACH + PLACES + 1) * slot, weight, mask=real)
+    if EMBEDDING == 2:
+        key = load(embedded, tokens, real, 2 * HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
+        query_sum += embedding_grad[:, None] * key
+        key_grad = (embedding_grad * SCALE)[:, None] * query
+        value_grad = dropped_embedding[:, None] * grad
+        store(embedded_grad, tokens, real, 2 * HEADS * WIDTH, head * WIDTH, columns, WIDTH, key_grad)
+        store(embedded_grad, tokens, real, 2 * HEADS * WIDTH, (HEADS + head) * WIDTH, columns, WIDTH, value_grad)
+    if node is not None:
+        key = load(node, node_rows, real, 2 * HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
+        query_sum += node_grad[:, None] * key
+        tl.store(mine + PLACES * slot, node_grad * SCALE, mask=real)
+        tl.store(mine + (2 * PLACES + 1) * slot, dropped_node, mask=real)
+    total = tl.sum(dropped_local, axis=1) + dropped_embedding + dropped_node
+    tl.store(mine + (2 * PLACES + 2) * slot, total, mask=real)
+    store(query_grad, tokens, real, HEADS * WIDTH, head * WIDTH, columns, WIDTH, query_sum * SCALE)
+
+
+@triton.jit(do_not_specialize=["count"])
+def _gather_gradients(
+    query_pointer, context_grad, scratch, neighbours, chunk_start, chunk_stop, key_value_grad, partial, count,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, REACH: tl.constexpr, UNROLL: tl.constexpr, HAS_NODE: tl.constexpr,
+    TYPE: tl.constexpr, TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
+):  # fmt: skip
+    """
+    Gradients of each token's key and value, and of what a sequence or all have in common, summed over a chunk.
+
+    The token that sees this one a place away stands a place away on the other side: whose left neighbour it is, is its
+    right neighbour. So each collects, and nothing is scattered.
+    `partial` [p, 3, h, c] are the sums of the node's key and value and of the value bias.
+    """
+    head = tl.program_id(0) % HEADS
+    chunk = tl.program_id(0) // HEADS
+    start = tl.load(chunk_start + chunk)
+    stop = tl.load(chunk_stop + chunk)
+    columns = tl.arange(0, WIDTH_BLOCK)
+    PLACES: tl.constexpr = 2 * REACH + 1
+    slot = count.to(tl.int64) * HEADS
+    mine = scratch + head.to(tl.int64) * count
+    node_key = tl.zeros([WIDTH_BLOCK], dtype=TYPE)
+    node_value = tl.zeros([WIDTH_BLOCK], dtype=TYPE)
+    bias = tl.zeros([WIDTH_BLOCK], dtype=TYPE)
+    for first in range(start, stop, TOKEN_BLOCK):
+        tokens = first + tl.arange(0, TOKEN_BLOCK).to(tl.int64)
+        real = tokens < stop
+        own_query = load(query_pointer, tokens, real, HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
+        own_grad = load(context_grad, tokens, real, HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
+        key = tl.zeros([TOKEN_BLOCK, WIDTH_BLOCK], dtype=TYPE)
+        value = tl.zeros([TOKEN_BLOCK, WIDTH_BLOCK], dtype=TYPE)
+        for place in tl.range(-REACH, REACH + 1, loop_unroll_factor=UNROLL):
+            rows, there = _rows_at(tokens, real, neighbours, count, -place, REACH)
+            query = load(query_pointer, rows, there, HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
+            grad = load(context_grad, rows, there, HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
+            # Zero where the place is another sequence's: there is no candidate.
+            score_grad = tl.load(mine + (place + REACH) * slot + rows, mask=there, other=0.0)
+            weight = tl.load(mine + (place + REACH + PLACES + 1) * slot + rows, mask=there, other=0.0)
+            key += score_grad[:, None] * query
+            value += weight[:, None] * grad
+        store(key_value_grad, tokens, real, 2 * HEADS * WIDTH, head * WIDTH, columns, WIDTH, key)
+        store(key_value_grad, tokens, real, 2 * HEADS * WIDTH, (HEADS + head) * WIDTH, columns, WIDTH, value)
+        total = tl.load(mine + (2 * PLACES + 2) * slot + tokens, mask=real, other=0.0)
+        bias += tl.sum(total[:, None] * own_grad, axis=0)
+        if HAS_NODE:
+            score_grad = tl.load(mine + PLACES * slot + tokens, mask=real, other=0.0)
+            weight = tl.load(mine + (2 * PLACES + 1) * slot + tokens, mask=real, other=0.0)
+            node_key += tl.sum(score_grad[:, None] * own_query, axis=0)
+            node_value += tl.sum(weight[:, None] * own_grad, axis=0)
+    sums = partial + (chunk.to(tl.int64) * 3 * HEADS + head) * WIDTH + columns
+    tl.store(sums, node_key, mask=columns < WIDTH)
+    tl.store(sums + HEADS * WIDTH, node_value, mask=columns < WIDTH)
+    tl.store(sums + 2 * HEADS * WIDTH, bias, mask=columns < WIDTH)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """
+    What `_CandidateAttention` needs beside tensors that have gradients.
+
+    Args:
+        layout: where the tokens lie, packed.
+        neighbours: `[w, N]`, which tokens stand around each on a ring; or `None`, where they are counted.
+        exists, spans: which sums of the band there are; or `None` on a ring.
+        reach: furthest place on either side.
+        embedding: 0 if it is no candidate, 1 if its key and value are the token's own, 2 if they are given.
+        dropout_p, seed: of the dropout of weights.
+    """
+
+    layout: TokenLayout
+    neighbours: Tensor | None
+    exists: Tensor | None
+    spans: Tensor | None
+    reach: int
+    embedding: int
+    dropout_p: float
+    seed: int
+
+    def constants(self, query: Tensor) -> dict[str, Any]:
+        """The compile-time arguments that the kernels have in common."""
+        heads, width = query.shape[1:]
+        width_block = triton.next_power_of_2(width)
+        return {
+            "HEADS": heads,
+            "WIDTH": width,
+            "REACH": self.reach,
+            "UNROLL": min(3, 2 * self.reach + 1),
+            "TYPE": TYPES[sum_type(query)],
+            "TOKEN_BLOCK": max(1, min(64, TILE // width_block)),
+            "WIDTH_BLOCK": width_block,
+        }
+
+    def run(self, kernel: Any, inputs: list[Tensor | None], outputs: tuple[Tensor | None, ...]) -> None:
+        """Run `_candidates_forward` or `_candidates_backward`."""
+        query, layout = inputs[0], self.layout
+        constants = self.constants(query)
+        roles = 2 * self.reach + 1 if self.exists is None else self.exists.shape[1]
+        launch(
+            kernel,
+            triton.cdiv(len(query), constants["TOKEN_BLOCK"]) * constants["HEADS"],
+            *inputs,
+            None if self.exists is None else self.exists.contiguous().view(torch.uint8),
+            None if self.spans is None else self.spans.to(torch.float32).contiguous(),
+            self.neighbours,
+            layout.sequence_index,
+            *outputs,
+            len(query),
+            self.seed,
+            self.dropout_p,
+            **constants,
+            SCALE=constants["WIDTH"] ** -0.5,
+            ROLES=roles,
+            ROLE_BLOCK=triton.next_power_of_2(roles),
+            EMBEDDING=self.embedding,
+            DROPOUT=self.dropout_p > 0,
+        )
+
+
+class _CandidateAttention(torch.autograd.Function):
+    """Tensors as the kernels take them, `[N, h, c]`, keys with values `[N, 2, h, c]`, to the context `[N, h, c]`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key_value: Tensor,
+        embedded: Tensor | None,
+        node: Tensor | None,
+        value_bias: Tensor,
+        role_bias: Tensor | None,
+        case: _Case,
+    ) -> Tensor:
+        given = (query, key_value, embedded, node, value_bias, role_bias)
+        inputs = [None if x is None else x.contiguous() for x in given]
+        context = torch.empty_like(inputs[0])
+        if len(context):
+            case.run(_candidates_forward, inputs, (context,))
+        ctx.save_for_backward(*inputs)
+        ctx.case = case
+        return context
+
+    @staticmethod
+    @first_derivatives_only
+    def backward(ctx: Any, context_grad: Tensor) -> tuple[Tensor | None, ...]:
+        case, inputs = ctx.case, list(ctx.saved_tensors)
+        query, key_value, embedded, node, value_bias, role_bias = inputs
+        if not len(query):
+            return (*(None if x is None else torch.zeros_like(x) for x in inputs), None)
+        context_grad = context_grad.contiguous()
+        grads = [None if x is None else torch.empty_like(x) for x in (query, key_value, embedded, node)]
+        constants = case.constants(query)
+        count, heads, width = query.shape
+        numbers: dict[str, Any] = {"dtype": sum_type(query), "device": query.device}
+        scratch = torch.empty(2 * (2 * case.reach + 1) + 3, heads, count, **numbers)
+        role_grads = None
+        if role_bias is not None:
+            blocks = triton.cdiv(count, constants["TOKEN_BLOCK"])
+            role_grads = torch.empty(blocks, *role_bias.shape, **numbers)
+        case.run(_candidates_backward, [*inputs], (context_grad, grads[0], grads[2], role_grads, scratch))
+        chunks = case.layout.chunks
+        partial = torch.empty(len(chunks.start), 3, heads, width, **numbers)
+        launch(
+            _gather_gradients,
+            len(chunks.start) * heads,
+            query,
+            context_grad,
+            scratch,
+            case.neighbours,
+            chunks.start,
+            chunks.stop,
+            grads[1],
+            partial,
+            count,
+            **constants,
+            HAS_NODE=node is not None,
+        )
+        if node is not None:
+            summed_over_chunks(partial, None, case.layout, grads[3])
+        value_bias_grad = partial[:, 2].sum(0).to(value_bias.dtype)
+        role_bias_grad = None if role_grads is None else role_grads.sum(0).to(role_bias.dtype)
+        return *grads, value_bias_grad, role_bias_grad, None
+
+
+def ring_attention(
+    query: Tensor,
+    key_value: Tensor,
+    embedded: Tensor | None,
+    relay: Tensor | None,
+    value_bias: Tensor,
+    role_bias: Tensor | None,
+    neighbours: Tensor | None,
+    layout: TokenLayout,
+    dropout_p: float,
+) -> Tensor:
+    """
+    `attention.ring_attention` of each token to its ring neighbours from left to right, itself in the middle, its
+    embedding and its sequence's relay, in this order.
+
+    Args:
+        query: `[N, h, c]`, not yet scaled.
+        key_value: `[N, 2, h, c]`, keys and values, the values without their bias.
+        embedded: `[N, 2, h, c]`, those of the embeddings; `None` where they are the same.
+        relay: `[b, 2, h, c]`, those of the relays; or `None`.
+        value_bias: `[h, c]`.
+        role_bias: `[h, r]`; or `None`.
+        neighbours: `[w, N]`, which tokens they are (`TokenLayout.ring`); `None` for the token itself alone.
+        layout: where the tokens lie, packed.
+        dropout_p: probability with which a weight is dropped; 0 outside training.
+
+    Returns:
+        The context `[N, h, c]`.
+    """
+    reach, embedding = 0 if neighbours is None else len(neighbours) // 2, 1 if embedded is None else 2
+    case = _Case(layout, neighbours, None, None, reach, embedding, float(dropout_p), new_seed(dropout_p))
+    return _CandidateAttention.apply(query, key_value, embedded, relay, value_bias, role_bias, case)
+
+
+def band_attention(
+    query: Tensor,
+    key_value: Tensor,
+    node: Tensor | None,
+    value_bias: Tensor,
+    exists: Tensor,
+    spans: Tensor,
+    reach: int,
+    layout: TokenLayout,
+    dropout_p: float,
+) -> Tensor:
+    """
+    `attention.band_attention` of each token to sums of the tokens around it, and to one node of its sequence.
+
+    Args:
+        query: `[N, h, c]`, not yet scaled.
+        key_value: `[N, 2, h, c]`, keys and values, the values without their bias.
+        node: `[b, 2, h, c]`, those of the nodes; or `None`.
+        value_bias: `[h, c]`.
+        exists, spans, reach: the sums, as `attention.BandCandidates` tells them.
+        layout: where the tokens lie, packed.
+        dropout_p: probability with which a weight is dropped; 0 outside training.
+
+    Returns:
+        The context `[N, h, c]`, zeros where a token has nothing to attend to.
+    """
+    case = _Case(layout, None, exists, spans, reach, 0, float(dropout_p), new_seed(dropout_p))
+    return _CandidateAttention.apply(query, key_value, None, node, value_bias, None, case)
+
+
+__all__ = ["band_attention", "ring_attention"]

@@ -1,0 +1,139 @@
+"""
+What the Triton kernels of candidate_kernels.py and relay_kernels.py share. Only `attention.use_kernels` and what it
+allows import these files.
+
+What holds for all of them:
+
+- Neighbours, relays and nodes are read where they lie, through indices: the copies `[N, d]` that PyTorch's operations
+  would gather never exist.
+- Inputs are float16, bfloat16 or float32, sums float32. float64 works in Triton's interpreter, for the tests.
+- Nothing is added atomically, so that the same input gives the same bits. What a sequence gets from its tokens is
+  summed in two stages: over chunks of its tokens (`TokenLayout.chunks`), each by a program of its own however long the
+  sequence, then over the chunks. What a token gets from its neighbours is gathered: a ring and a band are symmetric.
+- Backward computes weights again from queries and keys: reading them costs what reading stored weights would.
+- Dropout draws from a counter (Philox), by token, head and role: backward draws the same again.
+
+Axes: N flat tokens  b sequences  p chunks of tokens  h heads
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .token_layout import TokenLayout
+
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError as error:
+    # In a block of its own: transformers demands of a user whatever a shipped file imports outside of one.
+    raise ImportError("The kernels need Triton: pip install triton.") from error
+
+
+@triton.jit
+def load(pointer, rows, there, ROW: tl.constexpr, start, columns, WIDTH: tl.constexpr, TYPE: tl.constexpr):
+    """WIDTH numbers of each row, from `start` on, in a memory of rows of ROW numbers; zeros where there is no row."""
+    at = pointer + rows[:, None] * ROW + start + columns[None, :]
+    return tl.load(at, mask=there[:, None] & (columns < WIDTH)[None, :], other=0.0).to(TYPE)
+
+
+@triton.jit
+def store(pointer, rows, there, ROW: tl.constexpr, start, columns, WIDTH: tl.constexpr, tile):
+    """Counterpart of `load`."""
+    at = pointer + rows[:, None] * ROW + start + columns[None, :]
+    tl.store(at, tile.to(pointer.dtype.element_ty), mask=there[:, None] & (columns < WIDTH)[None, :])
+
+
+@triton.jit
+def keep(seed, offsets, dropout_p):
+    """1 / (1 - p) where a weight stays and 0 where it is dropped, the same whenever asked for the same offset."""
+    return tl.where(tl.rand(seed, offsets) < dropout_p, 0.0, 1.0 / (1.0 - dropout_p))
+
+
+@triton.jit
+def sum_chunks(
+    partial, start_pointer, first_chunk, out,
+    ROW: tl.constexpr, WIDTH: tl.constexpr, TYPE: tl.constexpr, CHUNK_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Per sequence the sum over its chunks of the first WIDTH of ROW numbers, and of `start` where that is given."""
+    blocks = tl.cdiv(WIDTH, WIDTH_BLOCK)
+    sequence = (tl.program_id(0) // blocks).to(tl.int64)
+    columns = (tl.program_id(0) % blocks) * WIDTH_BLOCK + tl.arange(0, WIDTH_BLOCK)
+    start = tl.load(first_chunk + sequence)
+    stop = tl.load(first_chunk + sequence + 1)
+    total = tl.zeros([WIDTH_BLOCK], dtype=TYPE)
+    if start_pointer is not None:
+        total += tl.load(start_pointer + sequence * WIDTH + columns, mask=columns < WIDTH, other=0.0).to(TYPE)
+    for first in range(start, stop, CHUNK_BLOCK):
+        chunks = first + tl.arange(0, CHUNK_BLOCK).to(tl.int64)
+        total += tl.sum(load(partial, chunks, chunks < stop, ROW, 0, columns, WIDTH, TYPE), axis=0)
+    tl.store(out + sequence * WIDTH + columns, total.to(out.dtype.element_ty), mask=columns < WIDTH)
+
+
+# Under TRITON_INTERPRET=1 the kernels run in Python, on a CPU too.
+INTERPRETED = not isinstance(sum_chunks, triton.JITFunction)
+CHUNKS_AT_ONCE = 32
+TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32, torch.float64: tl.float64}
+
+
+def sum_type(x: Tensor) -> torch.dtype:
+    """What sums over numbers like these are held in."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def new_seed(dropout_p: float) -> int:
+    """
+    Where dropout starts to draw. It comes from the generator of the CPU, so that nothing waits for the GPU, and both
+    torch.manual_seed and gradient checkpointing hold for it.
+    """
+    return int(torch.randint(2**31 - 1, (), device="cpu")) if dropout_p > 0 else 0
+
+
+def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
+    """Run a kernel where its first argument lies, which need not be the current GPU."""
+    with torch.cuda.device_of(arguments[0]):
+        kernel[(programs,)](*arguments, **constants)
+
+
+def summed_over_chunks(partial: Tensor, start: Tensor | None, layout: TokenLayout, out: Tensor) -> Tensor:
+    """`out` `[b, ...]`: of each sequence the sum of `start` and its chunks' first numbers in `partial` `[p, ...]`."""
+    width = out[0].numel()
+    constants = {"CHUNK_BLOCK": CHUNKS_AT_ONCE, "WIDTH_BLOCK": min(128, triton.next_power_of_2(width))}
+    programs = len(out) * triton.cdiv(width, constants["WIDTH_BLOCK"])
+    constants |= {"ROW": partial[0].numel(), "WIDTH": width, "TYPE": TYPES[partial.dtype]}
+    launch(sum_chunks, programs, partial, start, layout.chunks.first, out, **constants)
+    return out
+
+
+def failure_on(device: torch.device) -> Exception | None:
+    """Run the smallest of the kernels on a device; what went wrong, or `None`."""
+    if device.type == "cuda" and torch.version.cuda and torch.cuda.get_device_capability(device) < (8, 0):
+        return RuntimeError("Triton compiles for compute capability 8.0 and higher")
+    try:
+        partial = torch.tensor([[1.0], [2.0]], device=device)
+        first_chunk, out = torch.tensor([0, 2], device=device), partial.new_empty(1, 1)
+        constants = {"ROW": 1, "WIDTH": 1, "TYPE": tl.float32, "CHUNK_BLOCK": CHUNKS_AT_ONCE, "WIDTH_BLOCK": 1}
+        launch(sum_chunks, 1, partial, None, first_chunk, out, **constants)
+        if float(out) != 3:
+            return ValueError(f"1 + 2 is {float(out)} there")
+    except Exception as error:  # whatever Triton raises where a compiler, a driver or a GPU that it knows is missing
+        return error
+    return None
+
+
+__all__ = [
+    "CHUNKS_AT_ONCE",
+    "INTERPRETED",
+    "TYPES",
+    "failure_on",
+    "keep",
+    "launch",
+    "load",
+    "new_seed",
+    "store",
+    "sum_chunks",
+    "sum_type",
+    "summed_over_chunks",
+]

@@ -1,0 +1,1 @@
+"""What each script knows of its task."""

@@ -1,0 +1,440 @@
+"""Masked language modelling as a task of `running.run`."""
+
+import copy
+import itertools
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch import Tensor, nn
+from transformers import (
+    EvalPrediction,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+from ..data.collators import MaskingCollator
+from ..data.labels import IGNORED
+from ..data.packing import (
+    Blocks,
+    PieceEncoder,
+    StreamedBlocks,
+    document_rows,
+    fill,
+    to_pieces,
+)
+from ..data.text import SPLITS, TextData, TextSource, load_texts, stream_texts
+from ..data.writing_systems import HAN
+from ..errors import UserError
+from ..training.builders import read_lexicon
+from ..training.losses import TaskLoss
+from ..training.trainer import FineTuner, prepare_training
+from .base import Task
+
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_HIDDEN_WORD = 4  # tokens of a lexicon's word that is hidden as one
+# Of the card: a word, or one Chinese character.
+_WORD = re.compile(rf"[{HAN}]|[^\W\d_{HAN}]+")
+_EXAMPLES, _EXAMPLE_WORDS = 3, 12
+
+
+class MaskedLoss(TaskLoss):
+    """
+    The mean over all hidden tokens of an update, from logits that stand for these alone.
+
+    Args:
+        smoothing: as in `TaskLoss`.
+    """
+
+    def __init__(self, smoothing: float = 0.0):
+        super().__init__("tokens", smoothing=smoothing)
+
+    def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        """Of logits `[P, V]`, or `[S, m, V]`, and labels `[S, m]`, of which P are hidden tokens."""
+        places = labels != IGNORED
+        return super().__call__({"logits": at_places(outputs["logits"], places)}, labels[places], num_items_in_batch)
+
+
+@dataclass(frozen=True)
+class MaskedScores:
+    """
+    Loss, perplexity and accuracy over all hidden tokens of a split, from what each block adds: `compute_metrics`.
+
+    Attributes:
+        task, metric_for_best_model: as in `TaskMetrics`.
+    """
+
+    task: str = "masked_lm"
+    metric_for_best_model: str = "loss"
+
+    def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
+        """Of predictions `[blocks, 3]`: the losses' sum, the number of hidden tokens, and of those told right."""
+        total, count, right = np.asarray(prediction.predictions, dtype=np.float64).sum(0)
+        loss = total / max(count, 1)
+        with np.errstate(over="ignore"):
+            perplexity = float(np.exp(loss))
+        return {"masked_accuracy": float(right / max(count, 1)), "perplexity": perplexity, "loss": float(loss)}
+
+    def score_names(self) -> list[str]:
+        """What `__call__` returns besides the loss."""
+        return ["masked_accuracy", "perplexity"]
+
+
+@contextmanager
+def logits_at(model: PreTrainedModel, places: Tensor) -> Iterator[None]:
+    """
+    Within it a masked-LM model computes the logits of some tokens alone: `[P, V]` in the place of `[S, m, V]`.
+
+    One token in seven is hidden, and logits are most of what a model with a large vocabulary computes.
+
+    Args:
+        model: any that tells its output layer (`get_output_embeddings`); another computes all logits.
+        places: `[S, m]`, bool, with P of them.
+    """
+    output = model.get_output_embeddings()
+    if output is None:
+        yield
+        return
+
+    def select(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        states, *rest = inputs
+        return (states[places] if states.shape[:2] == places.shape else states, *rest)
+
+    handle = output.register_forward_pre_hook(select)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def at_places(logits: Tensor, places: Tensor) -> Tensor:
+    """The logits `[P, V]` of some tokens, also where a model has computed those of all, `[S, m, V]`."""
+    return logits[places] if logits.dim() == 3 else logits
+
+
+class EpochMasks(TrainerCallback):
+    """Other masks in every epoch."""
+
+    def __init__(self, blocks: Blocks):
+        self.blocks = blocks
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        # A run that goes on in the middle of an epoch has that epoch and a part.
+        self.blocks.begin_epoch(int(state.epoch or 0))
+
+
+class TokensBefore(TrainerCallback):
+    """How many tokens were read before this process began, in a run that goes on."""
+
+    count = 0
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.count = state.num_input_tokens_seen
+
+
+class Pretrainer(FineTuner):
+    """
+    Trainer over blocks of documents.
+
+    A batch holds blocks `[B, n]`, so that all batches are alike and every process has its own. Just before the model
+    each document becomes a row of its own, which keeps it apart from the others in any model; this package's encoders
+    drop the padding again.
+    """
+
+    # Without the smoothing that training adds: of this loss the perplexity can be told, and runs compare.
+    exact_loss = MaskedLoss()
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """As in Trainer; the results also tell how many tokens a second were read, special ones included.
+
+        Raises:
+            UserError: a stream broke off.
+        """
+        before = TokensBefore()
+        self.add_callback(before)
+        try:
+            output = super().train(*args, **kwargs)
+        except UserError as error:
+            # One that a worker process raised comes with its traceback, in the message.
+            raise UserError(str(error).rpartition(f"{UserError.__name__}: ")[2]) from error
+        self.remove_callback(before)
+        read = self.state.num_input_tokens_seen - before.count
+        output.metrics["train_tokens_per_second"] = round(read / output.metrics["train_runtime"], 3)
+        return output
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """As in Trainer, of blocks whose documents become rows of their own first."""
+        rows, _ = self._documents(inputs)
+        with self._logits_at(rows["labels"] != IGNORED):
+            return super().compute_loss(model, rows, return_outputs, num_items_in_batch)
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Tensor],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> tuple[None, Tensor, Tensor]:
+        """What `MaskedScores` reads of each block, `[B, 3]`, and its number of hidden tokens `[B]`."""
+        rows, blocks = self._documents(inputs)
+        labels = rows.pop("labels")
+        places = labels != IGNORED
+        with torch.no_grad(), self.compute_loss_context_manager(), self._logits_at(places):
+            logits = at_places(model(**rows)["logits"], places)
+        labels = labels[places]
+        right = (logits.argmax(-1) == labels).float()
+        tokens = torch.cat([self.exact_loss.rows(logits, labels), right[:, None]], dim=1)
+        sums = tokens.new_zeros(len(inputs["labels"]), 3).index_add(
+            0, blocks[:, None].expand_as(places)[places], tokens
+        )
+        return None, sums, sums[:, 1]
+
+    def _documents(self, inputs: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+        """A batch of blocks with a row for each document, and the block of each row `[S]`."""
+        # The mask keeps what stands at padding from being read.
+        mask, blocks, ids, labels = document_rows(
+            inputs["sequence_ids"], (inputs["input_ids"], self.data_collator.pad_id), (inputs["labels"], IGNORED)
+        )
+        return {"input_ids": ids, "attention_mask": mask, "labels": labels}, blocks
+
+    def _logits_at(self, places: Tensor) -> AbstractContextManager[None]:
+        """`logits_at`, but where a model is compiled, or split between the GPUs of one process."""
+        if self.args.torch_compile or self.args.n_gpu > 1:
+            return nullcontext()
+        return logits_at(self.model, places)
+
+
+class PretrainingTask(Task):
+    """The tokens behind masks, in running text."""
+
+    head = "AutoModelForMaskedLM"
+    pipeline = "fill-mask"
+    data: TextData
+
+    def __init__(self, model_args: Any, data_args: Any, run_args: Any):
+        if model_args.model_type == "tfidf" and model_args.model_name_or_path is None:
+            raise UserError("--model_type tfidf classifies texts and has nothing to pretrain: name an encoder.")
+        super().__init__(model_args, data_args, run_args)
+        self.tokenizer: PreTrainedTokenizerBase | None = None
+        self.masking: MaskingCollator | None = None
+        self.size = self.data_args.max_seq_length
+
+    @classmethod
+    def check_arguments(cls, data_args: Any, training: TrainingArguments) -> None:
+        super().check_arguments(data_args, training)
+        for name in ("max_train_samples", "max_eval_samples", "max_predict_samples", "max_tokenizer_samples"):
+            count = getattr(data_args, name)
+            if count is not None and count < 1:
+                raise UserError(f"--{name} {count} is given: at least 1 is needed. Leave it away for all documents.")
+        if data_args.shuffle_buffer < 0:
+            raise UserError(
+                f"--shuffle_buffer {data_args.shuffle_buffer} is given: 0, for documents in their order, or more is "
+                "allowed: write --shuffle_buffer 10000"
+            )
+        if not data_args.streaming:
+            return
+        if training.do_train and training.max_steps < 1:
+            raise UserError("--streaming knows no end of the data: say how long to train, --max_steps 10000")
+        if data_args.validation_fraction not in (0, type(data_args).validation_fraction):
+            raise UserError(
+                f"--validation_fraction {data_args.validation_fraction:g} is a part of a whole, and --streaming knows "
+                "none: leave the first documents of the stream to validation, --max_eval_samples 1000, or name a file "
+                "of others, --validation_file"
+            )
+
+    def load_data(self) -> TextData:
+        options = self.data_args
+        limits = (options.max_train_samples, options.max_eval_samples, options.max_predict_samples)
+        source = TextSource(
+            files={split: getattr(options, f"{split}_file") for split in SPLITS},
+            text_unit=options.text_unit,
+            dataset_name=options.dataset_name,
+            dataset_config_name=options.dataset_config_name,
+            text_column_name=options.text_column_name,
+            limits=dict(zip(SPLITS, limits, strict=True)),
+            cache_dir=self.model_args.cache_dir,
+            token=self.model_args.token,
+            revision=options.dataset_revision,
+        )
+        return stream_texts(source) if options.streaming else load_texts(source)
+
+    def with_validation(self, data: TextData) -> TextData:
+        if data.stream is None:
+            return super().with_validation(data)
+        if "validation" not in data.splits:
+            logger.warning(
+                "No validation split: nothing is measured. Name one, --validation_file, or leave the first documents "
+                "of the stream to it: --max_eval_samples 1000"
+            )
+        return data
+
+    def choose_metrics(self) -> MaskedScores:
+        return MaskedScores()
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def split_names(self) -> list[str]:
+        return [*super().split_names, *(["train"] if self.data.stream is not None else [])]
+
+    def training_texts(self) -> Iterator[str]:
+        return self.data.training_texts(self.data_args.max_tokenizer_samples)
+
+    def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset | PieceEncoder:
+        """The pieces of a split; of a stream what makes them."""
+        options = self.data_args
+        if limit <= tokenizer.num_special_tokens_to_add():
+            raise UserError(f"--max_seq_length {limit} leaves no room beside the special tokens: 128, say.")
+        if tokenizer is not self.tokenizer:
+            # Before anything is tokenized, which may take long.
+            self.size, self.tokenizer = limit, tokenizer
+            self.masking = self.collator(tokenizer)
+        # A copy: a stream is cut up while checkpoints are written, and the cut would be saved with the tokenizer.
+        encode = PieceEncoder(copy.deepcopy(tokenizer), self.data.text_column, limit)
+        if split == "train" and self.data.stream is not None:
+            return encode
+        return to_pieces(
+            self.data.splits[split], encode, split, options.preprocessing_num_workers, not options.overwrite_cache
+        )
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> MaskingCollator:
+        options = self.data_args
+        lexicon = None
+        if options.mask_unit != "token":
+            lexicon = read_lexicon(options.mask_unit, tokenizer, _LONGEST_HIDDEN_WORD)
+        # Of a stream the main process reads for all, and shares out what is equally long.
+        alike = options.packing or self.data.stream is not None
+        return MaskingCollator.of(tokenizer, lexicon, options.mlm_probability, self.size if alike else None)
+
+    def make_trainer(
+        self,
+        training: TrainingArguments,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        features: dict[str, Any],
+    ) -> Pretrainer:
+        if training.train_sampling_strategy not in ("random", "sequential"):
+            raise UserError(
+                f"--train_sampling_strategy {training.train_sampling_strategy} has no use here, where batches are "
+                "made of blocks: random or sequential."
+            )
+        prepared = prepare_training(self, training, model, "validation" in features)
+        callbacks = prepared.callbacks
+        train: Blocks | StreamedBlocks | None = None
+        if training.do_train:
+            train = self.training_blocks(features["train"], training.seed)
+        if isinstance(train, Blocks):
+            callbacks.append(EpochMasks(train))
+        training.include_num_input_tokens_seen = "non_padding"
+        return Pretrainer(
+            model=model,
+            args=training,
+            train_dataset=train,
+            eval_dataset=self.blocks("validation", features["validation"]) if "validation" in features else None,
+            processing_class=tokenizer,
+            data_collator=self.masking,
+            compute_metrics=self.metrics,
+            compute_loss_func=MaskedLoss(prepared.smoothing),
+            callbacks=callbacks,
+        )
+
+    def training_blocks(self, features: Dataset | PieceEncoder, seed: int) -> Blocks | StreamedBlocks:
+        """The blocks that a run trains on, from `features`."""
+        if isinstance(features, Dataset):
+            return self.blocks("train", features, seed)
+        return StreamedBlocks(
+            self.data.stream,
+            features,
+            packed=self.data_args.packing,
+            seed=seed,
+            buffer=self.data_args.shuffle_buffer,
+            held_out=self.data.held_out,
+        )
+
+    def blocks(self, split: str, pieces: Dataset, seed: int | None = None) -> Blocks:
+        """The blocks of a split; without a seed, with the masks of evaluation."""
+        blocks = Blocks(pieces, self.size if self.data_args.packing else None, seed)
+        full = f", {fill(blocks, self.size):.1%} full" if self.data_args.packing else ""
+        logger.info(
+            f"{split}: {len(self.data.splits[split]):,} documents, {len(pieces):,} pieces of at most {self.size} "
+            f"tokens in {len(blocks):,} blocks{full}."
+        )
+        return blocks
+
+    def score(
+        self, trainer: FineTuner, split: str, features: Dataset, prefix: str, results: dict[str, Any]
+    ) -> dict[str, str]:
+        blocks = trainer.eval_dataset if split == "validation" else self.blocks(split, features)
+        output = trainer.predict(blocks, metric_key_prefix=prefix)
+        results |= output.metrics | {f"{prefix}_samples": len(self.data.splits[split])}
+        trainer.log_metrics(prefix, output.metrics)
+        return {}
+
+    def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
+        """There is nothing to write beside the scores."""
+        return {}
+
+    def training_results(self, trainer: FineTuner) -> dict[str, Any]:
+        if self.data.stream is not None:
+            return {}
+        return {"train_samples": len(self.data.splits["train"]), "train_blocks": len(trainer.train_dataset)}
+
+    def card_settings(self, trainer: FineTuner) -> dict[str, Any]:
+        options = self.data_args
+        settings = {
+            "an example": f"a block of {self.size} tokens" if options.packing else f"up to {self.size} tokens",
+            "hidden": f"{options.mlm_probability:.0%}, by {options.mask_unit}",
+            "updates": trainer.state.global_step,
+        }
+        return settings | ({"epochs": "streamed"} if self.data.stream is not None else {})
+
+    def example_texts(self) -> list[str]:
+        split = next((name for name in ("test", "validation") if name in self.data.splits), None)
+        texts = [] if split is None else self.data.splits[split][:_EXAMPLES][self.data.text_column]
+        return [example for text in texts if (example := with_a_mask(text, self.tokenizer.mask_token))]
+
+
+def with_a_mask(text: str, mask: str) -> str | None:
+    """The beginning of a text with one word, or one Chinese character, hidden; `None` where there is none."""
+    words = list(itertools.islice(_WORD.finditer(text), _EXAMPLE_WORDS))
+    if not words:
+        return None
+    hidden = words[len(words) // 2]
+    shown = text[: hidden.start()] + mask + text[hidden.end() : words[-1].end()]
+    return " ".join(shown.split())
+
+
+__all__ = [
+    "MaskedLoss",
+    "MaskedScores",
+    "Pretrainer",
+    "PretrainingTask",
+    "at_places",
+    "logits_at",
+    "with_a_mask",
+]

@@ -1,0 +1,307 @@
+"""Extractive question answering as a task of `running.run`: the span of a context that answers a question."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset, DatasetDict
+from transformers import DataCollator, DataCollatorWithPadding, EvalPrediction, PreTrainedTokenizerBase
+
+from ..data.squad import ReadingData, prepare_reading, unfold, window_features, windows_of
+from ..errors import UserError
+from ..evaluation.metrics import AnswerScores
+from ..evaluation.reports import markdown_table, plot_scores, write_json, write_text
+from ..evaluation.squad import Language, answer_language, best_threshold, score_answers
+from ..inference.question_answering import DEFAULTS, Answer, find_answers
+from ..training.losses import SpanLoss
+from ..training.run_card import EXAMPLE_CHARACTERS
+from .base import Task
+
+
+@dataclass(frozen=True)
+class Found:
+    """
+    What a model answers to one question.
+
+    Args:
+        answers: at most `n_best_size` spans, the best first; with questions that have no answer, the empty one too.
+        null_difference: by how much "no answer" beats the best span.
+    """
+
+    answers: list[Answer]
+    null_difference: float
+
+    @property
+    def text(self) -> str:
+        """The answer; empty where there is none."""
+        return self.answers[0].text if self.answers else ""
+
+    @property
+    def best_span(self) -> str:
+        """The best answer that is not "no answer"."""
+        return next((answer.text for answer in self.answers if answer.text), "")
+
+
+@dataclass(frozen=True)
+class ReadingMetrics:
+    """
+    Exact match and F1, from 0 to 1; the same interface as `TaskMetrics`.
+
+    Args:
+        language: how answers are compared, see `answers.normalise`.
+        n_best_size: spans kept for each question.
+        max_answer_length: longest span, in tokens.
+        null_threshold: "no answer" where it beats the best span by more; None where every question has an answer.
+    """
+
+    language: Language
+    n_best_size: int = 20
+    max_answer_length: int = 30
+    null_threshold: float | None = None
+    task: str = "reading"
+    metric_for_best_model: str = "f1"
+
+    def score_names(self) -> list[str]:
+        """What `compute` returns."""
+        names = ["exact_match", "f1"]
+        if self.null_threshold is not None:
+            names += ["has_answer_exact_match", "has_answer_f1", "no_answer_accuracy", "best_f1", "best_f1_threshold"]
+        return names
+
+    def read(self, examples: Dataset, features: Dataset, logits: np.ndarray) -> list[Found]:
+        """
+        What each question is answered with.
+
+        Args:
+            examples: rows as in `ReadingData`.
+            features: their windows, from `window_features`.
+            logits: `[windows, n, 2]`, start and end; columns beyond a window's own are not read.
+
+        Raises:
+            ValueError: the logits are those of other windows.
+        """
+        if len(logits) != len(features):
+            raise ValueError(f"{len(logits)} rows of logits for {len(features)} windows.")
+        scores = torch.from_numpy(np.ascontiguousarray(logits))
+        windows = windows_of(features)
+        # Beside "no answer" the best span is needed, whatever is kept.
+        kept = self.n_best_size if self.null_threshold is None else max(self.n_best_size, 2)
+        found = []
+        for index, context in enumerate(examples["context"]):
+            rows, own = zip(*windows[index], strict=True)
+            answers, difference = find_answers(
+                context,
+                own,
+                [scores[row] for row in rows],
+                top_k=kept,
+                max_answer_tokens=self.max_answer_length,
+                null_threshold=self.null_threshold,
+            )
+            found.append(Found(answers, difference))
+        return found
+
+    def compute(self, examples: Dataset, found: list[Found]) -> dict[str, float]:
+        """The scores of a labelled split."""
+        truth = [answers["text"] for answers in examples["answers"]]
+        scores = AnswerScores().compute(
+            predictions=[one.text for one in found], references=truth, language=self.language
+        )
+        if self.null_threshold is None:
+            return scores
+        exact, f1 = score_answers([one.text for one in found], truth, self.language)
+        _, if_answered = score_answers([one.best_span for one in found], truth, self.language)
+        has_answer = np.array([bool(answers) for answers in truth])
+        differences = np.array([one.null_difference for one in found])
+        best, threshold = best_threshold(if_answered, has_answer, differences)
+        # The mean of nothing, where a split lacks one of the two kinds, is not a score.
+        parts = {
+            "has_answer_exact_match": exact[has_answer],
+            "has_answer_f1": f1[has_answer],
+            "no_answer_accuracy": exact[~has_answer],
+        }
+        scores |= {name: float(part.mean()) for name, part in parts.items() if len(part)}
+        return scores | {"best_f1": best, "best_f1_threshold": threshold}
+
+
+class ReadingTask(Task):
+    """A span of the context for every question, or none."""
+
+    head = "AutoModelForQuestionAnswering"
+    pipeline = "question-answering"
+    loss_class = SpanLoss
+    held_out_together = "context"  # several questions share one
+    data: ReadingData
+    metrics: ReadingMetrics
+    _limit: int | None = None
+    _padded_length: int | None = None
+
+    def one_row_an_example(self, splits: DatasetDict) -> DatasetDict:
+        return DatasetDict({split: unfold(rows) for split, rows in splits.items()})
+
+    def load_data(self) -> ReadingData:
+        options = self.data_args
+        for name in ("n_best_size", "max_answer_length"):
+            if getattr(options, name) < 1:
+                raise UserError(f"--{name} {getattr(options, name)} is given; at least 1 is needed.")
+        if options.doc_stride < 0:
+            raise UserError(f"--doc_stride {options.doc_stride} is given; 0 tokens or more can be shared.")
+        if options.null_score_diff_threshold and not options.version_2_with_negative:
+            raise UserError(
+                f"--null_score_diff_threshold {options.null_score_diff_threshold:g} is for questions that may have no "
+                "answer: write --version_2_with_negative too, or leave it away."
+            )
+        if options.task_name is not None:
+            raise UserError("--task_name is for tagging and classification: leave it away.")
+        return prepare_reading(
+            self.load_splits(),
+            text_column_name=options.text_column_name,
+            label_column_name=options.label_column_name,
+            version_2=options.version_2_with_negative,
+            drop_empty=options.drop_empty,
+        )
+
+    def choose_metrics(self) -> ReadingMetrics:
+        options = self.data_args
+        labelled = [rows for split, rows in self.data.splits.items() if self.data.is_labelled(split)]
+        given = chain.from_iterable(answers["text"] for rows in labelled for answers in rows["answers"])
+        return ReadingMetrics(
+            language=options.answer_language or answer_language(given),
+            n_best_size=options.n_best_size,
+            max_answer_length=options.max_answer_length,
+            null_threshold=options.null_score_diff_threshold if options.version_2_with_negative else None,
+        )
+
+    def metrics_of(self, split: str, features: Dataset) -> Callable[[EvalPrediction], dict[str, float]]:
+        examples = self.data.splits[split]
+
+        def score(prediction: EvalPrediction) -> dict[str, float]:
+            return self.metrics.compute(examples, self.metrics.read(examples, features, prediction.predictions[0]))
+
+        return score
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        return {"num_labels": 2}  # start and end
+
+    @property
+    def config_defaults(self) -> dict[str, Any]:
+        return {"type_vocab_size": 2}  # the question and the context
+
+    @property
+    def needs_types(self) -> bool:
+        return self.model_args.model_name_or_path is None  # a saved model goes on with what its tokenizer gives
+
+    @property
+    def saved_options(self) -> dict[str, Any]:
+        options = self.data_args
+        return {
+            "max_answer_tokens": options.max_answer_length,
+            "max_length": None if options.max_seq_length is None else self._limit,
+            "stride": options.doc_stride,
+            "null_threshold": self.metrics.null_threshold,
+        }
+
+    @property
+    def usage_options(self) -> dict[str, Any]:
+        """What `answer_question` needs to answer as this run did, where it is not its default."""
+        return {name: value for name, value in self.saved_options.items() if value != DEFAULTS[name]}
+
+    def training_texts(self) -> Any:
+        train = self.data.splits["train"]
+        # A context once, though several questions share it: vocabularies count words.
+        return chain(train["question"], dict.fromkeys(train["context"]))
+
+    def example_texts(self) -> list[Any]:
+        split = "test" if "test" in self.data.splits else "validation"
+        rows = self.data.splits.get(split)
+        if rows is None:
+            return []
+        # Of a context that the card has no room for it shows the beginning, which may not have the answer.
+        lengths = [len(context) for context in rows["context"]]
+        short = [row for row, length in enumerate(lengths) if length <= EXAMPLE_CHARACTERS][:3] or [0]
+        return [(row["question"], row["context"]) for row in rows.select(short)]
+
+    def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
+        options = self.data_args
+        if options.pad_to_max_length and limit is None:
+            raise UserError("--pad_to_max_length needs a --max_seq_length: the model has no limit of its own.")
+        self._limit = limit
+        self._padded_length = limit if options.pad_to_max_length else None
+        return window_features(
+            self.data.splits[split],
+            tokenizer,
+            max_seq_length=limit,
+            doc_stride=options.doc_stride,
+            labelled=self.data.is_labelled(split),
+            split=split,
+            num_proc=options.preprocessing_num_workers,
+            load_from_cache_file=not options.overwrite_cache,
+        )
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:
+        if self._padded_length is None:
+            return DataCollatorWithPadding(tokenizer)
+        return DataCollatorWithPadding(tokenizer, padding="max_length", max_length=self._padded_length)
+
+    def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
+        examples = self.data.splits[split]
+        found = self.metrics.read(examples, features, predictions)
+        rows = [self._row(example, one) for example, one in zip(examples, found, strict=True)]
+        sections: dict[str, str] = {}
+        if self.data.is_labelled(split):
+            truth = [answers["text"] for answers in examples["answers"]]
+            exact, f1 = score_answers([one.text for one in found], truth, self.metrics.language)
+            for row, answers, *scores in zip(rows, truth, exact.tolist(), f1.tolist(), strict=True):
+                row |= {"label": answers, "exact_match": scores[0], "f1": scores[1]}
+            lengths = np.array([len(context) for context in examples["context"]])
+            sections = self._by_length(folder, split, lengths, exact, f1)
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        write_text(folder / f"predictions_{split}.jsonl", "".join(lines))
+        # What the evaluation scripts of SQuAD, DRCD and CMRC read.
+        write_json(folder / f"answers_{split}.json", {row["id"]: row["predicted"] for row in rows})
+        return sections
+
+    def _row(self, example: dict[str, Any], found: Found) -> dict[str, Any]:
+        """A line of predictions_SPLIT.jsonl."""
+        best = [
+            {"text": one.text, "start": one.start, "end": one.end, "score": round(one.score, 6)}
+            for one in found.answers
+        ]
+        first = best[0] if best else {"text": "", "start": 0, "end": 0, "score": 0.0}
+        row = {"id": example["id"], "question": example["question"], "predicted": first["text"]}
+        row |= {name: first[name] for name in ("start", "end", "score")}
+        if self.metrics.null_threshold is not None:
+            # Infinite where a context has no token at all; JSON knows no such number.
+            row["null_difference"] = found.null_difference if np.isfinite(found.null_difference) else None
+        return row | {"n_best": best}
+
+    def _by_length(
+        self, folder: Path, split: str, lengths: np.ndarray, exact: np.ndarray, f1: np.ndarray
+    ) -> dict[str, str]:
+        """Scores of contexts of up to 128 characters, of up to 256, and so on."""
+        bounds = 2 ** np.ceil(np.log2(np.maximum(lengths, 128))).astype(int)
+        groups = {}
+        for bound in np.unique(bounds).tolist():
+            own = bounds == bound
+            name = f"up to {bound:,}" if bound == 128 else f"{bound // 2 + 1:,} to {bound:,}"
+            groups[name] = {
+                "exact match": float(exact[own].mean()),
+                "F1": float(f1[own].mean()),
+                "questions": int(own.sum()),
+            }
+        rows = [[name, *values.values()] for name, values in groups.items()]
+        table = markdown_table(["characters of the context", "exact match", "F1", "questions"], rows)
+        write_text(folder / f"lengths_{split}.md", table + "\n")
+        titled = {f"{name}\n{values['questions']:,} questions": values for name, values in groups.items()}
+        plot_scores(
+            titled, ("exact match", "F1"), folder / f"lengths_{split}.png", title=f"{split}: by length of the context"
+        )
+        return {f"Answers of the {split} split by length of the context": table}
+
+
+__all__ = ["Found", "ReadingMetrics", "ReadingTask"]

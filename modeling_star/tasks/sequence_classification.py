@@ -1,0 +1,179 @@
+"""Text and pair classification and regression as a task of `running.run`."""
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Dataset, DatasetDict
+from transformers import DataCollator, DataCollatorWithPadding, PreTrainedTokenizerBase
+
+from ..data.splits import ClassificationData, prepare_classification
+from ..data.tokenizers import tokenize_texts
+from ..errors import UserError
+from ..evaluation.metrics import GLUE_METRICS, TaskMetrics, are_predicted, metrics_for
+from ..evaluation.reports import classes_report, labels_report, plot_confusion_matrix, write_text
+from ..models.configuration_base import did_you_mean
+from .base import Task
+
+
+class ClassificationTask(Task):
+    """A label, several labels or a number for every text or pair of texts."""
+
+    head = "AutoModelForSequenceClassification"
+    pipeline = "text-classification"
+    cuts_inputs = True
+    data: ClassificationData
+    metrics: TaskMetrics
+
+    def load_data(self) -> ClassificationData:
+        options = self.data_args
+        columns = options.text_column_name
+        if options.task_name is not None and options.task_name not in GLUE_METRICS:
+            raise UserError(
+                f"--task_name {options.task_name} is unknown: {', '.join(GLUE_METRICS)}, or leave it away."
+                f"{did_you_mean(options.task_name.lower(), list(GLUE_METRICS))}"
+            )
+        splits = self.load_splits()
+        return prepare_classification(
+            splits,
+            text_column_name=columns,
+            label_column_name=options.label_column_name,
+            task_name=options.task_name,
+            problem_type=options.problem_type or self.saved_problem_type(splits),
+            label_list=self.saved_labels(splits),
+            drop_empty=options.drop_empty,
+        )
+
+    def load_splits(self) -> DatasetDict:
+        options = self.data_args
+        named = options.dataset_name or options.train_file or options.validation_file or options.test_file
+        if options.task_name in GLUE_METRICS and not named:
+            options.dataset_name, options.dataset_config_name = "nyu-mll/glue", options.task_name
+        splits = super().load_splits()
+        # MNLI: the matched splits are the ones that choose; the mismatched ones are scored beside them.
+        for name in ("validation", "test"):
+            if f"{name}_matched" in splits and name not in splits:
+                splits[name] = splits.pop(f"{name}_matched")
+        return splits
+
+    def saved_problem_type(self, splits: Collection[str]) -> str | None:
+        """What a saved model predicts, so that data without labels can be read; `None` where it does not say."""
+        config = self.saved_config()
+        if config is None or (self.saved_labels(splits) is None and config.problem_type != "regression"):
+            return None
+        if config.problem_type is None and config.num_labels == 1:  # as transformers reads it
+            return "regression"
+        return config.problem_type
+
+    def class_column(self, data: ClassificationData) -> str | None:
+        return data.label_column if data.problem_type == "single_label_classification" else None
+
+    def choose_metrics(self) -> TaskMetrics:
+        task = self.data_args.task_name if self.data_args.task_name in GLUE_METRICS else self.data.problem_type
+        metrics = metrics_for(task, self.data.label_list)
+        if "f1" in (metrics.names or ()) and len(self.data.label_list) not in (0, 2):
+            raise UserError(
+                f"--task_name {task} is scored by the F1 of two labels, and {len(self.data.label_list)} are in the "
+                "data: leave --task_name away."
+            )
+        return metrics
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        return {**super().labels, "problem_type": self.data.problem_type}
+
+    @property
+    def found(self) -> dict[str, Any]:
+        return {"text_columns": list(self.data.text_columns)}
+
+    @property
+    def config_defaults(self) -> dict[str, Any]:
+        return {"type_vocab_size": 2} if len(self.data.text_columns) == 2 else {}
+
+    @property
+    def needs_types(self) -> bool:
+        return len(self.data.text_columns) == 2
+
+    def training_texts(self) -> Any:
+        train = self.data.splits["train"]
+        return (text for column in self.data.text_columns for text in train[column])
+
+    def example_texts(self) -> list[Any]:
+        split = "test" if "test" in self.data.splits else "validation"
+        rows = self.data.splits.get(split)
+        if rows is None:
+            return []
+        texts = [tuple(row[name] for name in self.data.text_columns) for row in rows.select(range(min(3, len(rows))))]
+        return [text[0] if len(text) == 1 else text for text in texts]
+
+    def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
+        options = self.data_args
+        return tokenize_texts(
+            self.data.splits[split],
+            tokenizer,
+            *self.data.text_columns,
+            label_column=self.data.label_column if self.data.is_labelled(split) else None,
+            max_seq_length=limit,
+            pad_to_max_length=options.pad_to_max_length,
+            split=split,
+            num_proc=options.preprocessing_num_workers,
+            load_from_cache_file=not options.overwrite_cache,
+        )
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:
+        return DataCollatorWithPadding(tokenizer)
+
+    def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
+        rows = self.data.splits[split]
+        guess, scores = self._predicted(np.asarray(predictions, dtype=np.float64))
+        expected = rows[self.data.label_column][:] if self.data.is_labelled(split) else None
+        texts = {column: rows[column][:] for column in self.data.text_columns}
+        lines = []
+        for place, index in enumerate(self.data.places(split)):
+            row: dict[str, Any] = {"index": index, **{column: cells[place] for column, cells in texts.items()}}
+            row["predicted"] = guess[place]
+            if scores is not None:
+                row["score"] = scores[place]
+            if expected is not None:
+                row["label"] = self._named(expected[place])
+            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+        write_text(folder / f"predictions_{split}.jsonl", "".join(lines))
+        if expected is None or self.data.problem_type == "regression":
+            return {}
+        names = self.data.label_list
+        if self.data.problem_type == "multi_label_classification":
+            table = labels_report(np.asarray(expected), are_predicted(np.asarray(predictions)), names)
+            write_text(folder / f"classes_{split}.md", table + "\n")
+            return {f"Labels of the {split} split": table}
+        plot_confusion_matrix(expected, guess, names, folder / f"confusion_{split}.png", title=split)
+        table = classes_report(expected, guess, names)
+        write_text(folder / f"classes_{split}.md", table + "\n")
+        return {f"Classes of the {split} split": table}
+
+    def _predicted(self, logits: np.ndarray) -> tuple[list[Any], list[Any] | None]:
+        """What is predicted for each row, and its probability; of several labels the probability of each."""
+        names = self.data.label_list
+        if self.data.problem_type == "regression":
+            return logits.reshape(-1).tolist(), None
+        if self.data.problem_type == "multi_label_classification":
+            with np.errstate(over="ignore"):  # of a label that is as good as impossible
+                each = (1 / (1 + np.exp(-logits))).round(4).tolist()
+            return [self._named(row) for row in are_predicted(logits)], [
+                dict(zip(names, row, strict=True)) for row in each
+            ]
+        best = logits.argmax(-1)
+        total = np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)
+        return [names[i] for i in best], (1 / total).round(4).tolist()
+
+    def _named(self, label: Any) -> Any:
+        """A class's name, the names of the labels that a row of 0 and 1 marks, or a number as it is."""
+        if self.data.problem_type == "regression":
+            return label
+        if self.data.problem_type == "multi_label_classification":
+            return [self.data.label_list[place] for place in np.flatnonzero(label)]
+        return self.data.label_list[label]
+
+
+__all__ = ["ClassificationTask"]

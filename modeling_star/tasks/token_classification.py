@@ -1,0 +1,173 @@
+"""Token labelling as a task of `running.run`: entities, parts of speech."""
+
+import json
+import sys
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from transformers import DataCollator, DataCollatorForTokenClassification, PreTrainedModel, PreTrainedTokenizerBase
+
+from ..data.labels import IGNORED
+from ..data.splits import TaggingData, prepare_tagging
+from ..data.tokenizers import NO_WORD, predictions_to_words, tokenize_and_align, told_limit, warn_of_other_tokens
+from ..data.writing_systems import between_words
+from ..errors import UserError
+from ..evaluation.metrics import EntityScores, TaskMetrics, metrics_for
+from ..evaluation.reports import (
+    classes_report,
+    per_entity_table,
+    plot_confusion_matrix,
+    plot_entity_scores,
+    write_text,
+)
+from ..models.crf import entity_tag, typed_labels
+from .base import Task
+
+
+_SENTENCES_COMPARED = 500
+
+
+class TaggingTask(Task):
+    """A label for every word."""
+
+    head = "AutoModelForTokenClassification"
+    pipeline = "token-classification"
+    cuts_inputs = True
+    data: TaggingData
+    metrics: TaskMetrics
+    ends_once = False  # constraints allow one end of an entity
+
+    def load_data(self) -> TaggingData:
+        options = self.data_args
+        splits = self.load_splits()
+        return prepare_tagging(
+            splits,
+            text_column_name=options.text_column_name,
+            label_column_name=options.label_column_name,
+            task_name=options.task_name,
+            label_list=self.saved_labels(splits),
+            drop_empty=options.drop_empty,
+        )
+
+    def choose_metrics(self) -> TaskMetrics:
+        return metrics_for("tagging", self.data.label_list, per_type=self.data_args.return_entity_level_metrics)
+
+    def training_texts(self) -> Any:
+        return self.data.splits["train"][self.data.text_column]
+
+    def example_texts(self) -> list[Any]:
+        split = "test" if "test" in self.data.splits else "validation"
+        rows = self.data.splits.get(split, [])
+        sentences = rows[self.data.text_column][:] if rows else []
+        return list(map(between_words(sentences).join, sentences[:3]))
+
+    def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
+        options = self.data_args
+        if split == "train" and tokenizer.is_fast:
+            sentences = self.data.splits[split][self.data.text_column][:]
+            warn_of_other_tokens(sentences[:_SENTENCES_COMPARED], between_words(sentences), tokenizer, split)
+        longest = told_limit(min(limit or sys.maxsize, tokenizer.model_max_length))
+        stride = options.stride
+        if stride is None and split != "train" and longest is not None:
+            stride = longest // 8  # what is scored is read whole, as run_predict.py does
+        features = tokenize_and_align(
+            self.data.splits[split],
+            tokenizer,
+            self.data.label_list,
+            tokens_column=self.data.text_column,
+            tags_column=self.data.label_column if self.data.is_labelled(split) else None,
+            max_seq_length=limit,
+            stride=stride,
+            label_all_tokens=options.label_all_tokens and split == "train",
+            pad_to_max_length=options.pad_to_max_length,
+            split=split,
+            num_proc=options.preprocessing_num_workers,
+            load_from_cache_file=not options.overwrite_cache,
+        )
+        if options.label_all_tokens and split == "train" and self.ends_once:
+            self._check_ends(features)
+        return features
+
+    def _check_ends(self, features: Dataset) -> None:
+        """
+        Raises:
+            UserError: a piece that continues a word ends an entity, as the piece before it does.
+        """
+        names = self.data.label_list
+        tags = map(entity_tag, typed_labels(names))
+        ends = {number for number, tag in enumerate(tags) if tag is not None and tag[0] in ("E", "S")}
+        for labels, words in zip(features["labels"], features["word_ids"], strict=True):
+            if any(label in ends and word == NO_WORD for label, word in zip(labels, words, strict=True)):
+                raise UserError(
+                    "--label_all_tokens gives the pieces of one word the same label, E-PER twice say, which "
+                    "crf_constraints of these labels forbid: leave one of the two away."
+                )
+
+    def build(self) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+        tokenizer, model = super().build()
+        crf = getattr(model, "crf", None)
+        self.ends_once = crf is not None and crf.scheme == "iobes"
+        return tokenizer, model
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:
+        return DataCollatorForTokenClassification(tokenizer)
+
+    def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
+        data, names = self.data.splits[split], self.data.label_list
+        words = data[self.data.text_column]
+        predicted = predictions_to_words(features, predictions, names, fill="O" if "O" in names else names[0])
+        rows: list[dict[str, Any]] = [{"tokens": w, "predicted": p} for w, p in zip(words, predicted, strict=True)]
+        sections: dict[str, str] = {}
+        if self.data.is_labelled(split):
+            tagged = data[self.data.label_column]
+            expected = [[None if tag == IGNORED else names[tag] for tag in tags] for tags in tagged]
+            for row, tags in zip(rows, expected, strict=True):
+                row["labels"] = tags
+            sections = self._tables(folder, split, *_counted(expected, predicted))
+        lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+        write_text(folder / f"predictions_{split}.jsonl", "".join(line + "\n" for line in lines))
+        write_text(folder / f"predictions_{split}.conll", "".join(map(_conll, rows)))
+        return sections
+
+    def _tables(
+        self, folder: Path, split: str, expected: list[list[str]], predicted: list[list[str]]
+    ) -> dict[str, str]:
+        if self.metrics.task == "entities":
+            scores = EntityScores().compute(references=expected, predictions=predicted)
+            plot_entity_scores(scores, folder / f"entities_{split}.png", title=f"{split}: entities by type")
+            table = per_entity_table(scores)
+            write_text(folder / f"entities_{split}.md", table + "\n")
+            return {f"Entities of the {split} split": table}
+        truth, guess = (list(chain.from_iterable(tags)) for tags in (expected, predicted))
+        plot_confusion_matrix(truth, guess, self.data.label_list, folder / f"confusion_{split}.png", title=split)
+        table = classes_report(truth, guess, self.data.label_list)
+        write_text(folder / f"classes_{split}.md", table + "\n")
+        return {f"Classes of the {split} split": table}
+
+
+def _conll(row: dict[str, Any]) -> str:
+    """
+    A sentence as conlleval and its kin read it: on a line a word, its label where labels are known, and what was
+    predicted, parted by blanks, then an empty line. Words without a label count nowhere, and are left out.
+    """
+    labels = row.get("labels")
+    columns = [row["tokens"], row["predicted"]] if labels is None else [row["tokens"], labels, row["predicted"]]
+    lines = [cells for cells in zip(*columns, strict=True) if None not in cells]
+    # A word may hold a blank, or be one.
+    text = "".join(" ".join("_".join(cell.split()) or "_" for cell in cells) + "\n" for cells in lines)
+    return text and text + "\n"
+
+
+def _counted(expected: list[list[str | None]], predicted: list[list[str]]) -> tuple[list[list[str]], list[list[str]]]:
+    """Both, without the words that have no label."""
+    pairs = [
+        [(tag, guess) for tag, guess in zip(tags, guesses, strict=True) if tag is not None]
+        for tags, guesses in zip(expected, predicted, strict=True)
+    ]
+    return [[tag for tag, _ in row] for row in pairs], [[guess for _, guess in row] for row in pairs]
+
+
+__all__ = ["TaggingTask"]

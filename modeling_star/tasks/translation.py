@@ -1,0 +1,330 @@
+"""Translation as a task of `running.run`."""
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch import Tensor, nn
+from transformers import (
+    DataCollator,
+    DataCollatorForSeq2Seq,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Seq2SeqTrainer,
+    TrainingArguments,
+)
+from transformers.trainer_utils import EvalLoopOutput, PredictionOutput
+
+from ..data.parallel_text import SOURCE, TARGET, TranslationData, encode_translations, prepare_translation
+from ..data.subwords import train_subword_tokenizer
+from ..errors import UserError
+from ..evaluation.reports import markdown_table, write_text
+from ..evaluation.translation_scores import TranslationMetrics, bleu_signature
+from ..inference.translation import generate_translations
+from ..models.modeling_encoder import longest_input
+from ..training.builders import (
+    check_vocabulary,
+    give_lexicon,
+    give_vocabulary,
+    hub_options,
+    load_tokenizer,
+    parse_overrides,
+    saved_model,
+)
+from ..training.losses import TaskLoss, WithLoss
+from ..training.trainer import FineTuner, generate_options, labelled_validation, prepare_training
+from ..training.translation_builders import check_languages, fresh_translator, set_generation
+from .base import Task
+
+
+logger = logging.getLogger(__name__)
+
+_SHOWN = 8  # translations on the model card
+
+
+class TranslationTrainer(FineTuner, Seq2SeqTrainer):
+    """
+    Seq2SeqTrainer with what `FineTuner` adds, exact losses, and limits by the source.
+
+    Attributes:
+        num_beams: of what is predicted; `generation_num_beams` is that of the evaluations on the way.
+        max_extra_tokens: a translation has at most so many tokens more than its source.
+        smoothing: label smoothing of the training loss.
+    """
+
+    num_beams: int = 1
+    max_extra_tokens: int = 50
+    smoothing: float = 0.0
+    # Without the smoothing that training adds: of this loss the perplexity can be told.
+    exact_loss = TaskLoss("translation")
+    _generates: bool = True
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """As in Seq2SeqTrainer; without `predict_with_generate`, the loss alone."""
+        self._generates = self.args.predict_with_generate
+        return super().evaluate(*args, **kwargs)
+
+    def predict(self, *args: Any, **kwargs: Any) -> PredictionOutput:
+        """
+        As in Seq2SeqTrainer, with `num_beams` and, as the saved model translates, without `generation_max_length`,
+        which is that of the evaluations on the way.
+        """
+        self._generates = True
+        return super().predict(*args, **{"num_beams": self.num_beams, "max_length": sys.maxsize, **kwargs})
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+        """As in Trainer; Seq2SeqTrainer's own way counts rows twice where processes do not share them evenly."""
+        self.gather_function = self.accelerator.gather_for_metrics
+        return super().evaluation_loop(*args, **kwargs)
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+        **gen_kwargs: Any,
+    ) -> tuple[None, Any, Tensor | None]:
+        """
+        Returns:
+            No loss; token ids `[b, m]` and, where there are labels, the loss of each row and its labels' number
+            `[b, 2]`; the labels.
+        """
+        inputs = self._prepare_inputs(inputs)
+        labels = inputs.pop("labels", None)
+        source = {name: x for name, x in inputs.items() if name not in ("decoder_input_ids", "decoder_attention_mask")}
+        with torch.no_grad(), self.compute_loss_context_manager():
+            if self._generates:
+                options = {
+                    name: value for name, value in {**self._gen_kwargs, **gen_kwargs}.items() if value is not None
+                }
+                options |= generate_options(self.model)
+                ids = generate_translations(self.model, source, self.max_extra_tokens, **options)
+            else:
+                ids = inputs["input_ids"][:, :0]
+            if labels is None:
+                return None, ids, None
+            return None, (ids, self.exact_loss.rows(model(**inputs).logits, labels)), labels
+
+
+class TranslationTask(Task):
+    """A text in another language for every text."""
+
+    head = "AutoModelForSeq2SeqLM"
+    pipeline = "translation"
+    held_out_together = SOURCE  # a text may have several translations
+    data: TranslationData
+    metrics: TranslationMetrics
+
+    def __init__(self, model_args: Any, data_args: Any, run_args: Any):
+        super().__init__(model_args, data_args, run_args)
+        self.tokenizer: PreTrainedTokenizerBase | None = None
+        self.limits: dict[str, int | None] = {}
+        self.decoder_start: int | None = None
+
+    @classmethod
+    def check_arguments(cls, data_args: Any, training: TrainingArguments) -> None:
+        super().check_arguments(data_args, training)
+        counts = {"num_beams": data_args.num_beams, "generation_num_beams": training.generation_num_beams}
+        for name, count in counts.items():
+            if count is not None and count < 1:
+                raise UserError(f"--{name} {count} is given: at least 1 is needed, which is no search.")
+        if data_args.max_extra_tokens < 0:
+            raise UserError(f"--max_extra_tokens {data_args.max_extra_tokens} is given: 0 or more is allowed.")
+
+    def load_data(self) -> TranslationData:
+        options = self.data_args
+        return prepare_translation(
+            self.load_splits(),
+            source_column=options.source_column,
+            target_column=options.target_column,
+            drop_empty=options.drop_empty,
+        )
+
+    def choose_metrics(self) -> TranslationMetrics:
+        return TranslationMetrics(self.data_args.bleu_tokenize or ("zh" if self.data.is_chinese() else "13a"))
+
+    def training_texts(self) -> Iterator[str]:
+        train = self.data.splits["train"]
+        return (text for side in (SOURCE, TARGET) for text in train[side])
+
+    def example_texts(self) -> list[str]:
+        split = self.data.splits.get("test", self.data.splits.get("validation"))
+        return [] if split is None else split.select(range(min(3, len(split))))[SOURCE]
+
+    def build(self) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+        arguments, options = self.model_args, self.data_args
+        tokenizer = self.make_tokenizer()
+        model = self.make_model(tokenizer)
+        if arguments.lexicon is not None:
+            give_lexicon(model.get_encoder(), arguments.lexicon, tokenizer)
+        check_vocabulary(tokenizer, model, arguments.tokenizer_name)
+        give_vocabulary(model.get_encoder(), tokenizer, label_all_tokens=False)
+        set_generation(model, tokenizer, options.num_beams, options.length_penalty)
+        self.tokenizer = tokenizer
+        self.decoder_start = model.generation_config.decoder_start_token_id
+        sides = {SOURCE: getattr(model.config, "encoder", None), TARGET: getattr(model.config, "decoder", None)}
+        self.limits = {side: longest_input(config or model.config) for side, config in sides.items()}
+        for side, limit in self.limits.items():
+            if limit is not None and options.max_seq_length is not None and options.max_seq_length > limit:
+                logger.warning(
+                    f"max_seq_length={options.max_seq_length} exceeds the {limit} tokens of a {side} that the model "
+                    f"takes; using {limit}."
+                )
+        return tokenizer, model
+
+    def make_tokenizer(self) -> PreTrainedTokenizerBase:
+        arguments, name = self.model_args, self.tokenizer_from
+        if name is not None:
+            tokenizer = load_tokenizer(name, (), kind="word", lower_case=False, vocab_size=0, **self.tokenizer_hub)
+            check_languages(tokenizer, name)
+            return tokenizer
+        trained = train_subword_tokenizer(
+            self.tokenizer_texts(), lower_case=arguments.lower_case, vocab_size=arguments.vocab_size
+        )
+        logger.info(f"Trained a tokenizer of {len(trained)} entries on both sides of the training split.")
+        return trained
+
+    def make_model(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+        arguments = self.model_args
+        hub, overrides = hub_options(arguments), parse_overrides(arguments.config_overrides)
+        if arguments.model_name_or_path is None:
+            return fresh_translator(
+                tokenizer,
+                model_type=arguments.model_type,
+                config_name=arguments.config_name,
+                overrides=overrides,
+                embeddings_from=arguments.embeddings_from,
+                embeddings_mode=arguments.embeddings_mode,
+                freeze_embeddings=arguments.freeze_embeddings,
+                **hub,
+            )
+        for flag in ("embeddings_from", "config_name", "model_type", "freeze_embeddings"):
+            if getattr(arguments, flag):
+                raise UserError(
+                    f"--{flag} is for a fresh model, and --model_name_or_path names a saved one: leave one away."
+                )
+        model = saved_model(
+            self.head,
+            arguments.model_name_or_path,
+            {},
+            overrides=overrides,
+            ignore_mismatched_sizes=arguments.ignore_mismatched_sizes,
+            trust_remote_code=arguments.trust_remote_code,
+            **hub,
+        )
+        if model.config.model_type == "marian":
+            # Its sinusoids are a parameter, which from_pretrained makes trainable (seen in 5.23).
+            for side in (model.get_encoder(), model.get_decoder()):
+                side.embed_positions.requires_grad_(False)
+        return model
+
+    @property
+    def saved_options(self) -> dict[str, Any]:
+        return {"max_extra_tokens": self.data_args.max_extra_tokens}
+
+    def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
+        sides = {
+            side: min((n for n in (own, limit if split == "train" else None) if n is not None), default=None)
+            for side, own in self.limits.items()
+        }
+        return encode_translations(
+            self.data.splits[split],
+            tokenizer,
+            source_limit=sides[SOURCE],
+            target_limit=sides[TARGET],
+            decoder_start=self.decoder_start,
+            split=split,
+            num_proc=self.data_args.preprocessing_num_workers,
+            load_from_cache_file=not self.data_args.overwrite_cache,
+        )
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:
+        return DataCollatorForSeq2Seq(tokenizer)
+
+    def make_trainer(
+        self,
+        training: TrainingArguments,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        features: dict[str, Any],
+    ) -> TranslationTrainer:
+        if not training.predict_with_generate:
+            if training.metric_for_best_model not in (None, "loss", "eval_loss"):
+                raise UserError(
+                    f"--metric_for_best_model {training.metric_for_best_model} is not measured while training with "
+                    "--predict_with_generate false: write --metric_for_best_model loss"
+                )
+            training.metric_for_best_model = "loss"
+        validation = labelled_validation(features)
+        prepared = prepare_training(self, training, model, validation is not None)
+        metrics: Any = self.metrics if validation is None else self.metrics_of("validation", validation)
+        trainer = TranslationTrainer(
+            model=model,
+            args=training,
+            train_dataset=features.get("train") if training.do_train else None,
+            eval_dataset=validation,
+            processing_class=tokenizer,
+            data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+            compute_metrics=WithLoss(metrics),
+            compute_loss_func=TaskLoss("translation", None, prepared.smoothing),
+            callbacks=prepared.callbacks,
+        )
+        trainer.num_beams = self.data_args.num_beams
+        trainer.max_extra_tokens = self.data_args.max_extra_tokens
+        trainer.smoothing = prepared.smoothing
+        return trainer
+
+    def metrics_of(self, split: str, features: Dataset) -> TranslationMetrics:
+        if not self.data.is_labelled(split):
+            return self.metrics
+        return self.metrics.for_split(self.data.splits[split][TARGET][:], self.texts)
+
+    def texts(self, ids: np.ndarray) -> list[str]:
+        """Token ids `[rows, m]`, -100 where Trainer padded, as texts."""
+        known = np.where(ids >= 0, ids, self.tokenizer.pad_token_id)
+        return [text.strip() for text in self.tokenizer.batch_decode(known, skip_special_tokens=True)]
+
+    def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
+        data = self.data.splits[split]
+        rows = [
+            {"source": source, "predicted": predicted}
+            for source, predicted in zip(data[SOURCE], self.texts(predictions), strict=True)
+        ]
+        if self.data.is_labelled(split):
+            for row, target in zip(rows, data[TARGET], strict=True):
+                row["label"] = target
+        lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+        write_text(folder / f"predictions_{split}.jsonl", "".join(line + "\n" for line in lines))
+        # From all over the split: neighbours are often alike.
+        places = np.unique(np.linspace(0, len(rows) - 1, num=_SHOWN).round().astype(int))
+        names = {"source": self.data.names[0], "label": "reference", "predicted": self.data.names[1]}
+        shown = [name for name in names if name in rows[0]]
+        table = markdown_table([names[name] for name in shown], [[rows[i][name] for name in shown] for i in places])
+        return {f"Translations of the {split} split": table}
+
+    def card_settings(self, trainer: FineTuner) -> dict[str, Any]:
+        options, config = self.data_args, trainer.model.config
+        beams = f"{options.num_beams}, {options.length_penalty}" if options.num_beams > 1 else "greedy"
+        encoder, decoder = getattr(config, "encoder", None), getattr(config, "decoder", None)
+        settings: dict[str, Any] = {"translation": " to ".join(self.data.names)}
+        if encoder is not None:
+            settings["hidden size, layers"] = (
+                f"{encoder.model_type} {encoder.hidden_size}, {encoder.num_hidden_layers}; decoder {decoder.d_model}, "
+                f"{decoder.decoder_layers}"
+            )
+        return settings | {
+            "vocabulary": len(self.tokenizer),
+            "label smoothing": trainer.smoothing,
+            "beams, length penalty": beams,
+            "BLEU": bleu_signature(self.metrics.tokenize),
+        }
+
+
+__all__ = ["TranslationTask", "TranslationTrainer"]

@@ -1,0 +1,88 @@
+"""What `datasets` keeps: newer code, or a newer file, is not answered from what an older one has made."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import modeling_star
+from modeling_star.data import packing, squad, tokenizers
+from modeling_star.data import parallel_text as translation_data
+from modeling_star.data.caching import source_version
+from modeling_star.data.readers import read_file
+from modeling_star.errors import UserError
+
+
+ENCODERS = (
+    *(tokenizers._TextEncoder, tokenizers._WordEncoder, packing.PieceEncoder),
+    *(squad._Unfolder, squad.WindowEncoder, translation_data._PairEncoder),
+)
+TOKENIZE = """
+import sys
+from modeling_star.data.readers import read_file
+from modeling_star.data.tokenizers import tokenize_and_align, train_tokenizer
+
+rows = read_file(sys.argv[1], cache_dir=sys.argv[2])
+tokenizer = train_tokenizer(rows["tokens"], "word", min_frequency=1)
+print(tokenize_and_align(rows, tokenizer, ["O"], tags_column=None)[0]["word_ids"])
+"""
+
+
+def test_features_are_made_anew_where_the_code_that_makes_them_has_changed(tmp_path: Path) -> None:
+    copy, data = tmp_path / "modeling_star", tmp_path / "train.conll"
+    shutil.copytree(Path(modeling_star.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    data.write_text("we O\nlive O\n", encoding="utf-8")
+    changed = copy / "windows.py"
+
+    def word_ids() -> str:
+        command = [sys.executable, "-c", TOKENIZE, str(data), str(tmp_path / "cache")]
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "HF_HOME": str(tmp_path / "hf")}
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    assert word_ids() == "[-1, 0, 1, -1]"
+    source = changed.read_text(encoding="utf-8")
+    assert "\nNOT_READ = -1\n" in source
+    changed.write_text(source.replace("\nNOT_READ = -1\n", "\nNOT_READ = -7\n"), encoding="utf-8")
+    assert word_ids() == "[-7, 0, 1, -7]"
+
+
+@pytest.mark.parametrize("encoder", ENCODERS, ids=lambda encoder: encoder.__name__)
+def test_whatever_makes_features_tells_the_version_of_its_source(encoder: Any) -> None:
+    others = {squad.WindowEncoder: "modeling_star.inference.question_answering"}
+    others[tokenizers._WordEncoder] = "modeling_star.inference.sliding_windows"
+    others[translation_data._PairEncoder] = "modeling_star.data.subwords"
+    modules = (encoder.__module__, *([others[encoder]] if encoder in others else []))
+    assert encoder.__dataclass_fields__["version"].default == source_version(*modules)
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [("train.conll", "{} O\n\n"), ("train.jsonl", '{{"tokens": ["{}"], "date": "2020-01-01"}}\n')],
+)
+def test_files_without_a_reader_of_datasets_are_kept_on_disk_until_they_change(
+    tmp_path: Path, name: str, row: str
+) -> None:
+    path, cache = tmp_path / name, str(tmp_path / "cache")
+    path.write_text("".join(row.format(word) for word in ("we", "live")), encoding="utf-8")
+    rows = read_file(path, cache)
+    assert rows["tokens"][:] == [["we"], ["live"]]
+    (kept,) = rows.cache_files
+    assert kept["filename"].startswith(cache)
+    again = read_file(path, cache)
+    assert (again.cache_files, again._fingerprint) == (rows.cache_files, rows._fingerprint)
+    path.write_text(row.format("Kyoto"), encoding="utf-8")
+    assert read_file(path, cache)["tokens"][:] == [["Kyoto"]]
+    assert rows.column_names[1:] == (["tags"] if name == "train.conll" else ["date"])
+
+
+def test_a_broken_sentence_after_good_ones_leaves_no_cache_behind(tmp_path: Path) -> None:
+    path = tmp_path / "train.conll"
+    path.write_text("we O\n\n" * 3000 + "live\n", encoding="utf-8")
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"train\.conll, line 6001 has 1 columns, but line 1 has 2: 'live'"):
+            read_file(path, str(tmp_path / "cache"))

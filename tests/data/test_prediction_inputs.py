@@ -1,0 +1,222 @@
+"""The texts that run_predict.py reads from a file, in every format."""
+
+import gzip
+import io
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+
+from modeling_star.data.prediction_inputs import joined, read_texts
+from modeling_star.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def texts_of(path: str | Path, **options: Any) -> list[str | tuple[str, str]]:
+    return [text for _, text in read_texts(path, **options)]
+
+
+def written(path: Path, text: str) -> Path:
+    content = text.encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+CSV = 'id,Review Text,label\n1,"fine, really",good\n2,"dull",bad\n'
+JSON = '{"id": 1, "Review Text": "fine, really"}\n{"id": 2, "Review Text": "dull"}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", CSV),
+        ("a.csv.gz", CSV),
+        ("a.tsv", CSV.replace('"fine, really"', "fine; really").replace(",", "\t").replace(";", ",").replace('"', "")),
+        ("a.jsonl", JSON),
+        ("a.jsonl.gz", JSON),
+    ],
+)
+def test_a_column_of_texts_is_read(tmp_path: Path, name: str, text: str) -> None:
+    path = written(tmp_path / name, text)
+    assert texts_of(path, text_column_name="Review Text") == ["fine, really", "dull"]
+
+
+def test_parquet_is_read(tmp_path: Path) -> None:
+    Dataset.from_dict({"text": ["fine", "dull"], "n": [1, 2]}).to_parquet(tmp_path / "a.parquet")
+    assert texts_of(tmp_path / "a.parquet") == ["fine", "dull"]
+
+
+def test_the_column_is_found_beside_labels_and_numbers(tmp_path: Path) -> None:
+    assert texts_of(written(tmp_path / "a.csv", "label,body\ngood,fine\n")) == ["fine"]
+    both = written(tmp_path / "b.csv", "source,target\nja,yes\n")
+    assert texts_of(both, text_column_name="target") == ["yes"]
+    told = written(tmp_path / "b.jsonl", '{"question": "who?", "context": "Ann sings.", "title": "x"}\n')
+    assert texts_of(told, contexts=True) == ["Ann sings."]
+
+
+def test_nested_questions_give_each_context_once(tmp_path: Path) -> None:
+    asked = [{"question": q, "id": q, "answers": [{"text": "Ann", "answer_start": 0}]} for q in ("who?", "what?")]
+    article = {"title": "x", "paragraphs": [{"context": "Ann sings.", "qas": asked}, {"context": "b", "qas": asked}]}
+    path = written(tmp_path / "a.json", json.dumps({"version": "1", "data": [article]}))
+    assert texts_of(path, contexts=True) == ["Ann sings.", "b"]
+
+
+def test_one_side_of_translations_is_read(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", '{"translation": {"zh": "雨", "en": "rain"}}\n')
+    assert texts_of(path) == ["雨"]
+    assert texts_of(path, trained_on="en") == texts_of(path, text_column_name="en") == ["rain"]
+
+
+def test_the_column_of_the_training_is_read_where_the_file_has_it(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "评论,text,n\n好,x,1\n")
+    assert texts_of(path, trained_on="评论") == ["好"]
+    assert texts_of(path, trained_on="评论", text_column_name="text") == ["x"]
+    assert texts_of(path, trained_on="body") == ["x"]
+    assert texts_of(path, trained_on="text, 评论", pairs=True) == [("x", "好")]
+    assert texts_of(path, trained_on="text,评论") == ["x"]
+
+
+def test_the_columns_of_the_training_are_those_of_a_conll_file(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.conll", "1\tB-PER\tAnn\n2\tO\tsings\n\n")
+    assert texts_of(path, trained_columns=["_", "ner_tags", "tokens"]) == [["Ann", "sings"]]
+    with pytest.raises(UserError, match=r"a\.conll holds numbers of words, no words: 1 2"):
+        texts_of(path, trained_columns=["tokens", "ner_tags"])
+    assert texts_of(written(tmp_path / "b.csv", "text,n\na,1\n"), trained_columns=["n", "text"]) == ["a"]
+
+
+def test_a_txt_is_read_by_the_columns_of_the_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = written(tmp_path / "a.txt", "good\ta fine film\nbad\ta poor one\n")
+    assert texts_of(path, trained_columns=["label", "text"]) == ["a fine film", "a poor one"]
+    assert not caplog.records
+    assert texts_of(path) == ["good\ta fine film", "bad\ta poor one"]
+    assert "2 of 2 lines hold tabs" in caplog.text
+    assert texts_of(path, pairs=True) == [("good", "a fine film"), ("bad", "a poor one")]
+    plain = written(tmp_path / "b.txt", "a fine film\na poor one\n")
+    assert texts_of(plain, trained_columns=["label", "text"]) == ["a fine film", "a poor one"]
+
+
+@pytest.mark.parametrize("mark", [" ", "\t"])
+def test_a_word_and_its_tag_a_line_are_conll_whatever_the_file_is_called(tmp_path: Path, mark: str) -> None:
+    lines = ["-DOCSTART-|O", "", "Ann|B-PER", "sings|O", "", "It|O", "rains|O"]
+    path = written(tmp_path / "a.txt", "\n".join(lines).replace("|", mark) + "\n")
+    assert texts_of(path) == [["Ann", "sings"], ["It", "rains"]]
+    prose = "\n".join(["plan O", "from B-52", "", "outer space O"])
+    assert len(texts_of(written(tmp_path / "b.txt", prose))) == 3
+
+
+def test_lines_of_one_word_are_texts_though_it_looks_like_a_tag(tmp_path: Path) -> None:
+    assert texts_of(written(tmp_path / "a.txt", "O\nI-95\n\nB-52\n")) == ["O", "I-95", "B-52"]
+
+
+def test_the_mark_of_a_document_may_stand_alone_in_its_line(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.txt", "-DOCSTART-\n\nAnn B-PER\nsings O\n\nIt O\nrains O\n")
+    assert texts_of(path) == [["Ann", "sings"], ["It", "rains"]]
+
+
+def test_sentences_of_conll_are_words(tmp_path: Path) -> None:
+    lines = "-DOCSTART- O\n\nAnn B-PER\nsings O\n\n安 B-PER\n娜 I-PER\n"
+    path = written(tmp_path / "a.conll", lines)
+    assert texts_of(path) == [["Ann", "sings"], ["安", "娜"]]
+    assert texts_of(written(tmp_path / "a.jsonl", '{"tokens": ["Ann", "sings"]}\n')) == [["Ann", "sings"]]
+    more = written(tmp_path / "b.conll", lines + "\nIt O\nrains O\nall O\nday O\nlong O\n")
+    told = ["Ann sings", "安 娜", "It rains all day long"]
+    assert texts_of(more, contexts=True) == told, "one file, one way to write"
+
+
+def test_one_date_does_not_decide_how_chinese_is_written() -> None:
+    words = [[*"1978年1月"], [*"李娜于NBA"], [*"安娜说好的"], "a text"]
+    assert joined(words) == ["1978年1月", "李娜于NBA", "安娜说好的", "a text"]
+    assert joined([["김", "씨"], ["Ann", "sings"]]) == ["김 씨", "Ann sings"]
+
+
+def test_words_that_are_written_into_a_cell_are_words(tmp_path: Path) -> None:
+    cells = """tokens,n\n"['Ann', 'sings']",1\n"[""安"", ""娜""]",2\n[sic] fine,3\n"[1, 2]",4\n"""
+    assert texts_of(written(tmp_path / "a.csv", cells)) == [["Ann", "sings"], ["安", "娜"], "[sic] fine", "[1, 2]"]
+
+
+def test_a_first_line_that_may_be_a_text_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = written(tmp_path / "a.tsv", "great film\nbad film\n")
+    assert texts_of(path) == ["bad film"]
+    assert "'great film', is read as the name" in caplog.text
+    assert "`--column_names text`" in caplog.text
+    caplog.clear()
+    assert texts_of(path, column_names=["text"]) == ["great film", "bad film"]
+    assert texts_of(written(tmp_path / "b.csv", "text\nbad film\n")) == ["bad film"]
+    assert texts_of(written(tmp_path / "c.csv", "body,label\nbad film,bad\n")) == ["bad film"]
+    assert texts_of(written(tmp_path / "d.jsonl", '{"message": "bad film"}\n')) == ["bad film"]
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a"])
+def test_lines_are_read_as_they_are(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path / name, "\ufeffid,text\r\n\r\na\u2028b\n")
+    assert texts_of(path) == ["id,text", "a\u2028b"]
+    assert texts_of(written(tmp_path / name, "a\tb\n\nc\td\n"), pairs=True) == [("a", "b"), ("c", "d")]
+
+
+def test_lines_are_piped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pipe(content: bytes) -> None:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), encoding="ascii"))
+
+    pipe("\ufeffein Käse\r\n\r\na\u2028b".encode())
+    assert texts_of("-") == ["ein Käse", "a\u2028b"]
+    pipe(b"a\tb\n")
+    assert texts_of("-", pairs=True) == [("a", "b")]
+    pipe(b"a\n")
+    with pytest.raises(UserError, match="standard input, line 1: --pairs wants two texts"):
+        texts_of("-", pairs=True)
+    pipe("Käse".encode("latin-1"))
+    with pytest.raises(UserError, match="Standard input is not UTF-8 text"):
+        texts_of("-")
+    with pytest.raises(UserError, match="leave --text_column_name and --column_names away"):
+        texts_of("-", text_column_name="text")
+
+
+def test_pairs_are_two_columns(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "premise,hypothesis,label\na,b,yes\n")
+    assert texts_of(path, pairs=True) == [("a", "b")]
+    assert texts_of(path, pairs=True, text_column_name="hypothesis,premise") == [("b", "a")]
+    # In the order that training takes them, wherever they stand.
+    assert texts_of(written(tmp_path / "c.csv", "hypothesis,premise\nb,a\n"), pairs=True) == [("a", "b")]
+    plain = written(tmp_path / "b.tsv", "a\tb\nc\td\n")
+    assert texts_of(plain, pairs=True, column_names=["x", "y"]) == [("a", "b"), ("c", "d")]
+    with pytest.raises(UserError, match="Write --pairs, or name one of them"):
+        texts_of(path)
+
+
+def test_rows_without_a_text_are_told_and_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = written(tmp_path / "a.jsonl", '{"text": "a"}\n{"text": " "}\n{"text": null}\n')
+    with caplog.at_level(logging.WARNING):
+        assert texts_of(path) == ["a"]
+    assert "2 rows have no text in column 'text', and are left out (the first has index 1)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "asked", "words"),
+    [
+        ("a.csv", "a,b\nx,y\n", {}, "Which column holds the texts"),
+        ("a.csv", "ID,Review Text\n1,y\n", {}, "--text_column_name 'Review Text'"),
+        ("a.csv", "a,b\nx,y\n", {"text_column_name": "c"}, "no column 'c'"),
+        ("a.jsonl", '{"text": 3}\n', {"text_column_name": "text"}, "row 1: column 'text' holds '3'"),
+        ("a.jsonl", '{"tokens": [3, 4]}\n', {}, "row 1: column 'tokens' holds '.3, 4.'"),
+        ("a.txt", "a\n", {"text_column_name": "text"}, "leave --text_column_name away"),
+        ("a.csv", "text,label\nx,y\n", {"pairs": True}, "--text_column_name sentence1,sentence2"),
+        ("a.csv", "I loved every minute of it.\nDull.\n", {}, "--column_names text,label` .`text` alone"),
+        ("a.tsv", "He sleeps.\tHe rests.\nA.\tB.\n", {"pairs": True}, "--column_names"),
+    ],
+)
+def test_what_cannot_be_read_is_told(tmp_path: Path, name: str, text: str, asked: dict[str, str], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        texts_of(written(tmp_path / name, text), **asked)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.txt", "one\n\nthree\n"), ("a.csv", 'text,n\none,1\n"",2\nthree,3\n')])
+def test_texts_have_the_numbers_of_their_rows_where_some_are_left_out(tmp_path: Path, name: str, text: str) -> None:
+    assert read_texts(written(tmp_path / name, text)) == [(0, "one"), (2, "three")]

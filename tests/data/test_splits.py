@@ -1,0 +1,627 @@
+"""Splits -> columns and labels as numbers; every error names the row and the way out. Files: test_data_files.py."""
+
+import gzip
+import json
+import logging
+
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
+from real_data import data_folder
+from script_samples import jsonl
+from task_samples import one, table
+
+from modeling_star.data.splits import cap, hold_out, load_splits, prepare_classification, prepare_tagging
+from modeling_star.data.tokenizers import train_tokenizer
+from modeling_star.errors import UserError
+from modeling_star.evaluation.metrics import is_entity_scheme
+from modeling_star.models.embeddings import read_vectors
+
+
+# Hold-out and caps
+
+
+def test_hold_out_splits_train_in_two_and_keeps_the_order():
+    splits = hold_out(DatasetDict({"train": table(n=list(range(100))), "test": table(n=[5])}), 0.1, seed=3)
+    train, validation = splits["train"]["n"][:], splits["validation"]["n"][:]
+    assert len(validation) == 10
+    assert validation == sorted(validation)
+    assert train == [n for n in range(100) if n not in validation]
+    assert splits["test"]["n"][:] == [5]
+
+
+def test_hold_out_depends_on_the_seed_alone():
+    splits = DatasetDict({"train": table(n=list(range(50)))})
+    chosen = [hold_out(splits, 0.2, seed=seed)["validation"]["n"][:] for seed in (1, 1, 2)]
+    assert chosen[0] == chosen[1] != chosen[2]
+
+
+@pytest.mark.parametrize(("fraction", "rows"), [(0.001, 2), (0.999, 2)])
+def test_hold_out_leaves_a_row_on_both_sides(fraction, rows):
+    splits = hold_out(DatasetDict({"train": table(n=list(range(rows)))}), fraction)
+    assert {split: len(dataset) for split, dataset in splits.items()} == {"train": 1, "validation": 1}
+
+
+def test_a_row_of_csv_without_words_is_empty():
+    splits = one(tokens=["['a', 'b']", "[]"], ner_tags=["['O', 'B-x']", "[]"])
+    with pytest.raises(UserError, match=r"train row 2.*--drop_empty"):
+        prepare_tagging(splits)
+    data = prepare_tagging(splits, drop_empty=True)
+    assert data.splits["train"]["tokens"][:] == [["a", "b"]]
+    assert data.label_list == ("O", "B-x")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_hold_out_takes_its_part_of_every_class_and_leaves_one(seed):
+    labels = ["rare"] + ["small"] * 9 + ["large"] * 90
+    splits = hold_out(one(label=labels, n=list(range(100))), 0.2, seed=seed, classes="label")
+    held = [splits["validation"]["label"][:].count(name) for name in ("rare", "small", "large")]
+    assert held == [0, 2, 18]
+    assert sorted(splits["train"]["n"][:] + splits["validation"]["n"][:]) == list(range(100))
+    assert splits["validation"]["n"][:] == sorted(splits["validation"]["n"][:])
+
+
+def test_hold_out_leaves_one_of_each_class_where_most_rows_go():
+    splits = hold_out(one(label=["a", "a", "b", "b", "c"]), 0.9, classes="label")
+    assert splits["train"]["label"][:] == ["a", "b", "c"]
+    with pytest.raises(UserError, match="Every row of the train split has another label in 'label'"):
+        hold_out(one(label=["a", "b"]), 0.5, classes="label")
+
+
+def test_hold_out_refuses_what_it_cannot_do():
+    rows = table(n=[1, 2, 3])
+    with pytest.raises(UserError, match="already"):
+        hold_out(DatasetDict({"train": rows, "validation": rows}), 0.1)
+    with pytest.raises(UserError, match="2 rows"):
+        hold_out(DatasetDict({"test": rows}), 0.1)
+    with pytest.raises(UserError, match=r"1\.5.*between 0 and 1: --validation_fraction"):
+        hold_out(DatasetDict({"train": rows}), 1.5)
+
+
+def test_cap_takes_the_first_rows():
+    rows = table(n=list(range(5)))
+    assert [len(cap(rows, n)) for n in (None, 1, 5, 99)] == [5, 1, 5, 5]
+    assert cap(rows, 2)["n"][:] == [0, 1]
+    with pytest.raises(UserError, match="-1; write 1 or more"):
+        cap(rows, -1)
+
+
+# Tags
+
+
+def test_tags_are_ordered_and_the_same_in_all_splits():
+    splits = DatasetDict(
+        {
+            "train": table(tokens=[["a", "b", "c"]], tags=[["I-PER", "B-PER", "O"]]),
+            "test": table(tokens=[["a", "b"]], tags=[["B-LOC", "O"]]),
+        }
+    )
+    data = prepare_tagging(splits)
+    assert data.label_list == ("O", "B-LOC", "B-PER", "I-PER")
+    assert data.label2id == {"O": 0, "B-LOC": 1, "B-PER": 2, "I-PER": 3}
+    assert data.splits["train"]["tags"][0] == [3, 2, 0]
+    assert data.splits["test"]["tags"][0] == [1, 0]
+    assert data.counts("test") == {"O": 1, "B-LOC": 1, "B-PER": 0, "I-PER": 0}
+    assert is_entity_scheme(data.label_list)
+
+
+def test_whole_number_tags_are_ordered_by_size():
+    data = prepare_tagging(one(tokens=[["a", "b", "c"]], tags=[[10, 2, -100]]))
+    assert data.label_list == ("2", "10")
+    assert data.splits["train"]["tags"][0] == [1, 0, -100]
+    assert not is_entity_scheme(data.label_list)
+
+
+def test_class_labels_keep_their_order_and_names():
+    features = Features({"tokens": List(Value("string")), "ner_tags": List(ClassLabel(names=["O", "B-X", "B-A"]))})
+    rows = Dataset.from_dict({"tokens": [["a", "b"]], "ner_tags": [[2, 0]]}, features=features)
+    data = prepare_tagging(DatasetDict({"train": rows}))
+    assert data.label_list == ("O", "B-X", "B-A")
+    assert data.splits["train"]["ner_tags"][0] == [2, 0]
+
+
+def test_a_models_labels_fix_the_ids():
+    splits = one(tokens=[["a", "b"]], tags=[["B-X", "O"]])
+    assert prepare_tagging(splits, label_list=["B-X", "B-Y", "O"]).splits["train"]["tags"][0] == [0, 2]
+    with pytest.raises(UserError, match=r"'B-X' of the train split is not among.*--ignore_mismatched_sizes"):
+        prepare_tagging(splits, label_list=["O", "B-Y"])
+    numbers = prepare_tagging(one(tokens=[["a", "b"]], tags=[[1, 0]]), label_list=["O", "B-Y"])
+    assert numbers.splits["train"]["tags"][0] == [1, 0]
+
+
+def test_labels_that_train_lacks_are_warned_about(caplog):
+    splits = DatasetDict(
+        {"train": table(tokens=[["a"]], tags=[["O"]]), "test": table(tokens=[["a"]], tags=[["B-NEW"]])}
+    )
+    with caplog.at_level(logging.WARNING):
+        assert prepare_tagging(splits).label_list == ("O", "B-NEW")
+    assert "test split never occur in train" in caplog.text
+    assert "B-NEW" in caplog.text
+    assert "counts as wrong" in caplog.text
+
+
+def test_unlabelled_splits_lose_their_label_column():
+    rows = table(tokens=[["a"], ["b"]], tags=[["O"], ["O"]])
+    for tags in ([None, None], [[], []]):
+        test = Dataset.from_dict(
+            {"tokens": [["a"], ["b"]], "tags": tags},
+            features=Features({"tokens": List(Value("string")), "tags": List(Value("string"))}),
+        )
+        data = prepare_tagging(DatasetDict({"train": rows, "test": test}))
+        assert not data.is_labelled("test")
+    only = prepare_tagging(DatasetDict({"test": table(tokens=[["a"]])}), label_list=["O", "B-X"])
+    assert only.label_list == ("O", "B-X")
+    assert not only.is_labelled("test")
+
+
+def test_words_alone_are_no_sentences():
+    words = ["Ann", "sings"] * 20
+    with pytest.raises(UserError, match=r"Each of the 40 rows of the train split has one word.*CoNLL"):
+        prepare_tagging(one(word=words, tag=["O"] * 40), text_column_name="word", label_column_name="tag")
+    assert prepare_tagging(one(tokens=[[word] for word in words], tags=[["O"]] * 40)).label_list == ("O",)
+
+
+def test_other_columns_and_the_order_of_rows_stay():
+    splits = one(id=["3", "1", "2"], tokens=[["a"], ["b"], ["c"]], tags=[["X"], ["Y"], ["X"]])
+    assert prepare_tagging(splits).splits["train"]["id"][:] == ["3", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([(["a"], ["O"]), (["a", "b"], ["O"])], ["train row 2", "2 words", "1 tags", "['a', 'b']"]),
+        ([(["a"], ["O"]), ([], [])], ["train row 2", "no words in column 'tokens'", "--drop_empty"]),
+        ([(["a"], ["O"]), (None, ["O"])], ["train row 2", "no words"]),
+        ([(["a"], ["O"]), (["a"], None)], ["train row 2", "None", "list of tags"]),
+        ([(["a", None], ["O", "O"])], ["train row 1", "['a', None]", "--text_column_name tokens"]),
+        ([(["a", "b"], ["O", None])], ["train row 1", "tag 2", "missing", "['O', None]", '"O" for none']),
+        ([(["a"], [0.5])], ["train row 1", "0.5", "a number", "may be text, a whole number"]),
+        ([(["a"], [None])], ["train row 1", "tag 1", "missing"]),
+    ],
+)
+def test_a_bad_tagging_row_is_named(rows, words):
+    with pytest.raises(UserError) as caught:
+        prepare_tagging(one(tokens=[words for words, _ in rows], tags=[tags for _, tags in rows]))
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"tokens": ["a", "b"], "tags": ["O", 1]}],
+        [{"tokens": ["a"], "tags": ["O"]}, {"tokens": ["a"], "tags": [1]}],
+    ],
+)
+def test_mixed_tags_name_both_values(load, rows):
+    with pytest.raises(UserError, match=r"mixe.*'O'.*1\b.*number"):
+        prepare_tagging(load(train=("a.jsonl", jsonl(rows))))
+
+
+def test_mixed_tags_between_splits_name_both_splits():
+    splits = DatasetDict({"train": table(tokens=[["a"]], tags=[["O"]]), "test": table(tokens=[["a"]], tags=[[3]])})
+    with pytest.raises(
+        UserError, match=r"mixed types: train row 1 has 'O' \(text\), test row 1 has 3 \(a whole number\)"
+    ):
+        prepare_tagging(splits)
+
+
+def test_a_tag_column_of_texts_points_to_the_other_script():
+    with pytest.raises(UserError, match=r"train row 1 has 2 words in 'tokens' but 1 tags in 'label'"):
+        prepare_tagging(one(tokens=[["a", "b"]], label=["good"]))
+    with pytest.raises(UserError, match=r"train row 1: column 'label' holds 3.*run_glue\.py"):
+        prepare_tagging(one(tokens=[["a", "b"]], label=[3]), label_column_name="label")
+
+
+def test_empty_rows_can_be_dropped(caplog):
+    splits = one(tokens=[["a"], [], ["c"]], tags=[["O"], [], ["X"]])
+    with caplog.at_level(logging.WARNING):
+        data = prepare_tagging(splits, drop_empty=True)
+    assert data.splits["train"].to_list() == [{"tokens": ["a"], "tags": [0]}, {"tokens": ["c"], "tags": [1]}]
+    assert "1 rows of the train split are left out" in caplog.text
+
+
+def test_train_without_tags_is_an_error():
+    with pytest.raises(
+        UserError, match=r"No row of the train split has a label in column 'tags'.*--label_column_name"
+    ):
+        prepare_tagging(one(tokens=[["a"]], tags=[[]]))
+
+
+# Labels of texts
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "ids", "kind"),
+    [
+        (["pos", "neg", "pos"], ("neg", "pos"), [1, 0, 1], "single_label_classification"),
+        ([5, 1, 10], ("1", "5", "10"), [1, 0, 2], "single_label_classification"),
+        (["5", "1", "10"], ("1", "5", "10"), [1, 0, 2], "single_label_classification"),
+        ([-1, 0, 1], ("-1", "0", "1"), [0, 1, 2], "single_label_classification"),
+        ([True, False, True], ("False", "True"), [1, 0, 1], "single_label_classification"),
+        (["01", "02", "02"], ("01", "02"), [0, 1, 1], "single_label_classification"),
+        ([0.5, 3.0, 4.0], (), [0.5, 3.0, 4.0], "regression"),
+        (["0.5", "3", "-4"], (), [0.5, 3.0, -4.0], "regression"),
+        ([["a", "b"], [], ["a"]], ("a", "b"), [[1, 1], [0, 0], [1, 0]], "multi_label_classification"),
+        ([[2, 7], [7], [7, 2]], ("2", "7"), [[1, 1], [0, 1], [1, 1]], "multi_label_classification"),
+        (
+            [[0, 1, 1], [0, 0, 0], [1, 0, 0]],
+            ("0", "1", "2"),
+            [[0, 1, 1], [0, 0, 0], [1, 0, 0]],
+            "multi_label_classification",
+        ),
+        ([[1.0, 0.0]] * 3, ("0", "1"), [[1, 0]] * 3, "multi_label_classification"),
+        ([[True, False]] * 3, ("0", "1"), [[1, 0]] * 3, "multi_label_classification"),
+        (["['a', 'b']", "['a']", '["b"]'], ("a", "b"), [[1, 1], [1, 0], [0, 1]], "multi_label_classification"),
+        (["['a', 'b']", "[]", '["b"]'], ("a", "b"), [[1, 1], [0, 0], [0, 1]], "multi_label_classification"),
+    ],
+)
+def test_labels_of_every_kind(labels, names, ids, kind):
+    data = prepare_classification(one(text=["x", "y", "z"], label=labels))
+    assert (data.label_list, data.problem_type) == (names, kind)
+    assert data.splits["train"]["label"][:] == ids
+    assert data.num_labels == max(len(names), 1)
+
+
+def test_numbers_and_several_labels_are_stored_as_floats():
+    assert prepare_classification(one(text=["x"], label=[1.5])).splits["train"].features["label"] == Value("float32")
+    several = prepare_classification(one(text=["x"], label=[["a"]])).splits["train"].features["label"]
+    assert several == List(Value("float32"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "forced", "ids", "names"),
+    [
+        ([1, 3, 2], "regression", [1.0, 3.0, 2.0], ()),
+        ([1.0, 3.0, 1.0], "single_label_classification", [0, 1, 0], ("1", "3")),
+        (["0.5", "1.5", "0.5"], "single_label_classification", [0, 1, 0], ("0.5", "1.5")),
+        (["a, b", "b", "a"], "multi_label_classification", [[1, 1], [0, 1], [1, 0]], ("a", "b")),
+    ],
+)
+def test_the_problem_type_can_be_forced(labels, forced, ids, names):
+    data = prepare_classification(one(text=["x", "y", "z"], label=labels), problem_type=forced)
+    assert data.splits["train"]["label"][:] == ids
+    assert data.label_list == names
+
+
+def test_stsb_is_regression_even_where_all_scores_are_whole():
+    data = prepare_classification(one(sentence1=["x"], sentence2=["y"], label=[5]), task_name="stsb")
+    assert data.problem_type == "regression"
+
+
+def test_glue_test_labels_of_minus_one_are_no_labels():
+    features = Features({"sentence": Value("string"), "label": ClassLabel(names=["unacceptable", "acceptable"])})
+    splits = DatasetDict(
+        {
+            split: Dataset.from_dict({"sentence": ["x", "y"], "label": labels}, features=features)
+            for split, labels in {"train": [1, 0], "test": [-1, -1]}.items()
+        }
+    )
+    data = prepare_classification(splits, task_name="cola")
+    assert data.label_list == ("unacceptable", "acceptable")
+    assert data.splits["train"]["label"][:] == [1, 0]
+    assert not data.is_labelled("test")
+    for labels in ([-1, -1], ["-1", "-1"], [-1.0, -1.0], ["", ""], [None, None]):
+        splits = DatasetDict(
+            {"train": table(text=["x"], label=["good"]), "test": table(text=["a", "b"], label=labels)}
+        )
+        assert not prepare_classification(splits).is_labelled("test")
+
+
+@pytest.mark.parametrize("labels", [["a", "-100", "b"], [0, -100, 1], ["0", "-100", "1"]], ids=str)
+def test_minus_one_hundred_is_no_class(labels, caplog):
+    rows = one(text=["x", "y", "z"], label=labels)
+    with pytest.raises(UserError, match=r"row 2.*no label in column 'label'|no label in column 'label'.*2"):
+        prepare_classification(rows)
+    data = prepare_classification(rows, drop_empty=True)
+    assert len(data.label_list) == 2
+    assert data.splits["train"]["text"][:] == ["x", "z"]
+    kept = prepare_classification(one(text=["x", "y"], label=[-100, 1]), label_list=["-100", "1"])
+    assert kept.splits["train"]["label"][:] == [0, 1]
+    scores = prepare_classification(one(text=["x", "y"], label=[-100, 3]), problem_type="regression")
+    assert scores.splits["train"]["label"][:] == [-100.0, 3.0]
+
+
+@pytest.mark.parametrize("labels", [[[1, 0, -100], [0, 1, 1]], [["a", "-100"], ["b"]]], ids=str)
+def test_minus_one_hundred_among_several_labels_is_refused(labels):
+    with pytest.raises(UserError, match=r"train row 1: column 'label' holds .*-100 is no label"):
+        prepare_classification(one(text=["x", "y"], label=labels))
+
+
+def test_minus_one_hundred_in_a_csv_is_no_tag():
+    data = prepare_tagging(one(tokens=["Ann sees Oslo"], tags=["B-PER -100 B-LOC"]))
+    assert "-100" not in data.label_list
+    assert data.splits["train"]["tags"][0][1] == -100
+
+
+def test_numbers_among_which_some_are_none_are_told(caplog):
+    labels = ["0.5", "1.5", "3"] * 7 + ["3,5", "inf"]
+    rows = one(text=list("abc") * 7 + ["x", "y"], label=labels)
+    assert prepare_classification(rows).problem_type == "single_label_classification"
+    assert "21 of the 23 labels in column 'label' are numbers" in caplog.text
+    assert "train row 22 '3,5', train row 23 'inf'" in caplog.text
+    with pytest.raises(UserError, match=r"train row 22: the label '3,5'.*regression wants a finite number"):
+        prepare_classification(rows, problem_type="regression")
+    caplog.clear()
+    prepare_classification(one(text=["a", "b", "c"], label=["1", "2", "x"]))
+    assert "are numbers" not in caplog.text
+
+
+def test_minus_one_may_be_a_class():
+    splits = DatasetDict({"train": table(text=["x", "y"], label=[-1, 1]), "test": table(text=["a"], label=[-1])})
+    data = prepare_classification(splits)
+    assert data.label_list == ("-1", "1")
+    assert data.splits["test"]["label"][:] == [0]
+    alone = prepare_classification(DatasetDict({"test": splits["test"]}), label_list=["-1", "1"])
+    assert alone.splits["test"]["label"][:] == [0]
+
+
+def test_rows_without_a_class_label_are_left_out(caplog):
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["a", "b"])})
+    rows = Dataset.from_dict({"text": ["x", "y", "z"], "label": [1, -1, 0]}, features=features)
+    with caplog.at_level(logging.WARNING):
+        data = prepare_classification(DatasetDict({"train": rows}))
+    kept = data.splits["train"]
+    assert (kept["text"][:], kept["label"][:], data.places("train")) == (["x", "z"], [1, 0], [0, 2])
+    assert "1 rows of the train split are left out: no label" in caplog.text
+
+
+def test_snlis_own_rows_without_agreement_are_left_out(caplog):
+    rows = one(sentence1=["a", "b", "c"], sentence2=["d", "e", "f"], gold_label=["neutral", "-", "entailment"])
+    data = prepare_classification(rows)
+    assert data.label_list == ("entailment", "neutral")
+    assert data.splits["train"]["sentence1"][:] == ["a", "c"]
+    assert "1 rows of the train split are left out" in caplog.text
+    # CLUE calls the column otherwise.
+    assert prepare_classification(rows.rename_column("gold_label", "label")).label_list == data.label_list
+    # Beside other labels "-" is one of them.
+    signs = one(text=["a", "b", "c"], label=["+", "-", "neutral"])
+    assert set(prepare_classification(signs).label_list) == {"+", "-", "neutral"}
+
+
+@pytest.mark.parametrize("tags", [["B_PER", "I_PER"], ["PER-B", "PER-I"], ["B-M", "I-M"], ["NN", "I_J"]])
+def test_entities_of_another_spelling_are_told(tags, caplog):
+    prepare_tagging(one(tokens=[["a", "b", "c"]], tags=[[*tags, "O"]]))
+    told = "look like entities, and are scored as labels of single words" in caplog.text
+    assert told == (tags[0] in ("B_PER", "PER-B"))
+
+
+def test_a_label_for_every_row_is_told(caplog):
+    prepare_classification(one(text=["x"] * 30, label=[f"review {row}" for row in range(30)]))
+    assert "30 rows of the train split have 30 labels in column 'label'" in caplog.text
+    caplog.clear()
+    prepare_classification(one(text=["x"] * 30, label=[f"class {row % 15}" for row in range(30)]))
+    assert "can hardly be learnt" not in caplog.text
+
+
+def test_models_labels_take_names_or_places():
+    names = ["negative", "positive"]
+    by_name = prepare_classification(one(text=["x", "y"], label=["positive", "negative"]), label_list=names)
+    by_place = prepare_classification(one(text=["x", "y"], label=[1, 0]), label_list=names)
+    assert by_name.splits["train"]["label"][:] == by_place.splits["train"]["label"][:] == [1, 0]
+    assert by_place.label_list == ("negative", "positive")
+    with pytest.raises(UserError, match="'0' of the train split is not among the model's 2 labels"):
+        prepare_classification(one(text=["x", "y"], label=[2, 0]), label_list=names)
+    # Names 1 and 2 and a row of class 0: not places, but other classes.
+    with pytest.raises(UserError, match="'0' of the train split"):
+        prepare_classification(one(text=["x", "y"], label=[0, 1]), label_list=["1", "2"])
+
+
+def test_a_model_without_names_for_its_labels_reads_places_or_takes_names():
+    names = ["LABEL_0", "LABEL_1", "LABEL_2"]
+
+    def read(labels):
+        data = prepare_classification(one(text=["x"] * len(labels), label=labels), label_list=names)
+        return data.label_list, data.splits["train"]["label"][:]
+
+    assert read([2, 0]) == (tuple(names), [2, 0])
+    assert read(["LABEL_1", "LABEL_1"]) == (tuple(names), [1, 1])
+    assert read(["good", "bad", "fair"]) == (("bad", "fair", "good"), [2, 0, 1])
+    with pytest.raises(UserError, match="'bad' of the train split is not among the model's 3 labels"):
+        read(["good", "bad"])
+
+
+def test_several_labels_must_have_the_models_width():
+    splits = one(text=["x"], label=[[0, 1, 1]])
+    assert prepare_classification(splits, label_list=["a", "b", "c"]).label_list == ("a", "b", "c")
+    with pytest.raises(UserError, match="3 places, but the model has 2 labels"):
+        prepare_classification(splits, label_list=["a", "b"])
+
+
+def test_counts_of_classes_and_of_several_labels():
+    assert prepare_classification(one(text=["x"] * 3, label=["b", "a", "b"])).counts("train") == {"a": 1, "b": 2}
+    several = prepare_classification(one(text=["x"] * 2, label=[["b"], ["a", "b"]]))
+    assert several.counts("train") == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("columns", "kwargs", "words"),
+    [
+        ({"text": ["a", None], "label": [0, 1]}, {}, ["train row 2", "no text in column 'text'", "--drop_empty"]),
+        (
+            {"text": ["a", "b"], "label": [0, None]},
+            {},
+            ["train row 2", "no label in column 'label'", "--drop_empty"],
+        ),
+        ({"text": ["a", "b"], "label": ["x", ""]}, {}, ["train row 2", "no label"]),
+        (
+            {"body": [1, 2], "label": [0, 1]},
+            {"text_column_name": "body"},
+            ["train row 1", "holds 1", "a text is wanted"],
+        ),
+        (
+            {"text": ["a"], "label": [{"x": 1}]},
+            {},
+            ["train row 1", "{'x': 1}", "of type dict", "may be text, a whole number"],
+        ),
+        ({"text": ["a"], "label": [[["x"]]]}, {}, ["train row 1", "['x']", "a list"]),
+        ({"text": ["a"], "label": [[None]]}, {}, ["train row 1", "[None]", "list without gaps"]),
+        (
+            {"text": ["a"], "label": ["x"]},
+            {"problem_type": "regression"},
+            ["train row 1", "'x'", "text", "finite number"],
+        ),
+        ({"text": ["a"], "label": [float("inf")]}, {}, ["train row 1", "inf", "finite number"]),
+        (
+            {"text": ["a"], "label": [0.5]},
+            {"problem_type": "single_label_classification"},
+            ["train row 1", "0.5", "fraction", "--problem_type regression"],
+        ),
+        (
+            {"text": ["a"], "label": [["x"]]},
+            {"problem_type": "single_label_classification"},
+            ["train row 1", "a list", "may be text"],
+        ),
+        ({"text": ["a"], "label": [1]}, {"problem_type": "multi_label_classification"}, ["train row 1", "as a list"]),
+        ({"text": ["a"], "label": [1]}, {"problem_type": "ranking"}, ["'ranking'", "regression", "--problem_type"]),
+        ({"text": ["a"], "label": [-1]}, {}, ["No row of the train split has a label", "--label_column_name"]),
+    ],
+)
+def test_a_bad_classification_row_is_named(columns, kwargs, words):
+    with pytest.raises(UserError) as caught:
+        prepare_classification(one(**columns), **kwargs)
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+def test_mixed_labels_name_both_rows_and_values(load):
+    rows = [{"text": "a", "label": 1}, {"text": "b", "label": 0}, {"text": "c", "label": "good"}]
+    with pytest.raises(
+        UserError, match=r"mixed types: train row 1 has 1 \(a whole number\), train row 3 has 'good' \(text\)"
+    ):
+        prepare_classification(load(train=("a.jsonl", jsonl(rows))))
+    mixed = DatasetDict({"train": table(text=["a"], label=["good"]), "test": table(text=["a"], label=[1])})
+    with pytest.raises(UserError, match=r"train row 1 has 'good' \(text\), test row 1 has 1"):
+        prepare_classification(mixed)
+
+
+def test_rows_without_text_or_label_can_be_dropped():
+    splits = one(text=["a", None, "c", "", " \t", "d"], label=["x", "y", None, "x", "x", "y"])
+    data = prepare_classification(splits, drop_empty=True)
+    assert data.splits["train"]["text"][:] == ["a", "d"]
+    assert data.splits["train"]["label"][:] == [0, 1]
+    assert data.places("train") == [0, 5]
+
+
+def test_a_text_may_have_none_of_several_labels_that_stand_in_one_cell():
+    splits = one(text=list("abc"), label=["x|y", "[]", "y"])
+    data = prepare_classification(splits, problem_type="multi_label_classification")
+    assert data.label_list == ("x", "y")
+    assert data.splits["train"]["label"][:] == [[1, 1], [0, 0], [0, 1]]
+    splits = one(text=list("abc"), label=["x|y", "", "y"])
+    with pytest.raises(UserError, match=r"train row 2 has no label.*write `\[\]` in these cells.*--drop_empty"):
+        prepare_classification(splits, problem_type="multi_label_classification")
+
+
+def test_minus_one_is_no_label_of_several_in_one_cell():
+    splits = DatasetDict(
+        {"train": table(text=list("abc"), label=["a|b", "b", "a"]), "test": table(text=list("ab"), label=["-1", "-1"])}
+    )
+    data = prepare_classification(splits, problem_type="multi_label_classification")
+    assert data.label_list == ("a", "b")
+    assert not data.is_labelled("test")
+
+
+def test_numbers_with_commas_are_told_to_be_no_numbers(caplog):
+    splits = one(text=list("abc"), label=["3", "4,0", "-1,5"])
+    assert prepare_classification(splits).problem_type == "single_label_classification"
+    assert "'4,0', are taken for names of classes" in caplog.text
+    with pytest.raises(UserError, match=r"'4,0'.*Where the comma is a decimal one, write a point, 4\.0"):
+        prepare_classification(splits, problem_type="regression")
+
+
+def test_a_blank_text_is_read_with_a_warning(caplog):
+    splits = one(sentence1=["a", "b", "c"], sentence2=["d", " ", "e"], label=["x", "y", "x"])
+    with caplog.at_level(logging.WARNING):
+        assert len(prepare_classification(splits).splits["train"]) == 3
+    assert "1 rows of the train split have no text in column 'sentence1' or 'sentence2'" in caplog.text
+    assert "first: row 2" in caplog.text
+    assert "--drop_empty" in caplog.text
+
+
+def test_blanks_around_a_label_are_no_part_of_it():
+    data = prepare_classification(one(text=list("abc"), label=["good ", "good", "\tbad"]))
+    assert data.label_list == ("bad", "good")
+    assert prepare_classification(one(text=["a"], label=[["x ", "x"]])).label_list == ("x",)
+    assert prepare_tagging(one(tokens=[["a", "b"]], tags=[["O ", "O"]])).label_list == ("O",)
+
+
+def test_labels_that_differ_in_capitals_are_warned_about(caplog):
+    with caplog.at_level(logging.WARNING):
+        data = prepare_classification(one(text=list("abc"), label=["Good", "good", "bad"]))
+    assert data.label_list == ("Good", "bad", "good")
+    assert "The labels 'Good' and 'good' differ in capitals alone" in caplog.text
+
+
+def test_labels_are_told_with_their_counts(caplog):
+    with caplog.at_level(logging.INFO):
+        prepare_classification(one(text=list("abc"), label=["good", "good", "bad"]))
+        many = [f"c{number:02}" for number in range(14)]
+        prepare_classification(one(text=["a"] * 16, label=[*many, "c05", "c05"]))
+    assert (
+        "Texts: column 'text'; labels: column 'label', single_label_classification. 2 labels in train: " in caplog.text
+    )
+    assert "bad (1), good (2)." in caplog.text
+    assert "14 labels in train: c05 (3), c00 (1)," in caplog.text
+    assert "and 2 more." in caplog.text
+
+
+def test_one_class_alone_is_warned_about(caplog):
+    with caplog.at_level(logging.WARNING):
+        prepare_classification(one(text=["a", "b"], label=["x", "x"]))
+    assert "nothing to learn" in caplog.text
+
+
+# Real files
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    cache = str(tmp_path_factory.mktemp("cache"))
+
+    def load_real(folder: str) -> DatasetDict:
+        files = {split: data_folder(folder) / f"{split}.jsonl.gz" for split in ("train", "validation", "test")}
+        return DatasetDict(
+            {split: cap(rows, 3000) for split, rows in load_splits(files=files, cache_dir=cache).items()}
+        )
+
+    return load_real
+
+
+@pytest.mark.parametrize(
+    ("folder", "label_column", "labels", "entities"),
+    [("wnut17", "ner_tags", 13, True), ("ud_english_ewt", "pos_tags", 17, False), ("weibo_ner", "ner_tags", 17, True)],
+)
+def test_real_tagging_sets(real, folder, label_column, labels, entities):
+    data = prepare_tagging(real(folder))
+    assert (data.text_column, data.label_column) == ("tokens", label_column)
+    assert (len(data.label_list), is_entity_scheme(data.label_list)) == (labels, entities)
+    assert all(data.is_labelled(split) for split in data.splits)
+
+
+@pytest.mark.parametrize(
+    ("folder", "texts", "labels", "kind", "test_labels"),
+    [
+        ("sst5", ("text",), 5, "single_label_classification", True),
+        ("snli", ("sentence1", "sentence2"), 3, "single_label_classification", True),
+        ("glue_stsb", ("sentence1", "sentence2"), 0, "regression", True),
+        ("glue_cola", ("text",), 2, "single_label_classification", False),
+        ("chnsenticorp", ("text",), 2, "single_label_classification", True),
+        ("chinese_stsb", ("sentence1", "sentence2"), 0, "regression", True),
+    ],
+)
+def test_real_classification_sets(real, folder, texts, labels, kind, test_labels):
+    data = prepare_classification(real(folder))
+    assert (data.text_columns, data.label_column) == (texts, "label")
+    assert (len(data.label_list), data.problem_type) == (labels, kind)
+    assert data.is_labelled("test") == test_labels
+
+
+def test_published_glove_vectors_cover_the_words_of_sst5() -> None:
+    path = data_folder("embeddings") / "glove.6B.50d.subset.txt.gz"
+    with gzip.open(data_folder("sst5") / "train.jsonl.gz", "rt", encoding="utf-8") as file:
+        texts = [json.loads(line)["text"] for line in file]
+    tokenizer = train_tokenizer(texts, "word", min_frequency=1)
+    table, found = read_vectors(path, tokenizer.get_vocab())
+    ids = [index for row in tokenizer(texts, add_special_tokens=False)["input_ids"] for index in row]
+    assert found[ids].float().mean().item() == pytest.approx(0.77, abs=0.02)
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        numbers = next(line.split()[1:] for line in file if line.startswith("the "))
+    assert table[tokenizer.get_vocab()["the"]].tolist() == pytest.approx([float(number) for number in numbers])

@@ -1,0 +1,514 @@
+"""Reading data: SQuAD's forms, errors that name the question, and windows whose labels slice to the answers."""
+
+import gzip
+import json
+import logging
+import re
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+import torch
+from common import examples
+from datasets import Dataset, DatasetDict
+from datasets.fingerprint import Hasher
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import word_tokenizer
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer, EvalPrediction, PreTrainedTokenizerBase
+
+from modeling_star.data.splits import hold_out, load_splits
+from modeling_star.data.squad import WindowEncoder, _Unfolder, prepare_reading, unfold, window_features
+from modeling_star.data.tokenizers import train_tokenizer
+from modeling_star.errors import UserError
+from modeling_star.inference.question_answering import encode_windows
+from modeling_star.tasks.question_answering import ReadingMetrics
+from modeling_star.training.losses import SpanLoss
+
+
+OSLO = "Maria lives in Oslo, and Ada in Rome."
+ROWS = [
+    {"id": "a", "question": "Where is Maria?", "context": OSLO, "answers": {"text": ["Oslo"], "answer_start": [15]}},
+    {
+        "id": "b",
+        "question": "Who is in Rome?",
+        "context": OSLO,
+        "answers": {"text": ["Ada", "Ada in Rome"], "answer_start": [25, 25]},
+    },
+    {
+        "id": "c",
+        "question": "谁住在北京？",
+        "context": "王明住在北京。",
+        "answers": {"text": ["王明"], "answer_start": [0]},
+    },
+]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    datasets.disable_progress_bars()
+
+
+def answers_of(row: dict[str, Any]) -> list[dict[str, Any]]:
+    answers = row["answers"]
+    return [
+        {"id": "x", "text": text, "answer_start": start}
+        for text, start in zip(answers["text"], answers["answer_start"], strict=True)
+    ]
+
+
+def nested(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """As SQuAD and DRCD write them: a paragraph for each context, with ids on every level."""
+    paragraphs: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        question = {"id": row["id"], "question": row["question"], "answers": answers_of(row)}
+        if not question["answers"]:
+            question |= {"is_impossible": True, "plausible_answers": [{"text": "Oslo", "answer_start": 15}]}
+        paragraphs.setdefault(row["context"], []).append(question)
+    articles = [
+        {"title": "t", "id": "1", "paragraphs": [{"context": context, "id": "1-1", "qas": questions}]}
+        for context, questions in paragraphs.items()
+    ]
+    return {"version": "1", "data": articles}
+
+
+def write(path: Path, content: Any, **options: Any) -> Path:
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in content)
+    text = lines if path.name.startswith("lines") else json.dumps(content, ensure_ascii=False, **options)
+    with (
+        gzip.open(path, "wt", encoding="utf-8") if path.suffix == ".gz" else open(path, "w", encoding="utf-8") as file
+    ):
+        file.write(text)
+    return path
+
+
+def prepared(rows: list[dict[str, Any]], **options: Any) -> list[dict[str, Any]]:
+    data = prepare_reading(DatasetDict({"train": Dataset.from_list(rows)}), **options)
+    return data.splits["train"].to_list()
+
+
+# Forms
+
+
+def test_questions_under_other_keys_are_told(tmp_path: Path) -> None:
+    for key, told in (
+        ("query_text", r"has the keys 'query_text', 'answers', and none is 'question'.*answer_start"),
+        ("question", r"has the answers \['Ann'\].*answer_start"),
+    ):
+        content = [{"context": "Ann sings.", "qas": [{key: "who?", "answers": ["Ann"]}]}]
+        path = write(tmp_path / f"{key}.json", content)
+        splits = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))
+        with pytest.raises(UserError, match=told):
+            unfold(splits["train"])
+
+
+@pytest.mark.parametrize("name", ["squad.json", "squad.json.gz", "pretty.json", "lines.jsonl", "lines.jsonl.gz"])
+def test_every_form_of_a_file_gives_the_same_questions(tmp_path: Path, name: str) -> None:
+    content = ROWS if name.startswith("lines") else nested(ROWS)
+    path = write(tmp_path / name, content, **({"indent": 2} if name == "pretty.json" else {}))
+    splits = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))
+    data = prepare_reading(DatasetDict({split: unfold(rows) for split, rows in splits.items()}))
+    assert data.splits["train"].to_list() == ROWS
+    assert data.is_labelled("train")
+
+
+@pytest.mark.parametrize("name", ["squad.json", "lines.jsonl"])
+def test_features_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    path = write(tmp_path / name, ROWS if name.startswith("lines") else nested(ROWS))
+
+    def features() -> list[dict[str, Any]]:
+        splits = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))
+        data = prepare_reading(DatasetDict({split: unfold(rows) for split, rows in splits.items()}))
+        tokenizer = word_tokenizer("Maria lives in Oslo Ada Rome")
+        return window_features(data.splits["train"], tokenizer, max_seq_length=12, doc_stride=2).to_list()
+
+    first = features()
+    for kind in (WindowEncoder, _Unfolder):
+        monkeypatch.delattr(kind, "__call__")
+    assert features() == first
+
+
+def test_answers_may_be_a_list_of_objects_and_columns_may_be_named() -> None:
+    rows = [{"ask": row["question"], "body": row["context"], "spans": answers_of(row)} for row in ROWS]
+    found = prepared(rows, text_column_name="ask, body", label_column_name="spans")
+    assert [row["id"] for row in found] == ["1", "2", "3"]
+    assert [row["answers"] for row in found] == [row["answers"] for row in ROWS]
+    assert [row["context"] for row in found] == [row["context"] for row in ROWS]
+
+
+def test_questions_without_an_answer_are_kept_where_they_are_expected(tmp_path: Path) -> None:
+    rows = [*ROWS, {**ROWS[0], "id": "d", "answers": {"text": [], "answer_start": []}}]
+    path = write(tmp_path / "squad.json", nested(rows))
+    splits = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))
+    splits = DatasetDict({"train": unfold(splits["train"])})
+    found = {row["id"]: row["answers"] for row in prepare_reading(splits, version_2=True).splits["train"]}
+    assert found == {row["id"]: row["answers"] for row in rows}
+    with pytest.raises(UserError, match=r"question 'd'\) has no answer.*--version_2_with_negative"):
+        prepare_reading(splits)
+
+
+@pytest.mark.parametrize("hidden", ["absent", "empty", "null"])
+def test_a_split_without_answers_is_unlabelled(hidden: str) -> None:
+    plain = [{key: value for key, value in row.items() if key != "answers"} for row in ROWS]
+    if hidden != "absent":
+        own = {"text": [], "answer_start": []} if hidden == "empty" else None
+        plain = [{**row, "answers": own} for row in plain]
+    splits = DatasetDict({"train": Dataset.from_list(ROWS), "test": Dataset.from_list(plain)})
+    data = prepare_reading(splits)
+    assert [data.is_labelled(split) for split in ("train", "test")] == [True, False]
+    assert data.splits["test"].to_list() == [{k: row[k] for k in ("id", "question", "context")} for row in ROWS]
+    with pytest.raises(UserError, match=r"Which column holds the answers|No row of the train split has a label"):
+        prepare_reading(DatasetDict({"train": splits["test"]}))
+
+
+@pytest.mark.parametrize("hidden", ["absent", "null"])
+def test_a_nested_file_that_tells_no_answers_does_not_say_that_there_are_none(tmp_path: Path, hidden: str) -> None:
+    content = nested(ROWS)
+    for article in content["data"]:
+        for paragraph in article["paragraphs"]:
+            for question in paragraph["qas"]:
+                del question["answers"]
+                question |= {} if hidden == "absent" else {"answers": None}
+    path = write(tmp_path / "squad.json", content)
+    test = unfold(load_splits(files={"test": path}, cache_dir=str(tmp_path / "cache"))["test"])
+    data = prepare_reading(DatasetDict({"train": Dataset.from_list(ROWS), "test": test}), version_2=True)
+    assert not data.is_labelled("test")
+
+
+def test_questions_about_one_context_are_held_out_together() -> None:
+    rows = [{**ROWS[0], "id": str(i), "context": f"{OSLO} {i // 4}"} for i in range(40)]
+    splits = hold_out(DatasetDict({"train": Dataset.from_list(rows)}), 0.2, together="context")
+    contexts = {split: set(rows["context"]) for split, rows in splits.items()}
+    assert not contexts["train"] & contexts["validation"]
+    assert len(splits["validation"]) == 8
+    with pytest.raises(UserError, match=r"one context.*--validation_file"):
+        hold_out(DatasetDict({"train": Dataset.from_list(rows[:4])}), 0.2, together="context")
+
+
+def test_a_context_holds_for_whatever_stands_under_it() -> None:
+    question = {"id": "a", "question": "Where?", "answers": [{"text": "Oslo", "answer_start": 15}]}
+    rows = unfold(Dataset.from_list([{"context": OSLO, "paragraphs": [{"qas": [question]}]}]))
+    assert rows["context"][:] == [OSLO]
+
+
+def test_a_column_that_is_called_as_a_level_of_squad_is_one_as_any_other() -> None:
+    rows = Dataset.from_list([{**row, "data": "a text"} for row in ROWS])
+    assert unfold(rows).to_list() == rows.to_list()
+
+
+def test_a_split_in_which_no_question_has_an_answer_is_labelled_where_that_is_expected() -> None:
+    none = {"text": [], "answer_start": []}
+    splits = {"train": Dataset.from_list(ROWS), "test": Dataset.from_list([{**row, "answers": none} for row in ROWS])}
+    data = prepare_reading(DatasetDict(splits), version_2=True)
+    assert data.splits["test"]["answers"][:] == [none] * 3
+
+
+def test_ids_that_are_numbers_become_texts() -> None:
+    rows = prepared([{**row, "id": number} for number, row in enumerate(ROWS)])
+    assert [row["id"] for row in rows] == ["0", "1", "2"]
+
+
+# Errors
+
+
+def changed(row: int, **change: Any) -> list[dict[str, Any]]:
+    return [{**one, **change} if number == row else one for number, one in enumerate(ROWS)]
+
+
+ERRORS: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
+    "another place": (
+        changed(1, answers={"text": ["Ada"], "answer_start": [24]}),
+        {},
+        r"train row 2 \(question 'b'\).*'Ada' should be at character 24.*there stands ' Ad'.*It is at 25",
+    ),
+    "not in the context": (
+        changed(0, answers={"text": ["Paris"], "answer_start": [3]}),
+        {},
+        r"question 'a'.*The context does not hold it",
+    ),
+    "before the context": (changed(0, answers={"text": ["Oslo"], "answer_start": [-22]}), {}, "question 'a'.*at 15"),
+    "an empty answer": (changed(0, answers={"text": [""], "answer_start": [0]}), {}, "at least one character"),
+    "no text of an answer": (
+        changed(0, answers={"text": [None], "answer_start": [15]}),
+        {},
+        "question 'a'.*holds.*Write .*17",
+    ),
+    "no place": (
+        changed(0, answers={"text": ["Oslo"], "answer_start": [None]}),
+        {},
+        "question 'a'.*holds.*Write .*17",
+    ),
+    "unequal lists": (changed(0, answers={"text": ["Oslo"], "answer_start": []}), {}, "question 'a'.*Write .*17"),
+    "answers are texts": ([{**row, "answers": "Oslo"} for row in ROWS], {}, "question 'a'.*'Oslo'.*Write"),
+    "no context": (changed(2, context=" "), {}, "train row 3 has no text in column 'question' or 'context'"),
+    "no such column": (
+        ROWS,
+        {"text_column_name": "question,contxt"},
+        "no column 'contxt'.*--text_column_name context",
+    ),
+    "one column": (ROWS, {"text_column_name": "question"}, "--text_column_name question,context"),
+    "no answers": ([{"question": "a", "context": "b"}], {}, "holds the answers.*--label_column_name"),
+    "no questions": (
+        [{"q": "a", "answers": None}],
+        {},
+        "hold the questions.*'q'.*--text_column_name question,context",
+    ),
+    "an id twice": (changed(1, id="a"), {}, "two questions with the id 'a'"),
+    "no text": ([{**row, "context": 3} for row in ROWS], {}, "train row 1: column 'context' holds 3"),
+}
+
+
+@pytest.mark.parametrize("what", ERRORS)
+def test_what_is_wrong_is_named_with_the_line_to_write(what: str) -> None:
+    rows, options, message = ERRORS[what]
+    with pytest.raises(UserError, match=re.compile(message, re.DOTALL)):
+        prepared(rows, **options)
+
+
+def test_rows_without_a_text_are_left_out_where_that_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    assert [row["id"] for row in prepared(changed(1, question=None), drop_empty=True)] == ["a", "c"]
+    assert "1 rows of the train split are left out" in caplog.text
+    with pytest.raises(UserError, match="train split has no row with a text"):
+        prepared([{**row, "context": " "} for row in ROWS], drop_empty=True)
+
+
+@pytest.mark.parametrize("change", [{"id": "a"}, {"answers": {"text": ["Ada"], "answer_start": [24]}}])
+def test_a_row_that_is_left_out_is_not_checked(change: dict[str, Any]) -> None:
+    assert [row["id"] for row in prepared(changed(1, question=None, **change), drop_empty=True)] == ["a", "c"]
+
+
+# Features
+
+
+# A zero-width space among them, for which no tokenizer here has a token.
+WORDS = [
+    "Oslo",
+    "oslo",
+    "U.S.",
+    "don't",
+    "3.14",
+    "北京",
+    "王明住在",
+    "é",
+    "naïve",
+    "Ünï",
+    "(",
+    "a",
+    "。",
+    "IBM公司",
+    "\u200b",
+]
+
+
+@pytest.fixture(scope="module", params=["word", "wordpiece", "character", "minilm"])
+def tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerBase:
+    if request.param == "minilm":
+        return AutoTokenizer.from_pretrained(request.getfixturevalue("minilm_path"))
+    return train_tokenizer([" ".join(WORDS)] * 2, request.param, vocab_size=60)
+
+
+@st.composite
+def reading_rows(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Questions whose answers are some of the words of their contexts."""
+    rows = []
+    for number in range(draw(st.integers(1, 3))):
+        words = draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=25))
+        joiner = draw(st.sampled_from([" ", "  "]))
+        first = draw(st.integers(0, len(words) - 1))
+        last = draw(st.integers(first, min(first + 3, len(words) - 1)))
+        start = sum(len(word) + len(joiner) for word in words[:first])
+        answer = joiner.join(words[first : last + 1])
+        question = " ".join(draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=3)))
+        context = joiner.join(words)
+        assert context[start : start + len(answer)] == answer
+        rows.append(
+            {
+                "id": str(number),
+                "question": question,
+                "context": context,
+                "answers": {"text": [answer], "answer_start": [start]},
+            }
+        )
+    return rows
+
+
+@examples(60)
+@given(rows=reading_rows(), room=st.integers(4, 60), stride=st.integers(0, 20))
+def test_labels_slice_to_the_answer_in_every_window_that_holds_it(
+    tokenizer: PreTrainedTokenizerBase, rows: list[dict[str, Any]], room: int, stride: int
+) -> None:
+    longest = max(len(tokenizer(row["question"]).input_ids) for row in rows) + 1 + room
+    batch = {name: [row[name] for row in rows] for name in rows[0]}
+    made = WindowEncoder(tokenizer, longest, stride, labelled=True)(batch, list(range(len(rows))))
+    windows = encode_windows(batch["question"], batch["context"], tokenizer, longest, stride)
+    assert made["example_index"] == [index for index, own in enumerate(windows) for _ in own]
+    for index, window, (first, last) in zip(made["example_index"], chain(*windows), made["labels"], strict=True):
+        context, answers = rows[index]["context"], rows[index]["answers"]
+        start, end = answers["answer_start"][0], answers["answer_start"][0] + len(answers["text"][0])
+        whole = tokenizer(context, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        tokens = [place for place, (a, b) in enumerate(whole) if a < end and b > start]
+        stop = window.first + len(window.offsets)
+        if tokens and window.first <= tokens[0] and tokens[-1] < stop:
+            ends = [window.offsets[column - window.begin] for column in (first, last)]
+            found = context[int(ends[0][0]) : int(ends[1][1])]
+            assert found == answers["text"][0].strip(" \u200b")
+        else:
+            assert first == last == window.no_answer == 0
+
+
+def test_a_window_names_the_row_of_its_question_in_the_whole_split() -> None:
+    batch = {"question": ["q"], "context": ["a b c d"]}
+    made = WindowEncoder(word_tokenizer("q a b c d"), 6, 0, labelled=False)(batch, [1007])
+    assert made["example_index"] == [1007, 1007]
+
+
+def test_a_question_without_an_answer_is_lost_in_no_window(caplog: pytest.LogCaptureFixture) -> None:
+    row = {**ROWS[0], "answers": {"text": [], "answer_start": []}}
+    features = window_features(Dataset.from_list([row]), word_tokenizer("Oslo"), max_seq_length=None, doc_stride=0)
+    assert features["labels"][:] == [[0, 0]]
+    assert not caplog.records
+
+
+def test_a_cache_of_what_was_made_otherwise_is_not_read() -> None:
+    encode = WindowEncoder(word_tokenizer("q"), None, 0, labelled=False)
+    assert Hasher.hash(encode) == Hasher.hash(replace(encode))
+    assert Hasher.hash(encode) != Hasher.hash(replace(encode, version="another"))
+
+
+def test_a_window_labels_no_answer_at_cls_and_no_answer_is_lost(caplog: pytest.LogCaptureFixture) -> None:
+    context = " ".join(f"w{i}" for i in range(40)) + " answer here"
+    answers = {"text": ["answer here"], "answer_start": [context.index("answer")]}
+    rows = [{"id": "a", "question": "q", "context": context, "answers": answers}]
+    tokenizer = word_tokenizer("q answer here")
+    with caplog.at_level(logging.INFO):
+        features = window_features(Dataset.from_list(rows), tokenizer, max_seq_length=20, doc_stride=4)
+    # 16 tokens of context in a window, 4 of them shared: 12 new ones each.
+    assert features["labels"][:] == [[0, 0], [0, 0], [0, 0], [7, 8]]
+    assert "1 questions in 4 windows" in caplog.text
+    whole = window_features(Dataset.from_list(rows), tokenizer, max_seq_length=None, doc_stride=4)
+    assert whole["labels"][:] == [[43, 44]]
+
+
+def test_answers_that_labels_cannot_tell_are_counted_in_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    tokenizer = word_tokenizer("q aaa bbb ccc")
+    starts = {"aa bbb": 1, "aaa bbb ccc": 0, "bbb": 4}
+    rows = [
+        {"id": text, "question": "q", "context": "aaa bbb ccc", "answers": {"text": [text], "answer_start": [start]}}
+        for text, start in starts.items()
+    ]
+    features = window_features(Dataset.from_list(rows), tokenizer, max_seq_length=6, doc_stride=1)
+    assert "1 of 3 answers begin or end inside a token" in caplog.text
+    assert "1 of 3 answers lie in no window as a whole" in caplog.text
+    assert features["labels"][:] == [[3, 4], [0, 0], [0, 0], [0, 0], [4, 4], [3, 3]]
+
+
+def test_an_answer_that_ends_inside_a_token_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    row = {"id": "a", "question": "q", "context": "aaa", "answers": {"text": ["aa"], "answer_start": [0]}}
+    window_features(Dataset.from_list([row]), word_tokenizer("q aaa"), max_seq_length=None, doc_stride=0)
+    assert "1 of 1 answers begin or end inside a token" in caplog.text
+
+
+def test_tokens_that_an_answer_merely_touches_are_no_part_of_it() -> None:
+    row = {**ROWS[2], "answers": {"text": ["住在"], "answer_start": [2]}}
+    tokenizer = train_tokenizer([row["context"]], "character", min_frequency=1)
+    features = window_features(Dataset.from_list([row]), tokenizer, max_seq_length=None, doc_stride=0)
+    ((first, last),) = features["labels"][:]
+    assert tokenizer.convert_ids_to_tokens(features["input_ids"][0][first : last + 1]) == ["住", "在"]
+
+
+def test_a_tokenizer_that_pads_on_the_left_is_refused() -> None:
+    with pytest.raises(ValueError, match='padding_side = "right"'):
+        window_features(
+            Dataset.from_list(ROWS), word_tokenizer("a", padding_side="left"), max_seq_length=None, doc_stride=1
+        )
+
+
+# Scores
+
+
+def test_logits_that_point_at_the_labels_read_the_answers(tmp_path: Path) -> None:
+    data = prepare_reading(DatasetDict({"train": Dataset.from_list(ROWS)}))
+    examples = data.splits["train"]
+    tokenizer = train_tokenizer([row["context"] for row in ROWS], "character", min_frequency=1)
+    features = window_features(examples, tokenizer, max_seq_length=14, doc_stride=3)
+    longest = max(map(len, features["input_ids"]))
+    logits = torch.full((len(features), longest, 2), -5.0)
+    for row, (start, end) in enumerate(features["labels"]):
+        # Trainer pads with -100, which no window reads.
+        logits[row, len(features[row]["input_ids"]) :] = -100.0
+        logits[row, start, 0] = logits[row, end, 1] = 5.0 if start else 1.0
+    metrics = ReadingMetrics("en", n_best_size=3)
+    found = metrics.read(examples, features, logits.numpy())
+    assert [one.text for one in found] == ["Oslo", "Ada", "王明"]
+    assert [len(one.answers) for one in found] == [3, 3, 3]
+    assert metrics.compute(examples, found) == {"exact_match": 1.0, "f1": 1.0}
+    with pytest.raises(ValueError, match="2 rows of logits"):
+        metrics.read(examples, features, logits.numpy()[:2])
+
+
+def test_scores_of_questions_without_an_answer() -> None:
+    rows = [ROWS[0], ROWS[1], {**ROWS[0], "id": "c", "answers": {"text": [], "answer_start": []}}]
+    examples = prepare_reading(DatasetDict({"train": Dataset.from_list(rows)}), version_2=True).splits["train"]
+    tokenizer = word_tokenizer("Maria lives in Oslo , and Ada Rome .")
+    features = window_features(examples, tokenizer, max_seq_length=None, doc_stride=0)
+    logits = torch.zeros(3, max(map(len, features["input_ids"])), 2)
+    begin = features["begin"][:]
+    for row, (span, null) in enumerate([(3, 1.0), (6, 7.0), (3, 6.0)]):
+        logits[row, begin[row] + span] = 3.0  # "Oslo" or "Ada", at a sum of 6
+        logits[row, 0] = null / 2
+    metrics = ReadingMetrics("en", n_best_size=1, null_threshold=0.0)
+    found = metrics.read(examples, features, logits.numpy())
+    assert [one.text for one in found] == ["Oslo", "", "Oslo"]
+    assert [one.best_span for one in found] == ["Oslo", "Ada", "Oslo"]
+    assert [one.null_difference for one in found] == [-5.0, 1.0, 0.0]
+    scores = metrics.compute(examples, found)
+    assert scores == pytest.approx(
+        {
+            "exact_match": 1 / 3,
+            "f1": 1 / 3,
+            "has_answer_exact_match": 1 / 2,
+            "has_answer_f1": 1 / 2,
+            "no_answer_accuracy": 0.0,
+            "best_f1": 2 / 3,
+            "best_f1_threshold": -5.0,
+        }
+    )
+    assert set(scores) == set(metrics.score_names())
+
+
+def test_the_loss_is_the_mean_over_starts_and_ends_as_for_bert() -> None:
+    generator = torch.Generator().manual_seed(0)
+    start, end = torch.randn(2, 4, 9, generator=generator)
+    labels = torch.randint(0, 9, (4, 2), generator=generator)
+    expected = sum(torch.nn.functional.cross_entropy(x, labels[:, i]) for i, x in enumerate((start, end))) / 2
+    loss = SpanLoss("reading")
+    outputs = {"start_logits": start, "end_logits": end}
+    torch.testing.assert_close(loss(outputs, labels), expected)
+    torch.testing.assert_close(loss(outputs, labels, num_items_in_batch=16), expected / 2)
+    kept, rows = loss.keep((start, end, None), labels)
+    assert torch.equal(kept, torch.stack([start, end], dim=2))
+    torch.testing.assert_close(rows[:, 0].sum() / rows[:, 1].sum(), expected)
+    assert EvalPrediction(predictions=(kept.numpy(), rows.numpy()), label_ids=None).predictions[0].shape == (4, 9, 2)
+
+
+def test_the_first_of_several_answers_is_learnt() -> None:
+    answers = {"text": ["Rome", "Oslo"], "answer_start": [8, 16]}
+    row = {"id": "a", "question": "q", "context": "Oslo or Rome or Oslo", "answers": answers}
+    tokenizer = word_tokenizer("q Oslo or Rome")
+    features = window_features(Dataset.from_list([row]), tokenizer, max_seq_length=None, doc_stride=0)
+    ((first, last),) = features["labels"][:]
+    assert tokenizer.convert_ids_to_tokens(features["input_ids"][0][first : last + 1]) == ["Rome"]
+
+
+def test_no_answer_stands_at_cls_wherever_a_tokenizer_puts_it() -> None:
+    tokenizer = word_tokenizer("q a b")
+    ends = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("[SEP]", "[CLS]")]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="$A [SEP] [CLS]", pair="$A [SEP] $B:1 [SEP]:1 [CLS]:1", special_tokens=ends
+    )
+    ((window,),) = encode_windows(["q"], ["a b"], tokenizer, None, 0)
+    assert window.inputs["input_ids"][window.no_answer] == tokenizer.cls_token_id

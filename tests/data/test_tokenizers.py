@@ -1,0 +1,504 @@
+"""Tokenizers trained on a data set: offsets, loading without our code, alignment of words, windows, warnings."""
+
+import json
+import logging
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from datasets import Dataset
+from transformers import BertTokenizer, PreTrainedTokenizerFast
+
+from modeling_star.data.tokenizers import (
+    _continuation_labels,
+    predictions_to_words,
+    tokenize_and_align,
+    tokenize_texts,
+    train_tokenizer,
+    warn_of_other_tokens,
+)
+from modeling_star.training.builders import load_tokenizer
+
+
+KINDS = ["word", "wordpiece", "character"]
+FAMILY, THUMB, FLAG, KEYCAP, HEART = "👨‍👩‍👧", "👍🏽", "🇨🇳", "1️⃣", "❤️"
+CORPUS = [
+    "The quick brown fox didn't jump over 3.14 lazy dogs, did it? The fox isn't quick.",
+    "Zürich's café costs 1,000 francs... see https://example.org/a?b=c or ask @fox #dogs!!!",
+    "我爱北京天安门，天安门上太阳升。我在 Google 工作，用 iPhone12 打电话！",
+    f"今天 happy😀😀{THUMB}{FAMILY}{FLAG}{KEYCAP}{HEART} 2023年！カタカナとひらがな。",
+    "Привет мир, Ελλάδα, नमस्ते दुनिया, 한국어 문장, مرحبا بالعالم, สวัสดี",
+]
+LATIN = (
+    "The fox did n't U.S. e-mail it's rock'n'roll 3.14 10:30 １２３ ＡＢＣ ﬁne İstanbul straße Ǆ $5 50% ½ ² --- ..."
+)
+ASIAN = "我 爱 北京 𠮷野家 ， ！ 「 カ が か\u3099 ー 々 한국어 नमस्ते می‌خواهم สวัสดี cafe\u0301 e\u0301"
+EMOJI = [FAMILY, THUMB, FLAG, KEYCAP, HEART, "😀", "😀😀", "\U0001fae8", "🏴󠁧󠁢󠁥󠁮󠁧󠁿"]
+ODD = ["\u200b", "\ufeff", "\u00ad", "\t", "\n", "\u3000", "\x00", "\x85", "#", "@", "##x", "[x]"]
+FRAGMENTS = [*LATIN.split(), *ASIAN.split(), *EMOJI, *ODD]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerFast:
+    return train_tokenizer(CORPUS, request.param, min_frequency=1)
+
+
+@pytest.fixture(scope="module")
+def pieces() -> PreTrainedTokenizerFast:
+    """Spells every word, so that words have several pieces."""
+    return train_tokenizer([["abcdefgh" * 3, "hgfedcba", "x"]] * 2, "wordpiece", vocab_size=30)
+
+
+def random_text(rng: random.Random) -> str:
+    return "".join(rng.choice(FRAGMENTS) + rng.choice(["", "", " ", "  "]) for _ in range(rng.randint(1, 12)))
+
+
+def words_of(tokenizer: PreTrainedTokenizerFast, text: str) -> list[str]:
+    return [text[start:end] for start, end in tokenizer(text, return_offsets_mapping=True)["offset_mapping"][1:-1]]
+
+
+# Offsets
+
+
+def test_offsets_slice_the_text_to_the_token(tokenizer: PreTrainedTokenizerFast) -> None:
+    rng = random.Random(0)
+    for _ in range(400):
+        text = random_text(rng)
+        encoding = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
+        for token, (start, end) in zip(encoding.tokens(), encoding["offset_mapping"], strict=True):
+            assert start < end
+            if token != "[UNK]":
+                assert text[start:end].lower() == token.removeprefix("##") if token != text[start:end] else True
+
+
+def test_offsets_lose_nothing_but_separators(tokenizer: PreTrainedTokenizerFast) -> None:
+    rng = random.Random(1)
+    separators = set("\u200b\ufeff\u00ad\x00\x85")
+    for _ in range(400):
+        text = random_text(rng)
+        covered = [False] * len(text)
+        previous = 0
+        for start, end in tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)["offset_mapping"]:
+            assert start >= previous, f"tokens overlap in {text!r}"
+            previous = end
+            covered[start:end] = [True] * (end - start)
+        lost = [letter for letter, seen in zip(text, covered, strict=True) if not seen]
+        assert all(letter.isspace() or letter in separators for letter in lost), repr(text)
+
+
+def test_accents_stay_inside_the_offsets(tokenizer: PreTrainedTokenizerFast) -> None:
+    assert words_of(tokenizer, "e\u0301") == ["e\u0301"]
+
+
+# What is a token
+
+
+def test_characters_of_chinese_are_tokens_and_latin_words_and_numbers_stay_whole() -> None:
+    tokenizer = train_tokenizer(CORPUS, "character", min_frequency=1)
+    text = f"我在Google工作，iPhone12卖1,000元！2023年{FAMILY}{THUMB}😀😀{FLAG}{KEYCAP}{HEART}。"
+    expected = [*"我在", "Google", *"工作，", "iPhone12", "卖", "1,000", *"元！", "2023", "年"]
+    assert words_of(tokenizer, text) == [*expected, FAMILY, THUMB, "😀", "😀", FLAG, KEYCAP, HEART, "。"]
+
+
+@pytest.mark.parametrize("kind", ["word", "wordpiece", "character"])
+def test_data_split_by_character_and_their_text_have_the_same_tokens(kind: Any) -> None:
+    texts = ["1978年1月7日，刘洋加入NBA公司……", f"IBM的3.14号👍🏿{FLAG}", "don't卖1,000元"]
+    split = [[*"1978年1月7日，刘洋加入NBA公司……"], [*"IBM的3.14号", "👍🏿", FLAG], [*"don't卖1,000元"]]
+    tokenizer = train_tokenizer(split, kind, min_frequency=1)
+    for text, words in zip(texts, split, strict=True):
+        assert tokenizer(text)["input_ids"] == tokenizer(words, is_split_into_words=True)["input_ids"]
+        assert words_of(tokenizer, text) == words
+        assert "[UNK]" not in tokenizer.tokenize(text)
+
+
+def test_data_split_by_words_keep_words_and_numbers_whole() -> None:
+    for texts in ([["刘", "洋", "加", "入", "NBA", "1978", "A", "B"]], ["NBA 1978年"], [["x", "NBA"], ["a", "b"]]):
+        tokenizer = train_tokenizer(texts, "character", min_frequency=1)
+        assert words_of(tokenizer, "NBA") == ["NBA"]
+
+
+def test_words_whose_text_is_read_otherwise_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    words = [[*"在1978年"], [*"刘洋说"]]
+    own = train_tokenizer(words, "character", min_frequency=1)
+    warn_of_other_tokens(words, "", own, "train")
+    assert not caplog.records
+    other = train_tokenizer(["在1978年刘洋说"], "character", min_frequency=1)
+    warn_of_other_tokens(words, "", other, "train")
+    assert "1 of 2 sentences of the train split give other tokens" in caplog.text
+    assert "1978 年 for 1 9 7 8 in the first" in caplog.text
+    caplog.clear()
+    warn_of_other_tokens([["刘", " ", "洋"]], "", own, "train")
+    assert "1 of 1 sentences" in caplog.text, "a blank is a word in the data, and none in a text"
+
+
+def test_words_that_are_known_have_a_token_each_beyond_the_vocabulary() -> None:
+    given = ["cat", "Dog", "new york", "can't", "囍", "北京", "NBA", "fox"]
+    words = train_tokenizer(["a fox and a fox"], "word", vocab_size=7, min_frequency=1, known_words=given)
+    plain = train_tokenizer(["a fox and a fox"], "word", vocab_size=7, min_frequency=1)
+    assert words.convert_ids_to_tokens(range(7)) == plain.convert_ids_to_tokens(range(7))
+    # Not: capitals, which are lowered, and what is several pieces of a text.
+    assert words.convert_ids_to_tokens(range(7, len(words))) == ["cat", "囍"]
+    characters = train_tokenizer(
+        [[*"我爱北京"]], "character", lower_case=False, known_words=["囍", "北京", "N", "NBA"]
+    )
+    assert characters.tokenize("囍N") == ["囍", "N"]
+    assert not {"北京", "NBA"} & characters.get_vocab().keys(), "data split by character have no longer tokens"
+    with pytest.raises(ValueError, match='kind="wordpiece" knows pieces'):
+        train_tokenizer(["a"], "wordpiece", known_words=["b"])
+
+
+def test_unknown_emoji_are_one_unknown_token_each() -> None:
+    tokenizer = train_tokenizer(["我 爱 happy 👍"], "character", min_frequency=1)
+    assert tokenizer.tokenize(f"👍🏿{FAMILY}") == ["[UNK]", "[UNK]"]
+
+
+def test_unknown_latin_words_are_spelled_in_a_character_tokenizer() -> None:
+    tokenizer = train_tokenizer(["我爱北京 happy unhappy"], "character", min_frequency=1)
+    assert tokenizer.tokenize("北京happyhay") == ["北", "京", "happy", "##h", "##a", "##y"]
+
+
+def test_unknown_words_of_a_word_tokenizer_are_unknown() -> None:
+    tokenizer = train_tokenizer(["a fox and a fox", "one dog"], "word", min_frequency=2)
+    assert tokenizer.tokenize("A fox, a dog") == ["a", "fox", "[UNK]", "a", "[UNK]"]
+
+
+def test_words_split_as_in_the_penn_treebank() -> None:
+    text = "He didn't say it's U.S. style, e.g. 3.14... @bob: http://a.org/b?c=d. Can't 'salt' isn'table"
+    split = "He did n't say it 's U.S. style , e.g. 3.14 ... @bob : http://a.org/b?c=d . Ca n't ' salt ' isn ' table"
+    assert " ".join(words_of(train_tokenizer([text], "word", min_frequency=1), text)) == split
+
+
+def test_chinese_beside_a_link_a_mention_or_a_contraction_is_still_split() -> None:
+    tokenizer = train_tokenizer(["x"], "word", min_frequency=1)
+    assert words_of(tokenizer, "看http://a.org/b吧@bob你好") == ["看", "http://a.org/b", "吧", "@bob", "你", "好"]
+    assert words_of(tokenizer, "我don't知道") == ["我", "do", "n't", "知", "道"]
+
+
+def test_wordpieces_spell_words_never_seen() -> None:
+    tokenizer = train_tokenizer(["the fox jumps", "the dogs jump"] * 3, "wordpiece", lower_case=False)
+    assert "".join(token.removeprefix("##") for token in tokenizer.tokenize("foxdogs")) == "foxdogs"
+    assert tokenizer.tokenize("the") == ["the"]
+
+
+def test_case_is_kept_on_request() -> None:
+    assert train_tokenizer(["Fox"], "word", min_frequency=1).tokenize("Fox FOX") == ["fox", "fox"]
+    assert train_tokenizer(["Fox"], "word", min_frequency=1, lower_case=False).tokenize("Fox FOX") == ["Fox", "[UNK]"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vocabulary_is_frequent_first_and_within_its_size(kind: str) -> None:
+    tokenizer = train_tokenizer(CORPUS, kind, vocab_size=200, min_frequency=1)
+    assert len(tokenizer) <= 200 or kind == "wordpiece"  # which keeps every letter
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert tokenizer.convert_ids_to_tokens(range(5)) == specials
+    assert sorted(tokenizer.get_vocab().values()) == list(range(len(tokenizer)))
+    assert len(train_tokenizer(CORPUS, kind, min_frequency=2)) < len(train_tokenizer(CORPUS, kind, min_frequency=1))
+
+
+def test_words_and_texts_train_alike() -> None:
+    assert train_tokenizer([["the", "fox"], "the dog"], "word", min_frequency=1).get_vocab() == (
+        train_tokenizer(["the fox the dog"], "word", min_frequency=1).get_vocab()
+    )
+
+
+# Special tokens, saving and loading
+
+
+def test_pairs_get_token_types_as_in_bert(tokenizer: PreTrainedTokenizerFast) -> None:
+    encoding = tokenizer("fox", "did fox")
+    tokens, types = encoding.tokens(), encoding["token_type_ids"]
+    middle = tokens.index("[SEP]")
+    assert (tokens[0], tokens[-1], tokens.count("[SEP]")) == ("[CLS]", "[SEP]", 2)
+    assert types == [0] * (middle + 1) + [1] * (len(tokens) - middle - 1)
+    assert tokenizer.pad_token_id == 0
+
+
+LOAD = """
+import json, sys
+from transformers import AutoTokenizer
+assert "modeling_star" not in sys.modules
+text, pair = json.loads(sys.argv[1])
+for folder in sys.argv[2:]:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    encoding = tokenizer(text, pair, return_offsets_mapping=True)
+    words = tokenizer([["New York", "", "fox"]], is_split_into_words=True).word_ids(0)
+    decoded = tokenizer.decode(encoding["input_ids"], skip_special_tokens=True)
+    masked = tokenizer.tokenize("fox [MASK]")
+    facts = [tokenizer.model_max_length, tokenizer.padding_side, tokenizer.mask_token, len(tokenizer)]
+    print(json.dumps([dict(encoding), words, decoded, masked, facts]))
+"""
+
+
+def test_auto_tokenizer_loads_it_elsewhere_without_our_code(tmp_path: Path) -> None:
+    tokenizers = {kind: train_tokenizer(CORPUS, kind, min_frequency=1, model_max_length=64) for kind in KINDS}
+    for kind, tokenizer in tokenizers.items():
+        tokenizer("made to", "truncate and pad", truncation=True, max_length=5, padding="max_length")
+        tokenizer.save_pretrained(tmp_path / kind)
+        (tmp_path / kind / "config.json").write_text('{"model_type": "star_transformer"}')
+    texts = ["The fox didn't 我爱北京 😀 zzz", "3.14 dogs"]
+    command = [sys.executable, "-I", "-c", LOAD, json.dumps(texts), *(str(tmp_path / kind) for kind in KINDS)]
+    output = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True).stdout
+    for line, tokenizer in zip(output.splitlines(), tokenizers.values(), strict=True):
+        encoding, words, decoded, masked, facts = json.loads(line)
+        here = tokenizer(*texts, return_offsets_mapping=True)
+        assert encoding == {name: json.loads(json.dumps(values)) for name, values in here.items()}
+        assert set(encoding) == {"input_ids", "token_type_ids", "attention_mask", "offset_mapping"}
+        assert words == tokenizer([["New York", "", "fox"]], is_split_into_words=True).word_ids(0)
+        assert decoded == tokenizer.decode(here["input_ids"], skip_special_tokens=True)
+        assert masked[-1] == "[MASK]"
+        assert facts == [64, "right", "[MASK]", len(tokenizer)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_twice_gives_the_same_tokenizer(kind: str) -> None:
+    def train() -> str:
+        return train_tokenizer(CORPUS, kind, min_frequency=1, vocab_size=200).backend_tokenizer.to_str()
+
+    # the trainers' hash maps are seeded anew each time: left to themselves, five WordPiece vocabularies all differ
+    assert len({train() for _ in range(5)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((["a"], "words"), ValueError, "choose one of 'word', 'wordpiece', 'character'"),
+        (([],), ValueError, "no text"),
+        ((["", "  "],), ValueError, "no text"),
+        ((["a", None],), TypeError, "Item 1 of the texts is None"),
+        (([["a", 3]],), TypeError, "Item 0"),
+    ],
+)
+def test_training_refuses_bad_input(arguments: tuple, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        train_tokenizer(*arguments)
+
+
+def test_training_refuses_a_vocabulary_without_room() -> None:
+    with pytest.raises(ValueError, match="vocab_size=5"):
+        train_tokenizer(["a"], vocab_size=5)
+
+
+# Words and their labels
+
+LABELS = ["O", "B-PER", "I-PER"]
+
+
+def tagged(*sentences: list[str]) -> Dataset:
+    return Dataset.from_dict({"tokens": sentences, "tags": [[i % 3 for i in range(len(s))] for s in sentences]})
+
+
+def test_first_pieces_are_labelled(pieces: PreTrainedTokenizerFast) -> None:
+    features = tokenize_and_align(tagged(["abc", "x", "hg"]), pieces, LABELS)
+    row = features[0]
+    word_ids = pieces([["abc", "x", "hg"]], is_split_into_words=True).word_ids(0)
+    assert len(word_ids) > 5  # words do have several pieces
+    firsts = [word_ids.index(word) for word in range(3)]
+    assert [row["labels"][place] for place in firsts] == [0, 1, 2]
+    assert sum(label != -100 for label in row["labels"]) == 3
+    assert [row["word_ids"][place] for place in firsts] == [0, 1, 2]
+    assert set(features.column_names) == {
+        *pieces.model_input_names, "labels", "word_ids", "example_index", "num_words"
+    }  # fmt: skip
+
+
+def test_all_tokens_are_labelled_on_request_with_i_after_b(pieces: PreTrainedTokenizerFast) -> None:
+    words = [["x", "abc", "hg"]]
+    row = tokenize_and_align(tagged(*words), pieces, LABELS, label_all_tokens=True)[0]
+    word_ids = pieces(words, is_split_into_words=True).word_ids(0)
+    expected = [{None: -100, 0: 0, 1: 2, 2: 2}[word] for word in word_ids]
+    expected[word_ids.index(1)] = 1
+    assert row["labels"] == expected
+
+
+def test_further_pieces_go_on_in_the_letters_of_the_labels() -> None:
+    assert _continuation_labels(["O", "B-x", "I-x", "B-y"]) == [0, 2, 2, 3]
+    assert _continuation_labels(["O", "B-x", "M-x", "E-x", "S-x"]) == [0, 2, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("words", "few"), [("NN X VB", True), (" ".join(f"word{i}" for i in range(40)), False)])
+def test_texts_of_few_words_are_asked_about(words: str, few: bool, caplog: pytest.LogCaptureFixture) -> None:
+    load_tokenizer(None, [words.split()] * 5, kind="word", lower_case=False, vocab_size=100)
+    assert ("'NN'" in caplog.text and "--column_names tokens,_,_,ner_tags" in caplog.text) == few
+
+
+def test_a_pretrained_tokenizer_aligns_too() -> None:
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "new", "york", "##ers", "in"]
+    bert = BertTokenizer(vocab={token: index for index, token in enumerate(vocabulary)})
+    row = tokenize_and_align(tagged(["New", "Yorkers", "in"]), bert, LABELS)[0]
+    assert row["labels"] == [-100, 0, 1, -100, 2, -100]
+
+
+def test_words_of_nothing_or_with_spaces_keep_their_label(tokenizer: PreTrainedTokenizerFast) -> None:
+    words = ["fox", "", " ", "New York", "\u200b", "我爱", "dogs"]
+    data = Dataset.from_dict({"tokens": [words, []], "tags": [[0, 1, 2, 0, 1, 2, 0], []]})
+    features = tokenize_and_align(data, tokenizer, LABELS)
+    read = [place for place, word in enumerate(features[0]["word_ids"]) if word >= 0]
+    assert [features[0]["labels"][place] for place in read] == data[0]["tags"]
+    assert features[0]["input_ids"][read[1]] == tokenizer.unk_token_id
+    assert features[1]["labels"] == [-100, -100]
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("stride", [0, 3, 6])
+def test_windows_read_every_word_once_and_in_order(
+    pieces: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch, stride: int, side: str
+) -> None:
+    monkeypatch.setattr(pieces, "truncation_side", side)
+    rng = random.Random(stride)
+    sentences = [["abcdefgh"[: rng.randint(0, 8)] for _ in range(rng.randint(0, 30))] for _ in range(20)]
+    data = tagged(*sentences)
+    features = tokenize_and_align(data, pieces, LABELS, max_seq_length=10, stride=stride)
+    assert len(features) > len(data)
+    assert all(len(row["input_ids"]) <= 10 for row in features)
+    whole = pieces([[word or "[UNK]" for word in s] for s in sentences], is_split_into_words=True)
+    for example, words in enumerate(sentences):
+        rows = [row for row in features if row["example_index"] == example]
+        read = [(word, row["input_ids"][i]) for row in rows for i, word in enumerate(row["word_ids"]) if word >= 0]
+        assert [word for word, _ in read] == list(range(len(words)))
+        # each at its first piece, also where a window starts in the middle of the word
+        word_ids = whole.word_ids(example)
+        assert [token for _, token in read] == [whole["input_ids"][example][word_ids.index(w)] for w, _ in read]
+        labels = [label for row in rows for label in row["labels"] if label != -100]
+        assert labels == data[example]["tags"]
+
+
+def test_a_word_is_read_where_it_has_the_most_context() -> None:
+    tokenizer = train_tokenizer([[*"abcdefghij"]], "word", min_frequency=1)
+    features = tokenize_and_align(tagged([*"abcdefghij"]), tokenizer, LABELS, max_seq_length=8, stride=4)
+    read = [
+        [tokenizer.decode(row["input_ids"][i]) for i, w in enumerate(row["word_ids"]) if w >= 0] for row in features
+    ]
+    # windows abcdef, cdefgh, efghij: d has two tokens to its right in the first, one to its left in the second
+    assert read == [[*"abcd"], [*"ef"], [*"ghij"]]
+
+
+def test_cutting_warns_with_the_numbers_of_examples_tokens_and_words(
+    pieces: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = tagged(["x"] * 12, ["x"] * 3, ["x"] * 10 + ["hgf"])
+    lengths = [len(ids) for ids in pieces(data["tokens"][:], is_split_into_words=True)["input_ids"]]
+    with caplog.at_level(logging.WARNING):
+        features = tokenize_and_align(data, pieces, LABELS, max_seq_length=10, split="train")
+    cut = sum(max(0, length - 10) for length in lengths)
+    assert f"train: 2 of 3 examples are longer than 10 tokens; {cut} tokens (7 words) were cut off" in caplog.text
+    assert len(features) == 3
+    assert predictions_to_words(features, np.zeros((3, 10), int), ["B", "O"], fill="?")[0] == ["B"] * 8 + ["?"] * 4
+
+
+def test_nothing_cut_means_no_warning(pieces: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        tokenize_and_align(tagged(["x"] * 12), pieces, LABELS, max_seq_length=8, stride=2)
+        tokenize_and_align(tagged(["x"] * 12), pieces, LABELS, max_seq_length=14)
+        tokenize_and_align(tagged(["x"] * 600), pieces, LABELS)
+    assert caplog.text == ""
+
+
+def test_predictions_return_to_their_words(pieces: PreTrainedTokenizerFast) -> None:
+    rng = np.random.default_rng(0)
+    sentences = [["abcdefgh"[: length % 9] for length in range(count)] for count in (25, 0, 7, 40)]
+    tags = [rng.integers(0, 3, len(words)).tolist() for words in sentences]
+    data = Dataset.from_dict({"tokens": sentences, "tags": tags})
+    features = tokenize_and_align(data, pieces, LABELS, max_seq_length=12, stride=4)
+    # as Trainer returns them: padded to the longest batch with -100
+    logits = np.full((len(features), 15, 3), -100.0)
+    for row, labels in enumerate(features["labels"]):
+        for place, label in enumerate(labels):
+            logits[row, place] = np.eye(3)[label] if label >= 0 else rng.random(3)
+    assert predictions_to_words(features, logits, LABELS) == [[LABELS[tag] for tag in row] for row in tags]
+    with pytest.raises(ValueError, match="3 rows of predictions"):
+        predictions_to_words(features, logits[:3], LABELS)
+
+
+def test_untagged_data_and_padding_to_a_length(pieces: PreTrainedTokenizerFast) -> None:
+    data = tagged(["x", "hg"], ["x"]).remove_columns("tags")
+    features = tokenize_and_align(data, pieces, LABELS, tags_column=None, max_seq_length=16, pad_to_max_length=True)
+    assert "labels" not in features.column_names
+    assert {len(ids) for name in ("input_ids", "attention_mask", "word_ids") for ids in features[name]} == {16}
+    assert predictions_to_words(features, np.ones((2, 16), int), LABELS) == [["B-PER"] * 2, ["B-PER"]]
+
+
+def test_several_processes_give_the_same_features(
+    pieces: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = tagged(*(["abc"] * length for length in range(1, 9)))
+    one = tokenize_and_align(data, pieces, LABELS, max_seq_length=12)
+    caplog.clear()
+    two = tokenize_and_align(data, pieces, LABELS, max_seq_length=12, num_proc=2)
+    assert one.to_dict() == two.to_dict()
+    assert "examples are longer than 12 tokens" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_seq_length": 10, "stride": 8}, r"stride=8 .* less than .* \(8\)"),
+        ({"stride": 4}, "needs a max_seq_length"),
+        ({"max_seq_length": 2}, "leaves no room"),
+        ({"pad_to_max_length": True}, "needs a max_seq_length"),
+    ],
+)
+def test_impossible_lengths_are_refused(pieces: PreTrainedTokenizerFast, change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        tokenize_and_align(tagged(["x"]), pieces, LABELS, **change)
+
+
+def test_unequal_numbers_of_words_and_tags_name_the_row(pieces: PreTrainedTokenizerFast) -> None:
+    data = Dataset.from_dict({"tokens": [["x"], ["x", "x"]], "tags": [[0], [0]]})
+    with pytest.raises(ValueError, match="Row 1 of validation has 2 words but 1 tags"):
+        tokenize_and_align(data, pieces, LABELS, split="validation")
+
+
+def test_left_padding_is_refused() -> None:
+    tokenizer = train_tokenizer(["x"], min_frequency=1)
+    tokenizer.padding_side = "left"
+    with pytest.raises(ValueError, match='padding_side = "right"'):
+        tokenize_and_align(tagged(["x"]), tokenizer, LABELS)
+
+
+# Texts
+
+
+def test_texts_and_pairs_become_inputs_with_labels(tokenizer: PreTrainedTokenizerFast) -> None:
+    data = Dataset.from_dict({"a": ["fox", "The dogs"], "b": ["dogs", ""], "score": [0.5, 1.0]})
+    features = tokenize_texts(data, tokenizer, "a", "b", label_column="score")
+    assert features["labels"][:] == [0.5, 1.0]
+    assert features[0]["input_ids"] == tokenizer("fox", "dogs")["input_ids"]
+    assert features[0]["token_type_ids"] == [0, 0, 0, 1, 1]
+    assert set(features.column_names) == {*tokenizer.model_input_names, "labels"}
+
+
+def test_long_texts_are_cut_with_a_warning_in_tokens(
+    tokenizer: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = Dataset.from_dict({"a": ["fox " * 10, "fox", "fox " * 6], "b": ["dogs", "dogs", "dogs " * 4]})
+    with caplog.at_level(logging.WARNING):
+        features = tokenize_texts(data, tokenizer, "a", "b", max_seq_length=8, split="train")
+    assert "train: 2 of 3 examples are longer than 8 tokens; 11 tokens were cut off" in caplog.text
+    assert [len(ids) for ids in features["input_ids"]] == [8, 5, 8]
+    assert [sum(types) for types in features["token_type_ids"]] == [2, 2, 3]  # the longer text is cut first
+
+
+def test_the_tokenizers_own_limit_holds(caplog: pytest.LogCaptureFixture) -> None:
+    tokenizer = train_tokenizer(["fox"], min_frequency=1, model_max_length=6)
+    data = Dataset.from_dict({"text": ["fox " * 9]})
+    assert len(tokenize_texts(data, tokenizer)[0]["input_ids"]) == 6
+    assert "5 tokens were cut off" in caplog.text
+    assert len(tokenize_texts(data, tokenizer, max_seq_length=9)[0]["input_ids"]) == 6
+    assert "max_seq_length=9 exceeds the tokenizer's model_max_length=6" in caplog.text
+
+
+def test_a_missing_text_names_its_row(tokenizer: PreTrainedTokenizerFast) -> None:
+    data = Dataset.from_dict({"text": ["fox", None]})
+    with pytest.raises(TypeError, match="Row 1 of train has None as its 'text'"):
+        tokenize_texts(data, tokenizer, split="train")
+
+
+def test_texts_pad_to_a_length(tokenizer: PreTrainedTokenizerFast) -> None:
+    data = Dataset.from_dict({"text": ["fox", "fox " * 20]})
+    features = tokenize_texts(data, tokenizer, max_seq_length=8, pad_to_max_length=True)
+    assert [len(ids) for ids in features["input_ids"]] == [8, 8]
+    assert features["attention_mask"][:] == [[1] * 3 + [0] * 5, [1] * 8]

@@ -1,0 +1,232 @@
+"""Finished runs beside each other, as run_scripts/compare.py prints them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from script_runner import SCRIPTS
+from script_samples import write_rows
+from sklearn.metrics import f1_score
+
+from modeling_star.errors import UserError
+from modeling_star.evaluation.bootstrap import bootstrap_counts, count_examples
+from modeling_star.evaluation.compare import compare, read_system
+
+
+TRUTH = ["good", "bad", "good", "bad", "good", "good"]
+RIGHT = {"a/seed-1": "110111", "a/seed-2": "111110", "b": "100011"}
+
+
+def write_run(folder: Path, right: str, truth: list[str] = TRUTH, **told: float) -> None:
+    other = {"good": "bad", "bad": "good"}
+    guesses = [label if one == "1" else other[label] for label, one in zip(truth, right, strict=True)]
+    rows = [
+        {"index": index, "question": "x\u2028y", "label": label, "predicted": guess}
+        for index, (label, guess) in enumerate(zip(truth, guesses, strict=True))
+    ]
+    write_rows(folder / "predictions_test.jsonl", rows)
+    results = {"test_accuracy": right.count("1") / len(right), "parameters": 1234, "train_runtime": 90.0, **told}
+    (folder / "all_results.json").write_text(json.dumps(results), encoding="utf-8")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, right in RIGHT.items():
+        write_run(tmp_path / name, right)
+    return tmp_path
+
+
+def cells(text: str, name: Path) -> list[list[str]]:
+    """The rows of a folder in the tables."""
+    found = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith(f"| {name} |")]
+    return [[cell.strip() for cell in row[1:]] for row in found]
+
+
+def test_runs_are_scored_and_their_differences_have_intervals(folder: Path) -> None:
+    text = compare([read_system(folder / name) for name in "ab"])
+    counts = {name: count_examples("accuracy", [1] * 6, list(map(int, right))) for name, right in RIGHT.items()}
+    expected = bootstrap_counts("accuracy", [counts["a/seed-1"], counts["a/seed-2"]], [counts["b"]])
+    difference, low, high = (100 * number for number in expected)
+    assert cells(text, folder / "a") == [["83.3 ± 0.0 (2)", "1,234", "1.5"]]
+    assert cells(text, folder / "b") == [
+        ["50.0 (1)", "1,234", "1.5"],
+        [f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]"],
+    ]
+    assert low < difference < high
+    assert "Of one seed nothing tells" in text
+
+
+def test_another_metric_may_be_named(folder: Path) -> None:
+    system = read_system(folder / "b")
+    text = compare([system, system], "f1")
+    expected = 100 * f1_score(TRUTH, system.predictions[0], pos_label="good")
+    assert cells(text, folder / "b")[0][0] == f"{expected:.1f} (1)"
+    with pytest.raises(UserError, match=r"--metric f2 is none of such predictions: accuracy, "):
+        compare([system, system], "f2")
+    with pytest.raises(UserError, match="--metric bleu is none"):
+        compare([system, system], "bleu")
+
+
+def test_a_score_that_the_run_tells_otherwise_is_refused(folder: Path) -> None:
+    # The model's second label is "bad": the F1 of the run is that of the other class.
+    write_run(folder / "run", RIGHT["b"], test_f1=0.0, test_macro_f1=1 / 3)
+    system = read_system(folder / "run")
+    assert "| macro_f1, % |" in compare([system], "macro_f1")
+    with pytest.raises(UserError, match=r"--metric f1 is 66\.7 by the predictions in .*run, and 0\.0 by its all"):
+        compare([system], "f1")
+
+
+@pytest.mark.parametrize(
+    ("row", "metric", "told"),
+    [
+        ({"question": "who?", "n_best": [], "label": ["Ann"], "predicted": "Ann"}, "answer_em", {"exact_match": 1.0}),
+        ({"source": "雨", "label": "it rains", "predicted": "it rains"}, "chrf", {"chrf": 100.0}),
+        # Here the run's f1 is that of entities.
+        ({"tokens": ["Ann", "a"], "labels": ["B-PER", "O"], "predicted": ["O", "O"]}, "f1", {"f1": 0.0}),
+    ],
+)
+def test_another_metric_agrees_with_the_scale_that_a_run_tells_it_on(
+    tmp_path: Path, row: dict[str, Any], metric: str, told: dict[str, float]
+) -> None:
+    write_rows(tmp_path / "predictions_test.jsonl", [row])
+    scores = {f"test_{name}": value for name, value in told.items()}
+    (tmp_path / "all_results.json").write_text(json.dumps(scores), encoding="utf-8")
+    assert f"| {metric}, % |" in compare([read_system(tmp_path)] * 2, metric)
+
+
+@pytest.mark.parametrize(
+    ("rows", "told", "metric"),
+    [
+        (
+            [{"tokens": ["Ann", "ran"], "labels": ["B-PER", "O"], "predicted": ["B-PER", "B-PER"]}],
+            {"test_f1": 2 / 3, "test_accuracy": 0.5},
+            "entity_f1",
+        ),
+        (
+            [{"tokens": ["Ann", "ran"], "labels": ["NNP", None], "predicted": ["NNP", "VBZ"]}],
+            {"test_f1": 0.7, "test_accuracy": 1.0},
+            "accuracy",
+        ),
+        (
+            [{"question": "who?", "n_best": [], "label": ["Ann"], "predicted": "Ann B"}],
+            {"test_f1": 2 / 3},
+            "answer_f1",
+        ),
+        (
+            [{"source": "雨", "label": "it rains today now", "predicted": "it rains today now"}],
+            {"test_bleu": 100},
+            "bleu",
+        ),
+        (
+            [{"index": 0, "text": "a", "label": ["x", "y"], "predicted": ["y", "x"]}],
+            {"test_accuracy": 1.0},
+            "accuracy",
+        ),
+        (
+            [{"text": "a", "label": 1.0, "predicted": 1.5}, {"text": "a", "label": 2.0, "predicted": 2.0}],
+            {"test_pearson": 1.0},
+            "pearson",
+        ),
+    ],
+)
+def test_the_metric_is_what_the_runs_were_scored_by(
+    tmp_path: Path, rows: list[dict[str, Any]], told: dict[str, float], metric: str
+) -> None:
+    write_rows(tmp_path / "predictions_test.jsonl", rows)
+    (tmp_path / "all_results.json").write_text(json.dumps(told), encoding="utf-8")
+    system = read_system(tmp_path)
+    assert f"| {metric}, % |" in compare([system, system])
+
+
+def test_several_labels_are_compared_by_their_micro_f1(tmp_path: Path) -> None:
+    truth, names = [["a", "b"], ["c"], [], ["a"]], ["a", "b", "c"]
+    guesses = {"one": [["a"], ["c"], ["b"], ["a"]], "two": [["b", "a"], [], [], []]}
+    told = {}
+    for name, guess in guesses.items():
+        rows = [
+            {"index": index, "label": label, "predicted": found}
+            for index, (label, found) in enumerate(zip(truth, guess, strict=True))
+        ]
+        write_rows(tmp_path / name / "predictions_test.jsonl", rows)
+        table, expected = ([[int(label in row) for label in names] for row in rows] for rows in (guess, truth))
+        told[name] = float(f1_score(expected, table, average="micro", zero_division=0))
+        scores = {"test_micro_f1": told[name], "test_accuracy": 0.5, "parameters": 1, "train_runtime": 60.0}
+        (tmp_path / name / "all_results.json").write_text(json.dumps(scores), encoding="utf-8")
+    runs = [read_system(tmp_path / name) for name in guesses]
+    text = compare(runs)
+    for name in guesses:
+        assert cells(text, tmp_path / name)[0][0] == f"{100 * told[name]:.1f} (1)"
+    assert "micro_f1, %" in text
+    assert "accuracy, %" in compare(runs, metric="accuracy")
+
+
+def test_what_cannot_be_compared_is_told(folder: Path) -> None:
+    write_run(folder / "fewer", "11", TRUTH[:2])
+    write_run(folder / "others", "111111", TRUTH[::-1])
+    write_run(folder / "told", "111111", test_accuracy=0.5)
+    write_rows(folder / "blind" / "predictions_test.jsonl", [{"text": "x", "predicted": "good"}])
+    system = read_system(folder / "b")
+    for name, message in {
+        "fewer": "was scored on 6 examples, .*fewer on 2",
+        "others": "Example 2 is labelled 'bad'.*and 'good'",
+        "told": "None of accuracy, pearson gives the scores.*--metric",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            compare([system, read_system(folder / name)])
+    (folder / "told/all_results.json").unlink()
+    with pytest.raises(UserError, match="None of accuracy, pearson gives the scores"):
+        compare([system, read_system(folder / "told")])
+    with pytest.raises(UserError, match="has no labels"):
+        read_system(folder / "blind")
+    with pytest.raises(UserError, match=r"has no predictions_validation\.jsonl"):
+        read_system(folder / "b", "validation")
+
+
+def test_every_run_of_a_system_is_of_the_same_examples(folder: Path) -> None:
+    write_run(folder / "a/seed-2", "111111", TRUTH[::-1])
+    with pytest.raises(UserError, match="Example 2 is labelled 'bad'"):
+        compare([read_system(folder / name) for name in "ba"])
+
+
+@pytest.mark.parametrize(("names", "over_seeds"), [("ab", True), ("ba", True), ("bb", False)])
+def test_the_note_tells_whether_seeds_were_drawn(folder: Path, names: str, over_seeds: bool) -> None:
+    text = compare([read_system(folder / name) for name in names])
+    assert ("and over the seeds of each" in text) == over_seeds
+
+
+def test_the_command_prints_the_tables(folder: Path) -> None:
+    command = [sys.executable, str(SCRIPTS / "compare.py")]
+    done = subprocess.run([*command, "a", "b"], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "| a minus |" in done.stdout
+    alone = subprocess.run([*command, "a"], cwd=folder, capture_output=True, text=True)
+    assert "name two folders" in alone.stderr
+    for name in ("a/seed-1", "a/seed-2", "b"):
+        write_rows(folder / name / "predictions_test.jsonl", [{"label": n, "predicted": n} for n in "abc"])
+    three = subprocess.run([*command, "a", "b", "--metric", "f1"], cwd=folder, capture_output=True, text=True)
+    assert three.stderr.startswith('compare.py: metric="f1" is that of one of two labels')
+    absent = subprocess.run([*command, "a", "c"], cwd=folder, capture_output=True, text=True)
+    assert absent.returncode == 1
+    assert absent.stderr.startswith("compare.py: c has no predictions_test.jsonl")
+
+
+def test_each_systems_own_minutes_are_told(tmp_path: Path) -> None:
+    for name, seconds in (("a", 60.0), ("b", 600.0)):
+        write_rows(tmp_path / name / "predictions_test.jsonl", [{"index": 0, "label": "x", "predicted": "x"}])
+        told = {"test_accuracy": 1.0, "parameters": 5, "train_runtime": seconds}
+        (tmp_path / name / "all_results.json").write_text(json.dumps(told), encoding="utf-8")
+    text = compare([read_system(tmp_path / name) for name in "ab"])
+    minutes = [line.strip("| ").split(" | ")[-1].strip() for line in text.splitlines() if "100.0 (1)" in line]
+    assert minutes == ["1.0", "10.0"]
+
+
+def test_chinese_translations_are_compared_by_the_bleu_of_characters(tmp_path: Path) -> None:
+    write_rows(
+        tmp_path / "predictions_test.jsonl", [{"source": "rain", "label": "今天下雨了", "predicted": "今天下雨了"}]
+    )
+    (tmp_path / "all_results.json").write_text(json.dumps({"test_bleu": 100}), encoding="utf-8")
+    system = read_system(tmp_path)
+    assert "| bleu_zh, % |" in compare([system, system])

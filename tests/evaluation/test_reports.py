@@ -1,0 +1,277 @@
+"""Files written whole or not at all, tables that say what they were given, plots that show it."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from sklearn.metrics import f1_score, precision_recall_fscore_support
+
+from modeling_star.evaluation import reports
+from modeling_star.evaluation.metrics import EntityScores
+from modeling_star.evaluation.reports import (
+    classes_report,
+    labels_report,
+    markdown_table,
+    metrics_only,
+    per_entity_table,
+    plot_confusion_matrix,
+    plot_entity_scores,
+    plot_training_curves,
+    seeds_table,
+    summarize_seeds,
+    write_atomically,
+    write_json,
+    write_text,
+)
+
+
+LOG = [
+    {"loss": 2.0, "step": 10, "epoch": 0.5},
+    {"eval_loss": 1.8, "eval_runtime": 0.1, "eval_f1": 0.5, "eval_samples_per_second": 9.0, "step": 20, "epoch": 1.0},
+    {"loss": 1.0, "step": 30, "epoch": 1.5},
+    {"eval_loss": 1.6, "eval_runtime": 0.1, "eval_f1": 0.7, "step": 40, "epoch": 2.0},
+    {"eval_loss": 1.7, "eval_runtime": 0.1, "eval_f1": 0.6, "step": 60, "epoch": 3.0},
+    {"train_runtime": 9.0, "train_loss": 1.2, "step": 60, "epoch": 3.0},
+]
+REPORT = EntityScores().compute(
+    references=[["B-PER", "I-PER", "O", "B-LOC"], ["B-LOC"]], predictions=[["B-PER", "I-PER", "O", "O"], ["B-LOC"]]
+)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that were drawn, to look inside."""
+    figures: list[Figure] = []
+    save = reports.save_figure
+
+    def keep(figure: Figure, path: Path, title: str | None) -> Path:
+        figures.append(figure)
+        return save(figure, path, title)
+
+    monkeypatch.setattr(reports, "save_figure", keep)
+    return figures
+
+
+def is_png(path: Path) -> bool:
+    return path.read_bytes().startswith(b"\x89PNG\r\n") and path.stat().st_size > 5000
+
+
+# Files
+
+
+def test_json_holds_numpy_paths_and_chinese_and_no_nan(tmp_path: Path) -> None:
+    data = {"f1": np.float32(0.5), "counts": np.arange(3), 1: (True, None), "nan": float("nan"), "路径": tmp_path}
+    path = write_json(tmp_path / "new" / "all_results.json", data | {"inf": np.float64("inf")})
+    expected = {"f1": 0.5, "counts": [0, 1, 2], "1": [True, None], "nan": None, "路径": str(tmp_path), "inf": None}
+    assert json.loads(path.read_text(encoding="utf-8")) == expected
+    assert "路径" in path.read_text(encoding="utf-8")
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = write_json(tmp_path / "results.json", {"f1": 0.5})
+    with pytest.raises(TypeError, match=r"data\['model'\]\[0\] is a object"):
+        write_json(path, {"f1": 0.6, "model": [object()]})
+
+    def fail_halfway(stream: object) -> None:
+        stream.write(b"{")
+        raise RuntimeError("disk full")
+
+    with pytest.raises(RuntimeError, match="disk full"):
+        write_atomically(path, fail_halfway)
+    assert json.loads(path.read_text()) == {"f1": 0.5}
+    assert os.listdir(tmp_path) == ["results.json"]
+
+
+def test_files_are_as_readable_as_any_other(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("x")
+    path = write_text(tmp_path / "ours", "é\n")
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
+    assert path.read_bytes() == b"\xc3\xa9\n"
+
+
+# Tables
+
+
+def test_tables_format_numbers_and_escape_bars() -> None:
+    table = markdown_table(["name", "value"], [["a|b", 0.12345], ["c\nd", 12345], ["e", "x"]])
+    assert table.splitlines() == [
+        "| name | value |",
+        "| :-- | --: |",
+        "| a\\|b | 0.1235 |",
+        "| c d | 12,345 |",
+        "| e | x |",
+    ]
+
+
+def test_entity_table_has_a_row_for_each_type_and_one_for_all() -> None:
+    lines = per_entity_table(REPORT).splitlines()[2:]
+    assert lines == [
+        "| LOC | 1.0000 | 0.5000 | 0.6667 | 2 |",
+        "| PER | 1.0000 | 1.0000 | 1.0000 | 1 |",
+        "| **all** | 1.0000 | 0.6667 | 0.8000 | 3 |",
+    ]
+
+
+def test_classes_are_scored_as_scikit_learn_does_and_counted() -> None:
+    labels = ["bad|worse", "good", "fair", "never"]
+    truth, guess = [0, 0, 1, 1, 1, 2], [0, 1, 1, 1, 2, 1]
+    lines = classes_report(truth, guess, labels).splitlines()
+    expected = precision_recall_fscore_support(truth, guess, zero_division=0)
+    for place, line in zip(range(3), lines[2:5], strict=True):
+        name, *numbers = line.strip("| ").replace("\\|", "/").split(" | ")
+        assert name == labels[place].replace("|", "/")
+        assert numbers == [*(f"{column[place]:.4f}" for column in expected[:3]), str(expected[3][place])]
+    mean = f1_score(truth, guess, average="macro", zero_division=0)
+    assert lines[5].startswith("| **mean** |")
+    assert lines[5].endswith(f"| {mean:.4f} | 6 |")
+    assert lines[7:] == [
+        "| true ↓ predicted → | bad\\|worse | good | fair |",
+        "| :-- | --: | --: | --: |",
+        "| bad\\|worse | 1 | 1 | 0 |",
+        "| good | 0 | 2 | 1 |",
+        "| fair | 0 | 1 | 0 |",
+    ]
+
+
+def test_several_labels_are_scored_each_as_scikit_learn_does() -> None:
+    labels = ["a", "b|c", "never"]
+    truth = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 0]])
+    guess = np.array([[1, 1, 0], [0, 1, 0], [0, 0, 0], [1, 0, 0]])
+    lines = labels_report(truth, guess, labels).splitlines()
+    expected = precision_recall_fscore_support(truth, guess, average=None, zero_division=0)
+    for place, line in enumerate(lines[2:5]):
+        assert line.strip("| ").split(" | ")[1:] == [
+            *(f"{column[place]:.4f}" for column in expected[:3]),
+            str(expected[3][place]),
+        ]
+    assert lines[5].startswith("| **mean** |")
+
+
+def test_of_many_classes_the_most_frequent_are_told() -> None:
+    labels = [f"class{number}" for number in range(40)]
+    truth = [*range(40), *range(20, 40)]
+    scores, counts = classes_report(truth, truth, labels, max_labels=21).split("\n\n")
+    assert [line.split(" | ")[0] for line in scores.splitlines()[2:22]] == [f"| class{n}" for n in (0, *range(20, 39))]
+    assert "**mean** (40 classes, the most frequent above)" in scores
+    assert counts.splitlines()[-1].startswith("| other (20) | ")
+
+
+def test_seeds_are_summarized_by_mean_and_sample_deviation() -> None:
+    results = {1: {"f1": 0.5, "note": "x", "extra": 1.0}, 2: {"f1": 0.7, "note": "y"}, 3: {"f1": np.float64(0.6)}}
+    summary = summarize_seeds(results)
+    assert summary == {"f1": {"mean": pytest.approx(0.6), "std": pytest.approx(0.1), "values": [0.5, 0.7, 0.6]}}
+    lines = seeds_table(results).splitlines()[2:]
+    assert lines == [
+        "| 1 | 0.5000 |",
+        "| 2 | 0.7000 |",
+        "| 3 | 0.6000 |",
+        "| **mean** | 0.6000 |",
+        "| **standard deviation** | 0.1000 |",
+    ]
+
+
+def test_one_seed_has_no_deviation() -> None:
+    assert summarize_seeds({7: {"f1": 0.5}})["f1"]["std"] is None
+    assert seeds_table({7: {"f1": 0.5}}).splitlines()[2:] == ["| 7 | 0.5000 |"]
+    with pytest.raises(ValueError, match="no runs"):
+        summarize_seeds({})
+
+
+def test_metrics_are_told_from_timings_and_counts() -> None:
+    logged = {"predict_f1": 0.5, "predict_loss": 1.0, "predict_runtime": 2.0, "predict_steps_per_second": 3.0}
+    assert metrics_only(logged | {"predict_samples": 4, "epoch": 5.0, "predict_name": "x"}) == {"f1": 0.5}
+    timings = {"eval_model_preparation_time": 1.0, "train_mem_gpu_alloc_delta": 1.0, "eval_loss": 1.0}
+    types = {"eval_arrive_time_f1": 0.25, "eval_glossary_f1": 0.5, "eval_time_precision": 1.0}
+    assert metrics_only(timings | types) == {"arrive_time_f1": 0.25, "glossary_f1": 0.5, "time_precision": 1.0}
+
+
+# Plots
+
+
+def test_training_curves_show_losses_and_the_metric(tmp_path: Path, drawn: list[Figure]) -> None:
+    path = plot_training_curves(LOG, tmp_path / "curves.png", "f1", title="run")
+    assert path is not None
+    assert is_png(path)
+    losses, metric = drawn[0].axes
+    assert {line.get_label(): line.get_xydata().tolist() for line in losses.lines} == {
+        "training": [[10, 2.0], [30, 1.0]],
+        "validation": [[20, 1.8], [40, 1.6], [60, 1.7]],
+    }
+    assert metric.lines[0].get_xydata().tolist() == [[20, 0.5], [40, 0.7], [60, 0.6]]
+    assert metric.get_title() == "best 0.7000 at step 40"
+    assert metric.get_ylabel() == "validation f1"
+
+
+def test_the_first_metric_is_drawn_when_none_is_named(tmp_path: Path, drawn: list[Figure]) -> None:
+    plot_training_curves(LOG, tmp_path / "curves.png", greater_is_better=False)
+    assert drawn[0].axes[1].get_title() == "best 0.5000 at step 20"
+
+
+def test_curves_of_a_resumed_run_go_forward(tmp_path: Path, drawn: list[Figure]) -> None:
+    log = [
+        {"loss": 3.0, "step": 1},
+        {"loss": 2.0, "step": 2},
+        {"loss": 9.0, "step": 2},
+        {"loss": float("nan"), "step": 3},
+    ]
+    plot_training_curves(log, tmp_path / "curves.png")
+    assert drawn[0].axes[0].lines[0].get_xydata().tolist() == [[1, 3.0], [2, 9.0]]
+    assert len(drawn[0].axes) == 1
+
+
+def test_nothing_logged_draws_nothing(tmp_path: Path) -> None:
+    assert plot_training_curves([{"train_runtime": 1.0, "step": 3}], tmp_path / "curves.png") is None
+    assert plot_entity_scores({"overall_f1": 0.0}, tmp_path / "entities.png") is None
+    assert os.listdir(tmp_path) == []
+
+
+def test_equal_runs_draw_equal_files(tmp_path: Path) -> None:
+    paths = [plot_training_curves(LOG, tmp_path / name, "f1") for name in ("a.png", "b.png")]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_confusion_matrix_counts_references_down_and_predictions_across(tmp_path: Path, drawn: list[Figure]) -> None:
+    path = plot_confusion_matrix(["a", "a", "b", "b"], [0, 1, 1, 1], ["a", "b", "c"], tmp_path / "confusion.png")
+    assert is_png(path)
+    axis = drawn[0].axes[0]
+    assert {(*text.get_position(), text.get_text()) for text in axis.texts} == {(0, 0, "1"), (1, 0, "1"), (1, 1, "2")}
+    assert axis.images[0].get_array().tolist() == [[0.5, 0.5, 0], [0, 1, 0], [0, 0, 0]]
+    assert [text.get_text() for text in axis.get_yticklabels()] == ["a", "b", "c"]
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("predicted", "true")
+
+
+def test_dollars_in_labels_are_no_formulas(tmp_path: Path, drawn: list[Figure]) -> None:
+    names = ["$", "$$", "50% ($5) #1 ($10)"]
+    assert is_png(plot_confusion_matrix([0, 1, 2], [0, 1, 2], names, tmp_path / "confusion.png", title="$a_$"))
+    assert [text.get_text() for text in drawn[0].axes[0].get_yticklabels()] == names
+
+
+def test_rare_labels_share_a_row(tmp_path: Path, drawn: list[Figure]) -> None:
+    truth = [0] * 5 + [1] + [2] * 4 + [3]
+    plot_confusion_matrix(truth, truth, ["a", "b", "c", "d"], tmp_path / "confusion.png", max_labels=3)
+    axis = drawn[0].axes[0]
+    assert [text.get_text() for text in axis.get_xticklabels()] == ["a", "c", "other (2)"]
+    assert {(*text.get_position(), text.get_text()) for text in axis.texts} == {(0, 0, "5"), (1, 1, "4"), (2, 2, "2")}
+
+
+def test_bad_labels_leave_the_old_picture(tmp_path: Path) -> None:
+    path = plot_confusion_matrix([0], [0], ["a"], tmp_path / "confusion.png")
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="Label 'z' is not among the 1"):
+        plot_confusion_matrix(["a"], ["z"], ["a"], path)
+    with pytest.raises(ValueError, match="2 references against 1 predictions"):
+        plot_confusion_matrix(["a", "a"], ["a"], ["a"], path)
+    assert path.read_bytes() == before
+
+
+def test_entity_scores_are_drawn_most_frequent_on_top(tmp_path: Path, drawn: list[Figure]) -> None:
+    path = plot_entity_scores(REPORT, tmp_path / "entities.png", title="测试")
+    assert path is not None
+    assert is_png(path)
+    axis = drawn[0].axes[0]
+    assert [text.get_text() for text in axis.get_yticklabels()] == ["PER\n1 entities", "LOC\n2 entities"]
+    widths = {container.get_label(): [bar.get_width() for bar in container] for container in axis.containers}
+    assert widths == {"F1": [1.0, pytest.approx(2 / 3)], "recall": [1.0, 0.5], "precision": [1.0, 1.0]}

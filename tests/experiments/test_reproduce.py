@@ -1,0 +1,314 @@
+"""experiments/reproduce.py: every table of experiments/tables, on a few synthetic rows in the form of its data."""
+
+import gzip
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from lab.table_runs import Runner
+from lab.tables import Configuration, Table
+from script_samples import paired, read_rows, write_bert
+from synthetic.corpora import write_ner_corpus, write_reading_corpus, write_sentiment_corpus
+from synthetic.parallel import write_parallel_corpus
+
+from modeling_star.errors import UserError
+from modeling_star.evaluation.reports import write_json
+
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLES = sorted((ROOT / "experiments" / "tables").glob("*.yaml"))
+SIZES = {"train": 24, "validation": 8, "test": 8}
+SENTENCES = {"sst2": "en", "sst5": "en", "mtl16/books": "en", "chnsenticorp": "zh"}
+TAGGED = {"wnut17": ("en", "ner_tags"), "ud_english_ewt": ("en", "pos_tags"), "weibo_ner": ("zh", "ner_tags")}
+
+
+def zipped(path: Path, rows: Iterable[dict]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for each data set that the tables name, of 24, 8 and 8 rows."""
+    folder, made = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("made")
+    for language in ("en", "zh"):
+        write_sentiment_corpus(made / f"reviews-{language}", language, sizes=SIZES)
+        write_ner_corpus(made / f"entities-{language}", language, sizes=SIZES)
+    write_reading_corpus(made / "reading", "zh", sizes=SIZES)
+    write_parallel_corpus(made / "parallel", sizes=SIZES)
+    for split in SIZES:
+        for name, language in SENTENCES.items():
+            zipped(folder / name / f"{split}.jsonl.gz", read_rows(made / f"reviews-{language}" / f"{split}.jsonl"))
+        reviews = read_rows(made / "reviews-en" / f"{split}.jsonl")
+        zipped(folder / "snli" / f"{split}.jsonl.gz", map(paired, reviews))
+        for name, (language, column) in TAGGED.items():
+            rows = read_rows(made / f"entities-{language}" / f"{split}.jsonl")
+            rows = [{"tokens": row["tokens"], column: row["ner_tags"]} for row in rows]
+            zipped(folder / name / f"{split}.jsonl.gz", rows)
+        questions = read_rows(made / "reading" / f"{split}.jsonl")
+        zipped(folder / "drcd" / f"{split}.jsonl.gz", questions)
+        zipped(folder / "drcd" / f"{split}_from_dev.jsonl.gz", questions)
+        # In the order of Tatoeba's rows, which tells the direction: out of Chinese, as the table's metric has it.
+        pairs = [
+            {"translation": {side: row["translation"][side] for side in ("zh", "en")}}
+            for row in read_rows(made / "parallel" / f"{split}.jsonl")
+        ]
+        zipped(folder / "tatoeba_zh_en" / f"{split}.jsonl.gz", pairs)
+    texts = read_rows(made / "reviews-en" / "train.jsonl")
+    for named in (file for path in TABLES for told in Table.read(path).before.values() for file in _files(told)):
+        zipped(Path(named.replace("$DATA", str(folder))), texts)
+    characters = {character for path in made.rglob("*.jsonl") for character in path.read_text(encoding="utf-8")}
+    with gzip.open(_made(folder / "embeddings" / "tencent_char.200d.subset.txt.gz"), "wt", encoding="utf-8") as file:
+        for number, character in enumerate(sorted(filter(str.isalpha, characters))):
+            file.write(character + f" {number % 7 / 7:.2f} {number % 5 / 5:.2f}" * 100 + "\n")
+    return folder
+
+
+def _files(told: dict[str, Any]) -> list[str]:
+    """The training files of what a table has run before its own runs."""
+    return told["arguments"]["train_file"]
+
+
+def _made(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In MiniLM's place."""
+    return write_bert(
+        tmp_path_factory.mktemp("bert"), ["the meal was good", "a bland soup , although the room was fine"]
+    )
+
+
+def reproduce(*arguments: object) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "experiments/reproduce.py", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_every_table_runs_and_has_its_page(path: Path, data: Path, bert: Path, tmp_path: Path) -> None:
+    table = Table.read(path)
+    task = next(iter(table.content["tasks"]))
+    places = ["--results", tmp_path / "results", "--work", tmp_path / "work"]
+    done = reproduce(path.stem, "--data", data, "--minilm", bert, "--only", task, "--seeds", 1, *places)
+    if "tuned_on" in table.content:  # and the other sets that choose are not there
+        assert "Not run, since validation on" in done.stderr
+        assert done.returncode == 1
+    else:
+        assert done.returncode == 0, done.stderr
+    due = [configuration for cell in table.cells() if cell[0].task == task for configuration in cell]
+    kept = sorted((tmp_path / "results").rglob("*-seed1.json"))
+    assert len(kept) == len(due)
+    before = {path.stem for path in (tmp_path / "results").glob("*/before/*.json")}
+    assert before == set(table.before)
+    for one in kept:
+        run = json.loads(one.read_text(encoding="utf-8"))
+        assert 0 <= run["test"] <= 1
+        assert len(run["counts"].split(";")[0].split()) == SIZES["test"]
+    page = (tmp_path / "results" / "results.md").read_text(encoding="utf-8")
+    assert table.content["title"] in page
+    left = [path for path in (tmp_path / "work").rglob("*.safetensors") if "before" not in path.parts]
+    assert not left
+
+
+@pytest.mark.slow
+def test_a_table_of_ones_own_has_its_page(data: Path, tmp_path: Path) -> None:
+    plain = {"model_type": "tfidf", "config_name": None, "config_overrides": None}
+    content = {
+        **{"title": "Mine", "about": "Of two.", "against": "pairs", "seeds": [1]},
+        "tasks": {
+            "sst2": {"title": "Films", "metric": "accuracy", "script": "run_glue.py", "recipe": "sst2", "data": "sst2"}
+        },
+        "settings": {"own": {"title": "none"}},
+        "systems": {
+            "pairs": {"title": "TF-IDF", "last": plain},
+            "rare": {"title": "TF-IDF, balanced", "last": {**plain, "class_weights": "balanced"}},
+        },
+    }
+    table = tmp_path / "mine.yaml"
+    table.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    done = reproduce(table, "--data", data, "--results", tmp_path / "kept", "--work", tmp_path / "work")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "kept" / "results.md").read_text(encoding="utf-8")
+    assert "| TF-IDF minus | Films |" in page
+    assert "## SNLI" not in page
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("table2", "experiments/tables/table2.yaml"),
+        (None, "experiments/tables/all.yaml"),
+        ("mine.yaml", "mine.yaml"),
+        ("/tables/mine", "/tables/mine.yaml"),
+    ],
+)
+def test_a_table_is_named_by_its_name_or_its_file(name: str | None, file: str) -> None:
+    assert _script().table_file(name) == Path(file)
+
+
+def test_the_projects_results_are_not_mixed_with_those_of_another_table(tmp_path: Path) -> None:
+    refused = reproduce(tmp_path / "mine.yaml", "--data", tmp_path, "--results", "experiments/results")
+    assert "name another folder" in refused.stderr
+    absent = reproduce(tmp_path / "mine.yaml", "--list")
+    assert f"There is no table mine; {tmp_path} has none" in absent.stderr
+
+
+@pytest.mark.slow
+def test_a_second_call_runs_nothing_and_writes_the_same_page(data: Path, bert: Path, tmp_path: Path) -> None:
+    places = ["--results", tmp_path / "results", "--work", tmp_path / "work"]
+    call = ["table5", "--data", data, "--minilm", bert, "--only", "wnut17/none/star", "--seeds", 1, *places]
+    assert reproduce(*call).returncode == 0
+    page = tmp_path / "results" / "results.md"
+    before = page.read_bytes()
+    logs = {log: log.read_bytes() for log in (tmp_path / "work").rglob("log.txt")}
+    assert reproduce(*call).returncode == 0
+    assert page.read_bytes() == before
+    assert {log: log.read_bytes() for log in (tmp_path / "work").rglob("log.txt")} == logs
+
+
+@pytest.mark.slow
+def test_data_that_is_not_there_is_told_and_left_out(tmp_path: Path) -> None:
+    done = reproduce("table3", "--data", tmp_path, "--results", tmp_path / "results")
+    assert done.returncode == 1
+    assert "holds no finished run" in done.stderr
+    assert f"no such folder: {tmp_path}/mtl16/MR, {tmp_path}/mtl16/apparel" in done.stderr
+    assert not list((tmp_path / "results").rglob("*.json"))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_a_signal_stops_it_so_that_what_it_runs_is_stopped_too() -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
+        _script().stop_as_ctrl_c_does()
+        with pytest.raises(SystemExit) as stopped:
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGHUP)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert stopped.value.code == 143
+
+
+def _script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reproduce", ROOT / "experiments" / "reproduce.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script
+
+
+def _runner(table: Table, results: Path, done: Callable[[Configuration, int], bool]) -> Runner:
+    """One whose runs take no time, and are another process's where they are not `done`."""
+
+    class Quick(Runner):
+        def run(self, configuration: Configuration, seed: int) -> dict[str, Any] | None:
+            if not done(configuration, seed):
+                return None
+            result = {"validation": configuration.number / 4, "test": 0.5}
+            write_json(self.finished.path(configuration, seed), result)
+            return result
+
+    return Quick(table, results, results / "work", {}, [])
+
+
+def test_one_call_runs_also_what_others_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    script = _script()
+    table = Table.read(ROOT / "experiments" / "tables" / "table3.yaml")
+    ran: list[str] = []
+
+    def done(configuration: Configuration, seed: int) -> bool:
+        name = f"{configuration.task}-{configuration.number}-{seed}"
+        ran.append(name)
+        if configuration.task == "video":
+            raise UserError("it failed")
+        return name != "music-0-1" or ran.count(name) > 1
+
+    runner = _runner(table, tmp_path / "results", done)
+    monkeypatch.setattr(script, "_LOOK_AGAIN", 0.0)
+    tasks = ("baby", "MR", "books", "music", "video")
+    cells = [table.configurations(task, "static", "star") for task in tasks]
+    assert script.run_cells(runner, cells, [1, 2]) is True
+    chosen = {f"{task}-1-{seed}" for task in tasks for seed in (1, 2)}
+    assert set(ran) == chosen | {f"{task}-0-1" for task in ("MR", "books", "music")}
+    assert ran.count("video-1-1") == 1, "what failed is not tried again"
+    # Alone it waits for those that choose, and says so.
+    ran.clear()
+    other = _runner(table, tmp_path / "none", done)
+    assert script.run_cells(other, cells[:1], [1]) is False
+    assert ran == []
+    assert other.waits_for(cells[0])
+
+
+def test_a_choice_that_another_process_is_at_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    script = _script()
+    table = Table.read(ROOT / "experiments" / "tables" / "table4.yaml")
+    looks: list[int] = []
+
+    def done(configuration: Configuration, seed: int) -> bool:
+        if (configuration.number, seed) == (0, 1):
+            looks.append(seed)
+        return len(looks) >= 3
+
+    runner = _runner(table, tmp_path / "results", done)
+    monkeypatch.setattr(script, "_LOOK_AGAIN", 0.0)
+    cell = table.configurations("snli", "static", "star")
+    assert script.run_cells(runner, [cell], [1, 2, 3]) is False
+    assert len(looks) == 3
+    assert not list(runner.missing(cell, [1, 2, 3]))
+
+
+@pytest.mark.parametrize(
+    ("only", "chosen"),
+    [
+        ("", True),
+        ("books/static/star", True),
+        ("books", True),
+        ("static", True),
+        ("static/star", True),
+        ("*/static", True),
+        ("*/*/star", True),
+        ("star", True),
+        ("books/star", False),
+        ("books/static/star_plus", False),
+        ("books/static/star/1", False),
+    ],
+)
+def test_a_cell_is_named_by_parts_that_follow_one_another(only: str, chosen: bool) -> None:
+    assert _script().within("books/static/star", only) == chosen
+
+
+def test_systems_and_cells_are_chosen_by_name(tmp_path: Path) -> None:
+    places = ["--results", tmp_path / "none"]
+    both = reproduce("table5", "--list", "--only", "ewt_pos", "--systems", "vanilla", "star", *places)
+    assert both.returncode == 0, both.stderr
+    assert not (tmp_path / "none").exists()
+    named = [line.split(":")[0] for line in both.stdout.splitlines()]
+    assert named == ["ewt_pos/none/vanilla", "ewt_pos/none/star"]
+    unknown = reproduce("table5", "--list", "--systems", "stra")
+    assert unknown.returncode == 1
+    assert unknown.stderr.startswith("reproduce.py: --systems names stra; table5 has vanilla, ")

@@ -1,0 +1,491 @@
+"""What is made of results/: the encoders' cards and the pictures, and that the committed ones are what is made."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+from lab.results_cards import write_cards
+from lab.results_page import Cell, intervals, read_cells, table_sections, write_page
+from lab.results_pictures import write_pictures
+from lab.table_runs import FinishedRuns
+from lab.tables import Table
+from sacrebleu.metrics import BLEU, CHRF
+
+from modeling_star.errors import UserError
+from modeling_star.evaluation.bootstrap import count_examples, score_counts
+
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTENT: dict[str, Any] = {
+    "title": "A table",
+    "about": "Of two systems.",
+    "against": "star",
+    "seeds": [1, 2],
+    "tasks": {
+        "films": {"title": "Films", "metric": "accuracy", "script": "run_glue.py", "recipe": "sst2", "data": "films"},
+    },
+    "settings": {"none": {"title": "random"}},
+    "systems": {
+        "star": {"title": "Star"},
+        "vanilla": {"title": "vanilla", "arguments": {"config_name": "configuration/models/vanilla-base.json"}},
+        "linear": {"title": "linear", "last": {"config_name": None}},
+    },
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One table, with runs of three systems, of which one is no encoder of this package."""
+    monkeypatch.chdir(ROOT)
+    path = tmp_path / "tables" / "films.yaml"
+    path.parent.mkdir()
+    path.write_text(yaml.safe_dump(CONTENT, sort_keys=False), encoding="utf-8")
+    finished = FinishedRuns(Table.read(path), tmp_path / "results")
+    for system, right in {"star": "1 1 1 0", "vanilla": "1 0 1 0", "linear": "0 0 1 0"}.items():
+        (configuration,) = finished.table.configurations("films", "none", system)
+        for seed in (1, 2):
+            kept = {
+                "validation": 0.5,
+                "test": right.count("1") / 4,
+                "parameters": 2_000_000,
+                "training_seconds": 60.0,
+                "environment": {"device": "cpu", "torch": "2.13.0", "threads": 1, "commit": "0123456789ab"},
+                "counts": f"{right}; 1 1 1 1",
+            }
+            place = finished.path(configuration, seed)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(json.dumps(kept), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "change", [{"counts": "1 1 1; 1 1 1"}, {"references": "another"}], ids=["fewer rows", "other labels"]
+)
+def test_runs_on_other_test_rows_make_no_page(folder: Path, change: dict[str, str]) -> None:
+    finished = FinishedRuns(Table.read(folder / "tables" / "films.yaml"), folder / "results")
+    for system in ("star", "vanilla"):
+        (configuration,) = finished.table.configurations("films", "none", system)
+        path = finished.path(configuration, 2)
+        own = {"references": "one"} if system == "star" else change
+        path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **own}), encoding="utf-8")
+    if "references" in change:  # the first run told none
+        (configuration,) = finished.table.configurations("films", "none", "star")
+        path = finished.path(configuration, 1)
+        told = {**json.loads(path.read_text(encoding="utf-8")), "references": "one"}
+        path.write_text(json.dumps(told), encoding="utf-8")
+    with pytest.raises(
+        UserError, match=r"films/films/none: star, seed 1, was measured on other test rows \(4\) than van"
+    ):
+        write_page(folder / "tables", folder / "results", folder / "results.md")
+
+
+def test_each_encoder_has_a_card_with_its_scores_and_commands(folder: Path) -> None:
+    written = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "made" / "results.md")
+    assert [path.name for path in written] == ["star-transformer.md", "vanilla-transformer.md"]
+    text = written[0].read_text(encoding="utf-8")
+    (line,) = [line for line in text.splitlines() if line.startswith("| Films")]
+    runs = f"{folder}/tables/films.yaml --only films/none/star --seeds 1 2"
+    assert line == f"| Films | random | Star | 75.0 ± 0.0 (2) | 2.00 M | `{runs}` |"
+    assert f"kept in\n`{folder}/results/TABLE/TASK/SETTING/`" in text
+    assert "`OMP_NUM_THREADS=1 python experiments/reproduce.py RUNS --data DATA --results again" in text
+    assert "No weights are published" in text
+    assert "[made/results.md](../made/results.md) has them" in text
+    assert "All ran on a CPU with torch 2.13.0 and OMP_NUM_THREADS=1." in text
+    # A model-index tells scores of weights.
+    data = ModelCard(text).data
+    assert (data.license, data.tags, data.eval_results) == ("apache-2.0", ["star-transformer"], None)
+    (path,) = (folder / "results").rglob("star-0-seed1.json")
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**kept, "environment": {**kept["environment"], "threads": 2}}), encoding="utf-8")
+    card, _ = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "made" / "results.md")
+    assert "OMP_NUM_THREADS=2 python experiments/reproduce.py RUNS" in card.read_text(encoding="utf-8")
+
+
+def test_a_card_whose_runs_are_deleted_goes_and_other_files_stay(folder: Path) -> None:
+    def write() -> list[Path]:
+        return write_cards(folder / "tables", folder / "results", folder / "cards", folder / "made" / "results.md")
+
+    star, vanilla = write()
+    other = folder / "cards" / "notes.md"
+    other.write_text(star.read_text(encoding="utf-8"), encoding="utf-8")
+    for kept in (folder / "results").rglob("vanilla-*.json"):
+        kept.unlink()
+    assert write() == [star]
+    assert not vanilla.exists()
+    assert sorted(path.name for path in other.parent.iterdir()) == ["notes.md", star.name]
+
+
+def with_arguments(folder: Path, **arguments: Any) -> list[str]:
+    """The names of the cards where the system `vanilla` is run with other arguments than its own."""
+    own = {"title": "vanilla", "arguments": arguments}
+    before = {"FIRST": {"title": "First", "script": "run_mlm.py", "recipe": "mlm_english"}}
+    before["FIRST"]["arguments"] = {"config_name": "configuration/models/bilstm-base.json", "train_file": "a"}
+    content = {**CONTENT, "before": before, "systems": {**CONTENT["systems"], "vanilla": own}}
+    (folder / "tables" / "films.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    cards = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
+    return [card.name for card in cards]
+
+
+def test_a_model_is_what_the_run_is_of_that_gave_it_fresh_weights(folder: Path) -> None:
+    shape = folder / "shape"
+    shape.mkdir()
+    (shape / "config.json").write_text('{"model_type": "disan"}', encoding="utf-8")
+    assert with_arguments(folder, config_name=str(shape)) == ["disan.md", "star-transformer.md"]
+    assert with_arguments(folder, config_name=None, model_type="bilstm") == ["bilstm.md", "star-transformer.md"]
+    assert with_arguments(folder, config_name=None, model_name_or_path="$FIRST") == [
+        "bilstm.md",
+        "star-transformer.md",
+    ]
+    # Another's has no card here.
+    (shape / "config.json").write_text('{"model_type": "roberta"}', encoding="utf-8")
+    assert with_arguments(folder, config_name=str(shape)) == ["star-transformer.md"]
+    assert with_arguments(folder, config_name="somebody/elses") == ["star-transformer.md"]
+
+
+def page_and_card(folder: Path) -> list[str]:
+    """The page, and the card of the vanilla Transformer, as they are made now."""
+    write_page(folder / "tables", folder / "results", folder / "results.md")
+    write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
+    return [(folder / name).read_text(encoding="utf-8") for name in ("results.md", "cards/vanilla-transformer.md")]
+
+
+def test_numbers_that_no_commit_is_known_of_are_marked(folder: Path) -> None:
+    assert not any("†" in text for text in page_and_card(folder))
+    (path,) = (folder / "results").rglob("vanilla-0-seed2.json")
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**kept, "environment": {**kept["environment"], "commit": None}}), encoding="utf-8")
+    page, card = page_and_card(folder)
+    assert "| vanilla | 50.0 ± 0.0 (2) † |" in page
+    assert "| 50.0 ± 0.0 (2) † |" in card
+    (difference,) = [line for line in page.splitlines() if line.startswith("| vanilla | +") or "| vanilla | -" in line]
+    assert difference.endswith("] † |")
+    assert [text.count("†") for text in (page, card)] == [3, 2]
+    assert all("\n† Has a run that no commit is known of" in text for text in (page, card))
+
+
+def test_what_ran_on_a_gpu_is_marked_and_only_the_others_are_timed(folder: Path) -> None:
+    def moved(seed: int) -> None:
+        (path,) = (folder / "results").rglob(f"vanilla-0-seed{seed}.json")
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept["environment"]["device"] = "NVIDIA X1"
+        path.write_text(json.dumps({**kept, "training_seconds": 12.0}), encoding="utf-8")
+
+    assert not any("‡" in text for text in page_and_card(folder))
+    moved(2)
+    page, card = page_and_card(folder)
+    assert "| vanilla | 50.0 ± 0.0 (2) ‡ |" in page
+    assert "| vanilla | 2.00 M, 1.0 |" in page
+    assert "| 50.0 ± 0.0 (2) ‡ |" in card
+    assert "a CPU with torch 2.13.0 and OMP_NUM_THREADS=1, or on NVIDIA X1 with torch 2.13.0" in card
+    assert all("\n‡ Has a run on a GPU" in text for text in (page, card))
+    moved(1)
+    assert "| vanilla | 2.00 M, 0.2 ‡ |" in page_and_card(folder)[0]
+
+
+def test_a_cell_with_several_configurations_is_told_by_the_chosen_one(folder: Path) -> None:
+    path = folder / "tables" / "films.yaml"
+    grid = [{"learning_rate": 1e-3}, {"learning_rate": 1e-4}]
+    content = {**CONTENT, "settings": {"none": {"title": "random", "grid": grid}}}
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    for kept in (folder / "results").rglob("*-0-seed1.json"):
+        worse = {**json.loads(kept.read_text(encoding="utf-8")), "validation": 0.4}
+        kept.with_name(kept.name.replace("-0-", "-1-")).write_text(kept.read_text(encoding="utf-8"), encoding="utf-8")
+        kept.write_text(json.dumps(worse), encoding="utf-8")
+    card, *_ = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
+    assert "films.yaml --only films/none/star --configuration 1 --seeds 1`" in card.read_text(encoding="utf-8")
+
+
+def test_a_page_of_ones_own_table_names_its_file_and_its_runs(folder: Path) -> None:
+    page, _ = page_and_card(folder)
+    assert page.startswith(
+        f"# Results\n\nMade by `python experiments/reproduce.py {folder}/tables/films.yaml` from `{folder}/results/`"
+    )
+    assert f"reproduce.py {folder}/tables/films.yaml --data DATA --only" in page
+
+
+def test_a_page_is_not_emptied_for_lack_of_runs(folder: Path) -> None:
+    page = folder / "results.md"
+    page.write_text("a page", encoding="utf-8")
+    with pytest.raises(UserError, match=r"reslts holds no finished run.*nothing is written.*MINE\.yaml --page"):
+        write_page(folder / "tables", folder / "reslts", page)
+    assert page.read_text(encoding="utf-8") == "a page"
+
+
+def test_a_picture_for_every_setting_with_a_difference(folder: Path) -> None:
+    (picture,) = write_pictures(folder / "tables", folder / "results", folder / "pictures")
+    assert picture.name == "results_films_none.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    page = folder / "results.md"
+    write_page(folder / "tables", folder / "results", page)
+    assert f"](pictures/{picture.name})" in page.read_text(encoding="utf-8")
+    for path in (folder / "results").rglob("[vl]*.json"):
+        path.unlink()
+    assert write_pictures(folder / "tables", folder / "results", folder / "pictures") == []
+    write_page(folder / "tables", folder / "results", page)
+    assert "pictures/" not in page.read_text(encoding="utf-8")
+
+
+def test_a_picture_shows_the_differences_with_their_intervals(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Any] = []
+
+    def keep(figure: Any, path: Path, title: str) -> Path:
+        figures.append(figure)
+        return path
+
+    monkeypatch.setattr("lab.results_pictures.save_figure", keep)
+    write_pictures(folder / "tables", folder / "results", folder / "pictures")
+    (table,) = Table.begun(folder / "tables", folder / "results")
+    expected = intervals(table, read_cells(table, "none", folder / "results"), table.compared[0])
+    drawn = {}
+    for container in figures[0].axes[0].containers:
+        points, _, (bars,) = container
+        for value, height, ends in zip(*points.get_data(), bars.get_segments(), strict=True):
+            drawn[container.get_label(), height] = [value, *sorted(end for end, _ in ends)]
+    titles = {system: told["title"] for system, told in table.content["systems"].items()}
+    assert sorted(label for label, _ in drawn) == sorted(titles[system] for _, system in expected)
+    wanted = [[100 * one.difference, 100 * one.low, 100 * one.high] for one in expected.values()]
+    for own, other in zip(sorted(drawn.values()), sorted(wanted), strict=True):
+        assert own == pytest.approx(other)
+    assert any(abs(value) > 1 for value, *_ in drawn.values())
+
+
+def test_masked_summation_has_its_page_beside_the_others(folder: Path) -> None:
+    kept = folder / "results" / "masked_summation"
+    kept.mkdir()
+    run = {"system": "star", "length": 20, "seed": 1, "validation": 0.1, "test": 0.25, "parameters": 1234}
+    run |= {"guesses": {"half": 0.8, "scaled": 0.7}, "training_seconds": 60.0, "config": {}}
+    run["command"] = "python experiments/masked_summation.py --systems star --flagged 3 --results kept"
+    task = {"flagged": 3, "width": 4, "train_samples": 9, "test_samples": 9, "num_train_epochs": 2.0, "processes": 1}
+    run["arguments"] = {
+        **task,
+        "per_device_train_batch_size": 3,
+        "gradient_accumulation_steps": 1,
+        "learning_rate": 1e-3,
+    }
+    run["environment"] = {"python": "3.11", "torch": "2.13", "transformers": "5.23", "device": "cpu", "threads": 1}
+    (kept / "star-n20-seed1.json").write_text(json.dumps(run), encoding="utf-8")
+    write_page(folder / "tables", folder / "results", folder / "docs" / "results.md")
+    assert "(masked_summation/results.md)" in (folder / "docs" / "results.md").read_text(encoding="utf-8")
+    page = (folder / "docs" / "masked_summation" / "results.md").read_text(encoding="utf-8")
+    assert "| star | 0.2500 (1) |" in page
+    assert (folder / "docs" / "masked_summation" / "figure_3a.png").is_file()
+    assert "| star | 1,234, 1.0 |" in page
+    assert "‡" not in page
+    at_40 = {**run, "length": 40, "environment": {**run["environment"], "device": "NVIDIA X1"}}
+    (kept / "star-n40-seed1.json").write_text(json.dumps(at_40), encoding="utf-8")
+    write_page(folder / "tables", folder / "results", folder / "docs" / "results.md")
+    both = (folder / "docs" / "masked_summation" / "results.md").read_text(encoding="utf-8")
+    assert "| star | 0.2500 (1) | 0.2500 (1) ‡ |" in both
+    assert "| star | 1,234, 1.0 | 1,234, 1.0 ‡ |" in both
+    assert "‡ On a GPU" in both
+    assert "(NVIDIA X1, threads 1" in both
+    (kept / "star-n40-seed1.json").unlink()
+    run["config"] = {"model_type": "star_transformer"}
+    (kept / "star-n20-seed1.json").write_text(json.dumps(run), encoding="utf-8")
+    star, vanilla = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
+    again = "--systems star --lengths 20 --seeds 1 --stages train report --output_dir outputs/again"
+    command = f"`python experiments/masked_summation.py --flagged 3 {again}`"
+    assert command.strip("`") in page
+    assert f"| star | n = 20 | 0.2500 (1) | {command} |" in star.read_text(encoding="utf-8")
+    assert "Masked summation" not in vanilla.read_text(encoding="utf-8")
+
+
+def test_several_systems_can_be_what_the_others_are_compared_with(folder: Path) -> None:
+    path = folder / "tables" / "films.yaml"
+    path.write_text(yaml.safe_dump({**CONTENT, "against": ["star", "linear"]}, sort_keys=False), encoding="utf-8")
+    lines = "\n".join(table_sections(Table.read(path), folder / "results")).splitlines()
+    first, second = lines.index("| Star minus | Films |"), lines.index("| linear minus | Films |")
+    names = [line.split(" | ")[0].strip("| ") for line in lines]
+    assert names[first + 2 : second - 1] == ["vanilla", "linear"]
+    assert names[second + 2 : second + 4] == ["vanilla", ""], "Star and linear stand there once"
+
+
+def test_a_table_to_choose_by_tells_validation_scores_alone(folder: Path) -> None:
+    path = folder / "tables" / "films.yaml"
+    path.write_text(yaml.safe_dump({**CONTENT, "split": "validation"}, sort_keys=False), encoding="utf-8")
+    for file in (folder / "results").rglob("*.json"):
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        file.write_text(json.dumps({**kept, "repeated": "0100"}), encoding="utf-8")
+    text = "\n".join(table_sections(Table.read(path), folder / "results"))
+    assert "|  | Films |\n" in text
+    assert "| Star | 50.0 ± 0.0 (2) |" in text
+    assert "minus" not in text
+    assert write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md") == []
+    assert write_pictures(folder / "tables", folder / "results", folder / "pictures") == []
+
+
+def test_a_further_score_of_the_same_runs_has_no_costs_of_its_own(folder: Path) -> None:
+    for path in (folder / "results").rglob("*.json"):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps({**kept, "repeated": "0100"}), encoding="utf-8")
+    table = Table.read(folder / "tables" / "films.yaml")
+    table.content["tasks"]["films"] = {**table.content["tasks"]["films"], "repeated": "text"}
+    text = "\n".join(table_sections(table, folder / "results"))
+    assert "|  | Films | Films, rows not in train |" in text
+    assert "| parameters, training minutes | Films |\n" in text
+
+
+def test_a_translation_has_a_column_for_chrf_from_the_same_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    content = yaml.safe_load(yaml.safe_dump(CONTENT))
+    content["tasks"]["films"] |= {"metric": "bleu", "script": "run_translation.py"}
+    path = tmp_path / "films.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    finished = FinishedRuns(Table.read(path), tmp_path / "results")
+    known = ["the cat sat on the mat", "a dog barks at it"]
+    for system, found in {"star": known, "vanilla": ["the cats sat on mats", "a dog barked at it"]}.items():
+        (configuration,) = finished.table.configurations("films", "none", system)
+        counts = count_examples("bleu", known, found)
+        kept = {
+            "test": score_counts("bleu", counts),
+            "parameters": 2_000_000,
+            "training_seconds": 60.0,
+            "environment": {"commit": "0123456789ab"},
+            "counts": "; ".join(" ".join(f"{number:g}" for number in column) for column in counts.T),
+        }
+        place = finished.path(configuration, 1)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps(kept), encoding="utf-8")
+    text = "\n".join(table_sections(finished.table, tmp_path / "results"))
+    assert "|  | Films | Films, chrF |" in text
+    written = ["the cats sat on mats", "a dog barked at it"]
+    bleu, chrf = (metric.corpus_score(written, [known]).score for metric in (BLEU(), CHRF()))
+    assert f"| vanilla | {bleu:.1f} (1) | {chrf:.1f} (1) |" in text
+    assert f"| vanilla | +{100 - bleu:.1f} [" in text
+    assert f"| +{100 - chrf:.1f} [" in text
+
+
+def test_the_committed_page_and_cards_are_what_results_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    tables, results = Path("experiments/tables"), Path("experiments/results")
+    write_page(tables, results, tmp_path / "results.md")
+    assert (tmp_path / "results.md").read_bytes() == Path("experiments/results.md").read_bytes()
+    for name in ("results.md", "results.csv"):
+        made = tmp_path / "masked_summation" / name
+        assert made.read_bytes() == (Path("experiments") / "masked_summation" / name).read_bytes()
+    (tmp_path / "experiments").mkdir()
+    cards = write_cards(tables, results, tmp_path / "model_cards", tmp_path / "experiments" / "results.md")
+    made = {path.name: path.read_bytes() for path in cards}
+    assert made == {path.name: path.read_bytes() for path in Path("model_cards").glob("[!T]*.md")}
+    for line in Path("experiments/results.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("!["):
+            assert (Path("experiments") / line.split("](")[1].rstrip(")")).is_file()
+
+
+# A column of README's tables -> the systems that it is of.
+COLUMNS = {
+    "Star": ("star",),
+    "star-plus": ("star_plus",),
+    "BiG": ("big",),
+    "vanilla": ("vanilla", "marian"),
+    "BiLSTM": ("bilstm",),
+    "TF-IDF": ("tfidf",),
+    "linear head": ("linear",),
+}
+README_ROW = re.compile(r"\| `(?P<table>[a-z0-9]+) (?P<cell>[^ ]+)` \|$")
+
+
+def test_the_results_in_readme_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    tables = {table.name: table for table in Table.begun(Path("experiments/tables"), Path("experiments/results"))}
+    checked = 0
+    columns: list[str] = []
+    for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines():
+        what, *shown, _ = (cell.strip() for cell in line.strip().strip("|").split("|")) if "|" in line else ("", "")
+        if line.endswith("| `TABLE CELL` |"):
+            columns = shown
+        row = README_ROW.search(line)
+        if row is None:
+            continue
+        table, (task, setting) = tables[row["table"]], (*row["cell"].split("/"), None)[:2]
+        setting = setting or next(iter(table.content["settings"]))
+        cells = read_cells(table, setting, Path("experiments/results"))
+        tasks = started_tasks(cells) if task == "*" else [task]
+        suffix = "_char" if "with characters" in what else ""
+        for number, column in zip(shown, columns, strict=True):
+            own = [f"{name}{suffix}" for name in COLUMNS[column] if f"{name}{suffix}" in table.content["systems"]]
+            found = [[cells[one, name] for one in tasks] for name in own if (tasks[0], name) in cells]
+            measured = [cell for cell in found if all(one.runs for one in cell)]
+            assert len(measured) == bool(number), (column, line)
+            for each in measured:
+                common = [seed for seed in each[0].seeds if all(seed in one.seeds for one in each)]  # as on the page
+                each = [one.of_seeds(common) for one in each]
+                seeds = len(each[0].scores)
+                fewer = seeds < len(table.seeds_of(each[0].chosen.system))
+                score = f"{100 * fmean(fmean(one.scores) for one in each):.1f}" + ("¹" if seeds == 1 else "²") * fewer
+                assert number == score, (column, line)
+                checked += 1
+    assert checked > 40
+
+
+@pytest.mark.parametrize("document", ["README.md", "experiments/findings.md", "docs/tasks.md"])
+def test_every_interval_that_a_document_names_stands_on_the_page(document: str) -> None:
+    page = (ROOT / "experiments" / "results.md").read_text(encoding="utf-8")
+    told = {tuple(map(float, found)) for found in re.findall(r"([+-]\d+\.\d) \[([+-]\d+\.\d), ([+-]\d+\.\d)\]", page)}
+    text = (ROOT / document).read_text(encoding="utf-8")
+    named = re.findall(r"([+-]?\d+\.\d)\s\[([+-]\d+\.\d),\s([+-]\d+\.\d)\]", text)
+    assert len(named) == len(re.findall(r"\[[+-]\d", text))
+    assert named
+    for found in named:
+        difference, low, high = map(float, found)
+        # "A minus B" stands on the page, and a sentence may tell of B minus A.
+        assert {(difference, low, high), (-difference, -high, -low)} & told, found
+
+
+def started_tasks(cells: dict[tuple[str, str], Cell]) -> list[str]:
+    return list(dict.fromkeys(task for (task, _), cell in cells.items() if cell.runs and "," not in task))
+
+
+def test_every_committed_run_was_made_with_what_its_table_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Else the command that the page prints would run something else.
+    monkeypatch.chdir(ROOT)
+    results = Path("experiments/results")
+    for table in Table.begun(Path("experiments/tables"), results):
+        finished = FinishedRuns(table, results)
+        configurations = [configuration for cell in table.cells() for configuration in cell]
+        told = {
+            finished.path(configuration, seed): {**configuration.arguments, "seed": seed}
+            for configuration in configurations
+            for seed in table.seeds
+        }
+        for name in table.before:
+            finished.read_before(name)  # which compares by itself
+        kept = {
+            path: json.loads(path.read_text(encoding="utf-8"))
+            for path in (results / table.name).rglob("*.json")
+            if path.parent.name != "before"
+        }
+        assert kept
+        assert {path: run["arguments"] for path, run in kept.items()} == {path: told.get(path) for path in kept}
+
+
+def test_the_files_of_models_are_still_those_that_committed_runs_were_made_with() -> None:
+    # A run's arguments name the file of its model, not what is in it.
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        pytest.skip("not a checkout of git")
+    runs = [
+        json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "experiments" / "results").rglob("*.json")
+    ]
+    named = {
+        (run["environment"]["commit"].removesuffix("-dirty"), run["arguments"]["config_name"])
+        for run in runs
+        if run["environment"].get("commit") and "config_name" in run["arguments"]
+    }
+    compared = 0
+    for commit, file in sorted(named):
+        then = subprocess.run([git, "-C", str(ROOT), "show", f"{commit}:{file}"], capture_output=True, text=True)
+        if then.returncode == 0:  # a shallow clone has not all commits
+            compared += 1
+            assert json.loads(then.stdout) == json.loads((ROOT / file).read_text(encoding="utf-8")), (commit, file)
+    if not compared:
+        pytest.skip("a clone without the commits of the runs")

@@ -1,0 +1,498 @@
+"""Character features against plain loops, what the vocabulary is read as, and what is computed when."""
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from common import TINY, Adapter, assert_close, difference, gradients, padded, random_batch, tiny_model
+from reference import spelling, under
+from samples import CHARACTERS, EMBEDDINGS, SPELLED, embedded_model, some_inputs, tensors_of, word_tokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch_modes import compiled
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from modeling_star.data.tokenizers import train_tokenizer
+from modeling_star.models.char_cnn import TRAITS, CharacterFeatures, spelled, traits_of
+from modeling_star.models.configuration_star import StarTransformerConfig
+from modeling_star.models.token_layout import TokenLayout
+from modeling_star.models.vocabulary import Vocabulary
+
+
+def model_with_characters(ending: str = "Model", **options: Any) -> PreTrainedModel:
+    return tiny_model("StarTransformer", ending, **{**CHARACTERS, "tokenizer": word_tokenizer(SPELLED), **options})
+
+
+def features_of(model: PreTrainedModel) -> CharacterFeatures:
+    return model.base_model.embeddings.characters
+
+
+def text_of(row: torch.Tensor) -> str:
+    return "".join(chr(code) for code in row.tolist() if code)
+
+
+# ------ values
+
+
+@pytest.mark.parametrize("kernel", [1, 3, 5])
+def test_features_are_those_of_the_loops_in_values_and_gradients(kernel: int) -> None:
+    model = model_with_characters(dtype=torch.float64, char_kernel_size=kernel, char_vocab_size=50)
+    module, config = features_of(model), model.config
+    parameters = {name: p.detach().clone().requires_grad_() for name, p in module.named_parameters()}
+    ids = torch.tensor([5, 6, 2, 7, 8, 9, 10, 6, 11, 12, 0])
+    rows = []
+    texts = [None, None, None, None, None, *SPELLED.split()]
+    for index in ids.tolist():
+        text = texts[index]
+        if text is None:
+            rows.append(torch.zeros(config.char_hidden_size + len(TRAITS), dtype=torch.float64))
+            continue
+        continues = text.startswith("##")
+        codes = spelled(text.removeprefix("##"), config.max_char_length)
+        # Before them the start of a word (1) or its continuation (2), after them the end (3).
+        symbols = [2 if continues else 1, *(4 + code % 50 for code in codes), 3]
+        traits = torch.tensor(traits_of(text.removeprefix("##"), continues), dtype=torch.float64)
+        rows.append(torch.cat([spelling(parameters, symbols, kernel), traits]))
+    expected, actual = {"x": torch.stack(rows)}, {"x": module.of_tokens(ids)}
+    assert_close(actual, expected, 1e-10)
+    found, wanted = gradients(actual, dict(module.named_parameters())), gradients(expected, parameters)
+    assert_close(found, wanted, 1e-10)
+
+
+# 5 to 9 after the special tokens; what is "alone" beside those is an added token, 10.
+PIECES = "we ##ll ##ing 42 USA"
+
+
+def model_of_words(**options: Any) -> PreTrainedModel:
+    tokenizer = word_tokenizer(PIECES)
+    tokenizer.add_tokens(["@USER"])
+    return model_with_characters(tokenizer=tokenizer, **options)
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+@pytest.mark.parametrize("kind", ["right", "left", "holes"])
+def test_a_word_has_the_maximum_of_its_tokens_in_values_and_gradients(kind: str, packed: bool) -> None:
+    module = features_of(model_of_words(dtype=torch.float64))
+    with torch.no_grad():
+        module.convolution.bias.sub_(10)  # below the zeros of padding
+    mask = padded([9, 1, 0, 6, 3], 10, kind)
+    # Of 2 ([CLS]) and 10 no word is made, nor of the end of one text and what the next one begins with.
+    rows = [[2, 5, 6, 7, 8, 10, 7, 6, 6], [7], [], [6, 7, 9, 2, 7, 6], [7, 5, 7]]
+    words = [[[0], [1, 2, 3], [4], [5], [6, 7, 8]], [[0]], [], [[0, 1], [2], [3], [4, 5]], [[0], [1, 2]]]
+    ids = mask.long()
+    ids[mask] = torch.tensor([index for row in rows for index in row])
+    layout = TokenLayout.from_mask(mask, keep_padding=not packed)
+    flat = layout.pack(ids)
+    own = module.of_tokens(flat)
+    places = {place: row for row, place in enumerate(layout.pack(torch.arange(ids.numel()).view_as(ids)).tolist())}
+    expected = torch.zeros_like(own)
+    for row, of_row in enumerate(words):
+        columns = mask[row].nonzero().flatten().tolist()
+        for word in of_row:
+            index = [places[row * ids.shape[1] + columns[token]] for token in word]
+            largest = own[index].max(0).values.expand(len(index), -1)
+            expected = expected.index_copy(0, torch.tensor(index), largest.contiguous())
+    leaves = dict(module.named_parameters())
+    actual = {"x": module(flat, layout)[:, own.shape[1] :]}
+    assert_close(actual, {"x": expected}, 1e-12)
+    assert_close(gradients(actual, leaves), gradients({"x": expected}, leaves), 1e-10)
+
+
+def test_a_text_with_words_in_pieces_is_read_the_same_alone_and_in_a_batch() -> None:
+    model = model_of_words(dtype=torch.float64).eval()
+    ids = torch.tensor([[5, 6, 7, 6], [7, 6, 0, 0], [6, 7, 7, 0]])
+    states = model(ids, attention_mask=ids != 0).last_hidden_state
+    for row, length in enumerate((4, 2, 3)):
+        alone = model(ids[row : row + 1, :length]).last_hidden_state[0]
+        assert difference(states[row, :length], alone) < 1e-12
+
+
+def test_a_token_may_have_its_own_characters_alone() -> None:
+    model = model_with_characters(char_scope="token")
+    module, ids = features_of(model), torch.tensor([[5, 6, 10]])
+    layout = TokenLayout.from_mask(torch.ones_like(ids).bool(), keep_padding=False)
+    assert torch.equal(module(ids[0], layout), module.of_tokens(ids[0]))
+    assert model.embeddings.projection.in_features == TINY["hidden_size"] + module.width
+
+
+def test_a_token_is_embedded_by_its_vector_and_its_features_together() -> None:
+    model = model_with_characters(dtype=torch.float64, position_embedding_type="none")
+    ids = torch.tensor([[5, 6, 10]])
+    embedded = model(ids, output_hidden_states=True).hidden_states[0][0]
+    embeddings = model.embeddings
+    layout = TokenLayout.from_mask(torch.ones_like(ids).bool(), keep_padding=False)
+    joined = torch.cat([embeddings.word_embeddings(ids[0]), embeddings.characters(ids[0], layout)], dim=-1)
+    projection = under(dict(embeddings.named_parameters()), "projection")
+    assert difference(embedded, joined @ projection["weight"].T + projection["bias"]) < 1e-12
+    # Vectors given in place of ids have no characters.
+    vectors = embeddings.word_embeddings(ids)
+    bare = model(inputs_embeds=vectors, output_hidden_states=True).hidden_states[0][0]
+    width = TINY["hidden_size"]
+    assert difference(bare, vectors[0] @ projection["weight"][:, :width].T + projection["bias"]) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("text", "traits"),
+    [
+        ("walk", []),
+        ("Walk", ["title case"]),
+        ("I", ["upper case", "title case"]),
+        ("USA", ["upper case", "a capital further on"]),
+        ("U.S.", ["upper case", "a capital further on"]),
+        ("iPhone", ["a capital further on"]),
+        ("McDonald", ["a capital further on"]),
+        ("'Tis", ["title case"]),
+        ("42", ["digits alone"]),
+        ("3rd", ["a digit among others"]),
+        ("1,000", ["a digit among others"]),
+        ("...", ["neither letter nor digit"]),
+        ("东京", []),
+        ("Ångström", ["title case"]),
+        ("", []),
+    ],
+)
+def test_how_a_token_is_written(text: str, traits: list[str]) -> None:
+    assert [name for name, has in zip(TRAITS, traits_of(text, False), strict=True) if has] == traits
+    assert traits_of(text, True)[0]
+
+
+def test_of_a_long_entry_both_ends_are_read_and_accents_are_one_character() -> None:
+    assert "".join(map(chr, spelled("incomprehensibilities", 9))) == "incomties"
+    assert "".join(map(chr, spelled("exactly", 7))) == "exactly"
+    assert "".join(map(chr, spelled("中国", 1))) == "中"
+    assert spelled("e\u0301", 3) == [0xE9]
+
+
+# ------ vocabularies
+
+
+def test_a_wordpiece_vocabulary_is_read() -> None:
+    vocabulary = Vocabulary.read(word_tokenizer(SPELLED))
+    assert vocabulary.marker == "##"
+    assert vocabulary.texts == ["", "", "", "", "", "we", "ll", "Live", "42", "USA", "3rd", ",", "東京"]
+    assert vocabulary.continues.nonzero()[:, 0].tolist() == [6]
+    # [PAD], [CLS], [SEP], [MASK]; [UNK] stands for a word.
+    assert vocabulary.special.nonzero()[:, 0].tolist() == [0, 2, 3, 4]
+
+
+def test_words_that_begin_like_marks_make_no_pieces_of_a_vocabulary_of_words() -> None:
+    tokenizer = train_tokenizer(["Ġorġ sees ### and ▁ there"], min_frequency=1, lower_case=False)
+    assert {"Ġorġ", "###"} <= set(tokenizer.get_vocab())
+    vocabulary = Vocabulary.read(tokenizer)
+    assert vocabulary.marker is None
+    assert not vocabulary.continues.any()
+    pieces = word_tokenizer("we ##ll Ġa Ġb Ġc ▁a ▁b")
+    assert Vocabulary.read(pieces).marker == "##"
+
+
+def test_a_byte_level_vocabulary_is_read_as_text() -> None:
+    letters = sorted(set(pre_tokenizers.ByteLevel.alphabet()) - {"Ġ"})
+    words = ["Ġ", "Ġna", "Ã¯", "ve", *(f"Ġ{letter}" for letter in letters), *letters]
+    tokenizer = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, []))
+    tokenizer.decoder = decoders.ByteLevel()
+    vocabulary = Vocabulary.read(PreTrainedTokenizerFast(tokenizer_object=tokenizer))
+    assert vocabulary.marker == "Ġ"
+    assert vocabulary.texts[:4] == ["", "na", "ï", "ve"]
+    assert vocabulary.continues[:4].tolist() == [False, False, True, True]
+
+
+def test_a_sentencepiece_vocabulary_is_read() -> None:
+    words = ["<unk>", "▁", "▁New", "▁york", "er", "▁a▁b"]
+    tokenizer = Tokenizer(models.Unigram([(word, -1.0) for word in words], unk_id=0))
+    vocabulary = Vocabulary.read(PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>"))
+    assert vocabulary.marker == "▁"
+    assert vocabulary.texts == ["", "", "New", "york", "er", "a b"]
+    assert vocabulary.continues.tolist() == [False, False, False, False, True, False]
+
+
+def test_an_added_word_has_characters_and_an_unknown_one_has_none() -> None:
+    tokenizer = word_tokenizer("we ##ll")
+    tokenizer.add_tokens(["Kyoto"])
+    model = tiny_model("StarTransformer", **{**CHARACTERS, "max_char_length": 8}, vocab_size=10, tokenizer=tokenizer)
+    table = features_of(model).characters
+    assert [text_of(row) for row in table] == ["", "", "", "", "", "we", "ll", "Kyoto", "", ""]
+    none, kyoto = features_of(model).of_tokens(torch.tensor([tokenizer.unk_token_id, 7]))
+    assert not none.any()
+    assert kyoto.any()
+
+
+def test_a_tokenizer_beyond_the_model_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"ids up to 15, and the model embeds 13 .*resize_token_embeddings"):
+        model_with_characters(tokenizer=word_tokenizer(SPELLED + " a b c"))
+
+
+def test_nothing_of_a_vocabulary_is_left_once_another_is_told() -> None:
+    tagger = {"ending": "ForTokenClassification", "use_crf": True, "tokenizer": None}
+    model, fresh = (model_with_characters(**tagger).eval() for _ in range(2))
+    first, second = word_tokenizer(SPELLED), word_tokenizer("a ##b c")
+    first.add_special_tokens({"additional_special_tokens": ["USA"]})  # an id that the second has no entry for
+    ids = torch.tensor([[5, 6, 7, 9, 10]])
+    with torch.no_grad():
+        model.set_vocabulary(first)
+        model(ids)
+        for one in (model, fresh):
+            one.set_vocabulary(second)
+        assert_close(dict(model.named_buffers()), dict(fresh.named_buffers()), 0.0)
+        assert torch.equal(model(ids).logits, fresh(ids).logits)
+
+
+def test_tokens_without_characters_are_warned_of_once(warnings_of: Any) -> None:
+    model, ids = model_with_characters(tokenizer=None), torch.tensor([[5, 6]])
+    for mode in (model, model.eval()):
+        [message] = warnings_of(mode, input_ids=ids)
+        assert "model.set_vocabulary(tokenizer)" in message
+    model.set_vocabulary(word_tokenizer(SPELLED))
+    assert warnings_of(model, input_ids=ids) == []
+
+
+def test_an_even_kernel_is_refused() -> None:
+    with pytest.raises(Exception, match="char_kernel_size=4 is given; an odd number is needed"):
+        StarTransformerConfig(char_kernel_size=4)
+
+
+# ------ what is computed when
+
+
+def rows_convolved(module: Any) -> list[int]:
+    """A list that grows by the entries of each computation of features."""
+    rows: list[int] = []
+    features = module.features
+
+    def counted(characters: torch.Tensor, traits: torch.Tensor) -> torch.Tensor:
+        rows.append(len(characters))  # no hook: what has one is not kept
+        return features(characters, traits)
+
+    module.features = counted
+    return rows
+
+
+def test_training_reads_each_entry_of_a_batch_once_and_inference_all_entries_once() -> None:
+    model = model_with_characters()
+    rows = rows_convolved(features_of(model))
+    ids = torch.tensor([[5, 6, 5, 9], [6, 6, 6, 6]])
+    model(ids)
+    assert rows == [3]
+    with torch.no_grad():
+        model(ids)  # training mode without gradients: dropout may be at work
+        assert rows == [3, 3]
+        model.eval()
+        for _ in range(3):
+            model(ids)
+    assert rows == [3, 3, TINY["vocab_size"]]
+    model(ids)
+    assert rows == [3, 3, TINY["vocab_size"], 3]
+
+
+def test_inference_equals_training_bit_for_bit() -> None:
+    model = model_with_characters().eval()
+    inputs = random_batch(padded([5, 0, 2], 6, "holes")).inputs()
+    trained = model(**inputs).last_hidden_state
+    for context in (torch.no_grad, torch.inference_mode):
+        with context():
+            assert torch.equal(model(**inputs).last_hidden_state, trained)
+    # What inference mode has left behind serves autograd, too.
+    with torch.no_grad():
+        assert torch.equal(model(**inputs).last_hidden_state, trained)
+    model(**inputs).last_hidden_state.sum().backward()
+
+
+@torch.no_grad()
+def change_weight(model: PreTrainedModel) -> None:
+    features_of(model).convolution.bias.add_(1.0)
+
+
+def change_optimizer(model: PreTrainedModel) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    with torch.enable_grad():
+        model(torch.tensor([[5, 9]])).last_hidden_state.square().sum().backward()
+    optimizer.step()
+
+
+def change_state(model: PreTrainedModel) -> None:
+    model.load_state_dict(model_with_characters(seed=7).state_dict())
+
+
+def change_words(model: PreTrainedModel) -> None:
+    model.set_vocabulary(word_tokenizer("a ##b C 1 DE 2f ; 文"))
+
+
+def change_by_training(model: PreTrainedModel) -> None:
+    model.train()
+    features_of(model).convolution.bias.data += 1.0  # leaves no trace of its own
+    model.eval()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [change_weight, change_optimizer, change_state, change_words, change_by_training],
+    ids=lambda f: f.__name__,
+)
+def test_what_was_computed_for_all_entries_follows_every_change(change: Any) -> None:
+    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
+    with torch.no_grad():
+        before = model(ids).last_hidden_state
+        change(model)
+        after = model(ids).last_hidden_state
+        fresh = model_with_characters().eval()
+        fresh.load_state_dict(model.state_dict())
+        assert torch.equal(after, fresh(ids).last_hidden_state)
+        assert difference(after, before) > 1e-3
+        assert model.double()(ids).last_hidden_state.dtype == torch.float64
+
+
+def test_what_was_computed_for_all_entries_is_kept_where_the_mode_stays() -> None:
+    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
+    rows = rows_convolved(features_of(model))
+    with torch.no_grad():
+        for _ in range(3):
+            model.eval()(ids)  # as answer_question and translate do before each text
+    assert rows == [TINY["vocab_size"]]
+
+
+def test_an_adapter_that_is_switched_off_counts_no_more() -> None:
+    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
+    module = features_of(model)
+    with torch.no_grad():
+        plain = model(ids).last_hidden_state
+        module.convolution = Adapter(module.convolution)
+        adapted = model(ids).last_hidden_state
+        module.convolution.is_on = False  # which no weight says
+        assert torch.allclose(model(ids).last_hidden_state, plain, atol=1e-6)
+    assert difference(adapted, plain) > 1e-3
+
+
+def test_a_thread_that_forgets_the_features_takes_them_from_no_other() -> None:
+    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
+    module = features_of(model)
+    with torch.no_grad():
+        expected = model(ids).last_hidden_state
+        module.train().eval()
+        # Another thread may forget them at any time: here, as soon as they are there.
+        forgetful = {"_cached": property(lambda self: None, lambda self, value: None)}
+        module.__class__ = type("Forgetful", (type(module),), forgetful)
+        assert torch.equal(model(ids).last_hidden_state, expected)
+
+
+@pytest.mark.parametrize("fused", [False, True], ids=["plain", "fused"])
+def test_a_step_of_any_optimizer_is_seen(fused: bool) -> None:
+    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=fused)
+    for _ in range(2):
+        with torch.no_grad():
+            model(ids)  # keeps the features
+        model(ids).last_hidden_state.square().sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            assert difference(model(ids).last_hidden_state, copy.deepcopy(model)(ids).last_hidden_state) < 1e-6
+
+
+def test_weights_that_are_loaded_in_inference_mode_are_seen() -> None:
+    ids = torch.tensor([[5, 6, 9, 10]])
+    with torch.inference_mode():
+        model, other = model_with_characters().eval(), model_with_characters().eval()
+        for parameter in other.parameters():
+            parameter.mul_(2)
+        model(ids)
+        model.load_state_dict(other.state_dict())
+        assert torch.equal(model(ids).last_hidden_state, other(ids).last_hidden_state)
+
+
+def test_a_hook_at_the_convolution_is_called_every_time() -> None:
+    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
+    with torch.no_grad():
+        plain = model(ids).last_hidden_state
+        hook = features_of(model).convolution.register_forward_hook(lambda module, args, output: output + 1)
+        assert difference(model(ids).last_hidden_state, plain) > 1e-3
+        hook.remove()
+        assert difference(model(ids).last_hidden_state, plain) < 1e-6
+
+
+def test_the_kept_features_are_not_pickled() -> None:
+    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
+    fresh = len(pickle.dumps(model))
+    with torch.no_grad():
+        expected = model(ids).last_hidden_state
+        assert len(pickle.dumps(model)) == fresh
+        assert torch.equal(copy.deepcopy(model)(ids).last_hidden_state, expected), "as pickle, by __getstate__"
+
+
+def test_autocast_leaves_no_half_precision_behind() -> None:
+    model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9]])
+    with torch.no_grad():
+        expected = model(ids).last_hidden_state
+        model.train().eval()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            model(ids)
+        assert torch.equal(model(ids).last_hidden_state, expected)
+
+
+def test_dropout_acts_on_characters_in_training_alone() -> None:
+    model = model_with_characters(embedding_dropout_prob=0.5)
+    module, ids = features_of(model), torch.tensor([5, 9, 10, 12])
+    torch.manual_seed(0)
+    assert not torch.equal(module.of_tokens(ids), module.of_tokens(ids))
+    module.eval()
+    assert torch.equal(module.of_tokens(ids), module.of_tokens(ids))
+
+
+def test_a_compiled_model_equals_the_eager_one() -> None:
+    model = model_with_characters()
+    inputs = random_batch(padded([3, 0, 5], 6, "holes")).inputs()
+    leaves = dict(model.named_parameters())
+    expected, actual = ({"x": call(**inputs).pooler_output} for call in (model, compiled(model)))
+    assert_close(actual, expected, 1e-5)
+    assert_close(gradients(actual, leaves), gradients(expected, leaves), 1e-4)
+
+
+def test_one_graph_serves_every_shape_compiled_or_exported() -> None:
+    model = model_with_characters().eval()
+    inputs = random_batch(padded([3, 5], 6, "holes")).inputs()
+    axes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    shapes = dict.fromkeys(inputs, axes)
+    exported = torch.export.export(model, (), inputs, dynamic_shapes=shapes, strict=False).module()
+    graph = compiled(model, dynamic=True)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for lengths, columns in (([4, 0, 8], 9), ([1, 3], 4)):
+            inputs = random_batch(padded(lengths, columns, "left")).inputs()
+            expected = model(**inputs).last_hidden_state
+            assert difference(graph(**inputs).last_hidden_state, expected) < 1e-5
+            assert difference(exported(**inputs).last_hidden_state, expected) < 1e-5
+
+
+# ------ every kind of embedding
+
+
+@pytest.mark.parametrize("embeddings", EMBEDDINGS)
+def test_characters_join_every_kind_of_embedding(embeddings: str, tmp_path: Path, tiny_bert_path: str) -> None:
+    model = embedded_model(embeddings, "StarTransformer", "Model", tmp_path, tiny_bert_path, freeze=True, **CHARACTERS)
+    inputs = some_inputs()
+    without = tensors_of(model, inputs)["last_hidden_state"]
+    model.set_vocabulary(word_tokenizer("a ##b C 1 DE 2f ; 文"))
+    assert difference(tensors_of(model, inputs)["last_hidden_state"], without) > 1e-3
+    # The embeddings are frozen, the characters are not.
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert {name for name, _ in model.named_parameters() if "characters" in name} <= trained
+    model.save_pretrained(tmp_path / "saved")
+    loaded, info = type(model).from_pretrained(tmp_path / "saved", output_loading_info=True)
+    assert not any(info.values()), info
+    assert_close(tensors_of(loaded, inputs), tensors_of(model, inputs), 0.0)
+
+
+def test_a_resized_vocabulary_keeps_its_characters_and_takes_new_ones(tmp_path: Path) -> None:
+    model = model_with_characters("ForTokenClassification", use_crf=True).eval()
+    tokenizer, ids = word_tokenizer(SPELLED), torch.tensor([[2, 5, 6, 10, 3]])
+    before = model(ids).logits
+    tokenizer.add_tokens(["##Oslo"])
+    model.resize_token_embeddings(len(tokenizer))
+    assert torch.equal(model(ids).logits, before)
+    table = features_of(model).characters
+    assert text_of(table[-1]) == ""
+    model.set_vocabulary(tokenizer)
+    assert text_of(features_of(model).characters[-1]) == "##o"
+    assert not model.crf.carries_no_tag[-1]
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    more = torch.tensor([[2, 5, 13, 3]])
+    assert difference(loaded(more).logits, model(more).logits) < 1e-5

@@ -1,0 +1,68 @@
+"""A model that several threads ask at once, as Trainer has left it."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from torch import nn
+
+from modeling_star.models.utils import evaluating
+
+
+@pytest.mark.parametrize("was_training", [True, False])
+def test_the_mode_comes_back_when_the_last_thread_leaves(was_training: bool) -> None:
+    model = nn.Sequential(nn.Dropout()).train(was_training)
+    inside, first_left = threading.Barrier(2), threading.Event()
+
+    def leave_first() -> bool:
+        with evaluating(model):
+            inside.wait()
+            mode = model.training
+        first_left.set()
+        return mode
+
+    def leave_last() -> bool:
+        with evaluating(model):
+            inside.wait()
+            first_left.wait()
+            return model[0].training
+
+    with ThreadPoolExecutor(2) as threads:
+        modes = [threads.submit(work) for work in (leave_first, leave_last)]
+        assert [mode.result(timeout=60) for mode in modes] == [False, False]
+    assert model.training == was_training
+
+
+def test_a_layer_that_was_held_in_evaluation_mode_stays_so() -> None:
+    model = nn.Sequential(nn.Dropout(), nn.Dropout())
+    model[0].eval()
+    with evaluating(model):
+        assert not model[1].training
+    assert [model.training, model[0].training, model[1].training] == [True, False, True]
+
+
+class Merging(nn.Linear):
+    """As the layers of loralib, which merge two weights for evaluation and take them apart for training."""
+
+    merged = False
+
+    def train(self, mode: bool = True) -> "Merging":
+        self.merged = not mode
+        return super().train(mode)
+
+
+def test_what_a_layer_does_to_be_trained_is_done_again() -> None:
+    model = nn.Sequential(Merging(2, 2), Merging(2, 2)).train()
+    model[1].eval()
+    with evaluating(model):
+        assert model[0].merged
+        model.append(nn.Dropout())
+    assert [layer.training for layer in model] == [True, False, True]
+    assert [model[0].merged, model[1].merged] == [False, True]
+
+
+def test_the_mode_comes_back_after_an_error() -> None:
+    model = nn.Dropout()
+    with pytest.raises(KeyError), evaluating(model), evaluating(model):
+        raise KeyError
+    assert model.training

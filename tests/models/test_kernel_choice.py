@@ -1,0 +1,188 @@
+"""When the Triton kernels are used: on a GPU where they work, where they are demanded, and never unasked on a CPU."""
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from common import assert_close, named_outputs, padded, random_batch, tiny_model
+from encoder_contract import RECORD
+from kernel_samples import DEVICE, VARIANTS, on_device, setting
+from torch_modes import compiled
+
+from modeling_star.models import attention
+from modeling_star.models import triton_relay_attention as relay_kernels
+from modeling_star.models import triton_ring_attention as candidate_kernels
+from modeling_star.models import triton_utils as kernels
+from modeling_star.models.token_layout import TokenLayout
+
+
+KERNEL_FILES = {module.__name__ for module in (candidate_kernels, kernels, relay_kernels)}
+
+
+@pytest.fixture
+def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every kernel fails."""
+
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("a kernel was called")
+
+    for module, name in (
+        (candidate_kernels, "ring_attention"),
+        (candidate_kernels, "band_attention"),
+        (relay_kernels, "relay_mix"),
+    ):
+        monkeypatch.setattr(module, name, fail)
+
+
+@pytest.fixture
+def layout() -> TokenLayout:
+    return TokenLayout.from_mask(torch.ones(1, 3).bool(), keep_padding=False)
+
+
+def gpu(dtype: torch.dtype = torch.float32) -> Any:
+    """What the choice looks at of a tensor on a GPU."""
+    return SimpleNamespace(device=torch.device("cuda", 0), dtype=dtype)
+
+
+@pytest.mark.parametrize("failure", [None, RuntimeError("no compiler")], ids=["works", "fails"])
+def test_kernels_are_chosen_on_a_gpu_where_they_work(
+    failure: Exception | None, layout: TokenLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "_kernel_failure", lambda device: failure)
+    for value in (None, "auto"):
+        with setting(value):
+            assert attention.use_kernels(gpu(), layout) == (failure is None)
+            assert not attention.use_kernels(gpu(torch.float64), layout)
+            assert not attention.use_kernels(torch.zeros(3), layout)
+            assert not attention.use_kernels(gpu(), layout, reach=10)
+            assert not attention.use_kernels(gpu(), TokenLayout.from_mask(layout.mask, keep_padding=True))
+    with setting("0"):
+        assert not attention.use_kernels(gpu(), layout)
+
+
+def test_where_kernels_fail_a_warning_says_why(
+    layout: TokenLayout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(attention, "_kernel_failure", lambda device: RuntimeError("no compiler at all."))
+    monkeypatch.setattr(attention.logger, "propagate", True)
+    attention.logger.warning_once.cache_clear()
+    with setting(None):
+        attention.use_kernels(gpu(), layout)
+    assert "no compiler at all." in caplog.text
+    assert "MODELING_STAR_KERNELS=0" in caplog.text
+
+
+def test_kernels_that_are_demanded_and_fail_are_an_error(layout: TokenLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "_kernel_failure", lambda device: RuntimeError("no compiler"))
+    with setting("1"), pytest.raises(RuntimeError, match=r"no compiler.*export MODELING_STAR_KERNELS=0"):
+        attention.use_kernels(torch.zeros(3), layout)
+
+
+def test_what_fails_in_the_smallest_kernel_is_told_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device(DEVICE)
+    assert kernels.failure_on(device) is None
+
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise OSError("no C compiler")
+
+    monkeypatch.setattr(kernels, "launch", fail)
+    assert "no C compiler" in str(kernels.failure_on(device))
+    monkeypatch.setattr(kernels, "launch", lambda *arguments, **options: arguments[-1].zero_())
+    assert "1 + 2 is 0.0" in str(kernels.failure_on(device))
+
+
+def test_an_older_gpu_is_told_without_a_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert "8.0 and higher" in str(kernels.failure_on(torch.device("cuda")))
+
+
+def test_an_unknown_setting_is_refused(layout: TokenLayout) -> None:
+    with setting("yes"), pytest.raises(ValueError, match=r'MODELING_STAR_KERNELS=yes is set; "auto", "0"'):
+        attention.use_kernels(torch.zeros(3), layout)
+
+
+def test_without_triton_a_model_runs_and_demanding_kernels_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)
+    for name in KERNEL_FILES:
+        monkeypatch.delitem(sys.modules, name)
+    attention._kernel_failure.cache_clear()
+    model, batch = tiny_model("StarTransformer"), random_batch(padded([3, 2], 3, "right"))
+    try:
+        with setting(None):
+            assert model(**batch.inputs()).last_hidden_state.isfinite().all()
+        with setting("1"), pytest.raises(RuntimeError, match="pip install triton"):
+            model(**batch.inputs())
+    finally:
+        attention._kernel_failure.cache_clear()
+
+
+def test_on_a_cpu_nothing_of_the_kernels_is_imported_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in KERNEL_FILES:
+        monkeypatch.delitem(sys.modules, name)
+    with setting(None):
+        output = tiny_model("StarTransformer")(**random_batch(padded([3, 2], 3, "right")).inputs())
+        output.pooler_output.sum().backward()
+    assert not KERNEL_FILES & sys.modules.keys()
+
+
+@pytest.mark.usefixtures("forbidden")
+@pytest.mark.parametrize("variant", ["Star", "BiG"])
+def test_a_model_whose_attentions_are_recorded_uses_no_kernels(variant: str) -> None:
+    stem, options = VARIANTS[variant]
+    model = tiny_model(stem, **options).to(DEVICE)
+    inputs = on_device(random_batch(padded([3, 0, 5], 6, "holes")))
+    with setting("0"):
+        expected = named_outputs(model(**inputs))
+    with setting("1"):
+        recorded = named_outputs(model(**inputs, **RECORD))
+        with pytest.raises(AssertionError, match="a kernel was called"):
+            model(**inputs)
+    assert_close({name: recorded[name] for name in expected}, expected, 1e-5)
+
+
+def test_a_wider_ring_than_kernels_hold_uses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("a kernel was called")
+
+    monkeypatch.setattr(candidate_kernels, "ring_attention", fail)
+    inputs = on_device(random_batch(padded([12, 30], 30, "right")))
+    for radius in (attention.LONGEST_KERNEL_REACH, attention.LONGEST_KERNEL_REACH + 1):
+        model = tiny_model("StarTransformer", ring_radius=radius, position_embedding_type="none").to(DEVICE)
+        with setting("0"):
+            expected = named_outputs(model(**inputs))
+        with setting("1"):
+            if radius == attention.LONGEST_KERNEL_REACH:
+                with pytest.raises(AssertionError, match="a kernel was called"):
+                    model(**inputs)
+            else:
+                assert_close(named_outputs(model(**inputs)), expected, 1e-5)
+
+
+@pytest.mark.usefixtures("forbidden")
+@pytest.mark.parametrize("ending", ["Model", "ForTokenClassification"])
+def test_several_relays_use_no_kernels(ending: str) -> None:
+    inputs = on_device(random_batch(padded([3, 0, 5], 6, "holes")))
+    model = tiny_model("StarTransformer", ending, num_relays=2).to(DEVICE)
+    with setting("0"):
+        expected = named_outputs(model(**inputs))
+    with setting("1"):
+        assert_close(named_outputs(model(**inputs)), expected, 1e-5)
+        with pytest.raises(AssertionError, match="a kernel was called"):
+            tiny_model("StarTransformer", ending).to(DEVICE)(**inputs)
+
+
+@pytest.mark.usefixtures("forbidden")
+def test_compiled_and_exported_models_use_no_kernels() -> None:
+    model = tiny_model("StarTransformer").eval().to(DEVICE)
+    inputs = on_device(random_batch(padded([3, 0, 5], 6, "holes")))
+    with setting("0"):
+        expected = named_outputs(model(**inputs))
+    with setting("1"):
+        exported = torch.export.export(model, (), inputs, strict=False).module()
+        for traced in (compiled(model), exported):
+            assert_close(named_outputs(traced(**inputs)), expected, 1e-5)

@@ -1,0 +1,683 @@
+"""The BiG-Transformer against Algorithm 1, its words and what they let it see, and what every encoder promises."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from common import (
+    EVERY_MODEL,
+    HEADS,
+    TINY,
+    Batch,
+    assert_close,
+    assert_equals_reference,
+    assert_gradients_close,
+    assert_same_in_parts,
+    difference,
+    examples,
+    gradients,
+    labels_of,
+    lexicon_of,
+    masks,
+    named_outputs,
+    padded,
+    random_batch,
+    some_words,
+    tiny_model,
+)
+from encoder_contract import RECORD, EncoderContract
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import find_whole_words, find_words
+from torch import Tensor
+from torch_modes import compiled
+from transformers import PreTrainedModel
+
+import modeling_star
+from modeling_star import BigTransformerConfig, Lexicon
+from modeling_star.models import token_layout as tokens
+
+
+WORDS = some_words()
+LEXICON = lexicon_of(WORDS)
+
+
+def whole_word_lexicon(continues: set[int], alone: set[int], longest: int, size: int = TINY["vocab_size"]) -> Lexicon:
+    """A lexicon that tells the words of a subword tokenizer."""
+    flags = [torch.tensor([index in ids for index in range(size)]) for ids in (continues, alone)]
+    return Lexicon("whole_word", longest, continues=flags[0], alone=flags[1])
+
+
+def real_columns(batch: Batch, row: int, siamese: bool) -> list[list[int]]:
+    """The columns of the one or two texts of a row."""
+    mask, types = batch.attention_mask[row], batch.token_type_ids[row]
+    texts = [mask & (types == 0), mask & (types == 1)] if siamese else [mask]
+    return [text.nonzero().flatten().tolist() for text in texts]
+
+
+def random_words(batch: Batch, longest: int, seed: int = 0, density: float = 0.5, siamese: bool = False) -> Tensor:
+    """A word_mask `[b, n, longest]` of words that end in their text; anything at padding and for single tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    words = torch.rand(*batch.shape, longest, generator=generator) < density
+    for row in range(len(words)):
+        for columns in real_columns(batch, row, siamese):
+            for start, column in enumerate(columns):
+                words[row, column, max(len(columns) - start, 1) :] = False
+    return words
+
+
+class TestBigTransformer(EncoderContract):
+    """Its promises, over the ablations of the paper and the options of the design."""
+
+    stem = "BigTransformer"
+    second_derivatives = "recorded"
+    own_variants = {
+        "lexicon": {"lexicon": LEXICON},
+        "whole words": {"lexicon": whole_word_lexicon({1, 2, 3, 7, 8}, {0}, 3)},
+        "siamese lexicon": {"lexicon": LEXICON, "pair_mode": "siamese", "pooling": "global"},
+        "adjacent": {"local_connection": "adjacent", "pooling": "max"},
+        "adjacent alone": {"local_connection": "adjacent", "global_connection": False},
+        "global alone": {"local_connection": "none", "pooling": "global"},
+        "lexicon without global": {"lexicon": LEXICON, "global_connection": False, "pooling": "global"},
+        "without self word": {"lexicon": LEXICON, "self_word": False},
+        "nothing but words": {"lexicon": LEXICON, "self_word": False, "global_connection": False},
+        "no connection": {"local_connection": "none", "global_connection": False},
+    }
+    config_options = st.fixed_dictionaries(
+        {
+            "hidden_size": st.sampled_from([6, 12]),
+            "num_attention_heads": st.integers(1, 3),
+            "intermediate_size": st.sampled_from([None, 5]),
+            "num_hidden_layers": st.integers(1, 3),
+            "embedding_size": st.sampled_from([None, 3]),
+            "type_vocab_size": st.sampled_from([0, 2]),
+            "position_embedding_type": st.sampled_from(["learned", "sinusoidal", "none"]),
+            "scale_embedding": st.sampled_from([None, False, True]),
+            "pair_mode": st.sampled_from(["cross", "siamese"]),
+            "hidden_act": st.sampled_from(["relu", "gelu", "silu"]),
+            "max_word_length": st.integers(2, 5),
+            "local_connection": st.sampled_from(["lexicon", "lexicon", "lexicon", "adjacent", "none"]),
+            "self_word": st.booleans(),
+            "global_connection": st.booleans(),
+            "pooling": st.sampled_from(["mean", "max", "global"]),
+        }
+    )
+
+    def prepare(self, data: st.DataObject, model: PreTrainedModel, batch: Batch) -> None:
+        """Words from a lexicon, from flags, as a mask, or none; all tokens at once, or a few."""
+        tokens.TOKENS_AT_ONCE = data.draw(st.sampled_from([1, 2, 3, 1024]))
+        config, seed = model.config, data.draw(st.integers(0, 1000))
+        siamese, longest = config.pair_mode == "siamese", config.max_word_length
+        kind = data.draw(st.sampled_from(["words", "words", "whole_word", "word_mask", "nothing"]))
+        if config.local_connection != "lexicon" or kind == "nothing":
+            return
+        if kind == "word_mask" or batch.inputs_embeds is not None:
+            batch.word_mask = random_words(batch, longest, seed, siamese=siamese)
+        elif kind == "words":
+            # Half of what stands in the texts, so that words overlap and lie within one another, and some more.
+            texts = [
+                batch.input_ids[row, columns].tolist()
+                for row in range(len(batch.input_ids))
+                for columns in real_columns(batch, row, siamese)
+            ]
+            windows = {
+                tuple(text[start : start + length])
+                for text in texts
+                for length in range(2, longest + 1)
+                for start in range(len(text) - length + 1)
+            }
+            kept = torch.rand(len(windows), generator=torch.Generator().manual_seed(seed)) < 0.5
+            words = {(1, 2), *(word for word, keep in zip(sorted(windows), kept, strict=True) if keep)}
+            model.set_lexicon(lexicon_of(words, longest))
+            batch.find_words = functools.partial(find_words, lexicon=words, longest=longest)
+        else:
+            continues, alone = data.draw(st.sets(st.integers(3, 12))), data.draw(st.sets(st.integers(0, 2)))
+            model.set_lexicon(whole_word_lexicon(continues, alone, longest))
+            batch.find_words = functools.partial(find_whole_words, continues=continues, alone=alone, longest=longest)
+
+    def attention_shape(self, config: Any, b: int, n: int) -> tuple[int, ...]:
+        longest = config.max_word_length
+        local = {
+            "lexicon": longest * (longest + 1) // 2 - (0 if config.self_word else 1),
+            "adjacent": 3,
+            "none": 0,
+        }[config.local_connection]
+        return (b, config.num_attention_heads, n, local + (1 if config.global_connection else 0))
+
+    def sums_of_attention(self, config: Any, mask: Tensor, sums: Tensor) -> Tensor:
+        if config.global_connection or (config.self_word and config.local_connection == "lexicon"):
+            return mask.float()
+        if config.local_connection == "adjacent":
+            return mask.float()
+        # A token in no word attends to nothing.
+        nothing = sums == 0
+        assert nothing.any()
+        return (mask & ~nothing).float()
+
+    def has_gradient(self, config: Any, name: str) -> bool:
+        # The global node alone: nothing to choose.
+        alone = config.local_connection == "none" and config.global_connection
+        if alone and ("projections.query" in name or "projections.key" in name):
+            return False
+        return super().has_gradient(config, name)
+
+    # ------ word_mask in place of the lexicon
+
+    def test_words_may_be_given(self, ending: str) -> None:
+        model = self.model(ending, "lexicon", dtype=torch.float64)
+        batch = random_batch(padded([5, 0, 1, 3], 6, "holes"), dtype=torch.float64)
+        found = named_outputs(model(**batch.inputs()))
+        batch.find_words = functools.partial(find_words, lexicon=WORDS, longest=4)
+        given_words = torch.zeros(*batch.shape, 4)
+        for row in range(len(given_words)):
+            [columns] = real_columns(batch, row, siamese=False)
+            for start, length in batch.words(row, columns):
+                given_words[row, columns[start], length - 1] = 1
+        assert given_words.any()
+        assert_close(named_outputs(model(**batch.inputs(), word_mask=given_words)), found, 0.0)
+        # They overrule those of the lexicon.
+        none = named_outputs(model(**batch.inputs(), word_mask=torch.zeros_like(given_words)))
+        assert max(difference(none[name], found[name]) for name in found) > 1e-8
+        model.set_lexicon(None)
+        assert_close(named_outputs(model(**batch.inputs())), none, 0.0)
+
+    @given(mask=masks(max_columns=6), seed=st.integers(0, 1000))
+    @examples(20)
+    def test_given_words_equal_the_reference_with_input_vectors(self, mask: Tensor, seed: int) -> None:
+        model = tiny_model(self.stem, seed=seed, dtype=torch.float64)
+        batch = random_batch(mask, seed, TINY["hidden_size"], torch.float64)
+        batch.word_mask = random_words(batch, 4, seed)
+        assert_equals_reference(model, batch, 1e-10, recorded=bool(seed % 2), seed=seed)
+
+    def test_with_given_words_a_sentence_is_the_same_alone_and_in_a_batch(self, padding: str, recorded: bool) -> None:
+        model = self.model(dtype=torch.float64)
+        leaves = dict(model.named_parameters())
+        batch = random_batch(padded([3, 1, 7, 0, 2], 9, padding))
+        batch.word_mask = random_words(batch, 4)
+        record = RECORD if recorded else {}
+        together = model(**batch.inputs(), **record)
+        alone, in_batch = {}, {}
+        for row, real in enumerate(batch.attention_mask):
+            if real.any():
+                output = model(**{name: x[row, real][None] for name, x in batch.inputs().items()}, **record)
+                alone |= {f"tokens {row}": output.last_hidden_state[0], f"pooled {row}": output.pooler_output[0]}
+                in_batch[f"tokens {row}"] = together.last_hidden_state[row, real]
+                in_batch[f"pooled {row}"] = together.pooler_output[row]
+        assert_close(in_batch, alone, 1e-10)
+        assert_gradients_close(gradients(in_batch, leaves), gradients(alone, leaves), 1e-10)
+
+    def test_words_given_at_padding_or_for_single_tokens_change_nothing(self, recorded: bool) -> None:
+        model = self.model()
+        batch = random_batch(padded([4, 0, 1, 6], 6, "holes"))
+        batch.word_mask = random_words(batch, 4)
+        record = RECORD if recorded else {}
+        before = named_outputs(model(**batch.inputs(), **record))
+        for at in (~batch.attention_mask[..., None], torch.tensor([True, False, False, False])):
+            other = torch.where(at, ~batch.word_mask, batch.word_mask)
+            assert_close(named_outputs(model(**{**batch.inputs(), "word_mask": other}, **record)), before, 0.0)
+
+    @pytest.mark.parametrize("by_row", [True, False], ids=["candidates by row", "candidates gathered"])
+    def test_how_and_how_many_tokens_are_computed_at_once_changes_neither_values_nor_gradients(
+        self, variant: str, by_row: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        model = self.model(variant=variant, dtype=torch.float64)
+
+        def gather() -> None:
+            if not by_row:
+                monkeypatch.setattr(modeling_star.modeling_big, "row_attention_applies", lambda states: False)
+
+        assert_same_in_parts(model, gather)
+
+    def test_a_compiled_model_takes_given_words(self) -> None:
+        model = self.model()
+        batch = random_batch(padded([3, 0, 5], 6, "holes"))
+        batch.word_mask = random_words(batch, 4)
+        expected = named_outputs(model(**batch.inputs()))
+        graph = compiled(model)
+        assert_close(named_outputs(graph(**batch.inputs())), expected, 1e-5)
+        # Shapes that depend on no data cannot raise: a word that is cut off is no word.
+        batch.word_mask[0, :, 3] = True
+        assert_close(named_outputs(graph(**batch.inputs())), expected, 1e-5)
+
+    def test_one_compiled_or_exported_graph_finds_words_at_every_shape(self) -> None:
+        model = self.model(variant="lexicon").eval()
+        graph = compiled(model, dynamic=True)
+        axes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+        inputs = random_batch(padded([3, 5], 6, "holes")).inputs()
+        shapes = dict.fromkeys(inputs, axes)
+        exported = torch.export.export(model, (), inputs, dynamic_shapes=shapes, strict=False).module()
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            for lengths, columns in (([3, 2], 6), ([4, 0, 5], 7), ([9, 8, 7, 3], 11)):
+                inputs = random_batch(padded(lengths, columns, "holes"), seed=columns).inputs()
+                expected = named_outputs(model(**inputs))
+                assert_close(named_outputs(graph(**inputs)), expected, 1e-5)
+                assert_close(named_outputs(exported(**inputs)), expected, 1e-5)
+
+
+# ------ which words a token attends to
+
+
+def attended(model: PreTrainedModel, ids: list[int], **inputs: Any) -> list[set[str]]:
+    """The roles that have a weight, for each token of a text."""
+    output = model(torch.tensor([ids]), output_attentions=True, **inputs)
+    roles = model.config.candidate_roles
+    for weights in output.attentions:
+        assert torch.equal(weights > 0, output.attentions[0] > 0)
+    return [{role for role, weight in zip(roles, token, strict=True) if weight > 0} for token in weights[0, 0]]
+
+
+def test_a_token_attends_to_all_words_that_contain_it_to_itself_and_to_the_global_node() -> None:
+    # 南京市长江大桥: 南京, 南京市, 市长, 长江, 长江大桥, 大桥.
+    city = [1, 2, 3, 4, 5, 6, 7]
+    words = {(1, 2), (1, 2, 3), (3, 4), (4, 5), (4, 5, 6, 7), (6, 7), (2, 4), (7, 1)}
+    model = tiny_model("BigTransformer", lexicon=lexicon_of(words))
+    always = {"1 of 1", "global"}
+    assert attended(model, city) == [
+        always | {"1 of 2", "1 of 3"},
+        always | {"2 of 2", "2 of 3"},
+        always | {"3 of 3", "1 of 2"},
+        always | {"2 of 2", "1 of 2", "1 of 4"},
+        always | {"2 of 2", "2 of 4"},
+        always | {"1 of 2", "3 of 4"},
+        always | {"2 of 2", "4 of 4"},
+    ]
+
+
+def test_a_text_without_any_word_is_made_of_single_tokens() -> None:
+    model = tiny_model("BigTransformer", lexicon=lexicon_of({(1, 2)}))
+    assert attended(model, [2, 1, 1, 12]) == [{"1 of 1", "global"}] * 4
+    model = tiny_model("BigTransformer", lexicon=lexicon_of({(1, 2)}), self_word=False, global_connection=False)
+    assert attended(model, [2, 1, 1, 12]) == [set()] * 4
+
+
+@pytest.mark.parametrize("length", [2, 3, 4])
+def test_one_word_may_be_the_whole_text(length: int) -> None:
+    text = [4, 7, 9, 2][:length]
+    model = tiny_model("BigTransformer", lexicon=lexicon_of({tuple(text)}), dtype=torch.float64)
+    found = attended(model, text)
+    assert found == [{"1 of 1", f"{place} of {length}", "global"} for place in range(1, length + 1)]
+    batch = Batch(torch.ones(1, length).bool(), torch.tensor([text]), torch.zeros(1, length).long())
+    batch.find_words = lambda ids: {(0, length)}
+    assert_equals_reference(model, batch, 1e-10, recorded=True)
+
+
+def test_words_stay_within_a_text_of_a_siamese_pair() -> None:
+    model = tiny_model("BigTransformer", lexicon=lexicon_of({(1, 2), (2, 3)}), pair_mode="siamese")
+    ids, types = [1, 2, 3, 1, 2], torch.tensor([[0, 0, 1, 1, 1]])
+    always = {"1 of 1", "global"}
+    expected = [{"1 of 2"}, {"2 of 2"}, set(), {"1 of 2"}, {"2 of 2"}]
+    assert attended(model, ids, token_type_ids=types) == [always | words for words in expected]
+    # As if each were alone, wherever its columns are: here one text stands within the other.
+    inside = attended(model, [1, 3, 1, 2, 2], token_type_ids=torch.tensor([[0, 1, 1, 1, 0]]))
+    assert inside == [always | words for words in [{"1 of 2"}, set(), {"1 of 2"}, {"2 of 2"}, {"2 of 2"}]]
+
+
+def test_padding_within_a_word_does_not_hide_it() -> None:
+    model = tiny_model("BigTransformer", lexicon=lexicon_of({(1, 2, 3)}))
+    mask = torch.tensor([[0, 1, 0, 1, 1, 0]])
+    holes = model(torch.tensor([[1, 1, 3, 2, 3, 9]]), attention_mask=mask)
+    plain = model(torch.tensor([[1, 2, 3]]))
+    assert_close({"x": holes.last_hidden_state[:, mask[0] == 1]}, {"x": plain.last_hidden_state}, 1e-6)
+
+
+def test_adjacent_tokens_are_not_closed_to_a_ring() -> None:
+    model = tiny_model("BigTransformer", local_connection="adjacent")
+    assert attended(model, [1, 2, 3]) == [
+        {"self", "right", "global"},
+        {"left", "self", "right", "global"},
+        {"left", "self", "global"},
+    ]
+    assert attended(model, [1]) == [{"self", "global"}]
+
+
+def test_attention_dropout_drops_words_and_the_global_node() -> None:
+    torch.manual_seed(0)
+    model = tiny_model("BigTransformer", attention_probs_dropout_prob=0.5, lexicon=LEXICON)
+    batch = random_batch(padded([16] * 20, 16, "right"))
+    dropped = model(**batch.inputs(), **RECORD).attentions
+    present = model.eval()(**batch.inputs(), **RECORD).attentions[0] > 0
+    for weights in dropped:
+        assert not weights[~present].any()
+        for role in (0, 1, -1):
+            kept = (weights > 0)[..., role][present[..., role]].double().mean()
+            assert 0.3 < float(kept) < 0.7
+
+
+def test_hidden_dropout_acts_after_the_attention_and_after_the_feed_forward_layer() -> None:
+    model = tiny_model("BigTransformer", num_hidden_layers=1, hidden_dropout_prob=0.5)
+    layer = model.layers[0]
+    given_to: list[Tensor] = []
+    layer.dropout.register_forward_hook(lambda _, inputs, __: given_to.append(inputs[0]))
+    outputs: list[Tensor] = []
+    layer.attention.register_forward_hook(lambda *call: outputs.append(call[2][0]))
+    layer.output.register_forward_hook(lambda *call: outputs.append(call[2]))
+    model(torch.tensor([[1, 2, 3]]))
+    assert len(given_to) == len(outputs) == 2
+    assert all(map(torch.equal, given_to, outputs))
+
+
+def test_where_there_is_nothing_to_attend_to_the_residual_carries_the_token() -> None:
+    options = {"self_word": False, "global_connection": False, "num_hidden_layers": 1}
+    model = tiny_model("BigTransformer", lexicon=lexicon_of({(1, 2)}), **options)
+    without = tiny_model("BigTransformer", local_connection="none", global_connection=False, num_hidden_layers=1)
+    without.load_state_dict(model.state_dict(), strict=False)
+    ids = torch.tensor([[5, 1, 2, 6]])
+    states, carried = (m(ids).last_hidden_state[0] for m in (model, without))
+    assert_close({"x": states[[0, 3]]}, {"x": carried[[0, 3]]}, 1e-6)
+    assert difference(states[1], carried[1]) > 1e-2
+
+
+# ------ receptive field
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_without_the_global_node_a_token_sees_what_a_chain_of_words_reaches(layers: int) -> None:
+    options = {"global_connection": False, "num_hidden_layers": layers, "hidden_act": "gelu"}
+    model = tiny_model("BigTransformer", dtype=torch.float64, **options)
+    batch = random_batch(padded([9], 11, "holes"), width=8, dtype=torch.float64)
+    batch.word_mask = random_words(batch, 4, seed=2, density=0.25)
+    [columns] = real_columns(batch, 0, siamese=False)
+    step = torch.eye(9).bool()
+    for start, length in batch.words(0, columns):
+        step[start : start + length, start : start + length] = True
+    assert not step.all()
+    reached = torch.linalg.matrix_power(step.double(), layers) > 0
+    output = model(**batch.inputs())
+    for row, state in enumerate(output.last_hidden_state[0, columns]):
+        seen = gradients({"state": state}, {"e": batch.inputs_embeds})["e"][0, columns].abs().sum(-1) > 0
+        assert torch.equal(seen, reached[row])
+
+
+@pytest.mark.parametrize("local", ["lexicon", "adjacent", "none"])
+def test_the_global_node_shows_every_token_everything_in_one_layer(local: str) -> None:
+    model = tiny_model("BigTransformer", num_hidden_layers=1, local_connection=local, dtype=torch.float64)
+    batch = random_batch(padded([6], 6, "right"), width=8, dtype=torch.float64)
+    for state in model(**batch.inputs()).last_hidden_state[0]:
+        seen = gradients({"state": state}, {"e": batch.inputs_embeds})["e"].abs().sum(-1)
+        assert (seen > 0).all()
+
+
+def test_padding_takes_no_part_in_the_computation() -> None:
+    model = tiny_model("BigTransformer", lexicon=LEXICON)
+    counts: list[int] = []
+    for layer in model.layers:
+        layer.attention.register_forward_hook(lambda _, inputs, __: counts.append(len(inputs[0])))
+    model(**random_batch(padded([3, 0, 7], 12, "holes")).inputs())
+    assert counts == [10, 10]
+
+
+# ------ weights
+
+
+def test_the_default_feed_forward_layer_is_four_times_as_wide() -> None:
+    assert tiny_model("BigTransformer").layers[0].intermediate.out_features == 32
+
+
+@pytest.mark.parametrize(
+    ("fields", "scaled"),
+    [
+        ({}, True),
+        ({"position_embedding_type": "learned"}, False),
+        ({"position_embedding_type": "none"}, False),
+        ({"scale_embedding": False}, False),
+        ({"position_embedding_type": "none", "scale_embedding": True}, True),
+        ({"backbone_config": {"model_type": "bert"}}, False),
+    ],
+)
+def test_a_table_is_scaled_where_sinusoids_would_drown_it(
+    fields: dict[str, Any], scaled: bool, tmp_path: Path
+) -> None:
+    config = BigTransformerConfig(**fields)
+    assert config.scale_embedding is scaled
+    config.save_pretrained(tmp_path)
+    assert BigTransformerConfig.from_pretrained(tmp_path).scale_embedding is scaled
+
+
+def test_only_a_model_that_reads_it_has_the_last_global_node() -> None:
+    def names(ending: str, **options: Any) -> set[str]:
+        return {name for name, _ in tiny_model("BigTransformer", ending, **options).named_parameters()}
+
+    assert "model.global_pooling.weight" in names(HEADS[0], pooling="global")
+    for ending in HEADS[1:]:
+        assert "model.global_pooling.weight" not in names(ending, pooling="global")
+    assert "model.global_pooling.weight" not in names(HEADS[0])
+
+
+def test_a_lexicon_adds_no_parameter() -> None:
+    bare, full = tiny_model("BigTransformer"), tiny_model("BigTransformer", lexicon=LEXICON)
+    assert [name for name, _ in full.named_parameters()] == [name for name, _ in bare.named_parameters()]
+    assert not [buffer for buffer in full.buffers() if buffer.is_floating_point()]
+
+
+def test_without_connections_there_is_no_attention_to_train() -> None:
+    names = dict(tiny_model("BigTransformer", local_connection="none", global_connection=False).named_parameters())
+    assert not [name for name in names if ".attention." in name]
+
+
+# ------ set_lexicon
+
+
+@pytest.mark.parametrize("ending", EVERY_MODEL)
+@pytest.mark.parametrize("kind", ["words", "whole_word"])
+def test_a_model_is_saved_with_its_lexicon(kind: str, ending: str, tmp_path: Path) -> None:
+    lexicon = LEXICON if kind == "words" else whole_word_lexicon({4, 5, 6, 7}, {0}, 5)
+    model = tiny_model("BigTransformer", ending, lexicon=lexicon).eval()
+    assert model.config.lexicon_kind == model.base_model.config.lexicon_kind == kind
+    assert model.config.max_word_length == lexicon.max_word_length
+    model.save_pretrained(tmp_path)
+    loaded, info = type(model).from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(info.values()), info
+    inputs = random_batch(padded([7, 5], 7, "right")).inputs()
+    assert_close(named_outputs(loaded(**inputs)), named_outputs(model(**inputs)), 0.0)
+    # It finds words, so that the above says something.
+    model.set_lexicon(None)
+    without = named_outputs(model(**inputs))
+    assert difference(next(iter(named_outputs(loaded(**inputs)).values())), next(iter(without.values()))) > 1e-5
+
+
+@pytest.mark.parametrize("ending", ["Model", "ForTokenClassification"])
+def test_another_lexicon_takes_the_place_of_the_first(ending: str, tmp_path: Path) -> None:
+    inputs = random_batch(padded([7, 5], 7, "right")).inputs()
+    short = lexicon_of({(1, 2), (2, 3)}, longest=2)
+    lexicons = [LEXICON, short, whole_word_lexicon({4, 5, 6}, {0}, 3), None]
+    model = tiny_model("BigTransformer", ending).eval()
+    for first, second in zip(lexicons, [*lexicons[1:], lexicons[0]], strict=True):
+        model.set_lexicon(first)
+        model.save_pretrained(tmp_path)
+        loaded = type(model).from_pretrained(tmp_path)
+        loaded.set_lexicon(second)
+        loaded.save_pretrained(tmp_path)
+        again, info = type(model).from_pretrained(tmp_path, output_loading_info=True)
+        assert not any(info.values()), info
+        model.set_lexicon(second)
+        expected = named_outputs(model(**inputs))
+        assert_close(named_outputs(loaded(**inputs)), expected, 0.0)
+        assert_close(named_outputs(again(**inputs)), expected, 0.0)
+        if second is not None:
+            assert again.config.max_word_length == second.max_word_length
+            assert again.config.lexicon_kind == second.kind
+
+
+def test_two_models_of_one_lexicon_do_not_share_it() -> None:
+    first, second = (tiny_model("BigTransformer", lexicon=LEXICON) for _ in range(2))
+    next(second.buffers()).fill_(-1)
+    assert "1 of 2" in set().union(*attended(first, [0, 3, 6, 9]))
+    assert "1 of 2" not in set().union(*attended(second, [0, 3, 6, 9]))
+
+
+def test_a_model_that_reads_no_words_refuses_a_lexicon() -> None:
+    for ending in ("Model", "ForTokenClassification"):
+        model = tiny_model("BigTransformer", ending, local_connection="adjacent")
+        with pytest.raises(ValueError, match=r"local_connection='adjacent'.*reads no words.*\"lexicon\""):
+            model.set_lexicon(LEXICON)
+
+
+def test_an_ablation_loads_from_a_model_with_a_lexicon_and_back(tmp_path: Path) -> None:
+    model = tiny_model("BigTransformer", lexicon=LEXICON)
+    model.save_pretrained(tmp_path / "words")
+    options = {"local_connection": "adjacent", "output_loading_info": True}
+    loaded, info = modeling_star.BigTransformerModel.from_pretrained(tmp_path / "words", **options)
+    assert not any(info.values()), info
+    assert_close(dict(loaded.named_parameters()), dict(model.named_parameters()), 0.0)
+
+
+def test_a_lexicon_that_the_checkpoint_lacks_is_empty(tmp_path: Path) -> None:
+    tiny_model("BigTransformer").save_pretrained(tmp_path)
+    torch.use_deterministic_algorithms(True)  # memory that nobody fills holds large numbers
+    try:
+        for kind, size in (("words", 22), ("whole_word", 13)):
+            model, info = modeling_star.BigTransformerModel.from_pretrained(
+                tmp_path, lexicon_kind=kind, lexicon_size=size, output_loading_info=True
+            )
+            assert {name.split(".")[0] for name in info["missing_keys"]} == {"matcher"}
+            assert attended(model, list(range(13))) == [{"1 of 1", "global"}] * 13
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("lexicon", [LEXICON, whole_word_lexicon({3, 6}, {0}, 3)], ids=["words", "whole_word"])
+def test_weights_that_start_anew_find_no_words(lexicon: Lexicon) -> None:
+    model = tiny_model("BigTransformer", lexicon=lexicon)
+    nothing = [{"1 of 1", "global"}] * 4
+    assert attended(model, [1, 3, 6, 9]) != nothing
+    model._init_weights(model.matcher)
+    assert attended(model, [1, 3, 6, 9]) == nothing
+
+
+@pytest.mark.parametrize("ending", ["ForMaskedLM", "ForTokenClassification"])
+@pytest.mark.parametrize("lexicon", [LEXICON, whole_word_lexicon({4, 5, 6}, {0}, 3)], ids=["words", "whole_word"])
+def test_ids_that_came_after_the_lexicon_are_words_by_themselves(
+    lexicon: Lexicon, ending: str, tmp_path: Path
+) -> None:
+    model = tiny_model("BigTransformer", ending, lexicon=lexicon).eval()
+    old, new = [1, 4, 5, 3, 6, 1], [13, 4, 15, 5, 14, 13]
+    before = attended(model, old)
+    model.resize_token_embeddings(16)
+    assert attended(model, old) == before
+    assert attended(model, [13, 14, 15]) == [{"1 of 1", "global"}] * 3
+    model.save_pretrained(tmp_path)
+    assert attended(type(model).from_pretrained(tmp_path), new) == attended(model, new)
+
+
+# ------ warnings and errors
+
+
+def test_a_fresh_model_of_a_saved_ones_configuration_says_that_it_has_no_words(
+    warnings_of: Any, tmp_path: Path
+) -> None:
+    ids = torch.tensor([[1, 2, 3]])
+    for lexicon in (LEXICON, whole_word_lexicon({4, 5, 6}, {0}, 3)):
+        saved = tiny_model("BigTransformer", lexicon=lexicon)
+        saved.save_pretrained(tmp_path)
+        [message] = warnings_of(type(saved)(type(saved).config_class.from_pretrained(tmp_path)), input_ids=ids)
+        assert "words are saved with weights alone" in message
+        assert warnings_of(type(saved).from_pretrained(tmp_path), input_ids=ids) == []
+
+
+def test_what_is_no_lexicon_of_the_models_tokens_is_refused() -> None:
+    model = tiny_model("BigTransformer", lexicon=LEXICON)
+    for wrong in (["北京"], "jieba"):
+        with pytest.raises(TypeError, match=r"write model\.set_lexicon\(Lexicon\.from_words"):
+            model.set_lexicon(wrong)
+    size = model.config.vocab_size
+    with pytest.raises(ValueError, match=rf"token ids up to {size}, and the model embeds {size} tokens"):
+        model.set_lexicon(Lexicon("words", 2, words=torch.tensor([[3, size]])))
+    assert model.base_model.matcher.table_size(LEXICON) == model.config.lexicon_size, "as it was"
+
+
+def test_a_lexicon_of_other_code_is_taken() -> None:
+    # What came with a saved model has a class of its own, of the same name.
+    own = {name: value for name, value in vars(Lexicon).items() if name not in ("__dict__", "__weakref__")}
+    other = type("Lexicon", (), own)
+    model = tiny_model("BigTransformer")
+    words = object.__new__(other)
+    vars(words).update(vars(LEXICON))
+    assert not isinstance(words, Lexicon)
+    model.set_lexicon(words)
+    assert model.config.lexicon_size == tiny_model("BigTransformer", lexicon=LEXICON).config.lexicon_size
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_hooks_see_what_a_layer_gave(training: bool) -> None:
+    model = tiny_model("BigTransformer").train(training)
+    layer, seen = model.layers[0], []
+    layer.intermediate.register_forward_hook(lambda _, __, output: seen.append(output))
+    for module in model.modules():
+        if isinstance(module, (torch.nn.Linear, torch.nn.ReLU)):
+            module.register_full_backward_hook(lambda *_: None)
+    model(torch.tensor([[1, 2, 3]])).last_hidden_state.square().sum().backward()
+    assert (seen[0] < 0).any(), "before the activation"
+
+
+def test_a_model_without_words_says_so_once(warnings_of: Any) -> None:
+    ids, embeds = torch.tensor([[1, 2, 3]]), torch.zeros(1, 3, 8)
+    words = torch.zeros(1, 3, 4)
+    for ending in ("Model", "ForTokenClassification"):
+        [message] = warnings_of(tiny_model("BigTransformer", ending), input_ids=ids)
+        assert "no lexicon" in message
+        assert "set_lexicon(" in message
+        [message] = warnings_of(tiny_model("BigTransformer", ending, lexicon=LEXICON), inputs_embeds=embeds)
+        assert "inputs_embeds are given" in message
+        assert "word_mask" in message
+        for options in ({"lexicon": LEXICON}, {"local_connection": "adjacent"}, {"local_connection": "none"}):
+            assert warnings_of(tiny_model("BigTransformer", ending, **options), input_ids=ids) == []
+        assert warnings_of(tiny_model("BigTransformer", ending), input_ids=ids, word_mask=words) == []
+        assert warnings_of(tiny_model("BigTransformer", ending), inputs_embeds=embeds, word_mask=words) == []
+
+
+@pytest.mark.parametrize("ending", EVERY_MODEL)
+@pytest.mark.parametrize("shape", [(2, 5), (2, 5, 3), (2, 6, 4), (5, 4)], ids=str)
+def test_a_word_mask_of_another_shape_is_refused(shape: tuple[int, ...], ending: str) -> None:
+    model = tiny_model("BigTransformer", ending)
+    with pytest.raises(ValueError, match=r"word_mask has shape .*\[2, 5, 4\] is needed.*max_word_length"):
+        model(torch.ones(2, 5).long(), word_mask=torch.zeros(shape))
+
+
+@pytest.mark.parametrize("stem", ["StarTransformer", "VanillaTransformer", "Disan", "BiLstm"])
+@pytest.mark.parametrize("ending", ["Model", "ForTokenClassification"])
+def test_an_encoder_that_reads_no_words_refuses_them(stem: str, ending: str) -> None:
+    with pytest.raises(ValueError, match=rf"word_mask is given, and {stem}Model reads no words"):
+        tiny_model(stem, ending)(torch.ones(2, 5).long(), word_mask=torch.zeros(2, 5, 4))
+
+
+@pytest.mark.parametrize("recorded", [False, True], ids=["packed", "padded"])
+def test_a_given_word_that_is_cut_off_is_named_by_its_row_and_column(recorded: bool) -> None:
+    model = tiny_model("BigTransformer")
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 0, 1, 0, 1]])
+    record = RECORD if recorded else {}
+    for column, length, left in ((4, 2, 1), (2, 3, 2), (0, 4, 3)):
+        words = torch.zeros(2, 5, 4)
+        words[1, column, length - 2] = 1
+        model(torch.ones(2, 5).long(), mask, word_mask=words, **record)
+        words[1, column, length - 1] = 1
+        message = rf"a word of {length} tokens in row 1, column {column}, where its text has {left} more: leave out"
+        with pytest.raises(ValueError, match=message):
+            model(torch.ones(2, 5).long(), mask, word_mask=words, **record)
+
+
+def test_a_given_word_may_not_reach_into_the_other_text_of_a_pair() -> None:
+    model = tiny_model("BigTransformer", pair_mode="siamese")
+    types = torch.tensor([[0, 0, 1], [0, 1, 1]])
+    words = torch.zeros(2, 3, 4)
+    words[0, 0, 1] = words[1, 1, 1] = 1
+    model(torch.ones(2, 3).long(), token_type_ids=types, word_mask=words)
+    words[1, 0, 1] = 1
+    with pytest.raises(ValueError, match=r"a word of 2 tokens in row 1, column 0, where its text has 1 more"):
+        model(torch.ones(2, 3).long(), token_type_ids=types, word_mask=words)
+
+
+def test_trainer_keeps_the_column_of_given_words() -> None:
+    import inspect
+
+    # Trainer drops the columns that the forward does not name.
+    for ending in EVERY_MODEL:
+        model = tiny_model("BigTransformer", ending)
+        assert "word_mask" in inspect.signature(model.forward).parameters
+        batch = random_batch(padded([4, 3], 4, "right"))
+        words = random_words(batch, 4, seed=1)
+        labels = {} if ending == "Model" else labels_of(ending, batch)
+        # Wherever it stands: the places of the other arguments are those of transformers' models.
+        output = model(batch.input_ids, batch.attention_mask, word_mask=words, **labels)
+        assert output[0].isfinite().all()

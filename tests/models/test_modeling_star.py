@@ -1,0 +1,357 @@
+"""The Star-Transformer against Algorithm 1, what its connections let it see, and what every encoder promises."""
+
+from typing import Any
+
+import pytest
+import torch
+from common import (
+    HEADS,
+    Batch,
+    assert_close,
+    assert_same_in_parts,
+    difference,
+    gradients,
+    named_outputs,
+    padded,
+    random_batch,
+    tiny_model,
+)
+from encoder_contract import RECORD, EncoderContract
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers import PreTrainedModel
+
+import modeling_star
+from modeling_star import StarTransformerConfig
+from modeling_star.models import token_layout as tokens
+
+
+class TestStarTransformer(EncoderContract):
+    """Its promises, over the variants of design and paper."""
+
+    stem = "StarTransformer"
+    second_derivatives = "recorded"
+    position_types = ("learned", "sinusoidal", "none", "ring")
+    own_variants = {
+        "ring positions": {"position_embedding_type": "ring"},
+        "without ring": {"use_ring": False},
+        "two neighbours on either side": {"ring_radius": 2, "position_embedding_type": "ring"},
+        "without radial": {"use_radial": False},
+        "three relays": {"num_relays": 3, "position_embedding_type": "ring"},
+        "two relays, pre-norm": {"num_relays": 2, "norm_position": "pre"},
+        "without either": {"use_ring": False, "use_radial": False},
+        "pre-norm": {"norm_position": "pre"},
+        "residual": {"residual": True},
+        "pre-norm and residual": {"norm_position": "pre", "residual": True},
+        "shared layers": {"share_layers": True},
+        "mean": {"pooling": "mean"},
+        "shared, pre-norm, without radial": {"share_layers": True, "norm_position": "pre", "use_radial": False},
+        "other head width": {"num_attention_heads": 3, "head_dim": 5},
+    }
+    config_options = st.fixed_dictionaries(
+        {
+            "hidden_size": st.sampled_from([4, 8]),
+            "num_attention_heads": st.integers(1, 3),
+            "head_dim": st.integers(1, 4),
+            "num_hidden_layers": st.integers(1, 3),
+            "embedding_size": st.sampled_from([None, 3]),
+            "type_vocab_size": st.sampled_from([0, 2]),
+            "position_embedding_type": st.sampled_from(["learned", "sinusoidal", "none", "ring"]),
+            "use_ring": st.booleans(),
+            "ring_radius": st.integers(1, 3),
+            "use_radial": st.booleans(),
+            "num_relays": st.integers(1, 3),
+            "norm_position": st.sampled_from(["post", "pre"]),
+            "residual": st.booleans(),
+            "share_layers": st.booleans(),
+            "pooling": st.sampled_from(["max", "mean"]),
+            "pair_mode": st.sampled_from(["cross", "siamese"]),
+            "hidden_act": st.sampled_from(["relu", "gelu", "silu"]),
+        }
+    ).map(lambda options: options if options["use_radial"] else {**options, "num_relays": 1})
+
+    def prepare(self, data: st.DataObject, model: PreTrainedModel, batch: Batch) -> None:
+        """All tokens at once, or a few."""
+        tokens.TOKENS_AT_ONCE = data.draw(st.sampled_from([1, 2, 3, 1024]))
+
+    def attention_shape(self, config: Any, b: int, n: int) -> tuple[int, ...]:
+        roles = (
+            (1 + 2 * config.ring_radius if config.use_ring else 1)
+            + 1
+            + (config.num_relays if config.use_radial else 0)
+        )
+        return (b, config.num_attention_heads, n, roles)
+
+    def has_gradient(self, config: Any, name: str) -> bool:
+        # C_1 = [h; e] and h = e: the same twice, between which there is nothing to choose.
+        nothing_to_choose = (
+            not config.use_ring
+            and not config.use_radial
+            and config.norm_position == "post"
+            and (config.num_hidden_layers == 1 or "layers.0" in name)
+        )
+        if nothing_to_choose and ("projections.query" in name or "projections.key" in name):
+            return False
+        return super().has_gradient(config, name)
+
+
+# ------ parts
+
+
+VARIANTS_IN_PARTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"norm_position": "pre", "residual": True},
+    {"share_layers": True},
+    {"use_ring": False},
+    {"ring_radius": 3, "position_embedding_type": "ring"},
+    {"use_radial": False},
+    {"num_relays": 3},
+)
+
+
+@pytest.mark.parametrize("options", VARIANTS_IN_PARTS, ids=str)
+@pytest.mark.parametrize("by_row", [True, False], ids=["candidates by row", "candidates gathered"])
+def test_how_and_how_many_tokens_are_computed_at_once_changes_neither_values_nor_gradients(
+    by_row: bool, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_model("StarTransformer", **options).double()
+
+    def gather() -> None:
+        if not by_row:
+            monkeypatch.setattr(modeling_star.modeling_star, "row_attention_applies", lambda states: False)
+
+    assert_same_in_parts(model, gather)
+
+
+# ------ what is recorded of the relay
+
+
+@pytest.mark.parametrize("padding", ["right", "left", "holes"])
+def test_relay_attentions_start_with_the_relay_and_skip_padding(padding: str) -> None:
+    model = tiny_model("StarTransformer")
+    mask = padded([4, 0, 1, 6], 6, padding)
+    output = model(**random_batch(mask).inputs(), **RECORD)
+    assert len(output.relay_attentions) == model.config.num_hidden_layers
+    for weights in output.relay_attentions:
+        assert weights.shape == (4, model.config.num_attention_heads, 7)
+        real = mask.any(1)
+        torch.testing.assert_close(weights.sum(-1), real[:, None].expand(4, 2).float())
+        attended = torch.cat([real[:, None], mask], dim=1)
+        assert torch.equal(weights > 0, attended[:, None].expand_as(weights))
+
+
+def test_an_exported_star_without_its_ring_serves_every_shape() -> None:
+    model = tiny_model("StarTransformer", "Model", use_ring=False)
+    inputs = random_batch(padded([3, 5], 6, "holes")).inputs()
+    shapes = dict.fromkeys(inputs, dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC))
+    exported = torch.export.export(model, (), inputs, dynamic_shapes=shapes, strict=False).module()
+    inputs = random_batch(padded([4, 0, 8], 9, "left")).inputs()
+    assert_close(named_outputs(exported(**inputs)), named_outputs(model(**inputs)), 1e-5)
+
+
+@pytest.mark.parametrize("name", ["key", "value"])
+def test_a_hook_that_changes_what_is_read_without_a_call_is_refused(name: str) -> None:
+    model, inputs = tiny_model("StarTransformer", "Model"), random_batch(padded([3, 5], 6, "holes")).inputs()
+    layer = next(module for path, module in model.named_modules() if path.endswith(f"projections.{name}"))
+    layer.register_forward_hook(lambda module, args, output: 2 * output)
+    with pytest.raises(TypeError, match=rf"A hook at projections\.{name} changes what it gives.*query and output"):
+        model(**inputs)
+
+
+def test_relays_begin_apart_and_end_as_their_mean() -> None:
+    model = tiny_model("StarTransformer", "Model", num_relays=2)
+    inputs = random_batch(padded([4, 0, 6], 6, "right")).inputs()
+    output = model(**inputs, **RECORD)
+    first, second = output.relay_attentions[-1].unflatten(1, (2, -1)).unbind(1)
+    assert difference(first, second) > 1e-4
+    assert output.relay_state.shape == (3, 8)
+    with torch.no_grad():
+        model.relay_start.zero_()
+    for weights in model(**inputs, **RECORD).relay_attentions:
+        torch.testing.assert_close(*weights.unflatten(1, (2, -1)).unbind(1))
+
+
+def test_without_radial_connections_there_is_no_relay() -> None:
+    model = tiny_model("StarTransformer", use_radial=False)
+    output = model(**random_batch(padded([4], 4, "right")).inputs(), **RECORD)
+    assert output.relay_state is None
+    assert output.relay_attentions is None
+    assert torch.equal(output.pooler_output, output.last_hidden_state.amax(1))
+
+
+def test_siamese_relays_have_an_axis_for_the_two_texts() -> None:
+    model = tiny_model("StarTransformer", pair_mode="siamese")
+    output = model(**random_batch(padded([4, 6, 5], 6, "holes")).inputs(), **RECORD)
+    assert output.relay_state.shape == output.pooler_output.shape == (3, 2, 8)
+    assert all(weights.shape == (3, 2, 2, 7) for weights in output.relay_attentions)
+
+
+def test_attention_dropout_drops_weights_of_satellites_and_of_the_relay() -> None:
+    torch.manual_seed(0)
+    model = tiny_model("StarTransformer", attention_probs_dropout_prob=0.5)
+    output = model(**random_batch(padded([16], 16, "right")).inputs(), **RECORD)
+    for weights in (*output.attentions, *output.relay_attentions):
+        assert 0.2 < float((weights == 0).double().mean()) < 0.8
+
+
+def test_padding_takes_no_part_in_the_computation() -> None:
+    model = tiny_model("StarTransformer")
+    counts: list[int] = []
+    for layer in model.layers:
+        layer.ring_attention.register_forward_hook(lambda _, inputs, __: counts.append(len(inputs[0])))
+    mask = padded([3, 0, 7], 12, "holes")
+    model(**random_batch(mask).inputs())
+    assert counts == [10, 10]
+
+
+# ------ pairs
+
+
+def test_the_two_texts_of_a_siamese_pair_are_read_as_if_alone() -> None:
+    model = tiny_model("StarTransformer", pair_mode="siamese", type_vocab_size=2)
+    ids = torch.tensor([[3, 4, 5, 6, 7, 0]])
+    types = torch.tensor([[0, 0, 1, 1, 1, 0]])
+    mask = torch.tensor([[1, 1, 1, 1, 1, 0]])
+    pair = model(ids, mask, types)
+    for text, columns in enumerate([slice(0, 2), slice(2, 5)]):
+        alone = model(ids[:, columns], token_type_ids=types[:, columns])
+        assert difference(pair.last_hidden_state[:, columns], alone.last_hidden_state) <= 1e-6
+        for name in ("pooler_output", "relay_state"):
+            assert difference(pair[name][:, text], alone[name][:, text]) <= 1e-6
+
+
+def test_a_siamese_pair_without_token_types_is_refused() -> None:
+    model = tiny_model("StarTransformer", HEADS[0], pair_mode="siamese")
+    with pytest.raises(ValueError, match="token_type_ids"):
+        model(torch.tensor([[1, 2]]))
+
+
+# ------ symmetries
+
+
+def turned(positions: str, order: Tensor, **options: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Outputs for seven tokens and for the same tokens in another order, tokens and relay apart."""
+    model = tiny_model("StarTransformer", position_embedding_type=positions, dtype=torch.float64, **options)
+    ids = torch.tensor([[1, 5, 2, 7, 3, 4, 9]])
+    straight, other = model(ids), model(ids[:, order])
+    sequence = {"relay": straight.relay_state, "pooled": straight.pooler_output}
+    sequence_other = {"relay": other.relay_state, "pooled": other.pooler_output}
+    return (
+        {"tokens": straight.last_hidden_state[:, order], **sequence},
+        {"tokens": other.last_hidden_state, **sequence_other},
+    )
+
+
+@pytest.mark.parametrize("positions", ["none", "ring"])
+@pytest.mark.parametrize("norm_position", ["post", "pre"])
+def test_rotating_a_sequence_rotates_its_satellites_and_leaves_its_relay(positions: str, norm_position: str) -> None:
+    straight, other = turned(positions, torch.arange(7).roll(3), norm_position=norm_position, num_hidden_layers=3)
+    assert_close(other, straight, 1e-10)
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
+def test_with_positions_a_rotated_sequence_is_another(positions: str) -> None:
+    straight, other = turned(positions, torch.arange(7).roll(3))
+    assert min(difference(other[name], straight[name]) for name in straight) > 1e-3
+
+
+def test_without_positions_left_and_right_are_the_same() -> None:
+    straight, other = turned("none", torch.arange(7).flip(0))
+    assert_close(other, straight, 1e-10)
+
+
+def test_ring_positions_tell_left_from_right() -> None:
+    straight, other = turned("ring", torch.arange(7).flip(0))
+    assert min(difference(other[name], straight[name]) for name in straight) > 1e-3
+
+
+@pytest.mark.parametrize("positions", ["none", "ring"])
+def test_without_ring_and_positions_a_sequence_is_a_set(positions: str) -> None:
+    order = torch.tensor([3, 0, 6, 2, 5, 1, 4])
+    straight, other = turned(positions, order, use_ring=False)
+    assert_close(other, straight, 1e-10)
+    straight, other = turned(positions, order)
+    assert difference(other["tokens"], straight["tokens"]) > 1e-3
+
+
+# ------ receptive field
+
+
+def seen(n: int, **options: Any) -> tuple[Tensor, Tensor | None]:
+    """Which embeddings reach which satellites `[n, n]` and the relay `[n]`, by gradient, in a row with padding."""
+    # ReLU lets no gradient through where it is 0; GELU does.
+    model = tiny_model("StarTransformer", hidden_act="gelu", dtype=torch.float64, **options)
+    batch = random_batch(padded([n], n + 2, "holes"), width=8, dtype=torch.float64)
+    output = model(**batch.inputs())
+    real = batch.attention_mask[0]
+
+    def reach(state: Tensor) -> Tensor:
+        return gradients({"state": state}, {"e": batch.inputs_embeds})["e"][0, real].abs().sum(-1) > 0
+
+    satellites = torch.stack([reach(state) for state in output.last_hidden_state[0, real]])
+    return satellites, None if output.relay_state is None else reach(output.relay_state)
+
+
+VARIANTS = [
+    {"norm_position": norm, "residual": residual, "share_layers": share}
+    for norm, residual, share in (("post", False, False), ("pre", False, False), ("pre", True, True))
+]
+
+
+@pytest.mark.parametrize(("layers", "radius"), [(1, 1), (2, 1), (3, 1), (1, 3), (2, 2)])
+@pytest.mark.parametrize("options", VARIANTS, ids=["post", "pre", "pre residual shared"])
+def test_without_radial_connections_a_satellite_sees_as_far_as_the_radius_a_layer(
+    layers: int, radius: int, options: dict[str, Any]
+) -> None:
+    n = 9
+    satellites, _ = seen(n, use_radial=False, num_hidden_layers=layers, ring_radius=radius, **options)
+    apart = (torch.arange(n)[:, None] - torch.arange(n)).abs()
+    assert torch.equal(satellites, torch.minimum(apart, n - apart) <= layers * radius)
+
+
+def test_roles_are_named_from_left_to_right() -> None:
+    assert StarTransformerConfig().candidate_roles == ("left", "self", "right", "embedding", "relay")
+    assert StarTransformerConfig(ring_radius=2, use_radial=False).candidate_roles == (
+        *("left_2", "left", "self", "right", "right_2"),
+        "embedding",
+    )
+    assert StarTransformerConfig(ring_radius=2, use_ring=False).candidate_roles == ("self", "embedding", "relay")
+    roles = ("self", "embedding", "relay", "relay_2", "relay_3")
+    assert StarTransformerConfig(num_relays=3, use_ring=False).candidate_roles == roles
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("options", VARIANTS, ids=["post", "pre", "pre residual shared"])
+def test_without_any_connection_a_satellite_sees_itself_alone(layers: int, options: dict[str, Any]) -> None:
+    satellites, _ = seen(5, use_radial=False, use_ring=False, num_hidden_layers=layers, **options)
+    assert torch.equal(satellites, torch.eye(5).bool())
+
+
+@pytest.mark.parametrize("use_ring", [True, False])
+@pytest.mark.parametrize("options", VARIANTS, ids=["post", "pre", "pre residual shared"])
+def test_the_relay_shows_every_satellite_everything_in_one_layer(use_ring: bool, options: dict[str, Any]) -> None:
+    satellites, relay = seen(7, use_ring=use_ring, num_hidden_layers=1, **options)
+    assert satellites.all()
+    assert relay is not None
+    assert relay.all()
+
+
+# ------ weights
+
+
+def test_shared_layers_have_one_set_of_weights() -> None:
+    one, shared, three = (
+        sum(p.numel() for p in tiny_model("StarTransformer", **options).layers.parameters())
+        for options in (
+            {"num_hidden_layers": 1},
+            {"num_hidden_layers": 3, "share_layers": True},
+            {"num_hidden_layers": 3},
+        )
+    )
+    assert one == shared == three / 3
+
+
+def test_token_heads_have_no_last_relay_update() -> None:
+    names = dict(tiny_model("StarTransformer", HEADS[1]).named_parameters())
+    assert any(name.startswith("model.layers.0.relay_attention") for name in names)
+    assert not any(name.startswith(("model.layers.1.relay_attention", "model.layers.1.relay_norm")) for name in names)

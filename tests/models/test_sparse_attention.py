@@ -1,0 +1,112 @@
+"""Attention over rows of a table against the same rows gathered one candidate at a time."""
+
+import pytest
+import torch
+from common import assert_close, examples, gradients
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch_modes import LargestTensor
+
+from modeling_star.models.sparse_attention import row_attention, row_attention_applies
+
+
+def gathered(
+    query: Tensor,
+    table: Tensor,
+    index: Tensor,
+    role_bias: Tensor | None,
+    spans: Tensor | None,
+    exists: Tensor | None,
+    kept: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """The context `[M, h, c]` and the sum of the weights `[M, h]`, with every candidate's key and value formed."""
+    m, h, c = query.shape
+    pairs = table[index].unflatten(-1, (2, h, c))  # [M, w, 2, h, c]
+    if spans is not None:
+        pairs = torch.einsum("mw...,wr->mr...", pairs, spans.to(pairs.dtype))
+    contexts, totals = [], []
+    for i in range(m):
+        there = torch.ones(pairs.shape[1], dtype=torch.bool) if exists is None else exists[i]
+        for head in range(h):
+            keys, values = pairs[i, there, 0, head], pairs[i, there, 1, head]
+            scores = keys @ query[i, head] / c**0.5
+            if role_bias is not None:
+                scores = scores + role_bias[head, there]
+            weights = scores.softmax(0)
+            if kept is not None:
+                weights = weights * kept[there, i, head]
+            contexts.append(weights @ values)
+            totals.append(weights.sum())
+    return torch.stack(contexts).view(m, h, c), torch.stack(totals).view(m, h)
+
+
+@pytest.mark.parametrize("dropout_p", [0.0, 0.4], ids=["no dropout", "dropout"])
+@pytest.mark.parametrize("sums", [False, True], ids=["rows", "sums of rows"])
+@given(data=st.data())
+@examples(25)
+def test_row_attention_equals_gathered_candidates_in_values_and_gradients(
+    sums: bool, dropout_p: float, data: st.DataObject
+) -> None:
+    m, rows, h, c, w = (data.draw(st.integers(1, limit)) for limit in (6, 9, 3, 4, 5))
+    r = data.draw(st.integers(1, 6)) if sums else w
+    torch.manual_seed(data.draw(st.integers(0, 999)))
+    leaves = {
+        "query": torch.randn(m, h, c, dtype=torch.float64, requires_grad=True),
+        "table": torch.randn(rows, 2 * h * c, dtype=torch.float64, requires_grad=True),
+        "role_bias": torch.randn(h, r, dtype=torch.float64, requires_grad=True),
+    }
+    index = torch.randint(0, rows, (m, w))
+    spans = torch.rand(w, r) < 0.5 if sums else None
+    exists = torch.rand(m, r) < 0.6 if sums else None
+    torch.manual_seed(1)
+    kept = nn.functional.dropout(torch.ones(r, m, h, dtype=torch.float64), dropout_p) if dropout_p else None
+    torch.manual_seed(1)
+    context, total = row_attention(**leaves, index=index, spans=spans, exists=exists, dropout_p=dropout_p)
+    expected = dict(
+        zip(("context", "total"), gathered(**leaves, index=index, spans=spans, exists=exists, kept=kept), strict=True)
+    )
+    actual = {"context": context, "total": total}
+    if not dropout_p:
+        assert total is None
+        del actual["total"], expected["total"]
+    assert_close(actual, expected, 1e-10)
+    assert_close(gradients(actual, leaves), gradients(expected, leaves), 1e-10)
+
+
+@pytest.mark.parametrize(
+    ("states", "applies"),
+    [
+        (torch.zeros(1), True),
+        (torch.zeros(1).double(), True),
+        (torch.zeros(1).bfloat16(), False),
+        (torch.zeros(1, device="meta"), False),
+    ],
+    ids=["float32", "float64", "bfloat16", "another device"],
+)
+def test_rows_are_named_by_number_on_a_cpu_in_a_wide_precision(states: Tensor, applies: bool) -> None:
+    assert row_attention_applies(states) == applies
+
+
+def test_no_candidate_is_copied_in_either_pass() -> None:
+    m, w, c = 200, 8, 32
+    query, table = torch.randn(m, 1, c, requires_grad=True), torch.randn(m, 2 * c, requires_grad=True)
+    with LargestTensor() as largest_tensor:
+        context, _ = row_attention(query, table, torch.randint(0, m, (m, w)))
+        context.sum().backward()
+    assert largest_tensor.numbers <= table.numel() < m * w * c
+
+
+def test_a_table_that_nothing_trains_gets_no_gradient() -> None:
+    query = torch.randn(3, 2, 4, requires_grad=True)
+    context, _ = row_attention(query, torch.randn(5, 16), torch.randint(0, 5, (3, 2)))
+    context.sum().backward()
+    assert query.grad.any()
+
+
+def test_no_tokens_give_no_context() -> None:
+    query, table = torch.randn(0, 2, 4, requires_grad=True), torch.randn(5, 16, requires_grad=True)
+    context, _ = row_attention(query, table, torch.zeros(0, 3, dtype=torch.long))
+    context.sum().backward()
+    assert context.shape == (0, 2, 4)
+    assert not table.grad.any()

@@ -1,0 +1,275 @@
+"""Padded and packed layouts of random masks against loops over the real columns of each row."""
+
+import itertools
+
+import pytest
+import torch
+from common import difference, examples, masks
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import modeling_star.models.token_layout
+from modeling_star.models.token_layout import Part, TokenLayout
+
+
+both_layouts = pytest.mark.parametrize("keep_padding", [False, True], ids=["packed", "padded"])
+
+
+def columns_of(mask: Tensor) -> list[list[int]]:
+    """The real columns of each row, in order."""
+    return [row.nonzero().flatten().tolist() for row in mask]
+
+
+def numbers(mask: Tensor, width: int = 3) -> Tensor:
+    """Something to lay out, `[b, n, width]`: every number another."""
+    return torch.arange(1.0, mask.numel() * width + 1).double().reshape(*mask.shape, width)
+
+
+def flat_index(layout: TokenLayout, mask: Tensor) -> list[list[int]]:
+    """Index of each real token of each row among the flat tokens."""
+    index = layout.unpack(torch.arange(len(layout.position)))
+    return [index[row, columns].tolist() for row, columns in enumerate(columns_of(mask))]
+
+
+@given(mask=masks())
+@examples(50)
+def test_packed_tokens_are_the_real_columns_row_by_row(mask: Tensor) -> None:
+    x = numbers(mask)
+    layout = TokenLayout.from_mask(mask, keep_padding=False)
+    expected = [x[row, column] for row, columns in enumerate(columns_of(mask)) for column in columns]
+    assert layout.is_packed
+    assert layout.pack(x).tolist() == [vector.tolist() for vector in expected]
+
+
+@both_layouts
+@given(mask=masks())
+@examples(50)
+def test_unpacking_gives_back_the_real_columns_and_zeros_elsewhere(keep_padding: bool, mask: Tensor) -> None:
+    x = numbers(mask)
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    garbage = x.masked_fill(~mask[..., None], float("nan"))
+    assert torch.equal(layout.unpack(layout.pack(garbage)), x * mask[..., None])
+
+
+@given(mask=masks())
+@examples(50)
+def test_a_padded_layout_keeps_every_column(mask: Tensor) -> None:
+    layout = TokenLayout.from_mask(mask, keep_padding=True)
+    assert not layout.is_packed
+    assert torch.equal(layout.pack(numbers(mask)), numbers(mask).flatten(0, 1))
+
+
+@both_layouts
+@given(mask=masks())
+@examples(50)
+def test_neighbours_follow_the_real_tokens_and_close_the_ring(keep_padding: bool, mask: Tensor) -> None:
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    for tokens in flat_index(layout, mask):
+        n = len(tokens)
+        assert layout.right[tokens].tolist() == [tokens[(i + 1) % n] for i in range(n)]
+        assert layout.left[tokens].tolist() == [tokens[(i - 1) % n] for i in range(n)]
+        around = [[tokens[(i + place) % n] for i in range(n)] for place in range(-3, 4)]
+        assert layout.ring(3)[:, tokens].tolist() == around
+    assert layout.ring(0).tolist() == [list(range(len(layout.left)))]
+
+
+@both_layouts
+def test_one_token_is_its_own_neighbour_and_of_two_each_is_both_of_the_others(keep_padding: bool) -> None:
+    mask = torch.tensor([[False, True, False, False], [True, False, False, True]])
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    (one,), (first, second) = flat_index(layout, mask)
+    assert int(layout.left[one]) == int(layout.right[one]) == one
+    assert int(layout.left[first]) == int(layout.right[first]) == second
+    assert int(layout.left[second]) == int(layout.right[second]) == first
+
+
+@both_layouts
+def test_the_mean_of_a_long_text_is_a_number_in_half_precision(keep_padding: bool) -> None:
+    mask = torch.ones(2, 70_000, dtype=torch.bool)
+    mask[1, 5:] = False
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    tokens = torch.full((len(layout.position), 1), 3.0, dtype=torch.float16)
+    assert layout.mean(tokens).tolist() == [[3.0], [3.0]]
+
+
+@both_layouts
+@given(mask=masks(), offset=st.integers(-6, 6))
+@examples(50)
+def test_shifting_counts_real_tokens_and_ends_with_the_sequence(keep_padding: bool, mask: Tensor, offset: int) -> None:
+    layout, x = TokenLayout.from_mask(mask, keep_padding), numbers(mask)
+    shifted, exists = layout.shifted(layout.pack(x), offset), layout.has_shifted(offset)
+    assert shifted.shape == layout.pack(x).shape
+    expected = torch.zeros(len(exists), dtype=torch.bool)
+    for (row, columns), tokens in zip(enumerate(columns_of(mask)), flat_index(layout, mask), strict=True):
+        for i, token in enumerate(tokens):
+            if 0 <= i + offset < len(tokens):
+                expected[token] = True
+                assert torch.equal(shifted[token], x[row, columns[i + offset]])
+    # Nothing stands at padding, whatever is gathered there.
+    assert torch.equal(exists, expected)
+
+
+@both_layouts
+@given(mask=masks(max_columns=9), reach=st.integers(0, 4), size=st.integers(1, 4), radius=st.integers(0, 4))
+@examples(150)
+def test_parts_are_all_tokens_in_order_with_what_stands_around_them(
+    keep_padding: bool, mask: Tensor, reach: int, size: int, radius: int
+) -> None:
+    modeling_star.models.token_layout.TOKENS_AT_ONCE = size
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    x = layout.pack(numbers(mask))
+    order = torch.arange(len(x))
+    parts = layout.parts(at_least=max(reach, 1), radius=radius)
+    assert torch.equal(torch.cat([order[part.tokens] for part in parts]), order)
+    least = max(reach, size, radius) * torch.get_num_threads()
+    assert len(parts) == 1 or all(least <= len(order[part.tokens]) < 2 * least for part in parts)
+    pieces = Part.split(x, parts)
+    ends = tuple(x[end] for end in layout.ends(radius)) if len(x) else (x, x)
+    for index, part in enumerate(parts):
+        assert torch.equal(pieces[index], x[part.tokens])
+        sequences = layout.sequence_index[part.tokens]
+        own = torch.arange(len(mask))[part.sequences]
+        assert torch.equal(part.of_sequences(own, layout).expand(len(sequences)), sequences)
+        assert torch.equal(own[part.sequence_index(layout)], sequences)
+        wide = part.with_band(pieces, index, reach)
+        assert torch.equal(part.within_band(wide, reach), x[part.tokens])
+        band = part.band(wide, reach, layout)
+        assert len(band) == 2 * reach + 1
+        for offset, there in zip(range(-reach, reach + 1), band, strict=True):
+            exists = layout.has_shifted(offset)[part.tokens]
+            assert there.shape == x[part.tokens].shape
+            assert there.isfinite().all()
+            assert torch.equal(there[exists], layout.shifted(x, offset)[part.tokens][exists])
+            if layout.is_packed and len(x):
+                place = part.band_index(reach, len(sequences))[:, offset + reach]
+                assert torch.equal(wide[place][exists], there[exists])
+        rows = part.with_neighbours(pieces, index, ends)
+        assert torch.equal(part.own(rows), x[part.tokens])
+        neighbours = part.neighbours(rows)
+        places = part.neighbour_index(len(sequences))
+        for index_of_all, place, there in zip(layout.ring(radius), places, neighbours, strict=True):
+            assert torch.equal(there, x[index_of_all][part.tokens])
+            assert torch.equal(rows[place], there)
+
+
+@given(mask=masks(max_columns=9), size=st.integers(1, 4))
+@examples(50)
+def test_chunks_are_all_tokens_in_order_and_none_is_of_two_sequences(mask: Tensor, size: int) -> None:
+    modeling_star.models.token_layout.TOKENS_OF_CHUNK = size
+    layout = TokenLayout.from_mask(mask.bool(), keep_padding=False)
+    chunks = layout.chunks
+    spans = list(zip(chunks.start.tolist(), chunks.stop.tolist(), chunks.sequence.tolist(), strict=True))
+    assert [i for start, stop, _ in spans for i in range(start, stop)] == list(range(len(layout.position)))
+    for start, stop, sequence in spans:
+        assert stop - start <= size
+        assert (layout.sequence_index[start:stop] == sequence).all()
+    for sequence, (first, last) in enumerate(itertools.pairwise(chunks.first.tolist())):
+        assert sum(stop - start for start, stop, _ in spans[first:last]) == layout.lengths[sequence]
+        assert all(start < stop for start, stop, _ in spans[first:last])
+
+
+@both_layouts
+@given(mask=masks())
+@examples(50)
+def test_positions_and_sequences_count_real_tokens_alone(keep_padding: bool, mask: Tensor) -> None:
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    assert layout.lengths.tolist() == [len(columns) for columns in columns_of(mask)]
+    for row, tokens in enumerate(flat_index(layout, mask)):
+        assert layout.position[tokens].tolist() == list(range(len(tokens)))
+        assert layout.sequence_index[tokens].tolist() == [row] * len(tokens)
+
+
+@both_layouts
+@given(mask=masks())
+@examples(50)
+def test_indices_at_padding_are_in_range(keep_padding: bool, mask: Tensor) -> None:
+    # Whatever stands there is gathered too.
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    for index, end in (
+        (layout.left, len(layout.left)),
+        (layout.right, len(layout.right)),
+        (layout.position, mask.shape[1]),
+        (layout.sequence_index, mask.shape[0]),
+    ):
+        assert ((index >= 0) & (index < end)).all()
+
+
+@both_layouts
+@given(mask=masks())
+@examples(50)
+def test_rows_hold_each_sequence_in_order_where_the_row_mask_says(keep_padding: bool, mask: Tensor) -> None:
+    x = numbers(mask)
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    rows = layout.to_rows(layout.pack(x))
+    for row, columns in enumerate(columns_of(mask)):
+        assert torch.equal(rows[row, layout.row_mask[row]], x[row, columns])
+    assert torch.equal(layout.unpack(layout.from_rows(rows)), x * mask[..., None])
+
+
+@both_layouts
+@given(mask=masks())
+@examples(50)
+def test_row_extents_reach_to_the_last_real_token_of_each_row(keep_padding: bool, mask: Tensor) -> None:
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    assert len(layout.row_extents) == len(mask)
+    for places, extent in zip(layout.row_mask, layout.row_extents, strict=True):
+        assert extent <= len(places)
+        assert not places[extent:].any()
+
+
+@both_layouts
+@given(mask=masks())
+@examples(50)
+def test_right_padded_rows_close_up_holes_and_lead_back(keep_padding: bool, mask: Tensor) -> None:
+    x = numbers(mask)
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    rows, real = layout.to_right_padded(layout.pack(x))
+    assert rows.shape[:2] == real.shape
+    for row, columns in enumerate(columns_of(mask)):
+        assert real[row].tolist() == [place < len(columns) for place in range(real.shape[1])]
+        assert torch.equal(rows[row, : len(columns)], x[row, columns])
+        assert not rows[row, len(columns) :].any()
+    assert torch.equal(layout.unpack(layout.from_right_padded(rows)), x * mask[..., None])
+
+
+@both_layouts
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+@given(mask=masks(), garbage=st.sampled_from([1e6, -1e6, float("inf"), float("nan")]))
+@examples(30)
+def test_pooling_is_over_real_tokens_alone_and_zero_over_none(
+    keep_padding: bool, pooling: str, mask: Tensor, garbage: float
+) -> None:
+    # All numbers below zero, so that a zero taken for a token would be the maximum.
+    x = (-numbers(mask)).masked_fill(~mask[..., None], garbage)
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    pooled = getattr(layout, pooling)(layout.pack(x))
+    for row, columns in enumerate(columns_of(mask)):
+        real = x[row, columns]
+        expected = torch.zeros(3).double()
+        if columns:
+            expected = real.sum(0) / len(columns) if pooling == "mean" else real.max(0).values
+        assert difference(pooled[row], expected) <= 1e-12
+
+
+@both_layouts
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_the_gradient_of_pooling_reaches_real_tokens_alone(keep_padding: bool, pooling: str) -> None:
+    mask = torch.tensor([[False, True, True], [False, False, False]])
+    x = (-numbers(mask)).masked_fill(~mask[..., None], float("nan")).requires_grad_()
+    layout = TokenLayout.from_mask(mask, keep_padding)
+    getattr(layout, pooling)(layout.pack(x)).sum().backward()
+    share = [0.5, 0.5] if pooling == "mean" else [1.0, 0.0]
+    assert x.grad is not None
+    assert x.grad[..., 0].tolist() == [[0.0, *share], [0.0, 0.0, 0.0]]
+
+
+@both_layouts
+def test_a_batch_of_padding_alone_can_be_laid_out(keep_padding: bool) -> None:
+    mask = torch.zeros(2, 3, dtype=torch.bool)
+    layout, x = TokenLayout.from_mask(mask, keep_padding), numbers(mask)
+    tokens = layout.pack(x)
+    assert len(tokens) == (6 if keep_padding else 0)
+    assert torch.equal(layout.unpack(tokens), torch.zeros_like(x))
+    assert not layout.mean(tokens).any()
+    assert not layout.max(tokens).any()

@@ -1,0 +1,424 @@
+"""Words from lists and from tokenizers: what is read, how they are cut up, what is left out and told."""
+
+import gzip
+import importlib.util
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from lexicon_samples import (
+    CORPUS,
+    Span,
+    byte_level_tokenizer,
+    character_tokenizer,
+    found_in,
+    metaspace_tokenizer,
+    words_in,
+)
+from real_data import data_folder
+from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerBase
+from transformers.dynamic_module_utils import get_imports
+
+from modeling_star.models import lexicon as lexicon_module
+from modeling_star.models.lexicon import Lexicon
+
+
+@pytest.fixture
+def minilm(minilm_path: str) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(minilm_path)
+
+
+@pytest.fixture(params=["WordPiece", "byte-level BPE", "SentencePiece"])
+def subword_tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerBase:
+    if request.param == "WordPiece":
+        return request.getfixturevalue("minilm")
+    return byte_level_tokenizer() if request.param == "byte-level BPE" else metaspace_tokenizer()
+
+
+# ------ word lists
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789&北京大学天安门云计算创新"
+
+
+def list_of(tokenizer: PreTrainedTokenizerBase, lexicon: Lexicon) -> set[str]:
+    """The words of a lexicon as text, without spaces."""
+    return {"".join(tokenizer.convert_ids_to_tokens(word)) for word in words_in(lexicon)}
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("北京\n大学\n", {"北京", "大学"}),
+        ("\ufeff北京\r\n\r\n  大学  \r\n", {"北京", "大学"}),
+        ("北京 34488 ns\nat&t 3 nz\n大 5 a\n大学 20025 n", {"北京", "at&t", "大学"}),
+        ("北京 34488\n大学 0.5 n\n", {"北京", "大学"}),
+        ("北京\t395499\n大学\t317\tIT\n天安门\tn\n", {"北京", "大学", "天安门"}),
+        ("北京\t\n大学\tn 3 x\n", {"北京", "大学"}),
+        ("b c 5 nz\nd e\n", {"bc", "de"}),
+        ("云计算\n创新 3 i\n2008 7 m\n", {"云计算", "创新", "2008"}),
+        ("a 1\t9\n", {"a1"}),
+        ("北京 ns\n大学 n\n云 计\nb c\n创新 nb\n", {"北京", "大学", "云计", "bc", "创新nb"}),
+        ("北京 -1.5 2e-3 0.1\n大学 1.E5 0 0\n创新 +3 x y\n", {"北京", "大学", "创新"}),
+    ],
+    ids=[
+        "plain",
+        "BOM, CRLF, blanks",
+        "jieba",
+        "frequency only",
+        "THUOCL",
+        "odd tabs",
+        "spaces",
+        "mixed",
+        "number, tab",
+        "part of speech alone",
+        "vectors",
+    ],
+)
+def test_word_lists_of_every_form_are_read(content: str, words: set[str], suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"words{suffix}"
+    path.write_bytes(gzip.compress(content.encode()) if suffix.endswith("gz") else content.encode())
+    tokenizer = character_tokenizer(LETTERS)
+    assert list_of(tokenizer, Lexicon.from_file(path, tokenizer)) == words
+    assert list_of(tokenizer, Lexicon.from_file(str(path), tokenizer)) == words
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("w.txt", b"", "holds no words: expected one word a line"),
+        ("w.csv", b"word,freq\nab,3\n", "is a csv, and one word a line is read"),
+        ("w.csv.gz", b"", "is a csv, and one word a line is read"),
+        ("w.txt", "北京,100,n\n大学, 0.5\n".encode(), "is a csv, and one word a line is read"),
+        ("w.txt", b"\n \n\t5\n", "holds no words: expected one word a line"),
+        ("w.txt", "大学\n北京\n".encode("gb18030"), r"line 1: .* no text in UTF-8 .* iconv -f GB18030 -t UTF-8"),
+        ("w.txt", "北京\n".encode() + "大学".encode("gb18030"), "line 2: .* no text in UTF-8"),
+        ("w.txt.gz", "北京\n".encode(), "no whole gzip file .* fetch it again, or unpack it"),
+        ("w.txt.gz", gzip.compress("北京\n".encode() * 99)[:-12], "no whole gzip file .* fetch it again"),
+        ("w.txt", "京\n囍囍\n".encode(), r"no word of use: .* 1 left out \(1 with unknown tokens\); 1 single tokens"),
+    ],
+    ids=[
+        "empty",
+        "csv",
+        "csv.gz",
+        "csv in a txt",
+        "blank",
+        "GBK",
+        "GBK further down",
+        "no gzip",
+        "half a gzip",
+        "no word of use",
+    ],
+)
+def test_a_word_list_that_is_none_is_told_with_its_name(
+    name: str, content: bytes, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message) as error:
+        Lexicon.from_file(path, character_tokenizer(LETTERS))
+    assert str(path) in str(error.value) or "no word of use" in message
+
+
+def test_a_missing_word_list_is_named(tmp_path: Path) -> None:
+    for path in (tmp_path / "absent.txt", tmp_path):
+        with pytest.raises(FileNotFoundError, match=re.escape(f"no word list {path}")):
+            Lexicon.from_file(path, character_tokenizer(LETTERS))
+
+
+def test_the_words_of_thuocl_are_read(tmp_path: Path) -> None:
+    source = data_folder("zh_lexicon") / "thuocl.tsv.gz"
+    with gzip.open(source, "rt", encoding="utf-8") as file:
+        lines = list(file)[::20]
+    given = {line.split("\t")[0] for line in lines}
+    words = {word.replace(" ", "").lower() for word in given}
+    path = tmp_path / "thuocl.tsv"
+    path.write_text("".join(lines), encoding="utf-8")
+    tokenizer = character_tokenizer("".join(words))
+    lexicon = Lexicon.from_file(path, tokenizer)
+    assert list_of(tokenizer, lexicon) == {word for word in words if 2 <= len(word) <= 4}
+    assert lexicon.left_out == sum(len(word.replace(" ", "")) > 4 for word in given)
+
+
+@pytest.fixture
+def a_package_named_jieba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that `import jieba` would run, first on the path; running it fails."""
+    package = tmp_path / "jieba"
+    package.mkdir()
+    (package / "__init__.py").write_text('raise RuntimeError("jieba was imported")\n')
+    (package / "dict.txt").write_text("北京 34488 ns\n大学 20025 n\n京 5 n\n", encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "jieba", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    return package
+
+
+def test_jiebas_dictionary_is_read_without_running_jieba(a_package_named_jieba: Path) -> None:
+    tokenizer = character_tokenizer(LETTERS)
+    assert list_of(tokenizer, Lexicon.from_jieba(tokenizer)) == {"北京", "大学"}
+
+
+def test_without_jieba_the_line_that_installs_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jieba", None)
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jieba" else find_spec(name))
+    with pytest.raises(ImportError, match="pip install jieba"):
+        Lexicon.from_jieba(character_tokenizer(LETTERS))
+
+
+def test_remote_code_asks_for_nothing_but_torch_and_transformers() -> None:
+    imported = {name.split(".")[0] for name in get_imports(lexicon_module.__file__)}
+    assert imported - set(sys.stdlib_module_names) == {"torch", "transformers"}
+
+
+# ------ what is left out
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
+    """The lines that the lexicon logged."""
+    with caplog.at_level(logging.INFO, logger="modeling_star.models.lexicon"):
+        yield lambda: [
+            record.getMessage() for record in caplog.records if record.name == "modeling_star.models.lexicon"
+        ]
+
+
+def test_one_line_counts_the_words_that_are_left_out_and_why(log: Callable[[], list[str]]) -> None:
+    words = [
+        "北京",
+        "大学",
+        "天安门",
+        "北京大学天安门",
+        "北京大学天",
+        "囍囍",
+        "北囍",
+        "囍",
+        "京",
+        "学",
+        " ",
+        "",
+        "Ab",
+        "aB",
+    ]
+    # A repeated word is one word.
+    lexicon = Lexicon.from_words([*words, "北京", "囍囍"], character_tokenizer(LETTERS))
+    assert log() == [
+        "Lexicon: 4 words of 2 to 4 tokens; 7 left out (2 too long, 3 with unknown tokens, 2 empty); "
+        "2 single tokens, which every token is by itself. The first: 北京, 大学, 天安门, Ab."
+    ]
+    assert (len(lexicon), lexicon.left_out) == (4, 7)
+
+
+def test_where_none_is_left_out_no_reason_is_given(log: Callable[[], list[str]]) -> None:
+    lexicon = Lexicon.from_words(["北京大学天"], character_tokenizer(LETTERS), max_word_length=5)
+    told = (
+        "Lexicon: 1 words of 2 to 5 tokens; 0 left out; 0 single tokens, which every token is by itself. The first: "
+    )
+    assert log() == [f"{told}北京大学天."]
+    assert (lexicon.left_out, lexicon.words.shape) == (0, (1, 5))
+
+
+def test_rows_are_sorted_unique_and_filled_up() -> None:
+    tokenizer = character_tokenizer("abc")
+    a, b, c = (tokenizer.convert_tokens_to_ids(letter) for letter in "abc")
+    lexicon = Lexicon.from_words(["ba", "abca", "AB", "ab", "cab"], tokenizer)
+    assert lexicon.words.tolist() == [[a, b, -1, -1], [a, b, c, a], [b, a, -1, -1], [c, a, b, -1]]
+    assert lexicon.words.dtype == torch.long
+
+
+def test_a_tokenizer_that_was_told_to_cut_and_pad_still_gives_whole_words() -> None:
+    tokenizer = character_tokenizer("abc")
+    tokenizer(["abcabc", "a"], padding="max_length", max_length=3, truncation=True)
+    assert list_of(tokenizer, Lexicon.from_words(["ab", "abca"], tokenizer)) == {"ab", "abca"}
+
+
+def test_words_cut_up_together_are_those_cut_up_one_by_one(minilm: PreTrainedTokenizerBase) -> None:
+    minilm.add_tokens(["believ"])
+    words = [
+        "believable",
+        "a believer",
+        "北京",
+        "[SEP]s",
+        "at&t",
+        " ",
+        "",
+        "\n",
+        "Ünïcode",
+        "e\u0301tude",
+        "[UNK]a",
+        "can't",
+    ]
+    expected = {tuple(minilm(word, add_special_tokens=False)["input_ids"]) for word in words}
+    lexicon = Lexicon.from_words(words, minilm, max_word_length=9)
+    assert words_in(lexicon) == {ids for ids in expected if len(ids) > 1 and minilm.unk_token_id not in ids}
+    assert len(lexicon) >= 6
+
+
+def test_a_tokenizer_written_in_python_serves_too() -> None:
+    tokenizer = ByT5Tokenizer()
+    assert not tokenizer.is_fast
+    lexicon = Lexicon.from_words(["北京", "ab", "abcdefg"], tokenizer, max_word_length=6)
+    assert words_in(lexicon) == {tuple(byte + 3 for byte in word.encode()) for word in ("北京", "ab")}
+
+
+@pytest.mark.parametrize("given", ["北京", Path("words.txt"), b"ab"], ids=["str", "Path", "bytes"])
+def test_one_text_in_place_of_a_list_is_refused(given: object) -> None:
+    with pytest.raises(
+        TypeError, match=r"one text; a list of words is needed: .* Lexicon\.from_file\(path, tokenizer\)"
+    ):
+        Lexicon.from_words(given, character_tokenizer(LETTERS))
+
+
+@pytest.mark.parametrize("wrong", [7, None, ["a", "b"]], ids=str)
+def test_a_word_that_is_no_text_is_named(wrong: object) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"words hold {wrong!r}, a {type(wrong).__name__}")):
+        Lexicon.from_words(["北京", wrong], character_tokenizer(LETTERS))
+
+
+def test_half_a_character_is_told_with_its_word() -> None:
+    with pytest.raises(ValueError, match=r"words hold '\\ud83d北', which has half a character"):
+        Lexicon.from_words(["北京", "\ud83d北"], character_tokenizer(LETTERS))
+
+
+@pytest.mark.parametrize("length", [1, 0, -4])
+@pytest.mark.parametrize("maker", ["from_words", "from_file", "from_jieba", "whole_word"])
+def test_words_must_be_allowed_two_tokens(maker: str, length: int, a_package_named_jieba: Path) -> None:
+    source = {"from_words": (["北京"],), "from_file": (a_package_named_jieba / "dict.txt",)}.get(maker, ())
+    with pytest.raises(ValueError, match=f"max_word_length={length} is given; 2 or more .*: max_word_length=4"):
+        getattr(Lexicon, maker)(*source, character_tokenizer(LETTERS), max_word_length=length)
+
+
+# ------ words that a subword tokenizer cuts up
+
+
+def tokens_between(offsets: list[Span], start: int, end: int) -> Span:
+    """First and number of the tokens that stand for `text[start:end]`."""
+    tokens = [i for i, (first, last) in enumerate(offsets) if first < end and last > start]
+    assert tokens == list(range(tokens[0], tokens[-1] + 1))
+    return tokens[0], len(tokens)
+
+
+@pytest.mark.parametrize("before", ["", " ", "in ", "，", "in，"], ids=repr)
+def test_a_word_is_found_at_the_start_after_a_space_and_after_other_characters(
+    subword_tokenizer: PreTrainedTokenizerBase, before: str
+) -> None:
+    words = ["unbelievable", "unbroken", "breakers", "transformations", "unbelieving", "北京", "天安门", "北京大学"]
+    lexicon = Lexicon.from_words(words, subword_tokenizer, max_word_length=9)
+    assert lexicon.left_out == sum(
+        subword_tokenizer.unk_token_id in ids for ids in plain_ids(subword_tokenizer, words)
+    )
+    seen = 0
+    for word in words:
+        text = before + word
+        given = subword_tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
+        # A mark of a space that is a token by itself is no part of the word.
+        bare = [
+            (0, 0) if token in ("▁", "Ġ") else span
+            for token, span in zip(given.tokens(), given["offset_mapping"], strict=True)
+        ]
+        first, count = tokens_between(bare, len(before), len(text))
+        if subword_tokenizer.unk_token_id in given["input_ids"][first:] or not 2 <= count <= 9:
+            continue
+        seen += 1
+        assert (first, count) in found_in(lexicon, given["input_ids"]), (text, given.tokens())
+    assert seen >= 3
+
+
+def plain_ids(tokenizer: PreTrainedTokenizerBase, words: list[str]) -> list[list[int]]:
+    return tokenizer(words, add_special_tokens=False)["input_ids"]
+
+
+def test_a_word_that_melts_into_an_unknown_neighbour_leaves_no_rest_behind() -> None:
+    # To this tokenizer "，" and "囍" are unknown, and one token where they stand together.
+    tokenizer = metaspace_tokenizer(CORPUS[:2])
+    melted = tokenizer("，囍unbelieving", add_special_tokens=False)["input_ids"]
+    assert melted.count(tokenizer.unk_token_id) == 1
+    lexicon = Lexicon.from_words(["囍unbelieving", "breaks"], tokenizer, 12)
+    assert words_in(lexicon) == words_in(Lexicon.from_words(["breaks"], tokenizer, 12))
+    assert lexicon.left_out == 1
+
+
+def test_forms_that_do_not_differ_are_one_word(minilm: PreTrainedTokenizerBase) -> None:
+    words = ["unbelievable", "Unbelievable", "transformers are", "breakers"]
+    lexicon = Lexicon.from_words(words, minilm, max_word_length=6)
+    assert words_in(lexicon) == {tuple(ids) for ids in plain_ids(minilm, words) if len(ids) > 1}
+
+
+def test_the_space_before_a_word_is_no_word(subword_tokenizer: PreTrainedTokenizerBase) -> None:
+    lexicon = Lexicon.from_words(["北京大学", "天安门", "unbelieving"], subword_tokenizer, max_word_length=12)
+    for word in words_in(lexicon):
+        assert subword_tokenizer.convert_ids_to_tokens(word[0]) not in ("Ġ", "▁")
+
+
+def words_by_the_tokenizer(encoding: object, longest: int) -> set[Span]:
+    """The words of 2 to `longest` tokens, as the tokenizer remembers what it cut up."""
+    numbers = encoding.word_ids()
+    spans = set()
+    for word in {number for number in numbers if number is not None}:
+        tokens = [i for i, number in enumerate(numbers) if number == word]
+        if 2 <= len(tokens) <= longest:
+            spans.add((tokens[0], len(tokens)))
+    return spans
+
+
+@pytest.mark.parametrize("longest", [2, 4, 7])
+def test_whole_words_are_those_that_the_tokenizer_cut_up(
+    subword_tokenizer: PreTrainedTokenizerBase, longest: int
+) -> None:
+    text = " ".join(re.findall(r"\w+", " ".join(CORPUS[:2]))) + " unbelieved brokenness transformers"
+    encoding = subword_tokenizer(text)
+    expected = words_by_the_tokenizer(encoding, longest)
+    assert expected
+    lexicon = Lexicon.whole_word(subword_tokenizer, longest)
+    assert found_in(lexicon, encoding["input_ids"]) == expected
+    assert len(lexicon) == max(subword_tokenizer.get_vocab().values()) + 1
+
+
+def test_wordpiece_punctuation_is_no_part_of_a_word(minilm: PreTrainedTokenizerBase) -> None:
+    encoding = minilm("Unbelievability, (transformability); [MASK]ing 北京! x")
+    assert found_in(Lexicon.whole_word(minilm, 6), encoding["input_ids"]) == words_by_the_tokenizer(encoding, 6)
+
+
+def test_punctuation_continues_a_word_where_only_spaces_are_marked() -> None:
+    tokenizer = metaspace_tokenizer()
+    ids = tokenizer("in, the.", add_special_tokens=False)["input_ids"]
+    tokens = tokenizer.convert_ids_to_tokens(ids)
+    starts = [i for i, token in enumerate(tokens) if token.startswith("▁")]
+    assert tokens[-1] == "."
+    expected = {(starts[0], starts[1]), (starts[1], len(tokens) - starts[1])}
+    assert found_in(Lexicon.whole_word(tokenizer, 8), ids) == expected
+
+
+def test_special_and_added_tokens_and_line_breaks_belong_to_no_word() -> None:
+    tokenizer = byte_level_tokenizer()
+    tokenizer.add_tokens(["@@"])
+    lexicon = Lexicon.whole_word(tokenizer, 30)
+    ids = tokenizer("unbroken\nunbroken@@unbroken\tunbroken</s>unbroken")["input_ids"]
+    tokens = tokenizer.convert_ids_to_tokens(ids)
+    outside = {i for i, token in enumerate(tokens) if token in ("<s>", "</s>", "@@", "Ċ", "ĉ")}
+    assert len(outside) == 6
+    spans = found_in(lexicon, ids)
+    assert len(spans) == 5
+    assert not outside & {i for start, length in spans for i in range(start, start + length)}
+
+
+def test_a_vocabulary_without_marks_is_refused() -> None:
+    tokenizer = character_tokenizer("abc#")
+    # Its own token, which says nothing of the others.
+    tokenizer.add_tokens(["##x"])
+    message = r'\(7 entries\) .* "##" .* "Ġ" .* "▁" .* Lexicon\.from_words\(words, tokenizer\)'
+    with pytest.raises(ValueError, match=message):
+        Lexicon.whole_word(tokenizer)
+
+
+def test_a_log_line_tells_the_mark(log: Callable[[], list[str]]) -> None:
+    tokenizer = byte_level_tokenizer()
+    Lexicon.whole_word(tokenizer)
+    special = 2
+    starting = sum(token.startswith("Ġ") for token in tokenizer.get_vocab())
+    white = 5  # tab to carriage return
+    continuing = len(tokenizer) - special - starting - white
+    assert log() == [f'Lexicon: words are told by "Ġ"; {continuing} of {len(tokenizer)} entries continue one.']

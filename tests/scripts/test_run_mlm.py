@@ -1,0 +1,354 @@
+"""run_mlm.py from the command line, on tiny synthetic text."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from script_runner import ScriptRunner
+from script_samples import (
+    QUICK,
+    assert_card_tells_the_results,
+    files,
+    hashes,
+    log_of,
+    read_rows,
+    results_of,
+    write_bert,
+    write_corpora,
+    write_texts,
+)
+
+
+SHAPE = "hidden_size=16,num_attention_heads=2,num_hidden_layers=2"
+MLM = (
+    *("--max_seq_length=32", "--tokenizer_kind=wordpiece", "--vocab_size=300", "--mask_unit=whole_word"),
+    *("--per_device_train_batch_size=4", "--learning_rate=5e-3", "--disable_tqdm=true", "--logging_steps=1"),
+)
+NO_DROPOUT = ",".join(f"{name}_dropout_prob=0" for name in ("embedding", "hidden", "attention_probs"))
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_corpora(tmp_path_factory.mktemp("corpora"))
+    write_texts(folder / "texts", folder / "reviews")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def texts(corpora: Path) -> list[str]:
+    return [f"--{split}_file={corpora}/texts/{split}.txt" for split in ("train", "validation", "test")]
+
+
+@pytest.fixture(scope="module")
+def pretrained(scripts: ScriptRunner, texts: list[str]) -> Path:
+    """The output folder of a Star-Transformer that was pretrained for a moment."""
+    flags = ["--dataset_title=synthetic reviews", "--max_steps=12", "--eval_steps=6", "--save_steps=6"]
+    scripts.check("run_mlm.py", *texts, *MLM, *flags, f"--config_overrides={SHAPE}", "--output_dir=pretrained")
+    return scripts.folder / "pretrained"
+
+
+# A whole run
+
+
+def test_a_run_leaves_a_model_with_its_scores_curves_and_card(pretrained: Path) -> None:
+    from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
+
+    made = {path.name for path in pretrained.iterdir() if path.is_file()}
+    assert made >= {
+        *("config.json", "model.safetensors", "tokenizer.json", "modeling_star.py", "README.md"),
+        *("all_results.json", "trainer_state.json", "training_curves.png"),
+    }
+    results = results_of(pretrained)
+    assert results["eval_perplexity"] == pytest.approx(np.exp(results["eval_loss"]))
+    assert 0 <= results["test_masked_accuracy"] <= 1
+    card = (pretrained / "README.md").read_text(encoding="utf-8")
+    assert_card_tells_the_results(card, results)
+    assert "| an example | `a block of 32 tokens` |" in card
+    assert "(synthetic)" in card
+    model = AutoModelForMaskedLM.from_pretrained(pretrained)
+    assert type(model).__name__ == "StarTransformerForMaskedLM"
+    tokenizer = AutoTokenizer.from_pretrained(pretrained)
+    assert len(tokenizer("good " * 100)["input_ids"]) > 64  # no cut was saved with it
+    example = card.split('print(model("')[1].split('"))')[0]
+    assert example.count(tokenizer.mask_token) == 1
+    assert len(pipeline("fill-mask", model=model, tokenizer=tokenizer)(example)) == 5
+
+
+def test_the_log_tells_the_loss_the_tokens_and_their_speed(pretrained: Path) -> None:
+    log, results = log_of(pretrained), results_of(pretrained)
+    trained = [entry for entry in log if "loss" in entry]
+    assert len(trained) == 12
+    assert trained[-1]["loss"] < trained[0]["loss"]
+    # 12 updates of 4 blocks of up to 32 tokens.
+    assert 12 * 4 * 32 * 0.8 < results["num_input_tokens_seen"] == trained[-1]["num_input_tokens_seen"] <= 12 * 4 * 32
+    assert all(entry["train_tokens_per_second"] > 0 for entry in trained)
+    speed = results["num_input_tokens_seen"] / results["train_runtime"]
+    assert results["train_tokens_per_second"] == pytest.approx(speed, rel=1e-3)
+    assert [entry["step"] for entry in log if "eval_loss" in entry] == [6, 12]
+
+
+def test_the_validation_loss_is_that_of_the_saved_model_read_one_document_at_a_time(
+    pretrained: Path, corpora: Path
+) -> None:
+    import torch
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    from modeling_star import Lexicon
+    from modeling_star.data.collators import MaskingCollator
+    from modeling_star.data.packing import Piece
+
+    model, tokenizer = AutoModelForMaskedLM.from_pretrained(pretrained), AutoTokenizer.from_pretrained(pretrained)
+    collate = MaskingCollator.of(tokenizer, Lexicon.whole_word(tokenizer), 0.15, None)
+    ids = [
+        [tokenizer.cls_token_id, *own[start : start + 30], tokenizer.sep_token_id]
+        for text in (corpora / "texts" / "validation.txt").read_text(encoding="utf-8").splitlines()
+        for own in [tokenizer(text, add_special_tokens=False)["input_ids"]]
+        for start in range(0, len(own), 30)
+    ]
+    total, count = 0.0, 0
+    for number, own in enumerate(ids):
+        batch = collate([[Piece(np.array(own), (2, number))]])
+        with torch.no_grad():
+            logits = model.eval()(input_ids=batch["input_ids"]).logits[0]
+        total += float(torch.nn.functional.cross_entropy(logits, batch["labels"][0], reduction="sum"))
+        count += int((batch["labels"] != -100).sum())
+    assert count > 50
+    assert results_of(pretrained)["eval_loss"] == pytest.approx(total / count, abs=1e-5)
+
+
+def test_scores_do_not_depend_on_packing_batches_seeds_and_processes(
+    scripts: ScriptRunner, texts: list[str], pretrained: Path, tmp_path: Path
+) -> None:
+    flags = [f"--model_name_or_path={pretrained}", "--do_eval", "--do_predict"]
+    variants = [
+        (1, ["--packing=false", "--per_device_eval_batch_size=3"]),
+        (2, ["--per_device_eval_batch_size=2", "--seed=9"]),
+    ]
+    before = hashes(pretrained)
+    for number, (processes, more) in enumerate(variants):
+        output = f"--output_dir={tmp_path}/{number}"
+        scripts.check("run_mlm.py", *texts[1:], *MLM, *flags, *more, output, processes=processes)
+        results, expected = results_of(tmp_path / str(number)), results_of(pretrained)
+        for name in ("eval_loss", "eval_masked_accuracy", "test_loss", "test_masked_accuracy"):
+            assert results[name] == pytest.approx(expected[name], abs=1e-5), (more, name)
+    assert hashes(pretrained) == before
+
+
+# What comes after
+
+
+@pytest.mark.parametrize(
+    ("script", "shape"), [("run_glue.py", "sentiment"), ("run_ner.py", "entities"), ("run_qa.py", "reading")]
+)
+def test_a_pretrained_encoder_is_fine_tuned(
+    scripts: ScriptRunner, corpora: Path, pretrained: Path, tmp_path: Path, script: str, shape: str
+) -> None:
+    from safetensors.torch import load_file
+
+    # Without a step of any size, what is saved is what it began with.
+    flags = [f"--model_name_or_path={pretrained}", "--learning_rate=0", "--num_train_epochs=1"]
+    done = scripts.check(script, *files(corpora / shape), *QUICK, *flags, f"--output_dir={tmp_path}/run")
+    before, after = (load_file(folder / "model.safetensors") for folder in (pretrained, tmp_path / "run"))
+    encoder = {name for name in before if name.startswith("model.")}
+    assert len(encoder) > 20
+    assert all((before[name] == after[name]).all() for name in encoder)
+    new = {name for name in after if name not in before}
+    if script == "run_glue.py":
+        # The pooled vector needs the relay's last update, which no masked token reads.
+        assert new
+        assert all(name.startswith(("classifier.", "model.layers.1.relay_")) for name in new)
+    else:
+        layer = "classifier" if script == "run_ner.py" else "qa_outputs"
+        assert new == {f"{layer}.weight", f"{layer}.bias"}
+    assert "lm_head" not in "".join(after)
+    assert "Traceback" not in done.error
+
+
+def test_a_saved_model_goes_on(scripts: ScriptRunner, texts: list[str], pretrained: Path, tmp_path: Path) -> None:
+    flags = [f"--model_name_or_path={pretrained}", "--max_steps=3", "--learning_rate=1e-4", "--seed=5"]
+    scripts.check("run_mlm.py", *texts, *MLM, *flags, f"--output_dir={tmp_path}/more")
+    first, more = (
+        next(e["loss"] for e in log_of(folder) if "loss" in e) for folder in (pretrained, tmp_path / "more")
+    )
+    assert more < first - 0.1
+
+
+def test_a_bert_goes_through_the_same_script(
+    scripts: ScriptRunner, corpora: Path, texts: list[str], tmp_path: Path
+) -> None:
+    from transformers import AutoModelForMaskedLM
+
+    reviews = [row["text"] for row in read_rows(corpora / "reviews" / "train.jsonl")]
+    bert = write_bert(tmp_path / "bert", reviews)
+    flags = [f"--model_name_or_path={bert}", "--max_steps=4", "--max_seq_length=80"]
+    done = scripts.check("run_mlm.py", *texts, *MLM, *flags, f"--output_dir={tmp_path}/run", processes=2)
+    assert "using 64" in done.error  # its positions
+    assert type(AutoModelForMaskedLM.from_pretrained(tmp_path / "run")).__name__ == "BertForMaskedLM"
+    losses = [entry["loss"] for entry in log_of(tmp_path / "run") if "loss" in entry]
+    assert losses[-1] < losses[0]
+
+
+def test_a_big_transformer_is_pretrained_on_chinese_words(scripts: ScriptRunner, tmp_path: Path) -> None:
+    from synthetic.corpora import write_sentiment_corpus
+    from transformers import AutoModelForMaskedLM
+
+    sizes = {"train": 40, "validation": 10, "test": 10}
+    corpus = write_sentiment_corpus(tmp_path / "zh", language="zh", sizes=sizes)
+    reviews = [row["text"] for row in read_rows(corpus["train"])]
+    words = {text[place : place + 2] for text in reviews for place in range(0, len(text) - 1, 3)}
+    (tmp_path / "words.txt").write_text("\n".join(sorted(words)), encoding="utf-8")
+    flags = ["--model_type=big_transformer", "--tokenizer_kind=character", f"--config_overrides={SHAPE}"]
+    flags += [f"--lexicon={tmp_path}/words.txt", f"--mask_unit={tmp_path}/words.txt", "--max_steps=3"]
+    # Without a validation file, a part of train is held out.
+    scripts.check("run_mlm.py", f"--train_file={corpus['train']}", *MLM, *flags, f"--output_dir={tmp_path}/run")
+    results = results_of(tmp_path / "run")
+    assert (results["train_samples"], results["eval_samples"]) == (38, 2)
+    assert AutoModelForMaskedLM.from_pretrained(tmp_path / "run").config.lexicon_size > 0
+
+
+@pytest.mark.slow
+def test_worker_processes_change_nothing(scripts: ScriptRunner, texts: list[str], tmp_path: Path) -> None:
+    # 18 batches are an epoch: the workers live on into the second. They take a number from the generator of dropout.
+    command = ["run_mlm.py", *texts, *MLM, "--max_steps=24", f"--config_overrides={SHAPE},{NO_DROPOUT}"]
+    workers = ["--dataloader_num_workers=2", "--dataloader_persistent_workers"]
+    losses = []
+    for name, flags in (("none", []), ("two", workers)):
+        scripts.check(*command, *flags, f"--output_dir={tmp_path}/{name}")
+        losses.append([entry["loss"] for entry in log_of(tmp_path / name) if "loss" in entry])
+    assert losses[0] == losses[1]
+    assert len(set(losses[0])) > 20
+
+
+@pytest.mark.slow
+def test_several_seeds_in_one_call(scripts: ScriptRunner, texts: list[str], tmp_path: Path) -> None:
+    flags = ["--seeds", 1, 2, "--max_steps=2", f"--config_overrides={SHAPE}", f"--output_dir={tmp_path}/seeds"]
+    done = scripts.check("run_mlm.py", *texts, *MLM, *flags)
+    each = [results_of(tmp_path / "seeds" / f"seed-{seed}")["eval_loss"] for seed in (1, 2)]
+    assert results_of(tmp_path / "seeds")["eval_loss"]["values"] == each
+    assert each[0] != each[1]
+    assert "| seed | eval_loss | test_loss |" in done.out
+
+
+# Interrupted runs
+
+
+@pytest.mark.parametrize("source", ["held", pytest.param("streamed", marks=pytest.mark.slow)])
+def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
+    scripts: ScriptRunner, texts: list[str], tmp_path: Path, source: str
+) -> None:
+    dropout = f"{SHAPE},hidden_dropout_prob=0.3,embedding_dropout_prob=0.3"
+    flags = ["--save_steps=10", "--eval_steps=10", "--max_steps=40", "--warmup_steps=0.1", "--save_total_limit=9"]
+    if source == "streamed":
+        flags += ["--streaming", "--shuffle_buffer=5"]
+    command = ["run_mlm.py", *texts, *MLM, *flags, f"--config_overrides={dropout}"]
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    scripts.check(*command, f"--output_dir={straight}")
+    # 18 batches are an epoch, or a pass over the stream: it is killed in another one than the first.
+    scripts.kill_when(killed / "checkpoint-20" / "trainer_state.json", *command, f"--output_dir={killed}")
+    assert not (killed / "all_results.json").exists()
+    for folder in ("checkpoint-30", "checkpoint-40"):
+        shutil.rmtree(killed / folder, ignore_errors=True)
+    scripts.check(*command, f"--output_dir={killed}", "--resume_from_checkpoint=last")
+    assert (killed / "model.safetensors").read_bytes() == (straight / "model.safetensors").read_bytes()
+    losses = [[(e["step"], e["loss"]) for e in log_of(folder) if "loss" in e] for folder in (straight, killed)]
+    assert losses[0] == losses[1]
+    assert len(losses[0]) == 40
+    scores = [[e["eval_loss"] for e in log_of(folder) if "eval_loss" in e] for folder in (straight, killed)]
+    assert scores[0] == scores[1]
+
+
+def test_a_stream_that_breaks_off_in_training_is_told_in_one_line(
+    scripts: ScriptRunner, pretrained: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "broken.jsonl"
+    path.write_text('{"text": "a good film"}\n' * 40 + '{"text": "a\n', encoding="utf-8")
+    flags = [f"--model_name_or_path={pretrained}", "--streaming", "--shuffle_buffer=0", "--max_steps=30"]
+    flags += [f"--train_file={path}", "--dataloader_num_workers=2", f"--output_dir={tmp_path}/run"]
+    done = scripts.run("run_mlm.py", *MLM, *flags)
+    assert done.code == 1, done.out + done.error
+    assert "Traceback" not in done.error, done.error
+    (message,) = [line for line in done.error.splitlines() if line.startswith("run_mlm.py: ")]
+    assert message.startswith(f"run_mlm.py: {path}, line 41 is not valid json")
+    assert "(After 40 documents." in message
+
+
+# Several processes
+
+
+@pytest.mark.parametrize(
+    "source", ["held", *(pytest.param(name, marks=pytest.mark.slow) for name in ("streamed", "streamed unpacked"))]
+)
+def test_two_processes_log_the_losses_of_one_with_twice_the_batch(
+    scripts: ScriptRunner, texts: list[str], tmp_path: Path, source: str
+) -> None:
+    flags = ["--max_steps=3", "--gradient_accumulation_steps=2", f"--config_overrides={SHAPE},{NO_DROPOUT}"]
+    flags += ["--per_device_eval_batch_size=3"]
+    flags += [] if source == "held" else ["--streaming", f"--packing={source == 'streamed'}"]
+    outcomes = []
+    for processes, batch in ((1, 6), (2, 3)):
+        folder = tmp_path / f"processes-{processes}"
+        size = f"--per_device_train_batch_size={batch}"
+        scripts.check("run_mlm.py", *texts, *MLM, *flags, size, f"--output_dir={folder}", processes=processes)
+        results = results_of(folder)
+        names = ("eval_loss", "eval_masked_accuracy", "test_loss", "num_input_tokens_seen")
+        outcomes.append(([e["loss"] for e in log_of(folder) if "loss" in e], [results[name] for name in names]))
+    (one_losses, one_scores), (two_losses, two_scores) = outcomes
+    assert len(one_losses) == 3
+    assert max(one_losses) - min(one_losses) > 1e-2
+    assert two_losses == pytest.approx(one_losses, abs=1e-5)
+    assert two_scores == pytest.approx(one_scores, abs=1e-5)
+
+
+# Bad input
+
+
+BAD_INPUTS = {
+    "no data": ("", ["--dataset_name", "--train_file"]),
+    "missing file": ("--train_file={texts}/none.txt", ["none.txt"]),
+    "nothing to train on": (
+        "--test_file={texts}/train.txt",
+        ["Nothing is to be trained", "--model_name_or_path FOLDER"],
+    ),
+    # Before anything is read: the file that is named is not there.
+    "no end": ("--train_file=none.txt --streaming", ["--max_steps 10000"]),
+    "no such buffer": (
+        "--train_file=none.txt --streaming --max_steps=3 --shuffle_buffer=-1",
+        ["--shuffle_buffer -1", "--shuffle_buffer 10000"],
+    ),
+    "a part of a stream": (
+        "--train_file=none.txt --streaming --max_steps=3 --validation_fraction=0.2",
+        ["--validation_fraction 0.2", "--max_eval_samples 1000"],
+    ),
+    **{
+        f"{flag} {count}": (
+            f"--train_file=none.txt --streaming --max_steps=3 --{flag}={count}",
+            [f"--{flag} {count}", "at least 1"],
+        )
+        for flag in ("max_eval_samples", "max_tokenizer_samples")
+        for count in (-1, 0)
+    },
+    "tf-idf": ("--train_file={texts}/train.txt --model_type=tfidf", ["nothing to pretrain"]),
+    "by length": (
+        "--train_file={texts}/train.txt --train_sampling_strategy=group_by_length",
+        ["group_by_length", "random or sequential"],
+    ),
+    "too short": ("--train_file={texts}/train.txt --max_seq_length=2", ["--max_seq_length 2", "special tokens"]),
+    "words of words": (
+        "--train_file={texts}/train.txt --tokenizer_kind=word --mask_unit=whole_word",
+        ["write --tokenizer_kind wordpiece"],
+    ),
+    "no such words": ("--train_file={texts}/train.txt --mask_unit=none.txt", ["no word list none.txt"]),
+    "probability": ("--train_file={texts}/train.txt --mlm_probability=0", ["--mlm_probability 0"]),
+}
+
+
+@pytest.mark.parametrize("what", BAD_INPUTS)
+def test_bad_input_is_told_in_one_line(scripts: ScriptRunner, corpora: Path, tmp_path: Path, what: str) -> None:
+    flags, named = BAD_INPUTS[what]
+    given = flags.format(texts=corpora / "texts").split()
+    done = scripts.run("run_mlm.py", *MLM, f"--config_overrides={SHAPE}", *given, f"--output_dir={tmp_path}/run")
+    assert done.code == 1, done.out + done.error
+    assert "Traceback" not in done.error, done.error
+    (message,) = [line for line in done.error.splitlines() if line.startswith("run_mlm.py: ")]
+    assert not [word for word in named if word not in message], message

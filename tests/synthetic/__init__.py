@@ -1,0 +1,1 @@
+"""Synthetic corpora that the tests train on."""

@@ -1,0 +1,188 @@
+"""What a masked-LM run computes of a batch of blocks."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from common import TINY, assert_gradients_close, randomise, tiny_bert, tiny_model
+from samples import LEXICON, STEMS
+from torch import Tensor
+from transformers import BertForMaskedLM, EvalPrediction, PreTrainedModel
+
+from modeling_star.data.collators import MaskingCollator, MaskUnits
+from modeling_star.data.packing import Piece
+from modeling_star.tasks.masked_lm import (
+    MaskedLoss,
+    MaskedScores,
+    Pretrainer,
+    TokensBefore,
+    at_places,
+    logits_at,
+    with_a_mask,
+)
+
+
+# Lengths of the documents of three blocks.
+BLOCKS = [[5, 3, 1], [9], [2, 2, 4]]
+
+
+def model_of(kind: str, dtype: torch.dtype = torch.float64) -> PreTrainedModel:
+    if kind == "BERT":
+        torch.manual_seed(0)
+        model = BertForMaskedLM(tiny_bert()).to(dtype)
+        randomise(model, seed=3)
+        return model
+    options: dict[str, Any] = {"position_embedding_type": "learned"}
+    if kind == "BigTransformer":
+        options["lexicon"] = LEXICON
+    return tiny_model(kind, "ForMaskedLM", dtype=dtype, **options)
+
+
+def pieces() -> list[list[Piece]]:
+    draw = np.random.default_rng(0)
+    blocks, number = [], 0
+    for lengths in BLOCKS:
+        blocks.append([])
+        for length in lengths:
+            blocks[-1].append(Piece(draw.integers(2, TINY["vocab_size"], length), (number,)))
+            number += 1
+    return blocks
+
+
+def collator(probability: float = 0.5, columns: int | None = 12) -> MaskingCollator:
+    special = np.zeros(TINY["vocab_size"], dtype=bool)
+    special[:2] = True
+    return MaskingCollator(1, 0, special, MaskUnits(None), probability, columns)
+
+
+def trainer_of(model: PreTrainedModel, tmp_path: Any, **arguments: Any) -> Pretrainer:
+    from transformers import TrainingArguments
+
+    return Pretrainer(
+        model=model,
+        args=TrainingArguments(str(tmp_path), use_cpu=True, report_to="none", disable_tqdm=True, **arguments),
+        data_collator=collator(),
+        compute_loss_func=MaskedLoss(),
+        compute_metrics=MaskedScores(),
+        eval_dataset=pieces(),
+    )
+
+
+def gradients_of(loss: Tensor, model: PreTrainedModel) -> dict[str, Tensor]:
+    model.zero_grad()
+    loss.backward()
+    return {
+        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
+        for name, parameter in model.named_parameters()
+    }
+
+
+@pytest.mark.parametrize("kind", [*STEMS, "BERT"])
+def test_packed_documents_have_the_loss_and_gradients_of_one_document_at_a_time(kind: str, tmp_path: Any) -> None:
+    model = model_of(kind).eval()  # without dropout, which BERT has
+    batch = collator()(pieces())
+    assert batch["input_ids"].shape == (3, 12)
+    losses, count = [], 0
+    for block in pieces():
+        for piece in block:
+            alone = collator()([[piece]])
+            labels = alone["labels"][0, : len(piece.ids)]
+            logits = model(input_ids=alone["input_ids"][:, : len(piece.ids)]).logits[0]
+            losses.append(torch.nn.functional.cross_entropy(logits, labels, reduction="sum", ignore_index=-100))
+            count += int((labels != -100).sum())
+    assert 5 < count < 29
+    # TaskLoss works in float32 on what comes out of the model.
+    expected = torch.stack(losses).sum() / count
+    trainer = trainer_of(model, tmp_path)
+    loss = trainer.compute_loss(model, dict(batch), num_items_in_batch=torch.tensor(count))
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
+    assert_gradients_close(gradients_of(loss, model), gradients_of(expected, model), 1e-5)
+
+
+@pytest.mark.parametrize("kind", [*STEMS, "BERT"])
+def test_logits_of_some_tokens_are_those_among_the_logits_of_all(kind: str) -> None:
+    model = model_of(kind).eval()
+    ids = torch.randint(2, TINY["vocab_size"], (3, 6), generator=torch.Generator().manual_seed(0))
+    places = torch.rand(3, 6, generator=torch.Generator().manual_seed(1)) < 0.4
+    everywhere = model(input_ids=ids).logits
+    with logits_at(model, places):
+        some = model(input_ids=ids).logits
+    assert some.shape == (int(places.sum()), TINY["vocab_size"])
+    assert torch.allclose(some, everywhere[places], rtol=0, atol=1e-12)
+    assert torch.equal(model(input_ids=ids).logits, everywhere)  # as it was
+    assert torch.equal(at_places(everywhere, places), everywhere[places])
+    assert at_places(some, places) is some
+
+
+def test_a_model_that_does_not_tell_its_output_layer_computes_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of("StarTransformer")
+    monkeypatch.setattr(model, "get_output_embeddings", lambda: None)
+    places = torch.zeros(1, 4, dtype=torch.bool)
+    with logits_at(model, places):
+        assert model(input_ids=torch.tensor([[2, 3, 4, 5]])).logits.shape == (1, 4, TINY["vocab_size"])
+
+
+def test_a_batch_in_which_nothing_is_hidden_trains_nothing(tmp_path: Any) -> None:
+    model = model_of("StarTransformer", torch.float32)
+    batch = collator(probability=1e-9)(pieces())
+    assert (batch["labels"] == -100).all()
+    loss = trainer_of(model, tmp_path).compute_loss(model, batch, num_items_in_batch=torch.tensor(0))
+    assert float(loss.detach()) == 0
+    gradients = gradients_of(loss, model)
+    # Every parameter takes part, as DDP wants it.
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert all((gradient == 0).all() for gradient in gradients.values())
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3])
+def test_evaluation_is_over_all_hidden_tokens_whatever_the_batches(batch_size: int, tmp_path: Any) -> None:
+    model = model_of("StarTransformer", torch.float32)
+    trainer = trainer_of(model, tmp_path, per_device_eval_batch_size=batch_size)
+    measured = trainer.evaluate()
+    total, count, right = 0.0, 0, 0
+    for block in pieces():
+        for piece in block:
+            alone = collator(columns=None)([[piece]])
+            with torch.no_grad():
+                logits = model.eval()(input_ids=alone["input_ids"]).logits[0]
+            for place, label in enumerate(alone["labels"][0].tolist()):
+                if label != -100:
+                    total -= float(logits[place].log_softmax(-1)[label])
+                    right += int(logits[place].argmax()) == label
+                    count += 1
+    assert measured["eval_loss"] == pytest.approx(total / count, abs=1e-5)
+    assert measured["eval_perplexity"] == pytest.approx(np.exp(total / count), rel=1e-5)
+    assert measured["eval_masked_accuracy"] == right / count
+    # Label smoothing is of training alone.
+    trainer.compute_loss_func = MaskedLoss(0.3)
+    assert trainer.evaluate()["eval_loss"] == measured["eval_loss"]
+
+
+def test_perplexity_may_be_too_large_for_a_number() -> None:
+    scores = MaskedScores()(EvalPrediction(predictions=np.array([[4000.0, 2, 1], [0, 0, 0]]), label_ids=None))
+    assert list(scores) == [*MaskedScores().score_names(), "loss"]
+    assert scores == {"masked_accuracy": 0.5, "perplexity": float("inf"), "loss": 2000.0}
+    nothing = MaskedScores()(EvalPrediction(predictions=np.zeros((1, 3)), label_ids=None))
+    assert nothing["loss"] == 0
+
+
+def test_tokens_read_before_a_run_went_on_are_not_counted_into_its_speed() -> None:
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    before = TokensBefore()
+    before.on_train_begin(TrainingArguments("x"), TrainerState(num_input_tokens_seen=70), TrainerControl())
+    assert before.count == 70
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The soup was good.\nReally good.", "The soup was [MASK]. Really good"),
+        ("今天天气很好。", "今天天[MASK]很好"),
+        ("用 Python 写", "用 [MASK] 写"),
+        ("12 + 3", None),
+    ],
+)
+def test_an_example_for_the_card_hides_a_word_in_the_middle(text: str, expected: str | None) -> None:
+    assert with_a_mask(text, "[MASK]") == expected

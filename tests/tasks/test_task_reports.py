@@ -1,0 +1,167 @@
+"""What a task writes of its predictions: rows, tables, the card."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from script_samples import read_rows, write_rows
+from task_samples import ROWS, TINY, Parsed, trainer_of
+from transformers import PreTrainedTokenizerFast
+
+from modeling_star import StarTransformerConfig, StarTransformerForTokenClassification
+from modeling_star.data.readers import read_file
+from modeling_star.data.tokenizers import train_tokenizer
+from modeling_star.tasks.question_answering import ReadingTask
+from modeling_star.tasks.sequence_classification import ClassificationTask
+from modeling_star.tasks.token_classification import TaggingTask
+from modeling_star.training.run_card import run_card
+
+
+@pytest.fixture(scope="module")
+def pieces() -> PreTrainedTokenizerFast:
+    words = ["Ann", "sees", "Oslo", "and", "Rome", "It", "rains"]
+    return train_tokenizer([words], "word", min_frequency=1)
+
+
+def test_what_is_scored_is_read_whole(task_of: Callable[..., Any], pieces: PreTrainedTokenizerFast) -> None:
+    task = task_of(TaggingTask, "--validation_fraction=0")
+    splits = task.data.splits
+    splits["test"] = splits["train"]
+    learnt, scored = (task.features(split, pieces, 5) for split in ("train", "test"))
+    assert (len(learnt), len(scored)) == (2, 3)
+    read = [word for row in scored if row["example_index"] == 0 for word in row["word_ids"] if word >= 0]
+    assert read == [0, 1, 2, 3, 4]
+    assert len(task.features("test", pieces, None)) == 2
+
+
+def test_words_without_a_label_are_not_counted(
+    task_of: Callable[..., Any], pieces: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    task = task_of(TaggingTask, "--validation_fraction=0")
+    splits = task.data.splits
+    splits["test"] = splits["train"].map(lambda row: {"tags": [-100, *row["tags"][1:]]})
+    features = task.features("test", pieces, None)
+    right = [[max(label, 0) for label in row] + [-100] * (7 - len(row)) for row in features["labels"]]
+    sections = task.report(tmp_path, "test", features, np.array(right))
+    (table,) = sections.values()
+    # Of Ann, Oslo and Rome the first has no label now.
+    assert [cell.strip() for cell in table.splitlines()[-1].strip("|").split("|")][-1] == "2"
+    assert "1.0" in table
+    assert '"labels": [null, "O", "B-LOC", "O", "B-LOC"]' in (tmp_path / "predictions_test.jsonl").read_text()
+    # Nor does another scorer count them.
+    first = ["sees O O", "Oslo B-LOC B-LOC", "and O O", "Rome B-LOC B-LOC", ""]
+    assert (tmp_path / "predictions_test.conll").read_text().split("\n") == [*first, "rains O O", "", ""]
+
+
+def test_predicted_labels_are_written_as_other_scorers_read_them(
+    task_of: Callable[..., Any], pieces: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    task = task_of(TaggingTask, "--validation_fraction=0")
+    splits = task.data.splits
+    splits["test"] = splits["train"].remove_columns("tags").map(lambda row: {"tokens": ["a b", *row["tokens"][1:]]})
+    features = task.features("test", pieces, None)
+    task.report(tmp_path, "test", features, np.zeros((2, 7), dtype=int))
+    read = read_file(tmp_path / "predictions_test.conll")
+    assert read["tokens"][:] == [["a_b", "sees", "Oslo", "and", "Rome"], ["a_b", "rains"]]
+    assert read["tags"][:] == [["O"] * 5, ["O"] * 2]
+
+
+def report_of(task: Any, folder: Path, logits: list[list[float]]) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    sections = task.report(folder, "validation", task.data.splits["validation"], np.array(logits))
+    return sections, read_rows(folder / "predictions_validation.jsonl")
+
+
+def test_a_prediction_has_its_row_of_the_file_its_text_and_its_score(
+    parsed: Callable[..., Parsed], tmp_path: Path
+) -> None:
+    rows = [{"text": None if number == 2 else f"text {number}", "label": "ab"[number % 2]} for number in range(12)]
+    path = write_rows(tmp_path / "given.jsonl", rows)
+    arguments = parsed(ClassificationTask, f"--train_file={path}", "--drop_empty", "--validation_fraction=0.4")
+    task = ClassificationTask(*arguments[:3])
+    held = len(task.data.splits["validation"])
+    sections, told = report_of(task, tmp_path, [[0.0, 2.0]] * held)
+    assert held == 4
+    assert all(row["text"] == rows[row["index"]]["text"] for row in told)
+    assert all(row["label"] == rows[row["index"]]["label"] for row in told)
+    assert max(row["index"] for row in told) > held
+    assert {(row["predicted"], row["score"]) for row in told} == {("b", 0.8808)}
+    assert (tmp_path / "classes_validation.md").read_text() == sections["Classes of the validation split"] + "\n"
+
+
+def test_several_labels_have_a_score_each(parsed: Callable[..., Parsed], tmp_path: Path) -> None:
+    rows = [{"text": f"text {number}", "label": [["a"], ["a", "b"]][number % 2]} for number in range(4)]
+    path = write_rows(tmp_path / "given.jsonl", rows)
+    arguments = parsed(ClassificationTask, f"--train_file={path}", "--validation_fraction=0.25")
+    _, (row,) = report_of(ClassificationTask(*arguments[:3]), tmp_path, [[2.0, -1000.0]])
+    assert (row["predicted"], row["score"]) == (["a"], {"a": 0.8808, "b": 0.0})
+    table = (tmp_path / "classes_validation.md").read_text(encoding="utf-8")
+    assert table.splitlines()[2] == "| a | 1.0000 | 1.0000 | 1.0000 | 1 |"
+
+
+def test_the_table_of_entities_has_the_scores_that_are_told(parsed: Callable[..., Parsed], tmp_path: Path) -> None:
+    """A fresh model guesses, so that no score is 0 or 1 by itself."""
+    rows = write_rows(tmp_path / "test.jsonl", ROWS[TaggingTask] * 20)
+    arguments = parsed(TaggingTask, *TINY, f"--test_file={rows}", "--validation_fraction=0")
+    task, trainer = trainer_of(TaggingTask, arguments, tmp_path / "run")
+    labels = len(task.data.label_list)
+    torch.manual_seed(3)
+    config = StarTransformerConfig(vocab_size=100, hidden_size=16, num_attention_heads=2, num_labels=labels)
+    trainer.model = StarTransformerForTokenClassification(config).eval()
+    features = task.features("test", trainer.processing_class, 5)  # in windows
+    trainer.compute_metrics = None
+    output = trainer.predict(features)
+    predictions = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
+    told = task.metrics_of("test", features)(SimpleNamespace(predictions=predictions, label_ids=output.label_ids))
+    folder = tmp_path / "told"
+    folder.mkdir()
+    (table,) = task.report(folder, "test", features, predictions).values()
+    everything = [cell.strip().strip("*") for cell in table.splitlines()[-1].strip("|").split("|")]
+    assert 0 < told["f1"] < 1
+    shown = [float(cell) for cell in everything[1:4]]
+    assert shown == pytest.approx([told["precision"], told["recall"], told["f1"]], abs=6e-4)
+
+
+def test_the_card_has_each_splits_scores_under_its_name_and_all_that_an_update_reads(
+    parsed: Callable[..., Parsed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = ("--per_device_train_batch_size=3", "--gradient_accumulation_steps=5", "--use_cpu")
+    task, trainer = trainer_of(TaggingTask, parsed(TaggingTask, *TINY, *sizes), tmp_path / "run")
+    monkeypatch.setattr(type(trainer.args), "world_size", property(lambda _: 2))
+    results = {"eval_f1": 0.25, "test_f1": 0.75, "train_runtime": 7.0, "parameters": 9}
+    content = run_card(task, trainer, results, {"Entities": "| a |"})
+    assert content.results == {"validation": {"f1": 0.25}, "test": {"f1": 0.75}}
+    assert content.hyperparameters["examples an update"] == 3 * 5 * 2
+    assert (content.hyperparameters["processes"], content.hyperparameters["parameters"]) == (2, 9)
+    trainer.model.save_pretrained(tmp_path / "run")
+    trainer.card = lambda: content
+    trainer.create_model_card()
+    card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert "| examples an update | `30` |" in card
+    (scores,) = (line for line in card.splitlines() if line.startswith("| ") and "0.75" in line)
+    heads = next(line for line in card.splitlines() if "validation" in line and line.startswith("|"))
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in (heads, scores)]
+    assert dict(zip(*cells, strict=True)).get("test", "").startswith("0.75"), card
+
+
+def test_answers_are_told_by_the_length_of_their_contexts(task_of: Callable[..., Any], tmp_path: Path) -> None:
+    lengths, exact, f1 = np.array([5, 128, 129, 700]), np.array([1.0, 0, 1, 0]), np.array([1.0, 0.5, 1, 0.25])
+    (table,) = task_of(ReadingTask)._by_length(tmp_path, "test", lengths, exact, f1).values()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    assert [row[0] for row in rows] == ["up to 128", "129 to 256", "513 to 1,024"]
+    assert [[float(cell) for cell in row[1:]] for row in rows] == [[0.5, 0.75, 2], [1, 1, 1], [0, 0.25, 1]]
+
+
+def test_a_confusion_is_of_what_is_true_by_what_is_told(
+    task_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    drawn: list[tuple[list[int], list[str]]] = []
+    place = "modeling_star.tasks.sequence_classification.plot_confusion_matrix"
+    monkeypatch.setattr(place, lambda truth, guess, *_, **__: drawn.append((list(truth), list(guess))))
+    task = task_of(ClassificationTask, "--validation_fraction=0")
+    always_b = np.array([[0.0, 1.0]] * 8)
+    task.report(tmp_path, "train", None, always_b)
+    assert drawn == [([1, 0, 0, 0, 0, 0, 0, 0], ["b"] * 8)]

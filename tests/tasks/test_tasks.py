@@ -1,0 +1,481 @@
+"""What flags come to in a task of a script: its data, features, model and trainer, before anything is trained."""
+
+import itertools
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from script_samples import read_rows, write_rows, write_typeless_tokenizer
+from task_samples import ROWS, TINY, Parsed, trainer_of
+from torch import Tensor
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+from modeling_star import StarTransformerConfig, StarTransformerForMaskedLM
+from modeling_star.data.subwords import train_subword_tokenizer
+from modeling_star.data.tokenizers import train_tokenizer
+from modeling_star.errors import UserError
+from modeling_star.tasks.base import Task
+from modeling_star.tasks.masked_lm import PretrainingTask
+from modeling_star.tasks.question_answering import ReadingTask
+from modeling_star.tasks.sequence_classification import ClassificationTask
+from modeling_star.tasks.tfidf_baseline import NUMBERS, TERMS, TfidfClassifier, run_tfidf
+from modeling_star.tasks.token_classification import TaggingTask
+from modeling_star.tasks.translation import TranslationTask
+from modeling_star.training.builders import saved_model
+from modeling_star.training.run import run, run_once
+from modeling_star.training.trainer import FineTuner, average_checkpoints, load_weights
+from modeling_star.training.translation_builders import fresh_translator
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("local", ["lexicon", "adjacent"])
+def test_a_big_transformer_without_words_is_told_of(
+    local: str, task_of: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    shape = f"--config_overrides=hidden_size=16,num_attention_heads=2,local_connection={local}"
+    task_of(ClassificationTask, "--model_type=big_transformer", shape).build()
+    assert ("add --lexicon FILE, jieba or whole_word" in caplog.text) == (local == "lexicon")
+
+
+def test_pretraining_smooths_its_loss_and_hides_other_tokens_in_every_epoch(
+    parsed: Callable[..., Parsed], tmp_path: Path
+) -> None:
+    arguments = parsed(PretrainingTask, *TINY, "--label_smoothing_factor=0.2")
+    _, trainer = trainer_of(PretrainingTask, arguments, tmp_path / "run")
+    assert trainer.compute_loss_func.smoothing == 0.2
+    begun: list[int] = []
+    trainer.train_dataset.begin_epoch = begun.append
+    for epoch in (None, 1.0, 2.6):
+        trainer.state.epoch = epoch
+        trainer.callback_handler.on_epoch_begin(trainer.args, trainer.state, trainer.control)
+    assert begun == [0, 1, 2]
+
+
+def test_translation_smooths_its_loss(parsed: Callable[..., Parsed], tmp_path: Path) -> None:
+    small = "d_model=16,encoder_layers=1,decoder_layers=1,encoder_attention_heads=2,decoder_attention_heads=2"
+    arguments = parsed(TranslationTask, f"--config_overrides={small}", "--report_to=none", "--vocab_size=60")
+    _, trainer = trainer_of(TranslationTask, arguments, tmp_path / "run")
+    assert trainer.compute_loss_func.smoothing == 0.1  # the paper's, by default
+    arguments = parsed(TranslationTask, f"--config_overrides={small}", "--report_to=none", "--generation_num_beams=3")
+    assert arguments[-1].generation_num_beams == 3
+
+
+def test_translators_are_trained_as_in_the_paper(parsed: Callable[..., Parsed]) -> None:
+    training = parsed(TranslationTask)[-1]
+    assert (training.adam_beta1, training.adam_beta2, training.adam_epsilon) == (0.9, 0.98, 1e-9)
+    assert (training.lr_scheduler_type, training.warmup_steps) == ("inverse_sqrt", 0.1)
+    assert training.predict_with_generate
+    assert parsed(TaggingTask)[-1].adam_beta2 != 0.98
+
+
+@pytest.mark.parametrize(
+    ("flag", "told"),
+    [
+        ("--num_beams=0", "--num_beams 0 is given: at least 1"),
+        ("--generation_num_beams=0", "--generation_num_beams 0 is given: at least 1"),
+        ("--max_extra_tokens=-1", "--max_extra_tokens -1 is given: 0 or more"),
+    ],
+)
+def test_counts_of_a_translation_are_checked_before_anything_is_read(
+    parsed: Callable[..., Parsed], flag: str, told: str
+) -> None:
+    _, data_args, _, training = parsed(TranslationTask, flag)
+    with pytest.raises(UserError, match=told):
+        TranslationTask.check_arguments(data_args, training)
+
+
+def test_what_is_scored_has_its_own_beams(
+    parsed: Callable[..., Parsed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = "--model_type=star_transformer --config_overrides=encoder.hidden_size=16,encoder.num_attention_heads=2"
+    beams = ("--generation_num_beams=2", "--num_beams=3", "--generation_max_length=4", "--validation_fraction=0.5")
+    arguments = parsed(TranslationTask, *sizes.split(), *beams, "--report_to=none", "--vocab_size=60")
+    _, trainer = trainer_of(TranslationTask, arguments, tmp_path / "run")
+    seen: list[tuple[int, int]] = []
+    generate = trainer.model.generate
+
+    def spy(**options: Any) -> Tensor:
+        seen.append((options["num_beams"], options["max_length"]))
+        return generate(**options)
+
+    monkeypatch.setattr(trainer.model, "generate", spy)
+    trainer.evaluate()
+    assert set(seen) == {(2, 4)}
+    seen.clear()
+    trainer.predict(trainer.eval_dataset)
+    assert {beams for beams, _ in seen} == {3}
+    assert all(longest > 50 for _, longest in seen), "as the saved model translates"
+
+
+@pytest.mark.parametrize(
+    ("given", "searches"),
+    [
+        (
+            "--model_type=star_transformer --config_overrides=encoder.hidden_size=16,encoder.num_attention_heads=2",
+            False,
+        ),
+        ("--model_type=marian --config_overrides=d_model=16", None),
+    ],
+)
+def test_processes_search_for_unused_parameters_where_a_model_may_have_some(
+    parsed: Callable[..., Parsed], tmp_path: Path, given: str, searches: bool | None
+) -> None:
+    arguments = parsed(TranslationTask, *given.split(), "--report_to=none", "--vocab_size=60")
+    _, trainer = trainer_of(TranslationTask, arguments, tmp_path / "run")
+    assert trainer.args.ddp_find_unused_parameters is searches
+
+
+# What is held out
+
+
+@pytest.mark.parametrize(("kind", "column"), [(ReadingTask, "context"), (TranslationTask, "source")])
+def test_what_shares_a_text_is_held_out_together(task_of: Callable[..., Any], kind: type[Task], column: str) -> None:
+    splits = task_of(kind, "--validation_fraction=0.5").data.splits
+    learnt, held = set(splits["train"][column]), set(splits["validation"][column])
+    assert learnt
+    assert held
+    assert not learnt & held
+    # Four rows share each text.
+    assert len(splits["train"]) == 4 * len(learnt)
+
+
+def test_a_rare_class_is_not_held_out(task_of: Callable[..., Any]) -> None:
+    for fraction in ("0.3", "0.8"):
+        data = task_of(ClassificationTask, f"--validation_fraction={fraction}").data
+        assert data.counts("train")["b"] == 1
+        assert data.counts("validation")["b"] == 0
+
+
+# Flags of the tasks
+
+
+def test_flags_of_reading_reach_its_metrics(task_of: Callable[..., Any]) -> None:
+    given = ("--n_best_size=7", "--max_answer_length=9", "--answer_language=zh", "--version_2_with_negative")
+    metrics = task_of(ReadingTask, *given, "--null_score_diff_threshold=1.5").metrics
+    assert (metrics.n_best_size, metrics.max_answer_length, metrics.language) == (7, 9, "zh")
+    assert metrics.null_threshold == 1.5
+    assert task_of(ReadingTask).metrics.null_threshold is None
+
+
+def test_flags_of_translation_reach_its_metrics(task_of: Callable[..., Any]) -> None:
+    assert task_of(TranslationTask).metrics.tokenize == "13a"
+    assert task_of(TranslationTask, "--bleu_tokenize=char").metrics.tokenize == "char"
+    assert task_of(TranslationTask, "--source_column=en", "--target_column=zh").metrics.tokenize == "zh"
+
+
+def test_flags_of_tagging_reach_metrics_and_features(task_of: Callable[..., Any]) -> None:
+    tokenizer = train_tokenizer([["Ann", "sees", "Oslo", "Rome", "rains"]], "wordpiece", vocab_size=40)
+    task = task_of(TaggingTask, "--return_entity_level_metrics", "--label_all_tokens", "--validation_fraction=0")
+    assert task.metrics.per_type
+    assert not task_of(TaggingTask).metrics.per_type
+    plain = task_of(TaggingTask, "--validation_fraction=0")
+
+    def labelled(task: Any) -> int:
+        rows = task.features("train", tokenizer, None)
+        return sum(label != -100 for row in rows["labels"] for label in row)
+
+    assert labelled(plain) == 7
+    assert labelled(task) > 7
+
+
+@pytest.mark.parametrize("kind", [TaggingTask, ClassificationTask])
+def test_only_so_many_examples_are_used(task_of: Callable[..., Any], tmp_path: Path, kind: type[Task]) -> None:
+    rows = write_rows(tmp_path / "other.jsonl", ROWS[kind])
+    files = (f"--validation_file={rows}", f"--test_file={rows}")
+    limits = ("--max_train_samples=2", "--max_eval_samples=1", "--max_predict_samples=1")
+    splits = task_of(kind, *files, *limits).data.splits
+    assert {split: len(rows) for split, rows in splits.items()} == {"train": 2, "validation": 1, "test": 1}
+
+
+def test_documents_and_what_the_tokenizer_sees_of_them(task_of: Callable[..., Any], tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("a b\nc d\n\ne f\n", encoding="utf-8")
+    for unit, count in {"line": 3, "paragraph": 2, "file": 1}.items():
+        task = task_of(PretrainingTask, f"--train_file={text}", f"--text_unit={unit}", "--validation_fraction=0")
+        assert len(task.data.splits["train"]) == count
+    task = task_of(PretrainingTask, f"--train_file={text}", "--max_tokenizer_samples=2", "--validation_fraction=0")
+    assert len(list(task.training_texts())) == 2
+
+
+def test_a_stream_leaves_the_tokenizer_whole_and_its_blocks_equally_long(
+    parsed: Callable[..., Parsed], tmp_path: Path
+) -> None:
+    flags = ("--streaming", "--max_steps=2", "--packing=false", "--shuffle_buffer=0", "--max_seq_length=16")
+    _, trainer = trainer_of(PretrainingTask, parsed(PretrainingTask, *TINY, *flags), tmp_path / "run")
+    blocks = list(itertools.islice(trainer.train_dataset, 4))
+    # Checkpoints are written while the stream is cut up.
+    assert trainer.processing_class.backend_tokenizer.truncation is None
+    # The main process reads for all, and shares out what is equally long.
+    assert [trainer.data_collator([block])["input_ids"].shape for block in blocks] == [(1, 16)] * 4
+
+
+# Flags that say something else than is done
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (
+            ("--config_name=configuration/models/star-plus.json", "--model_type=bilstm"),
+            "--model_type bilstm is given, and --config_name .*star-plus.json is a star_transformer",
+        ),
+        (("--embeddings_mode=contextual",), "--embeddings_mode contextual says how --embeddings_from is used"),
+        (("--embeddings_from=README.md",), "README.md is a file, .* add --embeddings_mode vectors"),
+        (("--num_train_epochs=0",), "--num_train_epochs 0 trains nothing"),
+        (("--config_overrides=num_labels=3",), "sets num_labels, and the labels are those of the data"),
+        (("--model_name_or_path=some/folder", "--model_type=bilstm"), "--model_type is for a fresh model"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_another_training_than_was_asked_for_is_refused(
+    parsed: Callable[..., Parsed],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: tuple[str, ...],
+    told: str,
+) -> None:
+    monkeypatch.chdir(ROOT)
+    if "--model_name_or_path=some/folder" in flags:
+        StarTransformerConfig(hidden_size=8, num_attention_heads=2, vocab_size=30).save_pretrained(tmp_path / "saved")
+        train_tokenizer(["a b"], "word").save_pretrained(tmp_path / "saved")
+        flags = (f"--model_name_or_path={tmp_path / 'saved'}", *flags[1:])
+    *groups, training = parsed(ClassificationTask, *flags, f"--output_dir={tmp_path / 'run'}")
+    with pytest.raises(UserError, match=told):
+        run(ClassificationTask, *groups, training)
+
+
+def test_random_embeddings_that_stay_random_are_told(
+    parsed: Callable[..., Parsed], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    arguments = parsed(ClassificationTask, *TINY, "--freeze_embeddings", "--report_to=none")
+    _, trainer = trainer_of(ClassificationTask, arguments, tmp_path / "run")
+    assert not trainer.model.get_input_embeddings().weight.requires_grad
+    assert "without --embeddings_from: random embeddings stay as they are" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["big_transformer", "marian"])
+def test_a_translators_shape_is_of_the_kind_that_is_asked_for(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    tokenizer = train_subword_tokenizer(["a b c", "d e f"], vocab_size=40)
+    shape = "configuration/models/star-translation-small.json"
+    small = {"encoder.hidden_size": 16, "encoder.num_attention_heads": 2, "encoder.num_hidden_layers": 1}
+    model = fresh_translator(tokenizer, model_type="star_transformer", config_name=shape, overrides=small)
+    assert model.config.encoder.model_type == "star_transformer"
+    with pytest.raises(UserError, match=f"--model_type {kind} is given"):
+        fresh_translator(tokenizer, model_type=kind, config_name=shape, overrides=small)
+
+
+# What a saved model brings along
+
+
+def test_a_model_saved_under_other_names_is_saved_under_its_own(tmp_path: Path) -> None:
+    """Early BERTs call LayerNorms' weights gamma and beta; Trainer takes a checkpoint back by the model's own."""
+    sizes = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    bert = BertForSequenceClassification(BertConfig(vocab_size=30, num_labels=2, **sizes))
+    for name, parameter in bert.named_parameters():
+        if "LayerNorm" in name:
+            torch.nn.init.normal_(parameter)
+    bert.save_pretrained(tmp_path / "bert")
+    file = tmp_path / "bert" / "model.safetensors"
+    early = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    renamed = {re.sub("|".join(early), lambda at: early[at[0]], name): x for name, x in load_file(file).items()}
+    assert sum(name.endswith(("gamma", "beta")) for name in renamed) == 6
+    save_file(renamed, file, metadata={"format": "pt"})
+    model = saved_model("AutoModelForSequenceClassification", str(tmp_path / "bert"), {"num_labels": 2})
+    trainer = Trainer(model, TrainingArguments(str(tmp_path / "run"), use_cpu=True))
+    trainer.save_model(str(tmp_path / "checkpoint-1"))
+    saved = load_file(tmp_path / "checkpoint-1" / "model.safetensors")
+    assert saved.keys() == bert.state_dict().keys()
+    assert all(torch.equal(x, saved[name]) for name, x in bert.state_dict().items())
+    load_weights(model, average_checkpoints([tmp_path / "checkpoint-1"]))
+
+
+def loaded(folder: Path, model: Any, caplog: pytest.LogCaptureFixture, **options: Any) -> str:
+    """What is told while a classifier is loaded from what was saved of another model."""
+    model.save_pretrained(folder)
+    held: list[logging.LogRecord] = []
+    source = logging.getLogger("transformers.modeling_utils")
+    listener = logging.Handler()
+    listener.emit = held.append  # type: ignore[method-assign]
+    source.addHandler(listener)
+    try:
+        with caplog.at_level(logging.INFO):
+            saved_model("AutoModelForSequenceClassification", str(folder), {"num_labels": 3}, **options)
+    finally:
+        source.removeHandler(listener)
+    return caplog.text + "".join(record.getMessage() for record in held)
+
+
+STAR = {"vocab_size": 20, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2}
+
+
+def test_what_a_new_head_needs_is_told_in_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    told = loaded(tmp_path, StarTransformerForMaskedLM(StarTransformerConfig(**STAR)), caplog)
+    assert "its head (classifier); the relay's update in layer 1, the last" in told
+    assert "LOAD REPORT" not in told
+
+
+def test_weights_that_lack_otherwise_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = StarTransformerForMaskedLM(StarTransformerConfig(**STAR))
+    told = loaded(tmp_path, model, caplog, overrides={"num_hidden_layers": 3})
+    assert "LOAD REPORT" in told
+    assert "layers.2.ring_attention" in told
+    assert "New in this model" not in told
+
+
+def test_the_time_to_prepare_a_model_is_no_score(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    trainer = FineTuner(torch.nn.Linear(1, 1), TrainingArguments(str(tmp_path), report_to="none"))
+    trainer.log_metrics("test", {"test_accuracy": 0.5, "test_model_preparation_time": 0.001})
+    told = capsys.readouterr().out
+    assert "test_accuracy" in told
+    assert "preparation" not in told
+
+
+# TF-IDF
+
+
+class Fitted:
+    """A logistic regression that scores best on validation with the second strength, on train with the last."""
+
+    def __init__(self, C: float, **options: Any) -> None:  # noqa: N803
+        self.C = C
+        self.classes_, self.coef_, self.intercept_ = np.arange(2), np.zeros((1, 2)), np.zeros(1)
+
+    def fit(self, features: Any, labels: Any) -> "Fitted":
+        return self
+
+    def score(self, features: Any, labels: Any) -> float:
+        on_validation = features.shape[0] == 3
+        return {1.0: 0.1, 3.0: 0.9, 10.0: 0.3, 30.0: 0.2}[self.C] if on_validation else self.C / 30
+
+    def predict_log_proba(self, features: Any) -> np.ndarray:
+        return np.log(np.full((features.shape[0], 2), 0.5))
+
+
+def test_validation_chooses_the_strength_of_tfidf(
+    task_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("modeling_star.tasks.tfidf_baseline.LogisticRegression", Fitted)
+    rows = write_rows(tmp_path / "validation.jsonl", ROWS[ClassificationTask][:3])
+    task = task_of(ClassificationTask, f"--validation_file={rows}", f"--test_file={rows}")
+
+    def scored(**asked: bool) -> dict[str, Any]:
+        return run_tfidf(task, TrainingArguments(str(tmp_path / "run"), report_to="none", **asked))
+
+    assert scored()["strength"] == 3.0
+    for asked, names in (({"do_eval": True}, {"eval"}), ({"do_eval": True, "do_predict": True}, {"eval", "test"})):
+        assert {name.split("_")[0] for name in scored(**asked) if name.endswith("_accuracy")} == names
+
+
+def test_tfidf_weighs_classes_as_it_is_told(task_of: Callable[..., Any], tmp_path: Path) -> None:
+    rare = [{"text": f"word {n % 3}", "label": "ab"[n % 7 == 0]} for n in range(70)]
+    rows = write_rows(tmp_path / "rows.jsonl", rare)
+
+    def found(weights: str) -> set[str]:
+        folder = tmp_path / weights
+        files = [f"--{split}_file={rows}" for split in ("train", "validation", "test")]
+        task = task_of(ClassificationTask, *files, f"--class_weights={weights}")
+        run_tfidf(task, TrainingArguments(str(folder), report_to="none", do_predict=True))
+        return {row["predicted"] for row in read_rows(folder / "predictions_test.jsonl")}
+
+    assert found("none") == {"a"}
+    assert "b" in found("balanced")
+
+
+@pytest.mark.parametrize("letters", ["Latin", "Chinese"])
+def test_tfidf_loaded_is_tfidf_saved(letters: str, task_of: Callable[..., Any], tmp_path: Path) -> None:
+    words = {"Latin": ["good film", "bad plot", "so so, Mary"], "Chinese": ["好电影", "坏剧情", "还行吧"]}[letters]
+    rows = write_rows(tmp_path / "rows.jsonl", [{"text": word, "label": word[0]} for word in words * 4])
+    files = [f"--{split}_file={rows}" for split in ("train", "validation", "test")]
+    folder = tmp_path / "run"
+    run_tfidf(task_of(ClassificationTask, *files), TrainingArguments(str(folder), report_to="none", do_predict=True))
+    loaded = TfidfClassifier.load(folder)
+    told = read_rows(folder / "predictions_test.jsonl")
+    scores = np.exp(loaded.log_probabilities([row["text"] for row in told]))
+    assert [loaded.labels[place] for place in scores.argmax(-1)] == [row["predicted"] for row in told]
+    assert scores.max(-1).round(4).tolist() == [row["score"] for row in told]
+    again = tmp_path / "again"
+    loaded.save(again)
+    for name in (TERMS, NUMBERS):
+        assert (again / name).read_bytes() == (folder / name).read_bytes()
+    (folder / TERMS).write_text((folder / TERMS).read_text().replace('"terms": [', '"terms": ["one more",'))
+    with pytest.raises(UserError, match="they are of two runs"):
+        TfidfClassifier.load(folder)
+    (folder / NUMBERS).unlink()
+    with pytest.raises(UserError, match="without its model"):
+        TfidfClassifier.load(folder)
+
+
+# What users read is what was scored
+
+
+@pytest.mark.parametrize("kind", [ReadingTask, ClassificationTask])
+def test_a_saved_tokenizer_gives_the_types_that_were_learnt(
+    parsed: Callable[..., Parsed], tmp_path: Path, kind: type[Task]
+) -> None:
+    pairs = [{"sentence1": f"text {n}", "sentence2": "more", "label": "ab"[n == 0]} for n in range(8)]
+    rows = write_rows(tmp_path / "rows.jsonl", pairs if kind is ClassificationTask else ROWS[kind])
+    name = write_typeless_tokenizer(tmp_path / "tokenizer", ["who Ann sees Oslo text more"] * 2)
+    assert "token_type_ids" not in AutoTokenizer.from_pretrained(name)("a", "b")
+    _, trainer = trainer_of(kind, parsed(kind, *TINY, f"--train_file={rows}", f"--tokenizer_name={name}"), tmp_path)
+    trainer.processing_class.save_pretrained(tmp_path / "saved")
+    given = AutoTokenizer.from_pretrained(tmp_path / "saved")("who", "Ann")["token_type_ids"]
+    assert given == trainer.processing_class("who", "Ann")["token_type_ids"] == [0, 0, 0, 1, 1]
+    assert max(trainer.train_dataset[0]["token_type_ids"]) == 1
+
+
+def test_a_tokenizer_whose_pairs_have_one_type_is_refused_where_types_part_them(
+    parsed: Callable[..., Parsed], tmp_path: Path
+) -> None:
+    rows = write_rows(
+        tmp_path / "rows.jsonl",
+        [{"sentence1": f"text {n}", "sentence2": "more", "label": "ab"[n == 0]} for n in range(8)],
+    )
+    train_subword_tokenizer(["text more"] * 2, vocab_size=100).save_pretrained(tmp_path / "tokenizer")
+    given = (f"--train_file={rows}", f"--tokenizer_name={tmp_path / 'tokenizer'}")
+    ClassificationTask(*parsed(ClassificationTask, *given)[:3]).build()
+    with pytest.raises(UserError, match=r"both texts of a pair the type 0.*leave pair_mode out.*--tokenizer_name"):
+        ClassificationTask(*parsed(ClassificationTask, *given, "--config_overrides=pair_mode=siamese")[:3]).build()
+
+
+def test_labels_of_all_pieces_and_constraints_that_forbid_them_are_refused(
+    parsed: Callable[..., Parsed], tmp_path: Path
+) -> None:
+    def features(last: str, *given: str, kind: str = "wordpiece") -> None:
+        rows = [{"tokens": ["Ann", name, "runs"], "tags": ["B-PER", last, "O"]} for name in ("Lee", "Kellermann")] * 4
+        file = f"--train_file={write_rows(tmp_path / f'{last}.jsonl', rows)}"
+        kinds = (f"--tokenizer_kind={kind}", "--vocab_size=40")
+        task = TaggingTask(*parsed(TaggingTask, file, "--label_all_tokens", *kinds, *given)[:3])
+        task.features("train", task.build()[0], None)
+
+    constrained = "--config_overrides=use_crf=true,crf_constraints=auto"
+    features("I-PER", constrained)
+    features("E-PER", "--config_overrides=use_crf=true")
+    features("E-PER", constrained, kind="word")  # where no word has two pieces nothing is forbidden
+    with pytest.raises(UserError, match=r"--label_all_tokens gives.*crf_constraints of these labels forbid"):
+        features("E-PER", constrained)
+
+
+@pytest.mark.parametrize("kind", [TaggingTask, ClassificationTask])
+def test_the_saved_tokenizer_cuts_where_the_scores_did(
+    parsed: Callable[..., Parsed], tmp_path: Path, kind: type[Task]
+) -> None:
+    def limit_of(folder: str, *given: str) -> int:
+        *groups, training = parsed(kind, "--report_to=none", "--max_steps=1", "--disable_tqdm=true", *given)
+        training.output_dir = str(tmp_path / folder)
+        run_once(kind(*groups), training)
+        return AutoTokenizer.from_pretrained(tmp_path / folder).model_max_length
+
+    assert limit_of("short", TINY[0], "--max_seq_length=6") == 6
+    assert limit_of("whole", TINY[0]) == 512
+    saved = f"--model_name_or_path={tmp_path / 'short'}"
+    assert limit_of("later", saved, "--max_seq_length=9") == 9
+    assert limit_of("same", saved) == 6

@@ -1,0 +1,99 @@
+"""Arguments to a model: what of it is the tokenizer's, and what a configuration's file may say."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import BertConfig, BertModel, MarianConfig, RobertaConfig
+
+from modeling_star import StarTransformerConfig
+from modeling_star.data.tokenizers import train_tokenizer
+from modeling_star.errors import UserError
+from modeling_star.training.builders import fresh_model, loading
+from modeling_star.training.translation_builders import fresh_translator
+
+
+SHAPE: dict[str, Any] = {"hidden_size": 16, "num_attention_heads": 2}
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        RobertaConfig(**SHAPE, num_hidden_layers=1, intermediate_size=16),
+        StarTransformerConfig(**SHAPE, vocab_size=100, pad_token_id=1),
+    ],
+    ids=["roberta", "star"],
+)
+def test_size_and_special_tokens_are_the_tokenizers_whatever_the_configurations_file_says(
+    tmp_path: Path, saved: Any
+) -> None:
+    saved.save_pretrained(tmp_path)
+    tokenizer = train_tokenizer(["a b c d e f"] * 3, "word")
+    model = fresh_model("AutoModelForSequenceClassification", tokenizer, {"num_labels": 2}, config_name=str(tmp_path))
+    embeddings = model.get_input_embeddings()
+    assert embeddings.weight.shape == (len(tokenizer), 16)
+    assert model.config.pad_token_id == tokenizer.pad_token_id == 0
+    assert embeddings.padding_idx in (None, 0)
+    assert model.config.sep_token_id == tokenizer.sep_token_id
+    # What is asked for in so many words is not overruled.
+    asked = fresh_model("AutoModelForMaskedLM", tokenizer, {}, overrides={"vocab_size": 64}, config_name=str(tmp_path))
+    assert asked.get_input_embeddings().weight.shape == (64, 16)
+
+
+@pytest.mark.parametrize("mode", ["static", "contextual"])
+def test_a_saved_models_shape_may_be_put_on_other_embeddings(tmp_path: Path, mode: str) -> None:
+    saved = StarTransformerConfig(**SHAPE, vocab_size=100, embedding_size=12, freeze_embeddings=True, residual=True)
+    saved.save_pretrained(tmp_path / "saved")
+    bert = BertModel(BertConfig(vocab_size=90, hidden_size=8, num_hidden_layers=1, num_attention_heads=2))
+    bert.save_pretrained(tmp_path / "bert")
+    model = fresh_model(
+        "AutoModelForTokenClassification",
+        train_tokenizer(["a b c d e f"] * 3, "word"),
+        {"num_labels": 3},
+        model_type="star_transformer",
+        config_name=str(tmp_path / "saved"),
+        embeddings_from=str(tmp_path / "bert"),
+        embeddings_mode=mode,
+    )
+    assert model.config.residual
+    assert model.config.embedding_size == 8
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    assert frozen
+    assert all(".embeddings." in name for name in frozen)
+    assert (model.config.backbone_config is None) == (mode == "static")
+
+
+def test_a_fresh_peer_that_translates_has_as_many_rows_as_the_tokenizer_entries(tmp_path: Path) -> None:
+    sizes = {
+        f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads", "ffn_dim")
+    }
+    MarianConfig(vocab_size=300, pad_token_id=299, d_model=8, **sizes).save_pretrained(tmp_path)
+    tokenizer = train_tokenizer(["a b c d e f"] * 3, "word")
+    model = fresh_translator(tokenizer, model_type="marian", config_name=str(tmp_path))
+    assert model.get_input_embeddings().weight.shape == model.lm_head.weight.shape == (len(tokenizer), 8)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("learned", 600), ("ring", 512), ("sinusoidal", 512), ("none", 512)])
+def test_positions_follow_the_length_of_inputs_where_they_limit_it(kind: str, expected: int) -> None:
+    tokenizer = train_tokenizer(["a text"], min_frequency=1)
+    overrides = {"hidden_size": 8, "num_attention_heads": 2, "position_embedding_type": kind}
+    model = fresh_model("AutoModelForMaskedLM", tokenizer, {}, overrides=overrides, max_seq_length=600)
+    assert model.config.max_position_embeddings == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("bert-base-cased", "sentencepiece is missing"),
+        ("user/model", "sentencepiece is missing"),
+        ("outputs/mine/", "outputs/mine/ could not be loaded: there is no such folder"),
+        ("./mine", "./mine could not be loaded: there is no such folder"),
+    ],
+)
+def test_what_kept_a_model_of_the_hub_from_loading_is_told_and_a_folder_is_called_one(
+    name: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "user").mkdir()
+    with pytest.raises(UserError, match=told), loading("MODEL", name):
+        raise ImportError("sentencepiece is missing")

@@ -1,0 +1,316 @@
+"""Model cards: the measured numbers, code that runs, metadata that the Hub reads, all without a network."""
+
+import contextlib
+import io
+import json
+import re
+import runpy
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from common import tiny_model
+from huggingface_hub import ModelCard
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertForTokenClassification
+
+from modeling_star.data.tokenizers import train_tokenizer
+from modeling_star.evaluation.reports import per_entity_table
+from modeling_star.training import model_card as cards
+from modeling_star.training.model_card import CardContent, template_text, usage_code, write_model_card
+from modeling_star.training.run_card import EXAMPLE_CHARACTERS, shortened, title_of, typed_command
+
+
+KINDS = {"star_transformer": "StarTransformer", "disan": "Disan", "bilstm": "BiLstm"}
+CONTENT = CardContent(
+    model_name="star-wnut17",
+    model_type="star_transformer",
+    task="token-classification",
+    dataset_name="WNUT-17",
+    dataset_id="wnut_17",
+    results={"validation": {"f1": 0.41256, "accuracy": 0.9}, "test": {"f1": 0.39, "precision": float("nan")}},
+    seeds=[42],
+    command="python run_scripts/run_ner.py recipe.yaml --seed 42",
+    hyperparameters={"learning_rate": 1e-3, "train_batch_size": 12345, "lr_scheduler": "linear|cosine"},
+    language="en",
+    license="cc-by-4.0",
+    examples=["Anna lives in Paris.", '我爱 "北京"'],
+    label_list=["O", "B-PER", "I-PER"],
+    limitations=["Finds people only."],
+)
+
+
+def written(folder: Path, content: CardContent) -> tuple[ModelCard, str]:
+    path = write_model_card(folder, content)
+    assert path == folder / "README.md"
+    return ModelCard.load(path), path.read_text(encoding="utf-8")
+
+
+def saved_model(folder: Path, labels: int, tagger: bool) -> Path:
+    """A tiny untrained model with a tokenizer of ours."""
+    tokenizer = train_tokenizer(["Anna lives in Paris."], min_frequency=1)
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
+    )
+    config.num_labels = labels
+    (BertForTokenClassification if tagger else BertForSequenceClassification)(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def run_usage(folder: Path, content: CardContent) -> str:
+    """What the code under "Use" of the card prints."""
+    _, text = written(folder, content)
+    code = re.search(r"## Use\n\n```python\n(.*?)\n```", text, re.DOTALL)
+    assert code is not None
+    script = folder / "usage.py"
+    script.write_text(code[1], encoding="utf-8")
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        runpy.run_path(str(script))
+    script.unlink()
+    return output.getvalue()
+
+
+def test_the_table_shows_what_was_measured_and_only_that(tmp_path: Path) -> None:
+    _, text = written(tmp_path, CONTENT)
+    assert "| metric | validation | test |" in text
+    assert "| f1 | 0.4126 | 0.3900 |" in text
+    assert "| accuracy | 0.9000 | – |" in text
+    assert "precision" not in text
+    assert "nan" not in text
+    assert "with seed 42" in text
+
+
+def test_metadata_carry_the_results_to_the_hub(tmp_path: Path) -> None:
+    card, _ = written(tmp_path, CONTENT)
+    data = card.data
+    assert (data.license, data.language, data.pipeline_tag) == ("cc-by-4.0", "en", "token-classification")
+    assert (data.library_name, data.datasets, data.metrics) == ("transformers", ["wnut_17"], ["f1", "accuracy"])
+    assert data.widget == [{"text": text} for text in CONTENT.examples]
+    found = {(result.dataset_split, result.metric_type): result.metric_value for result in data.eval_results}
+    assert found == {("validation", "f1"): 0.41256, ("validation", "accuracy"): 0.9, ("test", "f1"): 0.39}
+    assert {result.dataset_name for result in data.eval_results} == {"WNUT-17"}
+
+
+def test_the_hub_is_told_no_folder_and_no_empty_name(tmp_path: Path) -> None:
+    here = replace(CONTENT, base_model=str(tmp_path), dataset_id=str(tmp_path), dataset_name="微博")
+    card, text = written(tmp_path, here)
+    assert (card.data.base_model, card.data.datasets) == (None, None)
+    assert {result.dataset_type for result in card.data.eval_results} == {"data"}
+    assert f"fine-tuned from `{tmp_path.name}`" in text, "without the folders of this machine"
+    card, _ = written(tmp_path, replace(CONTENT, base_model="someone/bert-base"))
+    assert card.data.base_model == "someone/bert-base"
+
+
+@pytest.mark.parametrize(
+    ("file", "title"),
+    [
+        ("wnut17/train.jsonl.gz", "wnut17"),
+        ("w/reviews.csv", "reviews.csv"),
+        ("w/dev.txt", "w"),
+        ("w/mine.txt", "mine.txt"),
+        ("train.csv", "train.csv"),
+    ],
+)
+def test_data_are_called_after_a_file_that_has_a_name_of_its_own(file: str, title: str) -> None:
+    assert title_of(file) == title
+
+
+def test_the_f1_of_two_classes_is_told_to_be_of_one(tmp_path: Path) -> None:
+    scores = {"test": {"accuracy": 0.5, "f1": 0.25}}
+    classes = replace(CONTENT, task="text-classification", results=scores, label_list=("bad", "good"))
+    assert "`f1` is that of `good`." in written(tmp_path, classes)[1]
+    for other in (replace(classes, label_list=("bad", "fair", "good")), CONTENT):
+        assert "is that of" not in written(tmp_path, other)[1]
+
+
+@pytest.mark.parametrize(("kind", "told"), [("star_transformer", True), ("disan", True), ("bilstm", False)])
+def test_a_pretrained_model_tells_that_its_pooled_vector_is_not_trained(kind: str, told: bool, tmp_path: Path) -> None:
+    pretrained = replace(CONTENT, task="fill-mask", model_type=kind, label_list=())
+    assert ("train no weights of the pooled vector" in written(tmp_path, pretrained)[1]) is told
+    model = tiny_model(KINDS[kind], "ForMaskedLM")
+    bare = set(tiny_model(KINDS[kind], "Model").state_dict()) - set(model.base_model.state_dict())
+    assert bool(bare) is told
+
+
+def test_secrets_are_not_in_the_command_of_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+    typed = ["run_ner.py", "--token", "hf_A", "--hub-token=hf_B", "--hub_token", "hf_C", "--seed", "3"]
+    monkeypatch.setattr(sys, "argv", typed)
+    assert typed_command() == "python run_ner.py --token '***' '--hub-token=***' --hub_token '***' --seed 3"
+
+
+def test_the_command_of_a_card_tells_no_folders_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path.parent / "home"
+    typed = [f"{tmp_path}/run_scripts/run_ner.py", "--train_file", f"{home}/train.jsonl", f"--output_dir={home}/run"]
+    monkeypatch.setattr(sys, "argv", [*typed, "--test_file=data/test.jsonl", "--config_overrides=a=1,b=2"])
+    told = "python run_scripts/run_ner.py --train_file train.jsonl --output_dir=run"
+    assert typed_command() == f"{told} --test_file=data/test.jsonl --config_overrides=a=1,b=2"
+
+
+def test_several_seeds_show_mean_and_deviation(tmp_path: Path) -> None:
+    results = {"test": {"macro_f1": {"mean": 0.5, "std": 0.012, "values": [0.49, 0.51]}}}
+    card, text = written(tmp_path, replace(CONTENT, results=results, seeds=[1, 2]))
+    assert "| macro_f1 | 0.5000 ± 0.0120 |" in text
+    assert "over the seeds 1, 2" in text
+    (result,) = card.data.eval_results
+    assert (result.metric_type, result.metric_name, result.metric_value) == ("f1", "Macro F1 (mean of 2 seeds)", 0.5)
+
+
+def test_synthetic_data_are_called_so_everywhere(tmp_path: Path) -> None:
+    card, text = written(tmp_path, replace(CONTENT, synthetic=True, dataset_name="quickstart NER"))
+    assert "**The data are synthetic**" in text
+    assert "trained on quickstart NER (synthetic)" in text
+    assert "synthetic-data" in card.data.tags
+    assert all("(synthetic)" in result.dataset_name for result in card.data.eval_results)
+    _, plain = written(tmp_path, replace(CONTENT, repo_id="me/star"))
+    assert "synthetic" not in plain
+
+
+def test_the_card_tells_how_it_was_made(tmp_path: Path) -> None:
+    _, text = written(tmp_path, CONTENT)
+    assert "```bash\npython run_scripts/run_ner.py recipe.yaml --seed 42\n```" in text
+    assert "| learning_rate | `0.001` |" in text
+    assert "| train_batch_size | `12345` |" in text
+    assert "| lr_scheduler | `linear\\|cosine` |" in text
+    assert re.search(r"Versions: Python 3\.\d+\.\d+, .*transformers \d", text)
+    assert "- Finds people only.\n- Measured on WNUT-17 only" in text
+    assert "cc-by-4.0" in text.split("## Licence")[1]
+
+
+def test_pictures_and_tables_are_shown_where_they_exist(tmp_path: Path) -> None:
+    report = {"PER": {"precision": 1.0, "recall": 0.5, "f1": 2 / 3, "support": 2}}
+    report |= {"overall_precision": 1.0, "overall_recall": 0.5, "overall_f1": 2 / 3}
+    tables = {"Entities of the test split": per_entity_table(report)}
+    (tmp_path / "training_curves.png").write_bytes(b"png")
+    pictures = {"Training curves": "training_curves.png", "Confusion matrix": "confusion_matrix.png"}
+    _, text = written(tmp_path, replace(CONTENT, tables=tables, pictures=pictures))
+    assert "![Training curves](training_curves.png)" in text
+    assert "confusion_matrix.png" not in text
+    assert "### Entities of the test split\n\n| entity type |" in text
+
+
+def test_a_card_reads_well(tmp_path: Path) -> None:
+    _, text = written(tmp_path, replace(CONTENT, synthetic=True, weights_published=False))
+    assert "\n\n\n" not in text
+    assert "{{" not in text
+    assert "{%" not in text
+    headings = re.findall(r"(?m)^#+ .*", re.sub(r"(?s)```.*?```", "", text))
+    assert headings == ["# star-wnut17", "## Use", "## Results", "## Training", "## Limitations", "## Licence"]
+    assert "**No weights are published" in text
+
+
+def test_unmeasured_and_unlicensed_say_so(tmp_path: Path) -> None:
+    card, text = written(tmp_path, replace(CONTENT, results={"test": {}}, license=None))
+    assert "Nothing was measured" in text
+    assert "Not stated" in text
+    assert card.data.eval_results is None
+    assert card.data.license is None
+
+
+@pytest.mark.parametrize("name", ["O'Brien's", '上海 "模型"'])
+def test_the_code_of_a_tagger_runs_and_slices_the_text(tmp_path: Path, name: str) -> None:
+    folder = saved_model(tmp_path / name, 3, tagger=True)
+    words = replace(CONTENT, aggregation="simple")
+    lines = run_usage(folder, replace(words, label_list=()))
+    assert "LABEL" in lines
+    assert "Paris" in lines
+    every = run_usage(folder, replace(words, label_list=["NOUN", "VERB", "X"])).splitlines()
+    assert [line.split()[0] for line in every] == ["Anna", "lives", "in", "Paris", "."]
+
+
+@pytest.mark.parametrize("labels", ["O B-x I-x", "O B-x M-x E-x S-x", "NOUN VERB X"])
+def test_the_code_of_a_tagger_of_pieces_tells_whole_words(tmp_path: Path, minilm_path: str, labels: str) -> None:
+    """Of a word's pieces the first alone is labelled in training: what the others say is left to chance."""
+    tokenizer = AutoTokenizer.from_pretrained(minilm_path)
+    names = labels.split()
+    shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    config = BertConfig(vocab_size=len(tokenizer), id2label=dict(enumerate(names)), **shape)
+    BertForTokenClassification(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    content = replace(CONTENT, label_list=names, examples=["Unbelievably electroencephalographic Goldsteinish"])
+    code = usage_code(tmp_path, content)
+    assert ("BestPathPipeline" in code) == (names != ["O", "B-x", "I-x"]), "which loads without this package"
+    words = [word for line in run_usage(tmp_path, content).splitlines() for word in line.split()]
+    assert {word for word in words if "." not in word} <= {*content.examples[0].split(), *names, "x"}
+
+
+def test_the_code_of_a_classifier_runs_on_pairs_and_numbers(tmp_path: Path) -> None:
+    folder = saved_model(tmp_path / "model", 2, tagger=False)
+    content = replace(
+        CONTENT, task="text-classification", label_list=["no", "yes"], examples=[["Anna lives.", "Paris"]]
+    )
+    assert "'score'" in run_usage(folder, content)
+    folder = saved_model(tmp_path / "regression", 1, tagger=False)
+    card, text = written(folder, replace(content, regression=True))
+    assert 'function_to_apply="none"' in text
+    assert card.data.widget == [{"text": "Anna lives.", "text_pair": "Paris"}]
+    assert "'score'" in run_usage(folder, replace(content, regression=True, examples=[]))
+
+
+def test_the_code_of_a_classifier_cuts_what_is_longer_than_the_model_reads(tmp_path: Path) -> None:
+    folder = saved_model(tmp_path / "model", 2, tagger=False)
+    saved = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    long = " ".join(["Anna"] * 2000)
+    content = replace(CONTENT, task="text-classification", label_list=["no", "yes"], examples=[long])
+    for limit, cut in ((16, True), (int(1e30), False)):
+        told = json.dumps({**saved, "model_max_length": limit})
+        (folder / "tokenizer_config.json").write_text(told, encoding="utf-8")
+        assert ("truncation=True" in usage_code(folder, content)) == cut
+        assert "truncation" not in usage_code(folder, CONTENT)  # a tagger's pipeline reads windows, or all
+        if cut:
+            assert "'score'" in run_usage(folder, content)
+
+
+def test_remote_code_is_trusted_only_where_there_is_some(tmp_path: Path) -> None:
+    assert "trust_remote_code=True" in usage_code(tmp_path, CONTENT)
+    (tmp_path / "config.json").write_text(json.dumps({"auto_map": {"AutoConfig": "configuration_star.StarConfig"}}))
+    assert "trust_remote_code=True" in usage_code(tmp_path, CONTENT)
+    (tmp_path / "config.json").write_text("{}")
+    assert "trust_remote_code" not in usage_code(tmp_path, CONTENT)
+    assert 'model="me/star"' in usage_code(tmp_path, replace(CONTENT, repo_id="me/star"))
+
+
+def test_a_card_that_fails_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, before = written(tmp_path, CONTENT)
+    with pytest.raises(ValueError, match=r"seeds=\[42\]"):
+        write_model_card(tmp_path, replace(CONTENT, seeds=[]))
+    monkeypatch.setattr(cards, "template_text", lambda: "{{ undefined.attribute }}")
+    with pytest.raises(Exception, match="undefined"):
+        write_model_card(tmp_path, CONTENT)
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == before
+
+
+def test_an_installed_wheel_finds_the_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "installed" / "modeling_star" / "training"
+    package.mkdir(parents=True)
+    monkeypatch.setattr(cards, "__file__", str(package / "cards.py"))
+    monkeypatch.setattr(cards.importlib.resources, "files", lambda name: package)
+    with pytest.raises(FileNotFoundError, match="reinstall"):
+        template_text()
+    (package / "card_template.md").write_text("template", encoding="utf-8")
+    assert template_text() == "template"
+
+
+def test_no_connection_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object) -> None:
+        raise AssertionError("writing a card tried to reach the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    write_model_card(tmp_path, CONTENT)
+
+
+def test_a_card_shows_the_beginning_of_a_long_text() -> None:
+    assert shortened("A short text.") == "A short text."
+    words, signs = "a word of many " * 2000, "北京" * 2000
+    cut = shortened(words)
+    assert EXAMPLE_CHARACTERS - 10 < len(cut) <= EXAMPLE_CHARACTERS
+    assert words.startswith(cut + " ")
+    assert shortened(signs) == signs[:EXAMPLE_CHARACTERS]
+    assert shortened(("why", words)) == ("why", cut)

@@ -1,0 +1,125 @@
+"""Training batches of examples of like length."""
+
+from itertools import pairwise, zip_longest
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate.data_loader import prepare_data_loader, skip_first_batches
+from common import tiny_model
+from datasets import Dataset
+from samples import word_tokenizer
+from torch.utils.data import DataLoader
+from transformers import DataCollatorWithPadding, TrainingArguments
+from transformers.trainer_pt_utils import LengthGroupedSampler
+
+from modeling_star.training.samplers import ShuffledLengthGroups
+from modeling_star.training.trainer import FineTuner
+
+
+# 12 full batches and a short one; what an example is shows in its first token.
+LENGTHS = [3 + row * 7 % 50 for row in range(50)]
+BATCH = 4
+
+
+def sampler(seed: int, epoch: int = 0) -> ShuffledLengthGroups:
+    return ShuffledLengthGroups(LengthGroupedSampler(BATCH, lengths=LENGTHS), seed, lambda: epoch)
+
+
+def batches(rows: list[int]) -> list[list[int]]:
+    return [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
+
+
+def test_batches_hold_like_lengths_in_random_order() -> None:
+    rows = list(sampler(seed=1))
+    assert sorted(rows) == list(range(len(LENGTHS)))
+    lengths = [[LENGTHS[row] for row in batch] for batch in batches(rows)]
+    spread = sum(max(batch) - min(batch) for batch in lengths) / len(lengths)
+    mixed = torch.randperm(50, generator=torch.Generator().manual_seed(0))
+    random = [[LENGTHS[row] for row in batch] for batch in batches(mixed.tolist())]
+    assert spread < 0.6 * sum(max(batch) - min(batch) for batch in random) / len(random)
+    generator = torch.Generator().manual_seed(1)
+    trainers = batches(list(LengthGroupedSampler(BATCH, lengths=LENGTHS, generator=generator)))
+    own = batches(rows)
+    assert own[-1] == trainers[-1], "the short batch comes last"
+    assert sorted(own) == sorted(trainers)
+    assert own != trainers
+
+
+def test_batches_neither_grow_nor_shrink_one_after_another() -> None:
+    lengths = [3 + row * 7 % 397 for row in range(397)]  # Trainer's order is that of 24 batches at a time
+
+    def rises(rows: list[int]) -> int:
+        means = [sum(lengths[row] for row in batch) / len(batch) for batch in batches(rows)]
+        return sum(after > before for before, after in pairwise(means))
+
+    generator = torch.Generator().manual_seed(1)
+    assert rises(list(LengthGroupedSampler(BATCH, lengths=lengths, generator=generator))) < 10
+    own = ShuffledLengthGroups(LengthGroupedSampler(BATCH, lengths=lengths), 1, lambda: 0)
+    assert 35 < rises(list(own)) < 65
+
+
+def test_the_order_follows_from_seed_and_epoch_alone() -> None:
+    first = list(sampler(seed=1))
+    torch.rand(7)
+    assert list(sampler(seed=1)) == first
+    assert list(sampler(seed=2)) != first
+    assert list(sampler(seed=1, epoch=1)) != first
+
+
+def trainer_of(folder: Path, batch: int) -> FineTuner:
+    rows = [{"input_ids": [row] + [1] * (length - 1), "label": 0} for row, length in enumerate(LENGTHS)]
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        train_sampling_strategy="group_by_length",
+        per_device_train_batch_size=batch,
+        use_cpu=True,
+        seed=1,
+    )
+    tokenizer = word_tokenizer("a b")
+    return FineTuner(
+        model=tiny_model("StarTransformer", "ForSequenceClassification", vocab_size=50),
+        args=arguments,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        data_collator=DataCollatorWithPadding(tokenizer),
+    )
+
+
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_trainer_reads_them_so_unless_told_otherwise(shuffled: bool, tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, BATCH)
+    trainer.shuffle_length_groups = shuffled
+
+    def read(loader: DataLoader) -> list[int]:
+        return [int(row) for batch in loader for row in batch["input_ids"][:, 0]]
+
+    loader = trainer.get_train_dataloader()
+    first = read(loader)
+    assert sorted(first) == list(range(len(LENGTHS)))
+    assert (first == list(sampler(seed=1))) == shuffled
+    if shuffled:
+        trainer.state.epoch = 1.0
+        assert read(loader) == list(sampler(seed=1, epoch=1))
+        rest = skip_first_batches(loader, 3)  # what a run that goes on within an epoch reads
+        trainer.state.epoch = 2.6  # as Trainer has it there
+        assert read(rest) == list(sampler(seed=1, epoch=2))[3 * BATCH :]
+
+
+@pytest.mark.parametrize("skipped", [0, 2], ids=["from the start", "from the middle"])
+def test_two_processes_share_the_batches(skipped: int) -> None:
+    def read(process: int) -> list[int]:
+        batches = DataLoader(range(len(LENGTHS)), batch_size=BATCH, sampler=sampler(seed=1, epoch=1))
+        torch.manual_seed(process)
+        loader = prepare_data_loader(batches, num_processes=2, process_index=process, even_batches=False)
+        return [int(row) for batch in skip_first_batches(loader, skipped) for row in batch]
+
+    parts = [batches(read(process)) for process in range(2)]
+    together = [row for pair in zip_longest(*parts, fillvalue=[]) for batch in pair for row in batch]
+    assert together == list(sampler(seed=1, epoch=1))[2 * skipped * BATCH :]
+
+
+def test_what_two_processes_read_at_once_is_of_like_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = list(trainer_of(tmp_path, BATCH)._get_train_sampler())
+    monkeypatch.setattr(TrainingArguments, "world_size", 2)
+    assert list(trainer_of(tmp_path, BATCH // 2)._get_train_sampler()) == one
