@@ -49,8 +49,8 @@ def main() -> None:
     parser.add_argument(
         "--results",
         type=Path,
-        help="finished runs (default: experiments/results; of a table of your own, outputs/NAME); those of another folder than "
-        "results have their page in it",
+        help="finished runs (default: experiments/results, or outputs/NAME for another table); any other folder "
+        "has its own page",
     )
     parser.add_argument("--work", type=Path, default=Path("outputs/reproduce"), help="models and logs of the runs")
     parser.add_argument("--keep_models", action="store_true", help="keep the weights of every run")

@@ -7,4 +7,4 @@ __version__ = "0.1.0"
 
 # A command that only prints its help does not wait seconds for torch and transformers.
 if "--help" not in sys.argv:
-    from .auto import *
+    from .auto import *  # noqa: F403

@@ -111,7 +111,7 @@ def main() -> None:
         parser.error(str(error))
     if not texts:
         parser.error('no text is given: write run_predict.py MODEL "A text." or --file texts.txt')
-    from modeling_star.data.prediction_inputs import Asked
+    from modeling_star.data.prediction_inputs import QuestionContext
     from modeling_star.training.builders import loading
 
     try:
@@ -123,7 +123,11 @@ def main() -> None:
                 if isinstance(text, str):
                     told = {"text": text}
                 else:
-                    told = text._asdict() if isinstance(text, Asked) else {"text": text[0], "text_pair": text[1]}
+                    told = (
+                        text._asdict()
+                        if isinstance(text, QuestionContext)
+                        else {"text": text[0], "text_pair": text[1]}
+                    )
                 print(json.dumps({**number, **told, "found": found}, ensure_ascii=False))
             else:
                 print(readable(text if isinstance(text, str) else "\n".join(text), found))
@@ -214,7 +218,7 @@ def predict(texts: list[Text], arguments: argparse.Namespace) -> Iterator[tuple[
     from transformers import AutoConfig
 
     import modeling_star  # noqa: F401  registers the models of this package
-    from modeling_star.data.prediction_inputs import Asked, joined
+    from modeling_star.data.prediction_inputs import QuestionContext, joined
 
     model = arguments.model
     given, texts = texts, joined(texts)  # a tagger alone reads words
@@ -236,7 +240,7 @@ def predict(texts: list[Text], arguments: argparse.Namespace) -> Iterator[tuple[
         sys.exit(f"{model} does not choose among several labels of a text: leave --threshold away.")
     heads = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
     if architecture.endswith("ForQuestionAnswering"):
-        if arguments.question is None and not all(isinstance(text, Asked) for text in texts):
+        if arguments.question is None and not all(isinstance(text, QuestionContext) for text in texts):
             sys.exit(
                 f'{model} answers questions: write --question "Who moved to Oslo?", or name a --file with a column of '
                 "questions beside one of contexts."
@@ -312,7 +316,7 @@ def labelled(
     from transformers import AutoTokenizer, pipeline
 
     from modeling_star.data.prediction_inputs import joined
-    from modeling_star.data.tokenizers import told_limit
+    from modeling_star.data.tokenizers import max_length_or_none
     from modeling_star.data.writing_systems import between_words
     from modeling_star.inference.pipelines import BestPathPipeline, aggregation_for
     from modeling_star.models.modeling_encoder import longest_input
@@ -320,7 +324,7 @@ def labelled(
     remote = {"trust_remote_code": arguments.trust_remote_code}
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, **remote)
     tokenizer.model_max_length = min(tokenizer.model_max_length, longest_input(config) or sys.maxsize)
-    limit = told_limit(tokenizer.model_max_length)
+    limit = max_length_or_none(tokenizer.model_max_length)
     options: dict[str, Any] = {"top_k": None}
     if task == "token-classification":
         options = {"aggregation_strategy": aggregation_for(tokenizer), "pipeline_class": BestPathPipeline}

@@ -49,7 +49,7 @@ class ScriptRunner:
         )
 
     def start(self, script: str, *arguments: Any, processes: int = 1) -> list[dict[str, Any]]:
-        """Start `python run_scripts/SCRIPT ARGUMENTS`, or one of experiments/, in the runner's folder; returns what `wait` takes."""
+        """Start a script of run_scripts/ or experiments/ in the runner's folder; returns what `wait` takes."""
         port = free_port() if processes > 1 else 0
         started = []
         for rank in range(processes):

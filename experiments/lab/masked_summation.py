@@ -23,7 +23,7 @@ from modeling_star.errors import UserError
 from modeling_star.models.configuration_base import did_you_mean
 from modeling_star.models.modeling_encoder import EncoderPreTrainedModel
 from modeling_star.training.builders import fresh_model
-from modeling_star.training.cli_errors import told_plainly
+from modeling_star.training.cli_errors import as_user_error
 
 
 Split = Literal["train", "validation", "test"]
@@ -199,7 +199,7 @@ class System:
         Raises:
             UserError: its configuration does not allow the fields, or it is no encoder of this package.
         """
-        with told_plainly():
+        with as_user_error():
             model = fresh_model(
                 "AutoModelForSequenceClassification",
                 None,

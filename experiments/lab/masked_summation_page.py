@@ -44,7 +44,7 @@ FOLDERS = ("results", "output_dir")
 PAPER_TASK = {"flagged": 10, "width": 10}
 
 
-class Kept:
+class SavedRuns:
     """
     The finished runs and times of a folder.
 
@@ -112,9 +112,9 @@ def write_report(results: Path, folder: Path) -> str:
         The text of results.md.
 
     Raises:
-        UserError: as in `Kept`.
+        UserError: as in `SavedRuns`.
     """
-    kept = Kept(results)
+    kept = SavedRuns(results)
     write_text(folder / "results.csv", csv_table(kept))
     pictures = [plot_errors(kept, folder / "figure_3a.png"), plot_times(kept, folder / "figure_3b.png")]
     parts = ["# Masked summation", *error_sections(kept), *time_sections(kept)]
@@ -124,7 +124,7 @@ def write_report(results: Path, folder: Path) -> str:
     return page
 
 
-def error_sections(kept: Kept) -> list[str]:
+def error_sections(kept: SavedRuns) -> list[str]:
     """What was done, the errors, and the cost of the runs; nothing where there is no run."""
     if not kept.runs:
         return []
@@ -183,7 +183,7 @@ def command_again(run: dict[str, Any]) -> str:
     return f"{shlex.join(typed)} {own} --output_dir outputs/again"
 
 
-def time_sections(kept: Kept) -> list[str]:
+def time_sections(kept: SavedRuns) -> list[str]:
     """The times of a pass; nothing where there are none."""
     if not kept.times:
         return []
@@ -241,7 +241,7 @@ def training_minutes(runs: Sequence[dict[str, Any]]) -> str:
     return "" if minutes is None else f", {minutes / 60:.1f}" + ("" if on_cpu else f" {ON_GPU}")
 
 
-def time_cell(kept: Kept, system: str, length: int) -> str:
+def time_cell(kept: SavedRuns, system: str, length: int) -> str:
     """Milliseconds, or why there are none."""
     milliseconds = kept.milliseconds(system, length)
     return kept.times[length]["errors"].get(system, "--") if milliseconds is None else f"{milliseconds:,.1f}"
@@ -253,7 +253,7 @@ def mean_of(values: Sequence[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def csv_table(kept: Kept) -> str:
+def csv_table(kept: SavedRuns) -> str:
     """A row for each system at each length that has a run or a time."""
     table = io.StringIO()
     names = ["system", "n", "runs", "validation_mse", "test_mse", "test_mse_deviation", "always_half_mse"]
@@ -283,7 +283,7 @@ def csv_table(kept: Kept) -> str:
     return table.getvalue()
 
 
-def plot_errors(kept: Kept, path: Path) -> Path | None:
+def plot_errors(kept: SavedRuns, path: Path) -> Path | None:
     """Figure 3a: test MSE over n, the mean over seeds; `None` without a run."""
     lines: dict[str, list[tuple[int, float]]] = {}
     for run in kept.runs:
@@ -297,7 +297,7 @@ def plot_errors(kept: Kept, path: Path) -> Path | None:
     return plot_over_length(ordered, path, "test MSE", colors=COLORS, dashed=("always k/2",), xlabel="n")
 
 
-def plot_times(kept: Kept, path: Path) -> Path | None:
+def plot_times(kept: SavedRuns, path: Path) -> Path | None:
     """Figure 3b: milliseconds of a pass over n, with each system's slope; `None` without a time."""
     lines = {
         system: [(n, time) for n in kept.times if (time := kept.milliseconds(system, n)) is not None]
@@ -315,4 +315,4 @@ def plot_times(kept: Kept, path: Path) -> Path | None:
     return plot_over_length(lines, path, f"ms for {rows} examples", colors=COLORS, labels=labels, xlabel="n")
 
 
-__all__ = ["ON_GPU", "Kept", "command_again", "error_cell", "training_minutes", "write_report"]
+__all__ = ["ON_GPU", "SavedRuns", "command_again", "error_cell", "training_minutes", "write_report"]

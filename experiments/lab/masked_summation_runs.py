@@ -31,7 +31,7 @@ from modeling_star.evaluation.reports import plot_training_curves, write_json
 from modeling_star.training.builders import parse_overrides
 from modeling_star.training.checkpoints import DECISIVE, differences, last_checkpoint
 from modeling_star.training.cli_errors import as_main_process, script_messages
-from modeling_star.training.losses import TaskLoss, WithLoss
+from modeling_star.training.losses import MetricsWithLoss, TaskLoss
 from modeling_star.training.run_card import typed_command
 
 
@@ -256,7 +256,7 @@ class Experiment:
             train_dataset=task.draw("train"),
             eval_dataset=None if training.eval_strategy == "no" else task.draw("validation"),
             data_collator=default_data_collator,
-            compute_metrics=WithLoss(replace(metrics_for("regression"), names=("mse",))),
+            compute_metrics=MetricsWithLoss(replace(metrics_for("regression"), names=("mse",))),
             preprocess_logits_for_metrics=loss.keep,
             compute_loss_func=loss,
         )

@@ -14,7 +14,7 @@ from typing import Any
 from huggingface_hub import ModelCardData
 
 from lab.launching import ran_on_gpu
-from lab.masked_summation_page import Kept, command_again, error_cell
+from lab.masked_summation_page import SavedRuns, command_again, error_cell
 from lab.results_page import EARLY_NOTE, GPU_NOTE, SUMMATION, Cell, read_cells
 from lab.tables import Table
 from modeling_star.evaluation.reports import markdown_table, write_text
@@ -85,7 +85,7 @@ def write_cards(tables: Path, results: Path, folder: Path, page: Path) -> list[P
         model_type = _model_type(line)
         if model_type in FAMILIES:
             families.setdefault(model_type, []).append(line)
-    summation = Kept(results / SUMMATION) if (results / SUMMATION).is_dir() else None
+    summation = SavedRuns(results / SUMMATION) if (results / SUMMATION).is_dir() else None
     paths = {model_type: folder / f"{model_type.replace('_', '-')}.md" for model_type in FAMILIES}
     for model_type in FAMILIES.keys() - families.keys():  # its runs were deleted
         paths[model_type].unlink(missing_ok=True)
@@ -132,12 +132,12 @@ def _threads(line: _Line) -> int:
     return line.cell.runs[0]["environment"]["threads"]
 
 
-def _summed(model_type: str, kept: Kept | None) -> list[dict[str, Any]]:
+def _summed(model_type: str, kept: SavedRuns | None) -> list[dict[str, Any]]:
     """The family's runs of masked summation."""
     return [] if kept is None else [run for run in kept.runs if run["config"].get("model_type") == model_type]
 
 
-def _summation(runs: list[dict[str, Any]], kept: Kept | None) -> str:
+def _summation(runs: list[dict[str, Any]], kept: SavedRuns | None) -> str:
     """What the family reached at masked summation, and the commands; nothing where it has no run."""
     places = sorted({(run["length"], run["system"]) for run in runs})
     if kept is None or not places:
@@ -155,7 +155,9 @@ def _summation(runs: list[dict[str, Any]], kept: Kept | None) -> str:
     return f"\nMasked summation (`experiments/results/{SUMMATION}/`):\n\n{markdown_table(heads, rows)}\n"
 
 
-def _card(model_type: str, lines: list[_Line], summation: Kept | None, results: Path, folder: Path, page: Path) -> str:
+def _card(
+    model_type: str, lines: list[_Line], summation: SavedRuns | None, results: Path, folder: Path, page: Path
+) -> str:
     family = FAMILIES[model_type]
     name = re.split(r" \(|, ", family)[0]
     threads = _threads(lines[0])

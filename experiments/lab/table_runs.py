@@ -27,7 +27,7 @@ from lab.launching import (
     still_runs,
 )
 from lab.tables import Configuration, Table
-from modeling_star.data.splits import cap, load_splits
+from modeling_star.data.splits import load_splits, take_first
 from modeling_star.errors import UserError
 from modeling_star.evaluation.bootstrap import count_examples, score_counts
 from modeling_star.evaluation.compare import MADE_BY, SCORED_BY, read_system
@@ -458,8 +458,8 @@ class Runner:
         arguments = run["arguments"]
         files = {split: self._filled(arguments[f"{split}_file"]) for split in ("train", "test")}
         splits = load_splits(files=files)
-        known = set(map(_hashable, cap(splits["train"], arguments.get("max_train_samples"))[column]))
-        asked = cap(splits["test"], arguments.get("max_predict_samples"))[column]
+        known = set(map(_hashable, take_first(splits["train"], arguments.get("max_train_samples"))[column]))
+        asked = take_first(splits["test"], arguments.get("max_predict_samples"))[column]
         return {"repeated": "".join(str(int(_hashable(text) in known)) for text in asked), "repeated_by": column}
 
 

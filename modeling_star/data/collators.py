@@ -1,6 +1,6 @@
 """Which tokens a masked-LM run hides: single tokens or whole words, 80/10/10 (Devlin et al. 2019).
 
-Every piece's masks are drawn from numbers of its own (`Piece.key`). So they are the same in whatever batch, block or
+Every piece's masks are drawn from numbers of its own (`Chunk.key`). So they are the same in whatever batch, block or
 process it comes, also in a run that was resumed; transformers' collator (5.23) draws for a batch, and its option for
 whole words leaves no token as it is, and takes Chinese text between two spaces for one word.
 """
@@ -16,15 +16,15 @@ from transformers import PreTrainedTokenizerBase
 from ..errors import UserError
 from ..models.lexicon import Lexicon, WordMatcher
 from ..models.token_layout import TokenLayout
-from .labels import IGNORED
-from .packing import Piece, block_rows
+from .labels import IGNORE_INDEX
+from .packing import Chunk, block_rows
 
 
 # Of the hidden tokens those below the first number become the mask, those below the second any token; others stay.
 _MASKED, _REPLACED = 0.8, 0.9
 
 
-class MaskUnits:
+class MaskingUnits:
     """
     What is hidden together: a token, or the tokens of a word.
 
@@ -92,7 +92,7 @@ class MaskingCollator:
     mask_id: int
     pad_id: int
     special: np.ndarray
-    units: MaskUnits
+    units: MaskingUnits
     probability: float
     columns: int | None
 
@@ -119,9 +119,9 @@ class MaskingCollator:
         special[list(tokenizer.get_vocab().values())] = False
         special[tokenizer.all_special_ids] = True
         pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.mask_token_id
-        return cls(tokenizer.mask_token_id, pad_id, special, MaskUnits(lexicon), probability, columns)
+        return cls(tokenizer.mask_token_id, pad_id, special, MaskingUnits(lexicon), probability, columns)
 
-    def __call__(self, blocks: list[list[Piece]]) -> dict[str, Tensor]:
+    def __call__(self, blocks: list[list[Chunk]]) -> dict[str, Tensor]:
         """
         Args:
             blocks: B lists of pieces.
@@ -135,7 +135,7 @@ class MaskingCollator:
         hidden, shown = self._hide(ids, pieces)
         # What the place -1 takes stands at padding.
         inputs = np.append(shown, self.pad_id)
-        labels = np.append(np.where(hidden, ids, IGNORED), IGNORED)
+        labels = np.append(np.where(hidden, ids, IGNORE_INDEX), IGNORE_INDEX)
         tokens, sequences = block_rows(blocks, self.columns)
         return {
             "input_ids": torch.from_numpy(inputs[tokens]),
@@ -144,7 +144,7 @@ class MaskingCollator:
             "labels": torch.from_numpy(labels[tokens]),
         }
 
-    def _hide(self, ids: np.ndarray, pieces: list[Piece]) -> tuple[np.ndarray, np.ndarray]:
+    def _hide(self, ids: np.ndarray, pieces: list[Chunk]) -> tuple[np.ndarray, np.ndarray]:
         """Which of the tokens `[N]` are hidden, and what the model is shown in the place of all of them."""
         lengths = [len(piece.ids) for piece in pieces]
         draws = [np.random.default_rng(piece.key).random((3, len(piece.ids))) for piece in pieces]
@@ -157,4 +157,4 @@ class MaskingCollator:
         return hidden, shown
 
 
-__all__ = ["MaskUnits", "MaskingCollator"]
+__all__ = ["MaskingCollator", "MaskingUnits"]

@@ -7,7 +7,7 @@ from datasets import Dataset, DatasetDict, List, Value
 
 from ..errors import UserError
 from .columns import check_columns
-from .labels import is_minus_one, shown, where
+from .labels import is_minus_one, row_ref, short_repr
 
 
 _FLAG = "--label_column_name"
@@ -70,11 +70,11 @@ def _marked(split: str, row: int, cells: Sequence[Any], names: Sequence[str]) ->
         place = marks.index(None)
         if _is_empty(cells[place]):
             raise UserError(
-                f"{where(split, row)}: column {names[place]!r} is empty, and others of {_FLAG} are not: write 0 or 1 "
+                f"{row_ref(split, row)}: column {names[place]!r} is empty, and others of {_FLAG} are not: write 0 or 1 "
                 "there, or --drop_empty to leave such rows out"
             )
         raise UserError(
-            f"{where(split, row)}: column {names[place]!r} holds {shown(cells[place])}, and each column of {_FLAG} "
+            f"{row_ref(split, row)}: column {names[place]!r} holds {short_repr(cells[place])}, and each column of {_FLAG} "
             f"{','.join(names)} says by 0 or 1 whether a text has the label. Other labels stand in one column"
         )
     return [name for name, mark in zip(names, marks, strict=True) if mark]

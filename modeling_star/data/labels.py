@@ -17,14 +17,14 @@ from typing import Any, Literal
 from datasets import ClassLabel, Dataset, DatasetDict, List, Value
 
 from ..errors import UserError
-from ..models.crf import ENTITY_PREFIXES, UNKNOWN, entity_tag
+from ..models.crf import ENTITY_PREFIXES, IGNORE_INDEX, entity_tag
 
 
 logger = logging.getLogger(__name__)
 
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
 
-IGNORED = UNKNOWN
+IGNORE_INDEX = IGNORE_INDEX
 """A tag that no loss and no metric counts; torch's cross entropy skips it."""
 
 GOLD_LABEL = "gold_label"
@@ -51,12 +51,12 @@ Cells = Sequence[Any]
 # Words for messages
 
 
-def where(split: str, row: int) -> str:
+def row_ref(split: str, row: int) -> str:
     """Rows are counted from 1, as the lines of a file."""
     return f"{split} row {row + 1}"
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 120 else text[:117] + "..."
 
@@ -103,10 +103,12 @@ def label_cells(dataset: Dataset, column: str) -> list[Any] | None:
     def name(value: Any) -> Any:
         if isinstance(value, list):
             return [name(item) for item in value]
-        if not names or value is None or value == IGNORED:
+        if not names or value is None or value == IGNORE_INDEX:
             return value.strip() if isinstance(value, str) else value
         if not -1 <= value < len(names):
-            raise UserError(f"Column {column!r} holds the id {value}, but has {len(names)} names: {shown(names)}.")
+            raise UserError(
+                f"Column {column!r} holds the id {value}, but has {len(names)} names: {short_repr(names)}."
+            )
         return names[value] if value >= 0 else None
 
     def cell(value: Any) -> Any:
@@ -136,7 +138,7 @@ def literal_list(text: str) -> list[Any] | None:
         return None
     if _SIDE_BY_SIDE.search(text) and _has_joined_texts(text):
         raise UserError(
-            f"A cell holds {shown(text)}, an array as numpy writes it, whose texts nothing parts: write lists before "
+            f"A cell holds {short_repr(text)}, an array as numpy writes it, whose texts nothing parts: write lists before "
             "the file, df[column] = df[column].map(list), or .jsonl or .parquet in the place of .csv"
         )
     return value if isinstance(value, list) else None
@@ -202,7 +204,7 @@ def tell_of_numbers(cells: Mapping[str, Cells], column: str) -> None:
     others = [(split, row, value) for split, row, value in texts if not _NUMBER.fullmatch(value)]
     fractions = any(_NUMBER.fullmatch(value) and not _WHOLE.fullmatch(value) for _, _, value in texts)
     if fractions and 0 < 10 * len(others) <= len(texts):
-        some = ", ".join(f"{where(split, row)} {shown(value)}" for split, row, value in others[:3])
+        some = ", ".join(f"{row_ref(split, row)} {short_repr(value)}" for split, row, value in others[:3])
         logger.warning(
             "%d of the %d labels in column %r are numbers, and these are not: %s. So all are taken for names of "
             "classes. To learn numbers, correct these.",
@@ -216,7 +218,7 @@ def tell_of_numbers(cells: Mapping[str, Cells], column: str) -> None:
 # Kinds
 
 
-class Kinds:
+class LabelTypeChecker:
     """Sees every label and stops at the first of a second kind."""
 
     def __init__(self, column: str, allowed: Sequence[str]) -> None:
@@ -234,17 +236,17 @@ class Kinds:
             return
         if kind not in self.allowed:
             raise UserError(
-                f"{where(split, row)}: the label {shown(value)} in column {self.column!r} is {kind_of(value)}. "
+                f"{row_ref(split, row)}: the label {short_repr(value)} in column {self.column!r} is {kind_of(value)}. "
                 f"A label may be {', '.join(self.allowed)}. Name another column with --label_column_name, or write "
                 "the labels as text."
             )
         for other, (place, example) in self.seen.items():
             if {kind, other} != {WHOLE, NUMBER}:
                 raise UserError(
-                    f"Column {self.column!r} holds labels of mixed types: {place} has {shown(example)} ({other}), "
-                    f"{where(split, row)} has {shown(value)} ({kind}). Write all as text or all as numbers."
+                    f"Column {self.column!r} holds labels of mixed types: {place} has {short_repr(example)} ({other}), "
+                    f"{row_ref(split, row)} has {short_repr(value)} ({kind}). Write all as text or all as numbers."
                 )
-        self.seen[kind] = (where(split, row), value)
+        self.seen[kind] = (row_ref(split, row), value)
 
 
 # Names
@@ -327,7 +329,7 @@ def label_ids(
         split = next(split for split, here in names.items() if strange[0] in here)
         raise UserError(
             f"The label {strange[0]!r} of the {split} split is not among the model's {len(label_list)} labels "
-            f"({shown(list(label_list))}); {len(strange)} of the data's {len(found)} labels are not. Use data with "
+            f"({short_repr(list(label_list))}); {len(strange)} of the data's {len(found)} labels are not. Use data with "
             "the model's labels, or train a new head: --ignore_mismatched_sizes beside --train_file"
         )
     return tuple(label_list), ids
@@ -351,7 +353,7 @@ def problem_type_of(cells: Mapping[str, Cells], column: str) -> ProblemType:
     Raises:
         UserError: labels of mixed or unknown kinds.
     """
-    kinds = Kinds(column, (TEXT, WHOLE, NUMBER, TRUTH, LIST))
+    kinds = LabelTypeChecker(column, (TEXT, WHOLE, NUMBER, TRUTH, LIST))
     for split, values in cells.items():
         for row, value in enumerate(values):
             if value is not None:
@@ -369,7 +371,7 @@ def encode_classes(
     cells: Mapping[str, Cells], column: str, declared: Sequence[str], label_list: Sequence[str] | None
 ) -> Encoded:
     """One id a row."""
-    kinds = Kinds(column, (TEXT, WHOLE, TRUTH, NUMBER))
+    kinds = LabelTypeChecker(column, (TEXT, WHOLE, TRUTH, NUMBER))
     for split, values in cells.items():
         for row, value in enumerate(values):
             if value is None:
@@ -377,7 +379,7 @@ def encode_classes(
             kinds.check(split, row, value)
             if type(value) is float and not value.is_integer():
                 raise UserError(
-                    f"{where(split, row)}: the label {value!r} in column {column!r} is a fraction, not a class. "
+                    f"{row_ref(split, row)}: the label {value!r} in column {column!r} is a fraction, not a class. "
                     "Write --problem_type regression, or labels as whole numbers or text."
                 )
     named = {split: [None if value is None else name_of(value) for value in values] for split, values in cells.items()}
@@ -400,7 +402,7 @@ def encode_numbers(cells: Mapping[str, Cells], column: str) -> Encoded:
                 if isinstance(value, str) and _COMMA_NUMBER.fullmatch(value):
                     advice = f"Where the comma is a decimal one, write a point, {value.replace(',', '.')}"
                 raise UserError(
-                    f"{where(split, row)}: the label {shown(value)} in column {column!r} is {kind_of(value)}, and "
+                    f"{row_ref(split, row)}: the label {short_repr(value)} in column {column!r} is {kind_of(value)}, and "
                     f"regression wants a finite number. {advice}"
                 )
     encoded = {split: [None if value is None else float(value) for value in values] for split, values in cells.items()}
@@ -415,14 +417,14 @@ def encode_lists(
         split: [_as_labels(split, row, value, column) for row, value in enumerate(values)]
         for split, values in cells.items()
     }
-    kinds = Kinds(column, (TEXT, WHOLE, TRUTH, NUMBER))
+    kinds = LabelTypeChecker(column, (TEXT, WHOLE, TRUTH, NUMBER))
     for split, values in lists.items():
         for row, items in enumerate(values):
             for item in items or ():
                 kinds.check(split, row, item)
-                if item in (IGNORED, str(IGNORED)):
+                if item in (IGNORE_INDEX, str(IGNORE_INDEX)):
                     raise UserError(
-                        f"{where(split, row)}: column {column!r} holds {shown(items)}, where {IGNORED} is no label: "
+                        f"{row_ref(split, row)}: column {column!r} holds {short_repr(items)}, where {IGNORE_INDEX} is no label: "
                         "leave the row out, or write which labels it has."
                     )
     width = _vector_width([items for values in lists.values() for items in values if items is not None])
@@ -432,7 +434,7 @@ def encode_lists(
         if len(labels) != width:
             raise UserError(
                 f"The rows of column {column!r} have {width} places, but the model has {len(labels)} labels "
-                f"({shown(list(labels))}). Use data with the model's labels, or train a new head: "
+                f"({short_repr(list(labels))}). Use data with the model's labels, or train a new head: "
                 "--ignore_mismatched_sizes beside --train_file"
             )
         encoded = {split: [items and [float(x) for x in items] for items in values] for split, values in lists.items()}
@@ -461,7 +463,7 @@ def _as_labels(split: str, row: int, value: Any, column: str) -> list[Any] | Non
     if value is None or (isinstance(value, list) and all(item is not None for item in value)):
         return value
     raise UserError(
-        f"{where(split, row)}: the label {shown(value)} in column {column!r} is {kind_of(value)}, and several labels "
+        f"{row_ref(split, row)}: the label {short_repr(value)} in column {column!r} is {kind_of(value)}, and several labels "
         'a text are written as a list without gaps, e.g. ["sports", "politics"] or [0, 1, 1]'
     )
 

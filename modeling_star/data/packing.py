@@ -36,7 +36,7 @@ _TOKENIZED_CHARACTERS = 1_000_000
 _TRAINING, _EVALUATION, _STREAM = 1, 2, 3
 
 
-class Piece(NamedTuple):
+class Chunk(NamedTuple):
     """
     A sequence of a block.
 
@@ -154,7 +154,7 @@ def pack(lengths: Sequence[int], size: int) -> tuple[np.ndarray, np.ndarray]:
 
 class Blocks(TorchDataset):
     """
-    Pieces in blocks, by number; an item is a list of `Piece`.
+    Pieces in blocks, by number; an item is a list of `Chunk`.
 
     Args:
         pieces: rows of `input_ids`, in numpy format.
@@ -181,11 +181,11 @@ class Blocks(TorchDataset):
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    def __getitem__(self, index: int) -> list[Piece]:
+    def __getitem__(self, index: int) -> list[Chunk]:
         numbers = self.order[self.starts[index] : self.starts[index + 1]].tolist()
         source = (_EVALUATION,) if self.seed is None else (_TRAINING, self.seed, int(self._epoch))
         ids = self.pieces[numbers]["input_ids"]
-        return [Piece(np.asarray(own), (*source, number)) for own, number in zip(ids, numbers, strict=True)]
+        return [Chunk(np.asarray(own), (*source, number)) for own, number in zip(ids, numbers, strict=True)]
 
 
 class StreamedBlocks(TorchIterableDataset):
@@ -221,7 +221,7 @@ class StreamedBlocks(TorchIterableDataset):
         self.seed = seed
         self.held_out = held_out
 
-    def __iter__(self) -> Iterator[list[Piece]]:
+    def __iter__(self) -> Iterator[list[Chunk]]:
         worker = get_worker_info()
         number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for epoch in itertools.count():
@@ -234,7 +234,7 @@ class StreamedBlocks(TorchIterableDataset):
             yield first
             yield from blocks
 
-    def _pass(self, source: tuple[int, ...], number: int, workers: int) -> Iterator[list[Piece]]:
+    def _pass(self, source: tuple[int, ...], number: int, workers: int) -> Iterator[list[Chunk]]:
         """The blocks of a worker's documents, read once."""
         column = self.encode.column
         # In a worker process the stream itself would give the documents of some of the files.
@@ -246,7 +246,7 @@ class StreamedBlocks(TorchIterableDataset):
             if not batch:
                 return
             ids = self.encode({column: batch})["input_ids"]
-            pieces = [Piece(own, (*source, count + place)) for place, own in enumerate(ids)]
+            pieces = [Chunk(own, (*source, count + place)) for place, own in enumerate(ids)]
             count += len(pieces)
             blocks = [[piece] for piece in pieces]
             if self.packed:
@@ -260,12 +260,12 @@ class StreamedBlocks(TorchIterableDataset):
             yield from blocks if shuffled is None else (blocks[place] for place in shuffled)
 
 
-def fill(blocks: Blocks, size: int) -> float:
+def packing_efficiency(blocks: Blocks, size: int) -> float:
     """The part of the blocks that holds tokens."""
     return float(blocks.lengths.sum()) / (len(blocks) * size)
 
 
-def document_rows(sequence_ids: Tensor, *columns: tuple[Tensor, int]) -> tuple[Tensor, ...]:
+def unpack_documents(sequence_ids: Tensor, *columns: tuple[Tensor, int]) -> tuple[Tensor, ...]:
     """
     One row for each document of some blocks.
 
@@ -293,7 +293,7 @@ def document_rows(sequence_ids: Tensor, *columns: tuple[Tensor, int]) -> tuple[T
     return mask.long(), found // (n + 1), *rows
 
 
-def block_rows(blocks: Iterable[list[Piece]], columns: int | None) -> tuple[np.ndarray, np.ndarray]:
+def block_rows(blocks: Iterable[list[Chunk]], columns: int | None) -> tuple[np.ndarray, np.ndarray]:
     """
     Blocks of pieces as rows.
 
@@ -320,12 +320,12 @@ def block_rows(blocks: Iterable[list[Piece]], columns: int | None) -> tuple[np.n
 
 __all__ = [
     "Blocks",
-    "Piece",
+    "Chunk",
     "PieceEncoder",
     "StreamedBlocks",
     "block_rows",
-    "document_rows",
-    "fill",
     "pack",
+    "packing_efficiency",
     "to_pieces",
+    "unpack_documents",
 ]

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from ..errors import UserError
 from .caching import source_version
 from .columns import check_columns, is_first_row, is_text, listed
-from .labels import shown, where
+from .labels import row_ref, short_repr
 from .splits import drop_or_raise
 from .subwords import start_and_end
 from .tokenizers import map_rows, warn_about_cuts
@@ -175,7 +175,7 @@ def prepare_translation(
             for row, text in enumerate(sides.get(side, ())):
                 if text is not None and not isinstance(text, str):
                     raise UserError(
-                        f"{where(split, row)}: {name!r} holds {shown(text)}, and a text is wanted. Name the column of "
+                        f"{row_ref(split, row)}: {name!r} holds {short_repr(text)}, and a text is wanted. Name the column of "
                         f"texts, e.g. `--{side}_column {name}`"
                     )
                 if not (text or "").strip():

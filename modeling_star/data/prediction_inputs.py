@@ -23,21 +23,21 @@ from .readers import (
     read_lines,
 )
 from .splits import check_are_words
-from .squad import unfold
+from .squad import flatten_squad
 from .writing_systems import between_words
 
 
 logger = logging.getLogger(__name__)
 
 
-class Asked(NamedTuple):
+class QuestionContext(NamedTuple):
     """A question of a file, and the text that it is about."""
 
     question: str
     context: str
 
 
-Text = str | tuple[str, str] | list[str] | Asked
+Text = str | tuple[str, str] | list[str] | QuestionContext
 """A text, a pair of texts, the words of a text, or a question with its text."""
 
 
@@ -132,7 +132,7 @@ def _of_lines(source: str, lines: Sequence[str], pairs: bool) -> list[tuple[int,
 def _of_questions(
     path: Path, text_column_name: str | None, column_names: Sequence[str] | None, trained_on: str | None
 ) -> list[tuple[int, Text]]:
-    rows = unfold(read_file(path, column_names=column_names))
+    rows = flatten_squad(read_file(path, column_names=column_names))
     named = [name.strip() for name in (trained_on or "").split(",")]
     if text_column_name is None and len(named) == 2 and set(named) <= set(rows.column_names):
         text_column_name = trained_on
@@ -141,7 +141,7 @@ def _of_questions(
     except UserError as error:
         raise UserError(f'{error}. Where all texts are asked the same: `--question "Who moved to Oslo?"`') from None
     sides = [joined([_read(path, row, name, cell) for row, cell in enumerate(rows[name][:])]) for name in columns]
-    asked = [(row, Asked(*texts)) for row, texts in enumerate(zip(*sides, strict=True))]
+    asked = [(row, QuestionContext(*texts)) for row, texts in enumerate(zip(*sides, strict=True))]
     return _with_text(path, columns, asked)
 
 
@@ -168,7 +168,7 @@ def _of_columns(
     trained_on: str | None,
 ) -> list[tuple[int, Text]]:
     rows = read_file(path, column_names=column_names)
-    nested = unfold(rows) if contexts else rows
+    nested = flatten_squad(rows) if contexts else rows
     if nested is not rows:  # questions of SQuAD's own nesting: each context once
         rows = Dataset.from_dict({"context": nested.unique("context")})
     keys = keys_of(rows.features[rows.column_names[0]]) if len(rows.column_names) == 1 else None
@@ -222,4 +222,4 @@ def _read(path: Path, row: int, column: str, cell: Any) -> str | list[str]:
     )
 
 
-__all__ = ["Asked", "Text", "joined", "read_texts"]
+__all__ = ["QuestionContext", "Text", "joined", "read_texts"]

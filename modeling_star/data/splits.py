@@ -25,12 +25,12 @@ from ..models.crf import entity_tag
 from .columns import find_classification_columns, find_tagging_columns, is_text, task_to_keys
 from .label_columns import join_label_columns
 from .labels import (
-    IGNORED,
+    IGNORE_INDEX,
     OTHER_SCHEME,
     TEXT,
     WHOLE,
     Cells,
-    Kinds,
+    LabelTypeChecker,
     ProblemType,
     class_names,
     declared_names,
@@ -46,11 +46,11 @@ from .labels import (
     literal_list,
     name_of,
     problem_type_of,
-    shown,
+    row_ref,
+    short_repr,
     split_labels,
     tell_of_numbers,
     texts_as_numbers,
-    where,
 )
 from .readers import read_file
 
@@ -159,7 +159,7 @@ _ROWS_OF_MANY = 20
 # More rows than these, of one word each, are no sentences.
 _WORDS_ALONE = 20
 
-_NO_TAG = (IGNORED, str(IGNORED))  # in a csv everything is text
+_NO_TAG = (IGNORE_INDEX, str(IGNORE_INDEX))  # in a csv everything is text
 
 _ROW = "row_in_data"
 """Where a row stood before any was left out, or held out for validation."""
@@ -313,29 +313,29 @@ def load_named(name: str, config: str | None = None, **options: Any) -> Any:
     Raises:
         UserError, UserError: as in `load_splits`.
     """
-    shown = name if config is None else f"{name} ({config})"
+    full_name = name if config is None else f"{name} ({config})"
     try:
         return load_dataset(name, config, **options)
     except (ConnectionError, FileNotFoundError) as error:
         raise UserError(
-            f"The data set {shown} could not be loaded: {error}. Check --dataset_name and --dataset_config_name; "
+            f"The data set {full_name} could not be loaded: {error}. Check --dataset_name and --dataset_config_name; "
             "without a network name local files: --train_file train.jsonl --validation_file validation.jsonl"
         ) from error
     except DatasetsError as error:  # what went wrong in a file is its cause
         raise UserError(
-            f"The data set {shown} could not be read: {error.__cause__ or error} Correct the file, or name files that "
+            f"The data set {full_name} could not be read: {error.__cause__ or error} Correct the file, or name files that "
             "are read and checked line by line: --train_file train.jsonl"
         ) from error
     except RuntimeError as error:  # "Dataset scripts are no longer supported"
         raise UserError(
-            f"The data set {shown} could not be loaded: {error}. A data set that is a script has a parquet copy: "
+            f"The data set {full_name} could not be loaded: {error}. A data set that is a script has a parquet copy: "
             "write --dataset_revision refs/convert/parquet"
         ) from error
     except ValueError as error:  # a configuration is missing or unknown: the text lists them
-        raise UserError(f"The data set {shown} could not be loaded: {error}") from error
+        raise UserError(f"The data set {full_name} could not be loaded: {error}") from error
 
 
-def cap(dataset: Dataset, max_samples: int | None) -> Dataset:
+def take_first(dataset: Dataset, max_samples: int | None) -> Dataset:
     """The first `max_samples` rows; all of them for None.
 
     Raises:
@@ -357,7 +357,7 @@ def drop_or_raise(split: str, rows: Sequence[int], lack: str, drop: bool) -> Non
         return
     if not drop:
         raise UserError(
-            f"{where(split, rows[0])} has {lack}; there are {len(rows)} such rows. Fill them, or leave them out: "
+            f"{row_ref(split, rows[0])} has {lack}; there are {len(rows)} such rows. Fill them, or leave them out: "
             "write --drop_empty"
         )
     logger.warning("%d rows of the %s split are left out: %s (first: row %d)", len(rows), split, lack, rows[0] + 1)
@@ -510,7 +510,7 @@ def _as_list(cell: Any) -> Any:
 def _check_words(split: str, row: int, words: Any, column: str) -> None:
     if not isinstance(words, list) or any(not isinstance(word, str) for word in words):
         raise UserError(
-            f"{where(split, row)}: column {column!r} holds {shown(words)}, and a list of words is wanted. Name the "
+            f"{row_ref(split, row)}: column {column!r} holds {short_repr(words)}, and a list of words is wanted. Name the "
             "column of words, e.g. `--text_column_name tokens`"
         )
 
@@ -518,17 +518,17 @@ def _check_words(split: str, row: int, words: Any, column: str) -> None:
 def _check_tags(split: str, row: int, words: list[str], tags: Any, text: str, label: str) -> None:
     if not isinstance(tags, list):
         raise UserError(
-            f"{where(split, row)}: column {label!r} holds {shown(tags)}, and a list of tags, one a word, is wanted. "
+            f"{row_ref(split, row)}: column {label!r} holds {short_repr(tags)}, and a list of tags, one a word, is wanted. "
             "Name the column of tags, e.g. `--label_column_name ner_tags`; run_glue.py takes texts with one label each"
         )
     if len(tags) != len(words):
         raise UserError(
-            f"{where(split, row)} has {len(words)} words in {text!r} but {len(tags)} tags in {label!r}: "
-            f'{shown(words)}, {shown(tags)}. Give every word one tag ("O" for none).'
+            f"{row_ref(split, row)} has {len(words)} words in {text!r} but {len(tags)} tags in {label!r}: "
+            f'{short_repr(words)}, {short_repr(tags)}. Give every word one tag ("O" for none).'
         )
     if None in tags:
         raise UserError(
-            f"{where(split, row)}: tag {tags.index(None) + 1} in column {label!r} is missing: {shown(tags)}. Give "
+            f"{row_ref(split, row)}: tag {tags.index(None) + 1} in column {label!r} is missing: {short_repr(tags)}. Give "
             'every word one tag ("O" for none; in a column of ids, -100 is one that is neither learnt nor counted).'
         )
 
@@ -537,7 +537,7 @@ def _tag_ids(
     tags: Mapping[str, list[Any]], column: str, declared: Sequence[str], label_list: Sequence[str] | None
 ) -> tuple[tuple[str, ...], dict[Any, int]]:
     """The label list, and the id of every tag as it stands in the data."""
-    kinds = Kinds(column, (TEXT, WHOLE))
+    kinds = LabelTypeChecker(column, (TEXT, WHOLE))
     names: dict[str, set[str]] = {}
     values: set[Any] = set()
     for split, rows in tags.items():
@@ -550,7 +550,7 @@ def _tag_ids(
         names[split] = {name_of(tag) for tag in here}
         values |= here
     labels, ids = label_ids(names, declared, label_list)
-    return labels, {tag: ids[name_of(tag)] for tag in values} | dict.fromkeys(_NO_TAG, IGNORED)
+    return labels, {tag: ids[name_of(tag)] for tag in values} | dict.fromkeys(_NO_TAG, IGNORE_INDEX)
 
 
 # Classification
@@ -597,7 +597,7 @@ def prepare_classification(
     dropped = {split: _rows_without_text(split, dataset, texts, drop_empty) for split, dataset in splits.items()}
     cells = {split: label_cells(dataset, label) for split, dataset in splits.items()}
     numbers = texts_as_numbers(cells, fractions=problem_type != "single_label_classification")
-    if problem_type != "regression" and task_name != "stsb" and str(IGNORED) not in (label_list or ()):
+    if problem_type != "regression" and task_name != "stsb" and str(IGNORE_INDEX) not in (label_list or ()):
         # -100 is no class: torch's own word for none. A fraction may be a score, unless classes are asked for.
         kinds = (int, str, float) if problem_type == "single_label_classification" else (int, str)
         numbers = {
@@ -616,7 +616,7 @@ def prepare_classification(
         lack = f"no label in column {label!r}"
         if missing and not may_drop and problem_type == "multi_label_classification":
             raise UserError(
-                f"{where(split, missing[0])} has {lack}; there are {len(missing)} such rows. Where that means none of "
+                f"{row_ref(split, missing[0])} has {lack}; there are {len(missing)} such rows. Where that means none of "
                 "the labels, write `[]` in these cells; where it is not known, leave such rows out: write --drop_empty"
             )
         drop_or_raise(split, missing, lack, may_drop)
@@ -709,7 +709,7 @@ def _rows_without_text(split: str, dataset: Dataset, columns: Iterable[str], dro
                 empty.add(row)
             elif not isinstance(text, str):
                 raise UserError(
-                    f"{where(split, row)}: column {column!r} holds {shown(text)}, and a text is wanted. Name the "
+                    f"{row_ref(split, row)}: column {column!r} holds {short_repr(text)}, and a text is wanted. Name the "
                     "column of texts, e.g. `--text_column_name text`"
                 )
             elif not text.strip():
@@ -732,13 +732,12 @@ def _rows_without_text(split: str, dataset: Dataset, columns: Iterable[str], dro
 
 
 __all__ = [
-    "IGNORED",
+    "IGNORE_INDEX",
     "PROBLEM_TYPES",
     "ClassificationData",
     "ProblemType",
     "TaggingData",
     "UserError",
-    "cap",
     "check_are_words",
     "check_fraction",
     "find_classification_columns",
@@ -747,5 +746,6 @@ __all__ = [
     "load_splits",
     "prepare_classification",
     "prepare_tagging",
+    "take_first",
     "task_to_keys",
 ]

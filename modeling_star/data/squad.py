@@ -20,7 +20,7 @@ from ..errors import UserError
 from ..inference.question_answering import Window, encode_windows
 from .caching import source_version
 from .columns import find_reading_columns
-from .labels import shown, where
+from .labels import row_ref, short_repr
 from .splits import check_train, drop_or_raise
 from .tokenizers import map_rows
 
@@ -57,7 +57,7 @@ class ReadingData:
         return self.label_column in self.splits[split].column_names
 
 
-def unfold(dataset: Dataset) -> Dataset:
+def flatten_squad(dataset: Dataset) -> Dataset:
     """SQuAD's own nesting, articles of paragraphs of questions, as one row a question; other data as they are."""
     if not any(isinstance(getattr(dataset.features.get(name), "feature", None), dict) for name in _NESTED):
         return dataset
@@ -79,7 +79,7 @@ def unfold(dataset: Dataset) -> Dataset:
 
 @dataclass
 class _Unfolder:
-    """What `unfold` does to a batch of articles; the questions stay on disk, so that features are cached."""
+    """What `flatten_squad` does to a batch of articles; the questions stay on disk, so that features are cached."""
 
     version: str = source_version(__name__)
 
@@ -109,7 +109,7 @@ def _collect(item: dict[str, Any], above: dict[str, Any], rows: list[dict[str, A
     elif "question" in item:
         name, answers = item.get("id"), item.get("answers")
         if not all(isinstance(answer, dict) for answer in answers or ()):
-            raise UserError(f"A question under 'qas' has the answers {shown(answers)}. {_NESTED_FORM}")
+            raise UserError(f"A question under 'qas' has the answers {short_repr(answers)}. {_NESTED_FORM}")
         rows.append(
             {
                 **above,
@@ -131,7 +131,7 @@ def prepare_reading(
     """Check every question of a reading data set.
 
     Args:
-        splits: what `load_splits` and `unfold` gave: one row a question.
+        splits: what `load_splits` and `flatten_squad` gave: one row a question.
         text_column_name, label_column_name: see `find_reading_columns`.
         version_2: questions may be without an answer, as in SQuAD 2.0.
         drop_empty: leave rows without a question or a context out, with a warning, instead of stopping at them.
@@ -200,7 +200,7 @@ def _without_text(split: str, texts: dict[str, list[Any]], columns: dict[str, st
         for row, text in enumerate(cells):
             if text is not None and not isinstance(text, str):
                 raise UserError(
-                    f"{where(split, row)}: column {columns[kind]!r} holds {shown(text)}, and a text is wanted. Name "
+                    f"{row_ref(split, row)}: column {columns[kind]!r} holds {short_repr(text)}, and a text is wanted. Name "
                     "the columns, e.g. `--text_column_name question,context`"
                 )
             if text is None or not text.strip():
@@ -229,13 +229,13 @@ def _answers(split: str, row: int, name: str, cell: Any, column: str) -> dict[st
         lists = isinstance(text, list) and isinstance(start, list) and len(text) == len(start)
         if lists and all(isinstance(one, str) for one in text) and all(isinstance(one, int) for one in start):
             return {"text": text, "answer_start": start}
-    raise UserError(f"{where(split, row)} (question {name!r}): column {column!r} holds {shown(cell)}. {_FORM}")
+    raise UserError(f"{row_ref(split, row)} (question {name!r}): column {column!r} holds {short_repr(cell)}. {_FORM}")
 
 
 def _check_answers(
     split: str, row: int, name: str, answers: dict[str, list[Any]], context: str, version_2: bool
 ) -> None:
-    place = f"{where(split, row)} (question {name!r})"
+    place = f"{row_ref(split, row)} (question {name!r})"
     if not answers["text"] and not version_2:
         raise UserError(
             f"{place} has no answer, and other questions of the split have one. Where the context may have none: "
@@ -248,8 +248,8 @@ def _check_answers(
         found = context.find(text) if text else -1
         hint = f" It is at {found}." if found >= 0 else " The context does not hold it."
         raise UserError(
-            f"{place}: the answer {shown(text)} should be at character {start} of the context, and there stands "
-            f"{shown(there)}.{hint if text else ' An answer has at least one character.'}"
+            f"{place}: the answer {short_repr(text)} should be at character {start} of the context, and there stands "
+            f"{short_repr(there)}.{hint if text else ' An answer has at least one character.'}"
         )
 
 
@@ -398,8 +398,8 @@ __all__ = [
     "ReadingData",
     "WindowEncoder",
     "answer_tokens",
+    "flatten_squad",
     "prepare_reading",
-    "unfold",
     "window_features",
     "windows_of",
 ]

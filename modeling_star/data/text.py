@@ -12,7 +12,7 @@ from datasets import Dataset, DatasetDict, IterableDataset, concatenate_datasets
 from ..errors import UserError
 from .columns import find_text_column
 from .readers import TextUnit, plain_texts, read_file, stream_files, streamed_columns
-from .splits import cap, load_named, with_validation_name
+from .splits import load_named, take_first, with_validation_name
 
 
 logger = logging.getLogger(__name__)
@@ -175,7 +175,7 @@ def load_texts(source: TextSource) -> TextData:
     splits = {}
     for split, several in tables.items():
         rows = concatenate_datasets([plain_texts(table.select_columns([column])) for table in several])
-        splits[split] = cap(_without_empty(split, rows, column), source.limits.get(split))
+        splits[split] = take_first(_without_empty(split, rows, column), source.limits.get(split))
     return TextData(DatasetDict(splits), column)
 
 

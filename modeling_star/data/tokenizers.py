@@ -14,9 +14,9 @@ from datasets import Dataset
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BatchEncoding, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..inference.sliding_windows import NOT_READ, reading_places
+from ..inference.sliding_windows import NOT_READ, select_max_context
 from .caching import source_version
-from .labels import IGNORED
+from .labels import IGNORE_INDEX
 from .writing_systems import are_split_by_character
 
 
@@ -400,7 +400,7 @@ class _WordEncoder:
     pad: bool
     continuations: list[int] | None
     split: str
-    version: str = source_version(__name__, reading_places.__module__)
+    version: str = source_version(__name__, select_max_context.__module__)
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         sentences: list[list[str]] = batch[self.tokens_column]
@@ -420,7 +420,7 @@ class _WordEncoder:
                 of_row = of_row[::-1]  # such a tokenizer tells the last window first
             kept = of_row if self.stride is not None else of_row[:1]
             pieces = [encoding.word_ids(window) for window in of_row]
-            reads = reading_places(pieces[: len(kept)])
+            reads = select_max_context(pieces[: len(kept)])
             words_read = sum(word != NO_WORD for places in reads for word in places)
             cut_tokens = sum(word is not None for places in pieces[len(kept) :] for word in places)
             for number, (window, places) in enumerate(zip(kept, reads, strict=True)):
@@ -478,11 +478,11 @@ class _WordEncoder:
 
     def _labels(self, tags: list[int], places: list[int], pieces: list[int | None]) -> list[int]:
         """Labels `[n]` of one window."""
-        labels = [IGNORED if word == NO_WORD else tags[word] for word in places]
+        labels = [IGNORE_INDEX if word == NO_WORD else tags[word] for word in places]
         if self.continuations is not None:
             for place, piece in enumerate(pieces):
                 continues = place > 0 and piece is not None and piece == pieces[place - 1]
-                if continues and labels[place - 1] != IGNORED:
+                if continues and labels[place - 1] != IGNORE_INDEX:
                     labels[place] = self.continuations[labels[place - 1]]
         return labels
 
@@ -527,7 +527,7 @@ def predictions_to_words(
     return [sentences[example] for example in sorted(sentences)]
 
 
-def give_types(tokenizer: PreTrainedTokenizerBase) -> None:
+def set_token_types(tokenizer: PreTrainedTokenizerBase) -> None:
     """Have a tokenizer tell the tokens of a second text from those of the first, also once it is saved and loaded."""
     if "token_type_ids" not in tokenizer.model_input_names:
         tokenizer.model_input_names = [*tokenizer.model_input_names, "token_type_ids"]
@@ -572,14 +572,14 @@ def warn_of_other_tokens(
         )
 
 
-def told_limit(model_max_length: int | None) -> int | None:
+def max_length_or_none(model_max_length: int | None) -> int | None:
     """The most tokens that a tokenizer's model takes; `None` where it tells none: transformers writes int(1e30)."""
     return model_max_length if model_max_length is not None and model_max_length < 1e6 else None
 
 
 def _length_limit(tokenizer: PreTrainedTokenizerBase, max_seq_length: int | None, pad: bool) -> int | None:
     """The most tokens of a row: what was asked for, but no more than the tokenizer's model takes; None: no limit."""
-    own = told_limit(tokenizer.model_max_length)
+    own = max_length_or_none(tokenizer.model_max_length)
     if max_seq_length is None:
         if pad and own is None:
             raise ValueError("pad_to_max_length needs a max_seq_length (128, say): the tokenizer has none of its own.")

@@ -17,7 +17,7 @@ import seqeval.metrics as entity_metrics
 from sklearn import metrics as scores
 from transformers import EvalPrediction
 
-from ..data.labels import IGNORED
+from ..data.labels import IGNORE_INDEX
 from ..models.crf import SEGMENT, entity_tag, typed_labels
 from .squad import Language, score_answers
 
@@ -277,7 +277,7 @@ class TaskMetrics:
         """
         truth = np.asarray(prediction.label_ids)
         guess = self._guess(prediction.predictions, truth)
-        if not truth.size or (self.task in ("entities", "tokens") and not (truth != IGNORED).any()):
+        if not truth.size or (self.task in ("entities", "tokens") and not (truth != IGNORE_INDEX).any()):
             raise ValueError("There is nothing to score: the evaluated data has no labels.")
         if self.task in ("entities", "tokens"):
             return self._sentences(truth, guess)
@@ -308,7 +308,7 @@ class TaskMetrics:
         references: dict[int, list[str]] = {}
         predictions: dict[int, list[str]] = {}
         for row, labels, guesses in zip(rows, truth, guess, strict=True):
-            kept = labels != IGNORED
+            kept = labels != IGNORE_INDEX
             references.setdefault(row, []).extend(self.label_list[label] for label in labels[kept])
             predictions.setdefault(row, []).extend(self.label_list[label] for label in guesses[kept])
         return list(references.values()), list(predictions.values())

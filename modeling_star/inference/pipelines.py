@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TokenClassifi
 
 from ..models.crf import entity_tag, typed_labels
 from ..models.vocabulary import word_marker
-from .sliding_windows import NOT_READ, reading_places
+from .sliding_windows import NOT_READ, select_max_context
 
 
 def aggregation_for(tokenizer: PreTrainedTokenizerBase) -> Literal["first", "simple"]:
@@ -134,7 +134,7 @@ class BestPathPipeline(TokenClassificationPipeline):
 
 def _joined(windows: list[dict[str, Any]]) -> dict[str, Any]:
     """
-    The windows of a text as one, each token where `reading_places` has it, without padding and special tokens but
+    The windows of a text as one, each token where `select_max_context` has it, without padding and special tokens but
     those at the beginning.
     """
     # From the end of a text come those of tokenizers that truncate on the left.
@@ -147,7 +147,7 @@ def _joined(windows: list[dict[str, Any]]) -> dict[str, Any]:
             shown[place] = int(window["first_token"]) - first + index
     where = {
         token: (number, place)
-        for number, read_here in enumerate(reading_places(tokens))
+        for number, read_here in enumerate(select_max_context(tokens))
         for place, token in enumerate(read_here)
         if token != NOT_READ
     }

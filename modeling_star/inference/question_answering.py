@@ -10,7 +10,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.utils import logging
 
 from ..models.modeling_encoder import longest_input
-from ..models.utils import evaluating
+from ..models.utils import eval_mode
 
 
 logger = logging.get_logger(__name__)
@@ -122,7 +122,7 @@ def answer_question(
         (windows,) = encode_windows([question], [context], tokenizer, limit, options["stride"])
         windows = [window for window in windows if len(window.offsets)]
     logits = []
-    with evaluating(model):
+    with eval_mode(model):
         for window in windows:
             inputs = {name: torch.tensor([values], device=model.device) for name, values in window.inputs.items()}
             output = model(**inputs, return_dict=True)

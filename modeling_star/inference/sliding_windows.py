@@ -6,7 +6,7 @@ from collections.abc import Sequence
 NOT_READ = -1
 
 
-def reading_places(windows: Sequence[Sequence[int | None]]) -> list[list[int]]:
+def select_max_context(windows: Sequence[Sequence[int | None]]) -> list[list[int]]:
     """
     Choose where each word, or token, is read: at its first piece, in the window that shows most of its surroundings.
 
@@ -36,4 +36,4 @@ def reading_places(windows: Sequence[Sequence[int | None]]) -> list[list[int]]:
     return places
 
 
-__all__ = ["NOT_READ", "reading_places"]
+__all__ = ["NOT_READ", "select_max_context"]

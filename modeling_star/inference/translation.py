@@ -8,7 +8,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, 
 from transformers.utils import logging
 
 from ..models.modeling_encoder import longest_input
-from ..models.utils import evaluating
+from ..models.utils import eval_mode
 from .question_answering import saved_options
 
 
@@ -140,7 +140,7 @@ def translate(
             )
     found: list[str] = []
     writes, full = longest_input(getattr(model.config, "decoder", None) or model.config), 0
-    with evaluating(model):
+    with eval_mode(model):
         for start in range(0, len(texts), batch_size):
             batch = tokenizer(
                 texts[start : start + batch_size],

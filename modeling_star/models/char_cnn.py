@@ -63,7 +63,7 @@ def spelled(text: str, longest: int) -> list[int]:
     return [ord(character) for character in ends]
 
 
-class CharacterFeatures(VocabularyTables):
+class CharCNN(VocabularyTables):
     """
     A convolution over the characters of each token and their maximum (section 2.1 of Ma and Hovy 2016,
     https://arxiv.org/abs/1603.01354), and `TRAITS` as zeros and ones.
@@ -122,7 +122,7 @@ class CharacterFeatures(VocabularyTables):
         for table in (self.characters, self.traits, self.alone):
             init.zeros_(table)
 
-    def train(self, mode: bool = True) -> "CharacterFeatures":
+    def train(self, mode: bool = True) -> "CharCNN":
         """As in nn.Module; what was computed for all entries is forgotten where the mode changes."""
         if mode != self.training:
             self._cached = None
@@ -241,4 +241,4 @@ def _state_of(tensor: Tensor) -> tuple:
     return tensor._version, tensor.data_ptr(), tensor.dtype, tensor.device
 
 
-__all__ = ["TRAITS", "CharacterFeatures", "feature_width", "spelled", "traits_of"]
+__all__ = ["TRAITS", "CharCNN", "feature_width", "spelled", "traits_of"]

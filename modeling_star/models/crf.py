@@ -25,7 +25,7 @@ logger = logging.get_logger(__name__)
 
 TagScheme = Literal["iob1", "iob2", "iobes"]
 
-UNKNOWN = -100  # the label of a token whose tag is not told
+IGNORE_INDEX = -100  # the label of a token whose tag is not told
 # Score of a transition that the constraints forbid: its probability is 0 in any precision, and losses stay finite.
 FORBIDDEN = -1e4
 # Score of a tag other than the one that is told: outweighs any number of forbidden transitions.
@@ -33,7 +33,7 @@ _RULED_OUT = -1e12
 # A score is its parameter times this, with the gradient of the score itself: scores move so many times as fast as the
 # weights of a layer, many of which move one logit together. At their speed they are learnt too late to be of use
 # (docs/decisions.md tells how 30 was chosen).
-SPEED = 30.0
+CRF_LR_MULTIPLIER = 30.0
 # BILOU, BMES and BMEWO are IOBES in other letters.
 ENTITY_PREFIXES = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S", "W": "S"}
 # The type of what labels without one mark: the words of a text that is written without blanks.
@@ -226,9 +226,9 @@ class LinearChainCrf(VocabularyTables):
         """
         # The chain without its gaps.
         order = (~chain).int().argsort(dim=1, stable=True)
-        tags = labels.masked_fill(~chain, UNKNOWN).gather(1, order)
+        tags = labels.masked_fill(~chain, IGNORE_INDEX).gather(1, order)
         before, after = tags[:, :-1], tags[:, 1:]
-        known = (before != UNKNOWN) & (after != UNKNOWN)
+        known = (before != IGNORE_INDEX) & (after != IGNORE_INDEX)
         return (known & self.forbidden[before.masked_fill(~known, 0), after.masked_fill(~known, 0)]).any(1)
 
     # ------ what the scores say
@@ -247,7 +247,7 @@ class LinearChainCrf(VocabularyTables):
         """
         emissions = _widened(emissions)
         tags = torch.arange(emissions.shape[-1], device=emissions.device)
-        ruled_out = (labels[..., None] != tags) & (labels[..., None] != UNKNOWN)
+        ruled_out = (labels[..., None] != tags) & (labels[..., None] != IGNORE_INDEX)
         told = emissions.masked_fill(ruled_out, _RULED_OUT)
         start, end, transitions = self._scores(emissions.dtype)
         if self.scheme is not None:
@@ -340,13 +340,13 @@ class LinearChainCrf(VocabularyTables):
             `[b, k]`.
         """
         first = labels.gather(1, chain.int().argmax(1, keepdim=True))
-        known = chain.any(1, keepdim=True) & (first != UNKNOWN)
+        known = chain.any(1, keepdim=True) & (first != IGNORE_INDEX)
         return scores.masked_fill(known & forbidden[first.masked_fill(~known, 0)], 0)
 
 
 def _sped_up(parameter: Tensor) -> Tensor:
     # A gradient that is larger by SPEED would leave the others nothing of what clipping allows.
-    return parameter + (SPEED - 1) * parameter.detach()
+    return parameter + (CRF_LR_MULTIPLIER - 1) * parameter.detach()
 
 
 def _renew_constraints(crf: LinearChainCrf, _: Any) -> None:
@@ -386,8 +386,8 @@ def _messages(emissions: Tensor, chain: Tensor, start: Tensor, transitions: Tens
 
 __all__ = [
     "ENTITY_PREFIXES",
+    "IGNORE_INDEX",
     "SEGMENT",
-    "UNKNOWN",
     "CrfTokenClassifierOutput",
     "LinearChainCrf",
     "TagScheme",

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers import MODEL_MAPPING, PreTrainedConfig, PreTrainedModel
 
-from .char_cnn import CharacterFeatures, feature_width
+from .char_cnn import CharCNN, feature_width
 from .configuration_encoder import EncoderConfig
 from .token_layout import TokenLayout
 
@@ -94,7 +94,7 @@ class TokenEmbeddings(nn.Module):
             self.word_embeddings = nn.Embedding(config.vocab_size, config.embedding_size)
         else:
             self.backbone = build_backbone(config.backbone_config)
-        self.characters = CharacterFeatures(config) if config.char_features else None
+        self.characters = CharCNN(config) if config.char_features else None
         width, own_width = config.hidden_size, config.embedding_size + feature_width(config)
         self.projection = nn.Linear(own_width, width) if own_width != width else None
         self.position_embeddings = (

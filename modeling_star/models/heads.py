@@ -20,10 +20,10 @@ from transformers.modeling_outputs import (
 from transformers.utils import can_return_tuple, logging
 
 from .configuration_encoder import PROBLEM_TYPES, EncoderConfig
-from .crf import FORBIDDEN, UNKNOWN, CrfTokenClassifierOutput, LinearChainCrf
+from .crf import FORBIDDEN, IGNORE_INDEX, CrfTokenClassifierOutput, LinearChainCrf
 from .modeling_encoder import EncoderPreTrainedModel
 from .token_layout import is_traced
-from .utils import evaluating
+from .utils import eval_mode
 
 
 logger = logging.get_logger(__name__)
@@ -86,7 +86,7 @@ def check_known_labels(labels: Tensor, count: int) -> None:
     wait, and torch raises there, in its own words; a graph cannot.
     """
     if labels.device.type == "cpu" and not is_traced():
-        check_labels(labels[labels != UNKNOWN], count)
+        check_labels(labels[labels != IGNORE_INDEX], count)
 
 
 def pair_features(pooled: Tensor) -> Tensor:
@@ -161,25 +161,25 @@ def sequence_loss(
             losses = nn.functional.mse_loss(logits, labels, reduction="none")
             count = losses.numel() if num_items_in_batch is None else items_of(labels, num_items_in_batch)
         else:
-            losses = told_or_zero(
+            losses = mask_ignored(
                 nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none"), labels
             )
             count = items_of(labels, num_items_in_batch)
     return losses.sum() / (count.to(logits.device) if torch.is_tensor(count) else count)
 
 
-def told_or_zero(losses: Tensor, labels: Tensor) -> Tensor:
+def mask_ignored(losses: Tensor, labels: Tensor) -> Tensor:
     """The losses `[b, k]` of several labels a text, 0 where one is not known (-100)."""
-    return losses.masked_fill(labels == UNKNOWN, 0)
+    return losses.masked_fill(labels == IGNORE_INDEX, 0)
 
 
 def items_of(labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
     """How many labels a mean is over: those that Trainer counted, else those here; at least 1, for a loss of 0."""
-    count = (labels != UNKNOWN).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
+    count = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
     return count.clamp(min=1)
 
 
-class Head(EncoderPreTrainedModel):
+class EncoderForTask(EncoderPreTrainedModel):
     """
     An encoder with something on top. A subclass names its encoder in `encoder_class`.
     """
@@ -204,7 +204,7 @@ class Head(EncoderPreTrainedModel):
         raise TypeError(f"{type(self).__name__} defines no build_head(config).")
 
 
-class ForSequenceClassification(Head):
+class ForSequenceClassification(EncoderForTask):
     """
     Text or text pair classification and regression, from the pooled vector.
 
@@ -265,7 +265,7 @@ class ForSequenceClassification(Head):
         return "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
 
 
-class ForTokenClassification(Head):
+class ForTokenClassification(EncoderForTask):
     """
     A label for every token, from the token states; with `config.use_crf`, from the token states and the labels around.
     """
@@ -355,7 +355,7 @@ class ForTokenClassification(Head):
         loss, losses, paths = None, None, None
         if labels is not None:
             # What carries a label is tagged, whatever the vocabulary says.
-            told = real & (labels != UNKNOWN)
+            told = real & (labels != IGNORE_INDEX)
             if not is_traced():
                 check_labels(labels[told], self.config.num_labels)
             losses = -self.crf.log_likelihood(emissions, labels, chain | told)
@@ -366,7 +366,7 @@ class ForTokenClassification(Head):
         with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
             logits = self.crf.log_marginals(emissions, chain)
         if labels is None or not self.training:
-            paths = self.crf.best_paths(emissions, chain).masked_fill(~real, UNKNOWN)
+            paths = self.crf.best_paths(emissions, chain).masked_fill(~real, IGNORE_INDEX)
         return CrfTokenClassifierOutput(loss=loss, logits=logits, paths=paths, sequence_losses=losses, **recorded)
 
     def _warn_of_forbidden(self, labels: Tensor, chain: Tensor) -> None:
@@ -394,13 +394,13 @@ class ForTokenClassification(Head):
         Args:
             args, kwargs: the inputs of `forward`, without labels.
         """
-        with evaluating(self):
+        with eval_mode(self):
             output = self(*args, **{**kwargs, "return_dict": True})
         if self.crf is not None:
             return output.paths
         mask = kwargs.get("attention_mask", args[1] if len(args) > 1 else None)
         best = output.logits.argmax(-1)
-        return best if mask is None else best.masked_fill(mask == 0, UNKNOWN)
+        return best if mask is None else best.masked_fill(mask == 0, IGNORE_INDEX)
 
 
 def span_loss(logits: Tensor, positions: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
@@ -424,12 +424,12 @@ def span_loss(logits: Tensor, positions: Tensor, num_items_in_batch: Tensor | in
         )
     positions = positions.to(logits.device).reshape(-1).long()
     outside = (positions < 0) | (positions >= logits.shape[1])
-    positions = positions.masked_fill(outside, UNKNOWN)
-    total = nn.functional.cross_entropy(logits.float(), positions, ignore_index=UNKNOWN, reduction="sum")
+    positions = positions.masked_fill(outside, IGNORE_INDEX)
+    total = nn.functional.cross_entropy(logits.float(), positions, ignore_index=IGNORE_INDEX, reduction="sum")
     return total / items_of(positions, num_items_in_batch).to(logits.device)
 
 
-class ForQuestionAnswering(Head):
+class ForQuestionAnswering(EncoderForTask):
     """Start and end of an answer span, from the token states."""
 
     def build_head(self, config: EncoderConfig) -> None:
@@ -511,7 +511,7 @@ class MaskedLMHead(nn.Module):
         return self.decoder(self.layer_norm(self.activation(self.dense(tokens))))
 
 
-class ForMaskedLM(Head):
+class ForMaskedLM(EncoderForTask):
     """The token that stands at a masked place, from its state; the output is tied to the embedding table."""
 
     loss_name = "ForMaskedLM"

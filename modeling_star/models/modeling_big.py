@@ -19,7 +19,7 @@ from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification,
 from .lexicon import Lexicon, WordMatcher
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
 from .sparse_attention import row_attention, row_attention_applies
-from .token_layout import Part, TokenLayout, is_traced
+from .token_layout import CPUBlock, TokenLayout, is_traced
 
 
 logger = logging.get_logger(__name__)
@@ -53,7 +53,7 @@ class WordAttention(nn.Module):
         rows: Tensor,
         nodes: Tensor | None,
         candidates: BandCandidates | None,
-        part: Part,
+        part: CPUBlock,
         layout: TokenLayout,
     ) -> tuple[Tensor, Tensor | None]:
         """
@@ -119,7 +119,7 @@ class WordAttention(nn.Module):
         rows: Tensor,
         nodes: Tensor | None,
         candidates: BandCandidates | None,
-        part: Part,
+        part: CPUBlock,
         layout: TokenLayout,
         dropout_p: float,
     ) -> tuple[Tensor, Tensor | None]:
@@ -148,7 +148,7 @@ class WordAttention(nn.Module):
         rows: Tensor,
         nodes: Tensor | None,
         candidates: BandCandidates | None,
-        part: Part,
+        part: CPUBlock,
         layout: TokenLayout,
         dropout_p: float,
     ) -> tuple[Tensor, Tensor]:
@@ -184,7 +184,7 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(
-        self, tokens: Tensor, candidates: BandCandidates | None, layout: TokenLayout, parts: list[Part]
+        self, tokens: Tensor, candidates: BandCandidates | None, layout: TokenLayout, parts: list[CPUBlock]
     ) -> tuple[Tensor, Tensor | None]:
         """
         Args:
@@ -197,9 +197,9 @@ class BigTransformerLayer(GradientCheckpointingLayer):
             H^l `[N, d]` and the attention weights `[N, h, r]`; of packed tokens, which none are recorded of, `None`.
         """
         nodes = None if self.attention is None else self.attention.nodes(tokens, layout)
-        pieces = Part.split(tokens, parts)
+        pieces = CPUBlock.split(tokens, parts)
         done = (self._update(pieces, index, nodes, candidates, part, layout) for index, part in enumerate(parts))
-        return Part.join(done, parts, tokens)
+        return CPUBlock.join(done, parts, tokens)
 
     def _update(
         self,
@@ -207,7 +207,7 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         index: int,
         nodes: Tensor | None,
         candidates: BandCandidates | None,
-        part: Part,
+        part: CPUBlock,
         layout: TokenLayout,
     ) -> tuple[Tensor, Tensor | None]:
         """H^l `[M, d]` and the weights `[M, h, r]` of the tokens of one part."""

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedMode
 from transformers import initialization as init
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
-from .char_cnn import CharacterFeatures
+from .char_cnn import CharCNN
 from .configuration_encoder import EncoderConfig
 from .embeddings import TokenEmbeddings, first_position, read_vectors
 from .token_layout import TokenLayout, is_traced
@@ -74,7 +74,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
             init.xavier_uniform_(module.weight)
         elif isinstance(module, nn.PReLU):
             init.constant_(module.weight, module.init)
-        elif isinstance(module, CharacterFeatures):
+        elif isinstance(module, CharCNN):
             module.reset()
 
     # ------ gradients

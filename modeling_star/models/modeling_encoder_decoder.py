@@ -16,7 +16,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple, logging
 
 from .configuration_base import did_you_mean
 from .configuration_encoder_decoder import TextEncoderDecoderConfig
-from .crf import UNKNOWN
+from .crf import IGNORE_INDEX
 from .modeling_big import BigTransformerModel
 from .modeling_bilstm import BiLstmModel
 from .modeling_disan import DisanModel
@@ -181,7 +181,7 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
         """The labels `[b, m]` one place to the right, behind the start token; padding where they are -100."""
         start = labels.new_full((len(labels), 1), self.config.decoder_start_token_id)
         shifted = torch.cat([start, labels[:, :-1]], dim=1)
-        return shifted.masked_fill(shifted == UNKNOWN, self.config.pad_token_id)
+        return shifted.masked_fill(shifted == IGNORE_INDEX, self.config.pad_token_id)
 
     def _check_target_length(self, ids: Tensor | None, embeds: Tensor | None, past_key_values: Any) -> None:
         target = embeds if ids is None else ids
@@ -316,9 +316,9 @@ def translation_loss(logits: Tensor, labels: Tensor, num_items_in_batch: Tensor 
     """
     labels = labels.to(logits.device).long()
     total = nn.functional.cross_entropy(
-        logits.flatten(0, 1).float(), labels.flatten(), ignore_index=UNKNOWN, reduction="sum"
+        logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORE_INDEX, reduction="sum"
     )
-    count = (labels != UNKNOWN).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
+    count = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
     return total / count.to(total.device).clamp(min=1)
 
 

@@ -18,7 +18,7 @@ from .configuration_star import StarTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
 from .sparse_attention import row_attention, row_attention_applies
-from .token_layout import Part, TokenLayout
+from .token_layout import CPUBlock, TokenLayout
 
 
 class RingAttention(nn.Module):
@@ -44,7 +44,7 @@ class RingAttention(nn.Module):
         embedded: Tensor | None,
         embedded_key_value: Tensor | None,
         relays: Tensor | None,
-        part: Part,
+        part: CPUBlock,
         layout: TokenLayout,
     ) -> tuple[Tensor, Tensor | None]:
         """
@@ -93,7 +93,7 @@ class RingAttention(nn.Module):
         embedded: Tensor | None,
         embedded_key_value: Tensor | None,
         relays: Tensor | None,
-        part: Part,
+        part: CPUBlock,
         layout: TokenLayout,
         dropout_p: float,
     ) -> Tensor:
@@ -124,7 +124,7 @@ class RingAttention(nn.Module):
         embedded: Tensor | None,
         embedded_key_value: Tensor | None,
         relays: Tensor | None,
-        part: Part,
+        part: CPUBlock,
         layout: TokenLayout,
     ) -> tuple[Tensor, Tensor]:
         """Keys and values of all candidates of a part `[R, 2 h c]`, and which each token has, `[M, r]`."""
@@ -153,7 +153,7 @@ class RingAttention(nn.Module):
         embedded: Tensor | None,
         embedded_key_value: Tensor | None,
         relays: Tensor | None,
-        part: Part,
+        part: CPUBlock,
         layout: TokenLayout,
     ) -> list[Tensor]:
         """Keys and values of the candidates of a part, `[M, 2 h c]` for each role or what broadcasts to it."""
@@ -240,7 +240,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         embedded: Tensor | None,
         embedded_key_value: Tensor | None,
         layout: TokenLayout,
-        parts: list[Part],
+        parts: list[CPUBlock],
         update_relay: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """
@@ -258,17 +258,17 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         """
         read_relays = self.relay_norm(relays) if self.pre_norm and relays is not None else relays
         key_value_weight = self.ring_attention.projections.key_value_weight()
-        pieces = Part.split(tokens, parts)
+        pieces = CPUBlock.split(tokens, parts)
         nothing = [None] * len(parts)
         known = embedded is not None and embedded_key_value is not None
-        embeddings = nothing if embedded is None or known else Part.split(embedded, parts)
-        shared = Part.split(embedded_key_value, parts) if known else nothing
+        embeddings = nothing if embedded is None or known else CPUBlock.split(embedded, parts)
+        shared = CPUBlock.split(embedded_key_value, parts) if known else nothing
         ends = None
         if len(parts) > 1:
             first, last = layout.ends(parts[0].radius)
             ends = (tokens[first], tokens[last])
 
-        def updated(index: int, part: Part) -> tuple[Tensor, Tensor | None]:
+        def updated(index: int, part: CPUBlock) -> tuple[Tensor, Tensor | None]:
             rows = part.with_neighbours(pieces, index, ends)
             rows = self.ring_norm(rows) if self.pre_norm else rows
             update, weights = self.ring_attention(
@@ -276,7 +276,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
             )
             return self._update(pieces[index], update, self.ring_norm), weights
 
-        tokens, weights = Part.join((updated(*part) for part in enumerate(parts)), parts, tokens)
+        tokens, weights = CPUBlock.join((updated(*part) for part in enumerate(parts)), parts, tokens)
         if relays is None or not update_relay:
             return tokens, relays, weights, None
         read_tokens = self.ring_norm(tokens) if self.pre_norm else tokens

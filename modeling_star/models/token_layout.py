@@ -210,7 +210,7 @@ class TokenLayout:
             after.append(self.right[after[-1]] if step else self.right)
         return torch.stack([*before[:0:-1], *after])
 
-    def parts(self, at_least: int = 1, radius: int = 0) -> "list[Part]":
+    def parts(self, at_least: int = 1, radius: int = 0) -> "list[CPUBlock]":
         """
         All tokens in parts that follow one another. On a CPU a part is TOKENS_AT_ONCE tokens or some more for each
         thread. Elsewhere, and padded, there is one.
@@ -224,29 +224,29 @@ class TokenLayout:
         size *= 1 if whole else torch.get_num_threads()
         if whole or len(self.position) < 2 * size:
             ring = self.ring(radius) if radius else None
-            return [Part(slice(None), slice(None), radius, ring, alone=True)]
+            return [CPUBlock(slice(None), slice(None), radius, ring, alone=True)]
         count = len(self.position)
         edges = [i * size for i in range(count // size)] + [count]
         ring, starts = self.ring(radius), self.starts
         return [self._part(start, stop, radius, ring, starts) for start, stop in itertools.pairwise(edges)]
 
-    def _part(self, start: int, stop: int, radius: int, ring: Tensor, starts: Tensor) -> "Part":
+    def _part(self, start: int, stop: int, radius: int, ring: Tensor, starts: Tensor) -> "CPUBlock":
         first, last = int(self.sequence_index[start]), int(self.sequence_index[stop - 1])
         ring = ring[:, start:stop]
         inner = int(ring[0, 0]) == start - radius and int(ring[-1, -1]) == stop - 1 + radius
         rows = None
         if radius and not (first == last and inner):
-            # Rows of `Part.with_neighbours`: the tokens before, its own, the tokens after, and the two far ends, where
+            # Rows of `CPUBlock.with_neighbours`: the tokens before, its own, the tokens after, and the two far ends, where
             # the ring of a sequence closes that began before this part, or goes on after it.
             rows = ring - (start - radius)
             ends = stop - start + 2 * radius
             from_first = ends + ring - int(starts[first])
             from_last = ends + 2 * radius + ring - int(starts[last] + self.lengths[last])
             rows = torch.where(rows < 0, from_first, torch.where(rows >= ends, from_last, rows))
-        return Part(slice(start, stop), slice(first, last + 1), radius, rows, alone=False)
+        return CPUBlock(slice(start, stop), slice(first, last + 1), radius, rows, alone=False)
 
     @functools.cached_property
-    def chunks(self) -> "Chunks":
+    def chunks(self) -> "KernelBlocks":
         """All tokens, packed, in runs of TOKENS_OF_CHUNK or fewer, none of which crosses from sequence to sequence."""
         size, b = TOKENS_OF_CHUNK, len(self.lengths)
         first = torch.nn.functional.pad(((self.lengths + size - 1) // size).cumsum(0), (1, 0))
@@ -255,7 +255,7 @@ class TokenLayout:
         sequence = torch.searchsorted(first[1:], chunk, right=True).clamp(max=b - 1)
         place = (chunk - first[sequence]) * size
         start = self.starts[sequence] + place
-        return Chunks(start, start + (self.lengths[sequence] - place).clamp(min=0, max=size), sequence, first)
+        return KernelBlocks(start, start + (self.lengths[sequence] - place).clamp(min=0, max=size), sequence, first)
 
     def ends(self, count: int) -> tuple[Tensor, Tensor]:
         """Flat indices of each sequence's first and last `count` tokens (`[b, count]` each); any if it has fewer."""
@@ -273,7 +273,7 @@ class TokenLayout:
 
 
 @dataclass(frozen=True)
-class Chunks:
+class KernelBlocks:
     """
     Flat tokens in short runs of one sequence each, in order; at the end there may be empty ones.
 
@@ -290,7 +290,7 @@ class Chunks:
 
 
 @dataclass(frozen=True)
-class Part:
+class CPUBlock:
     """
     Some flat tokens that follow one another, and where their neighbours are.
 
@@ -310,7 +310,7 @@ class Part:
     alone: bool
 
     @staticmethod
-    def split(tokens: Tensor, parts: "list[Part]") -> list[Tensor]:
+    def split(tokens: Tensor, parts: "list[CPUBlock]") -> list[Tensor]:
         """Flat tokens `[N, ...]` as those of each part `[M, ...]`."""
         if len(parts) == 1:
             return [tokens]
@@ -318,7 +318,7 @@ class Part:
 
     @staticmethod
     def join(
-        made: Iterator[tuple[Tensor, Tensor | None]], parts: "list[Part]", like: Tensor
+        made: Iterator[tuple[Tensor, Tensor | None]], parts: "list[CPUBlock]", like: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         """
         Flat tokens from the states of each part, which are made one part after another.

@@ -92,7 +92,7 @@ _users: WeakKeyDictionary[nn.Module, tuple[int, dict[nn.Module, bool]]] = WeakKe
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
     """
     Within it the model is in evaluation mode. The mode that each of its modules was in before comes back when the last
     of several threads leaves: the first to leave would switch dropout on under the others.
@@ -120,7 +120,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 __all__ = [
-    "evaluating",
+    "eval_mode",
     "first_derivatives_only",
     "is_plain",
     "readable",

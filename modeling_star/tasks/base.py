@@ -22,22 +22,22 @@ from transformers import (
 from transformers.trainer_utils import HubStrategy
 
 from ..data.labels import has_names
-from ..data.splits import cap, check_fraction, hold_out, load_splits
-from ..data.tokenizers import give_types
+from ..data.splits import check_fraction, hold_out, load_splits, take_first
+from ..data.tokenizers import set_token_types
 from ..errors import UserError
 from ..training.builders import (
     check_vocabulary,
     fresh_model,
-    give_lexicon,
-    give_vocabulary,
     hub_options,
     lacks_words,
     load_tokenizer,
     loading,
     parse_overrides,
     saved_model,
+    set_lexicon,
+    set_vocabulary,
 )
-from ..training.losses import TaskLoss, WithLoss
+from ..training.losses import MetricsWithLoss, TaskLoss
 from ..training.trainer import FineTuner, make_trainer
 
 
@@ -133,7 +133,7 @@ class Task(ABC):
         # Data sets may have other splits, such as one without labels: no script reads them.
         return DatasetDict(
             {
-                split: cap(rows, limits[split.split("_")[0]])
+                split: take_first(rows, limits[split.split("_")[0]])
                 for split, rows in splits.items()
                 if split.split("_")[0] in limits
             }
@@ -150,7 +150,7 @@ class Task(ABC):
             return data
         logger.warning(f"No validation split: {fraction:.0%} of train is held out (--validation_fraction).")
         splits = hold_out(data.splits, fraction, together=self.held_out_together, classes=self.class_column(data))
-        splits["validation"] = cap(splits["validation"], self.data_args.max_eval_samples)
+        splits["validation"] = take_first(splits["validation"], self.data_args.max_eval_samples)
         return replace(data, splits=splits)
 
     def class_column(self, data: Any) -> str | None:
@@ -236,7 +236,7 @@ class Task(ABC):
         tokenizer = self.make_tokenizer()
         model = self.make_model(tokenizer)
         if arguments.lexicon is not None:
-            give_lexicon(model, arguments.lexicon, tokenizer)
+            set_lexicon(model, arguments.lexicon, tokenizer)
         elif lacks_words(model.config):
             logger.warning(
                 "big_transformer has no words here, and reads each token for itself alone: add --lexicon FILE, jieba "
@@ -244,7 +244,7 @@ class Task(ABC):
             )
         check_vocabulary(tokenizer, model, arguments.tokenizer_name)
         if self.needs_types and "token_type_ids" in inspect.signature(model.forward).parameters:
-            give_types(tokenizer)
+            set_token_types(tokenizer)
             if (
                 getattr(model.config, "pair_mode", None) == "siamese"
                 and 1 not in tokenizer("a", "a")["token_type_ids"]
@@ -254,7 +254,7 @@ class Task(ABC):
                     "would tell them apart: leave pair_mode out, both are read as one then, or name another "
                     "tokenizer, --tokenizer_name"
                 )
-        give_vocabulary(model, tokenizer, label_all_tokens=getattr(self.data_args, "label_all_tokens", False))
+        set_vocabulary(model, tokenizer, label_all_tokens=getattr(self.data_args, "label_all_tokens", False))
         return tokenizer, model
 
     @property
@@ -354,7 +354,7 @@ class Task(ABC):
         Returns:
             Sections for the card, by heading.
         """
-        trainer.compute_metrics = WithLoss(self.metrics_of(split, features))
+        trainer.compute_metrics = MetricsWithLoss(self.metrics_of(split, features))
         output = trainer.predict(features, metric_key_prefix=prefix)
         results |= output.metrics | {f"{prefix}_samples": len(self.data.splits[split])}
         trainer.log_metrics(prefix, output.metrics)

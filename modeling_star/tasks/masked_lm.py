@@ -25,14 +25,14 @@ from transformers import (
 )
 
 from ..data.collators import MaskingCollator
-from ..data.labels import IGNORED
+from ..data.labels import IGNORE_INDEX
 from ..data.packing import (
     Blocks,
     PieceEncoder,
     StreamedBlocks,
-    document_rows,
-    fill,
+    packing_efficiency,
     to_pieces,
+    unpack_documents,
 )
 from ..data.text import SPLITS, TextData, TextSource, load_texts, stream_texts
 from ..data.writing_systems import HAN
@@ -64,7 +64,7 @@ class MaskedLoss(TaskLoss):
 
     def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         """Of logits `[P, V]`, or `[S, m, V]`, and labels `[S, m]`, of which P are hidden tokens."""
-        places = labels != IGNORED
+        places = labels != IGNORE_INDEX
         return super().__call__({"logits": at_places(outputs["logits"], places)}, labels[places], num_items_in_batch)
 
 
@@ -188,7 +188,7 @@ class Pretrainer(FineTuner):
     ) -> Any:
         """As in Trainer, of blocks whose documents become rows of their own first."""
         rows, _ = self._documents(inputs)
-        with self._logits_at(rows["labels"] != IGNORED):
+        with self._logits_at(rows["labels"] != IGNORE_INDEX):
             return super().compute_loss(model, rows, return_outputs, num_items_in_batch)
 
     def prediction_step(
@@ -201,7 +201,7 @@ class Pretrainer(FineTuner):
         """What `MaskedScores` reads of each block, `[B, 3]`, and its number of hidden tokens `[B]`."""
         rows, blocks = self._documents(inputs)
         labels = rows.pop("labels")
-        places = labels != IGNORED
+        places = labels != IGNORE_INDEX
         with torch.no_grad(), self.compute_loss_context_manager(), self._logits_at(places):
             logits = at_places(model(**rows)["logits"], places)
         labels = labels[places]
@@ -215,8 +215,8 @@ class Pretrainer(FineTuner):
     def _documents(self, inputs: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
         """A batch of blocks with a row for each document, and the block of each row `[S]`."""
         # The mask keeps what stands at padding from being read.
-        mask, blocks, ids, labels = document_rows(
-            inputs["sequence_ids"], (inputs["input_ids"], self.data_collator.pad_id), (inputs["labels"], IGNORED)
+        mask, blocks, ids, labels = unpack_documents(
+            inputs["sequence_ids"], (inputs["input_ids"], self.data_collator.pad_id), (inputs["labels"], IGNORE_INDEX)
         )
         return {"input_ids": ids, "attention_mask": mask, "labels": labels}, blocks
 
@@ -379,7 +379,7 @@ class PretrainingTask(Task):
     def blocks(self, split: str, pieces: Dataset, seed: int | None = None) -> Blocks:
         """The blocks of a split; without a seed, with the masks of evaluation."""
         blocks = Blocks(pieces, self.size if self.data_args.packing else None, seed)
-        full = f", {fill(blocks, self.size):.1%} full" if self.data_args.packing else ""
+        full = f", {packing_efficiency(blocks, self.size):.1%} full" if self.data_args.packing else ""
         logger.info(
             f"{split}: {len(self.data.splits[split]):,} documents, {len(pieces):,} pieces of at most {self.size} "
             f"tokens in {len(blocks):,} blocks{full}."

@@ -12,7 +12,7 @@ import torch
 from datasets import Dataset, DatasetDict
 from transformers import DataCollator, DataCollatorWithPadding, EvalPrediction, PreTrainedTokenizerBase
 
-from ..data.squad import ReadingData, prepare_reading, unfold, window_features, windows_of
+from ..data.squad import ReadingData, flatten_squad, prepare_reading, window_features, windows_of
 from ..errors import UserError
 from ..evaluation.metrics import AnswerScores
 from ..evaluation.reports import markdown_table, plot_scores, write_json, write_text
@@ -24,7 +24,7 @@ from .base import Task
 
 
 @dataclass(frozen=True)
-class Found:
+class QAPrediction:
     """
     What a model answers to one question.
 
@@ -73,7 +73,7 @@ class ReadingMetrics:
             names += ["has_answer_exact_match", "has_answer_f1", "no_answer_accuracy", "best_f1", "best_f1_threshold"]
         return names
 
-    def read(self, examples: Dataset, features: Dataset, logits: np.ndarray) -> list[Found]:
+    def read(self, examples: Dataset, features: Dataset, logits: np.ndarray) -> list[QAPrediction]:
         """
         What each question is answered with.
 
@@ -102,10 +102,10 @@ class ReadingMetrics:
                 max_answer_tokens=self.max_answer_length,
                 null_threshold=self.null_threshold,
             )
-            found.append(Found(answers, difference))
+            found.append(QAPrediction(answers, difference))
         return found
 
-    def compute(self, examples: Dataset, found: list[Found]) -> dict[str, float]:
+    def compute(self, examples: Dataset, found: list[QAPrediction]) -> dict[str, float]:
         """The scores of a labelled split."""
         truth = [answers["text"] for answers in examples["answers"]]
         scores = AnswerScores().compute(
@@ -141,7 +141,7 @@ class ReadingTask(Task):
     _padded_length: int | None = None
 
     def one_row_an_example(self, splits: DatasetDict) -> DatasetDict:
-        return DatasetDict({split: unfold(rows) for split, rows in splits.items()})
+        return DatasetDict({split: flatten_squad(rows) for split, rows in splits.items()})
 
     def load_data(self) -> ReadingData:
         options = self.data_args
@@ -266,7 +266,7 @@ class ReadingTask(Task):
         write_json(folder / f"answers_{split}.json", {row["id"]: row["predicted"] for row in rows})
         return sections
 
-    def _row(self, example: dict[str, Any], found: Found) -> dict[str, Any]:
+    def _row(self, example: dict[str, Any], found: QAPrediction) -> dict[str, Any]:
         """A line of predictions_SPLIT.jsonl."""
         best = [
             {"text": one.text, "start": one.start, "end": one.end, "score": round(one.score, 6)}
@@ -304,4 +304,4 @@ class ReadingTask(Task):
         return {f"Answers of the {split} split by length of the context": table}
 
 
-__all__ = ["Found", "ReadingMetrics", "ReadingTask"]
+__all__ = ["QAPrediction", "ReadingMetrics", "ReadingTask"]

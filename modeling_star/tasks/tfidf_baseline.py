@@ -16,7 +16,7 @@ from transformers import EvalPrediction, TrainingArguments
 from ..data.writing_systems import FIRST_CJK
 from ..errors import UserError
 from ..evaluation.reports import write_atomically, write_json
-from ..training.checkpoints import ARGUMENTS, asked_for
+from ..training.checkpoints import ARGUMENTS, run_config
 from ..training.losses import class_weights
 from .base import Task, is_scored, score_prefix
 
@@ -130,7 +130,7 @@ def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
         "strength": best.C,
     }
     folder = Path(training.output_dir)
-    write_json(folder / ARGUMENTS, asked_for(task.model_args, task.data_args, task.run_args, training))
+    write_json(folder / ARGUMENTS, run_config(task.model_args, task.data_args, task.run_args, training))
     for split in sorted(texts, key=lambda split: not split.startswith("validation")):
         if is_scored(split, training):
             logits = _logits(best, features[split], len(data.label_list))

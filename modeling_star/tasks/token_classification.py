@@ -10,9 +10,15 @@ import numpy as np
 from datasets import Dataset
 from transformers import DataCollator, DataCollatorForTokenClassification, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..data.labels import IGNORED
+from ..data.labels import IGNORE_INDEX
 from ..data.splits import TaggingData, prepare_tagging
-from ..data.tokenizers import NO_WORD, predictions_to_words, tokenize_and_align, told_limit, warn_of_other_tokens
+from ..data.tokenizers import (
+    NO_WORD,
+    max_length_or_none,
+    predictions_to_words,
+    tokenize_and_align,
+    warn_of_other_tokens,
+)
 from ..data.writing_systems import between_words
 from ..errors import UserError
 from ..evaluation.metrics import EntityScores, TaskMetrics, metrics_for
@@ -69,7 +75,7 @@ class TaggingTask(Task):
         if split == "train" and tokenizer.is_fast:
             sentences = self.data.splits[split][self.data.text_column][:]
             warn_of_other_tokens(sentences[:_SENTENCES_COMPARED], between_words(sentences), tokenizer, split)
-        longest = told_limit(min(limit or sys.maxsize, tokenizer.model_max_length))
+        longest = max_length_or_none(min(limit or sys.maxsize, tokenizer.model_max_length))
         stride = options.stride
         if stride is None and split != "train" and longest is not None:
             stride = longest // 8  # what is scored is read whole, as run_predict.py does
@@ -123,7 +129,7 @@ class TaggingTask(Task):
         sections: dict[str, str] = {}
         if self.data.is_labelled(split):
             tagged = data[self.data.label_column]
-            expected = [[None if tag == IGNORED else names[tag] for tag in tags] for tags in tagged]
+            expected = [[None if tag == IGNORE_INDEX else names[tag] for tag in tags] for tags in tagged]
             for row, tags in zip(rows, expected, strict=True):
                 row["labels"] = tags
             sections = self._tables(folder, split, *_counted(expected, predicted))

@@ -30,14 +30,14 @@ from ..inference.translation import generate_translations
 from ..models.modeling_encoder import longest_input
 from ..training.builders import (
     check_vocabulary,
-    give_lexicon,
-    give_vocabulary,
     hub_options,
     load_tokenizer,
     parse_overrides,
     saved_model,
+    set_lexicon,
+    set_vocabulary,
 )
-from ..training.losses import TaskLoss, WithLoss
+from ..training.losses import MetricsWithLoss, TaskLoss
 from ..training.trainer import FineTuner, generate_options, labelled_validation, prepare_training
 from ..training.translation_builders import check_languages, fresh_translator, set_generation
 from .base import Task
@@ -163,9 +163,9 @@ class TranslationTask(Task):
         tokenizer = self.make_tokenizer()
         model = self.make_model(tokenizer)
         if arguments.lexicon is not None:
-            give_lexicon(model.get_encoder(), arguments.lexicon, tokenizer)
+            set_lexicon(model.get_encoder(), arguments.lexicon, tokenizer)
         check_vocabulary(tokenizer, model, arguments.tokenizer_name)
-        give_vocabulary(model.get_encoder(), tokenizer, label_all_tokens=False)
+        set_vocabulary(model.get_encoder(), tokenizer, label_all_tokens=False)
         set_generation(model, tokenizer, options.num_beams, options.length_penalty)
         self.tokenizer = tokenizer
         self.decoder_start = model.generation_config.decoder_start_token_id
@@ -272,7 +272,7 @@ class TranslationTask(Task):
             eval_dataset=validation,
             processing_class=tokenizer,
             data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
-            compute_metrics=WithLoss(metrics),
+            compute_metrics=MetricsWithLoss(metrics),
             compute_loss_func=TaskLoss("translation", None, prepared.smoothing),
             callbacks=prepared.callbacks,
         )

@@ -430,7 +430,7 @@ def lacks_words(config: PreTrainedConfig) -> bool:
     return getattr(config, "local_connection", None) == "lexicon" and config.lexicon_kind is None
 
 
-def give_lexicon(model: PreTrainedModel, name: str, tokenizer: PreTrainedTokenizerBase) -> None:
+def set_lexicon(model: PreTrainedModel, name: str, tokenizer: PreTrainedTokenizerBase) -> None:
     """
     Put a lexicon into a BiG-Transformer, in place of the one it has.
 
@@ -476,7 +476,7 @@ def read_lexicon(name: str, tokenizer: PreTrainedTokenizerBase, max_word_length:
     return Lexicon.from_file(name, tokenizer, max_word_length)
 
 
-def give_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, label_all_tokens: bool) -> None:
+def set_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, label_all_tokens: bool) -> None:
     """
     Tell a model what its vocabulary says, where it asks for that and was not told before.
 

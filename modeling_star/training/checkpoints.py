@@ -46,7 +46,7 @@ def _step(checkpoint: Path) -> int:
 
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[None]:
+def lock_output_dir(folder: Path) -> Iterator[None]:
     """
     Within it no other run begins in a folder, or goes on there: both would write the same checkpoints.
 
@@ -255,7 +255,7 @@ def check_several_seeds(seeds: list[int], training: TrainingArguments) -> None:
         raise UserError("With several --seeds write --resume_from_checkpoint last: each goes on from its own.")
 
 
-def asked_for(model_args: Any, data_args: Any, run_args: Any, training: TrainingArguments) -> dict[str, Any]:
+def run_config(model_args: Any, data_args: Any, run_args: Any, training: TrainingArguments) -> dict[str, Any]:
     """The arguments that decide what a seed's run comes to."""
     given = {**vars(model_args), **vars(data_args), **vars(run_args)}
     given |= {name: value for name, value in training.to_dict().items() if name in DECISIVE}
@@ -275,7 +275,7 @@ def plan_seeds(
     Args:
         folders: one for each seed.
         training: with the folder that they lie in.
-        told: what `asked_for` tells, the same for all seeds.
+        told: what `run_config` tells, the same for all seeds.
 
     Raises:
         UserError: see `check_output_dir`, `check_several_runs`.
@@ -297,15 +297,15 @@ def plan_seeds(
 __all__ = [
     "ARGUMENTS",
     "DECISIVE",
-    "asked_for",
     "check_new",
     "check_output_dir",
     "check_several_runs",
     "check_several_seeds",
-    "claimed",
     "differences",
     "last_checkpoint",
+    "lock_output_dir",
     "plan_seeds",
+    "run_config",
     "warn_of_other_arguments",
     "whole_checkpoints",
 ]

@@ -22,7 +22,7 @@ from .hub import unreachable_errors
 
 
 logger = logging.getLogger(__name__)
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 _INTERRUPTED = 130  # what a shell tells of a command that Ctrl-C has stopped
 _TERMINATED = 143  # and of one that SIGTERM has, as `kill` and schedulers send it
@@ -110,7 +110,7 @@ def _what_is_kept(folder: Path) -> str:
 
 
 @contextmanager
-def told_plainly(*also: type[Exception]) -> Iterator[None]:
+def as_user_error(*also: type[Exception]) -> Iterator[None]:
     """
     What goes wrong while inputs are read is the user's to mend: a message, no traceback.
 
@@ -138,7 +138,7 @@ def told_plainly(*also: type[Exception]) -> Iterator[None]:
         ) from error
 
 
-def as_main_process(look: Callable[[], Found], training: TrainingArguments) -> Found:
+def as_main_process(look: Callable[[], Result], training: TrainingArguments) -> Result:
     """
     What `look()` finds on the main process, on all of them: what it looks at may change under the hands of the others.
 
@@ -161,4 +161,4 @@ def as_main_process(look: Callable[[], Found], training: TrainingArguments) -> F
     return found
 
 
-__all__ = ["as_main_process", "script_messages", "told_plainly"]
+__all__ = ["as_main_process", "as_user_error", "script_messages"]

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from transformers import EvalPrediction
 
-from ..data.labels import IGNORED
+from ..data.labels import IGNORE_INDEX
 from ..errors import UserError
-from ..models.heads import told_or_zero
+from ..models.heads import mask_ignored
 
 
 def class_weights(given: str, label_list: tuple[str, ...], counts: dict[str, int]) -> np.ndarray | None:
@@ -87,17 +87,17 @@ class TaskLoss:
                 counted = torch.ones_like(losses)
             else:
                 losses = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
-                losses, counted = told_or_zero(losses, labels), (labels != IGNORED).float()
+                losses, counted = mask_ignored(losses, labels), (labels != IGNORE_INDEX).float()
         else:
             losses = nn.functional.cross_entropy(
                 logits.reshape(-1, logits.shape[-1]),
                 labels.reshape(-1),
                 weight=None if self.weights is None else self.weights.to(logits.device),
                 reduction="none",
-                ignore_index=IGNORED,
+                ignore_index=IGNORE_INDEX,
                 label_smoothing=self.smoothing,
             )
-            counted = (labels != IGNORED).float()
+            counted = (labels != IGNORE_INDEX).float()
         # Written out: there may be no example, and then -1 would not be known.
         shape = (len(labels), losses.numel() // max(len(labels), 1))
         return torch.stack([losses.reshape(shape).sum(1), counted.reshape(shape).sum(1)], dim=1)
@@ -130,7 +130,7 @@ class SpanLoss(TaskLoss):
         return kept if labels is None else (kept, self.rows(kept.transpose(1, 2), labels))
 
 
-class ChainLoss(TaskLoss):
+class CRFLoss(TaskLoss):
     """
     For taggers with a CRF, which compute their own loss: what is kept of a split is the best paths and that loss.
 
@@ -145,12 +145,12 @@ class ChainLoss(TaskLoss):
         if labels is None:
             return logits[-1]
         *_, paths, losses = logits
-        counted = (labels != IGNORED).sum(1).to(losses)
+        counted = (labels != IGNORE_INDEX).sum(1).to(losses)
         return paths, torch.stack([losses.float(), counted], dim=1)
 
 
 @dataclass
-class WithLoss:
+class MetricsWithLoss:
     """A task's metrics and the loss of the split, from what `TaskLoss.keep` has left: `compute_metrics`."""
 
     metrics: Callable[[EvalPrediction], dict[str, float]]
@@ -160,4 +160,4 @@ class WithLoss:
         return {**self.metrics(prediction), "loss": float(total / max(count, 1))}
 
 
-__all__ = ["ChainLoss", "SpanLoss", "TaskLoss", "WithLoss", "class_weights"]
+__all__ = ["CRFLoss", "MetricsWithLoss", "SpanLoss", "TaskLoss", "class_weights"]

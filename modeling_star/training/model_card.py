@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from ..data.tokenizers import told_limit
+from ..data.tokenizers import max_length_or_none
 from ..evaluation.metrics import is_entity_scheme
 from ..evaluation.reports import markdown_table, write_text
 from ..inference.pipelines import is_plain_iob
@@ -194,7 +194,7 @@ def _has_limit(folder: Path) -> bool:
     """Whether the saved tokenizer tells how much the model reads."""
     saved = folder / "tokenizer_config.json"
     told = json.loads(saved.read_text(encoding="utf-8")).get("model_max_length") if saved.is_file() else None
-    return told_limit(told) is not None
+    return max_length_or_none(told) is not None
 
 
 def _answering_code(folder: str | Path, content: CardContent) -> str:

@@ -16,8 +16,15 @@ from ..models.modeling_encoder import longest_input
 from ..tasks.base import Task, is_scored, score_prefix
 from ..tasks.tfidf_baseline import run_tfidf
 from .builders import check_embeddings, check_lexicon, check_resumed, length_limit
-from .checkpoints import ARGUMENTS, asked_for, check_several_seeds, claimed, plan_seeds, warn_of_other_arguments
-from .cli_errors import as_main_process, script_messages, told_plainly
+from .checkpoints import (
+    ARGUMENTS,
+    check_several_seeds,
+    lock_output_dir,
+    plan_seeds,
+    run_config,
+    warn_of_other_arguments,
+)
+from .cli_errors import as_main_process, as_user_error, script_messages
 from .run_card import run_card
 from .trainer import LESS_IS_BETTER, FineTuner
 
@@ -73,11 +80,11 @@ def run(
     if len(seeds) > 1:
         folders = [Path(training.output_dir) / f"seed-{seed}" for seed in seeds]
         check_several_seeds(seeds, training)
-    told = asked_for(model_args, data_args, run_args, training)
+    told = run_config(model_args, data_args, run_args, training)
     with ExitStack() as until_the_end:
 
         def begin() -> list[tuple[bool, str | None]]:
-            until_the_end.enter_context(claimed(Path(training.output_dir)))
+            until_the_end.enter_context(lock_output_dir(Path(training.output_dir)))
             return plan_seeds(folders, training, told)
 
         plan = as_main_process(begin, training)
@@ -124,7 +131,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     """
     set_seed(training.seed)
     folder = Path(training.output_dir)
-    told = asked_for(task.model_args, task.data_args, task.run_args, training)  # before they are settled
+    told = run_config(task.model_args, task.data_args, task.run_args, training)  # before they are settled
     told |= {"seed": training.seed, **task.found}
     if training.resume_from_checkpoint and training.process_index == 0:
         warn_of_other_arguments(folder, told)
@@ -147,7 +154,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
             "--ignore_mismatched_sizes gives the model a new head, and nothing is trained here: leave it away, or add "
             "--train_file."
         )
-    with told_plainly():
+    with as_user_error():
         tokenizer, model = task.build()
         if training.resume_from_checkpoint:
             check_resumed(training.resume_from_checkpoint, tokenizer, model.config)
@@ -169,7 +176,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     longest = limit if task.cuts_inputs else longest_input(model.config)
     if longest is not None:  # where stock pipelines cut, or read in windows, if they are asked to: as it is scored
         tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
-    with told_plainly(RuntimeError):  # --report_to of what is not installed; a repository of the Hub is made here
+    with as_user_error(RuntimeError):  # --report_to of what is not installed; a repository of the Hub is made here
         trainer = task.make_trainer(training, model, tokenizer, features)
     trainer.shuffle_length_groups = task.run_args.shuffle_length_groups
     trainer.averaged = task.run_args.average_checkpoints if training.do_train else 0

@@ -28,7 +28,7 @@ from ..models.modeling_encoder import EncoderPreTrainedModel
 from ..models.modeling_encoder_decoder import TextEncoderDecoderModel
 from .checkpoints import whole_checkpoints
 from .hub import files_to_share, upload
-from .losses import ChainLoss, TaskLoss, WithLoss, class_weights
+from .losses import CRFLoss, MetricsWithLoss, TaskLoss, class_weights
 from .model_card import CardContent, write_model_card
 from .samplers import ShuffledLengthGroups
 
@@ -160,7 +160,7 @@ class FineTuner(Trainer):
         prediction_loss_only: bool,
         ignore_keys: list[str] | None = None,
     ) -> tuple[Any, Any, Any]:
-        """As in Trainer, with the best paths of a CRF, which are what is scored (`ChainLoss.keep`)."""
+        """As in Trainer, with the best paths of a CRF, which are what is scored (`CRFLoss.keep`)."""
         if ignore_keys is None and getattr(self.model, "crf", None) is not None:
             ignore_keys = []
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
@@ -252,9 +252,9 @@ def make_trainer(
         eval_dataset=validation,
         processing_class=tokenizer,
         data_collator=task.collator(tokenizer),
-        compute_metrics=WithLoss(metrics),
+        compute_metrics=MetricsWithLoss(metrics),
         preprocess_logits_for_metrics=loss.keep,
-        compute_loss_func=None if isinstance(loss, ChainLoss) else loss,
+        compute_loss_func=None if isinstance(loss, CRFLoss) else loss,
         callbacks=prepared.callbacks,
     )
 
@@ -265,7 +265,7 @@ def labelled_validation(features: dict[str, Dataset]) -> Dataset | None:
     return validation if validation is not None and "labels" in validation.column_names else None
 
 
-class Prepared(NamedTuple):
+class TrainerSetup(NamedTuple):
     """
     What `prepare_training` leaves to a trainer that is made by hand.
 
@@ -280,7 +280,7 @@ class Prepared(NamedTuple):
 
 def prepare_training(
     task: "Task", training: TrainingArguments, model: PreTrainedModel, has_validation: bool
-) -> Prepared:
+) -> TrainerSetup:
     """
     Settle transformers' arguments, in place: what chooses the best model, how processes work together, whose loss
     smooths.
@@ -306,14 +306,14 @@ def prepare_training(
     smoothing = float(training.label_smoothing_factor)
     training.label_smoothing_factor = 0.0  # Trainer's own smoothing would stand aside for a loss that is given
     if task.run_args.early_stopping_patience is None:
-        return Prepared([], smoothing)
+        return TrainerSetup([], smoothing)
     if not training.load_best_model_at_end:
         if task.run_args.takes_last:
             raise UserError(
                 "--early_stopping_patience keeps the best model: leave --load_best_model_at_end false away, or it."
             )
         raise UserError("--early_stopping_patience needs a validation split, and eval and save at the same steps.")
-    return Prepared([EarlyStoppingCallback(task.run_args.early_stopping_patience)], smoothing)
+    return TrainerSetup([EarlyStoppingCallback(task.run_args.early_stopping_patience)], smoothing)
 
 
 def choose_best(task: "Task", training: TrainingArguments) -> None:
@@ -420,7 +420,7 @@ def loss_of(task: "Task", model: PreTrainedModel, smoothing: float, weighted: bo
             if used:
                 what = "use_crf" if has_crf else problem
                 raise UserError(f"{flag} works with one class for each text or token, not with {what}.")
-        return ChainLoss() if has_crf else task.loss_class(problem)
+        return CRFLoss() if has_crf else task.loss_class(problem)
     counts = task.data.counts("train") if given == "balanced" and weighted else {}
     weights = class_weights(given, tuple(task.data.label_list), counts) if weighted else None
     return TaskLoss(problem, weights, smoothing)

@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from modeling_star import Lexicon
-from modeling_star.data.collators import MaskingCollator, MaskUnits
-from modeling_star.data.packing import Piece
+from modeling_star.data.collators import MaskingCollator, MaskingUnits
+from modeling_star.data.packing import Chunk
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 
@@ -25,9 +25,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return train_tokenizer(TEXTS, "wordpiece", vocab_size=40, min_frequency=50)
 
 
-def pieces_of(tokenizer: PreTrainedTokenizerBase, texts: list[str], *source: int) -> list[Piece]:
+def pieces_of(tokenizer: PreTrainedTokenizerBase, texts: list[str], *source: int) -> list[Chunk]:
     encoded = tokenizer(texts)["input_ids"]
-    return [Piece(np.array(ids), (*source, number)) for number, ids in enumerate(encoded)]
+    return [Chunk(np.array(ids), (*source, number)) for number, ids in enumerate(encoded)]
 
 
 def collator(tokenizer: PreTrainedTokenizerBase, lexicon: Lexicon | None = None, **options: Any) -> MaskingCollator:
@@ -100,7 +100,7 @@ def test_the_words_of_a_lexicon_are_taken_longest_first_from_the_left() -> None:
     tokenizer = train_tokenizer(texts, "character", min_frequency=1)
     lexicon = Lexicon.from_words(["今天", "天天", "天气", "天气很", "很好"], tokenizer)
     ids = [tokenizer(text)["input_ids"] for text in texts]
-    first = MaskUnits(lexicon).first_tokens(np.concatenate(ids), [len(own) for own in ids])
+    first = MaskingUnits(lexicon).first_tokens(np.concatenate(ids), [len(own) for own in ids])
     #      [CLS] 今天 天气很 好 [SEP] [CLS] 天气 好 天天 [SEP]
     assert first.tolist() == [0, 1, 1, 3, 3, 3, 6, 7, 8, 9, 9, 11, 12, 12, 14]
 
@@ -109,7 +109,7 @@ def test_a_word_does_not_reach_into_the_next_piece(tokenizer: PreTrainedTokenize
     # As of a tokenizer that puts no special tokens around a text, cut in the middle of a word.
     word = tokenizer("walker", add_special_tokens=False)["input_ids"]
     assert len(word) > 2
-    units = MaskUnits(Lexicon.whole_word(tokenizer))
+    units = MaskingUnits(Lexicon.whole_word(tokenizer))
     ids = np.array([*word[:2], *word[2:]])
     assert units.first_tokens(ids, [len(word)]).tolist() == [0] * len(word)
     assert units.first_tokens(ids, [2, len(word) - 2]).tolist() == [0, 0] + [2] * (len(word) - 2)
@@ -121,7 +121,7 @@ def test_a_piece_of_a_word_after_a_token_that_stands_alone_is_a_unit_of_its_own(
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.add_tokens(["<added>"])
     start, rest = tokenizer("walker", add_special_tokens=False)["input_ids"][:2]
-    units = MaskUnits(Lexicon.whole_word(tokenizer))
+    units = MaskingUnits(Lexicon.whole_word(tokenizer))
     # As where a long document is cut within a word.
     ids = np.array([tokenizer.cls_token_id, rest, start, rest, tokenizer.convert_tokens_to_ids("<added>"), rest])
     assert units.first_tokens(ids, [6]).tolist() == [0, 1, 2, 2, 4, 5]

@@ -17,14 +17,14 @@ from torch.utils.data import DataLoader
 from modeling_star.data import packing
 from modeling_star.data.packing import (
     Blocks,
-    Piece,
+    Chunk,
     PieceEncoder,
     StreamedBlocks,
     block_rows,
-    document_rows,
-    fill,
     pack,
+    packing_efficiency,
     to_pieces,
+    unpack_documents,
 )
 from modeling_star.data.readers import stream_files
 from modeling_star.data.text import fingerprint
@@ -138,7 +138,7 @@ def test_pieces_are_packed_with_those_near_them(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_block_holds_its_pieces_with_keys_that_change_with_seed_and_epoch(pieces: Dataset) -> None:
     blocks = Blocks(pieces, 16, seed=5)
-    assert fill(blocks, 16) == pytest.approx(blocks.lengths.sum() / (16 * len(blocks)))
+    assert packing_efficiency(blocks, 16) == pytest.approx(blocks.lengths.sum() / (16 * len(blocks)))
 
     def keys(blocks: Blocks) -> list[tuple[int, ...]]:
         return [piece.key for index in range(len(blocks)) for piece in blocks[index]]
@@ -180,7 +180,7 @@ def test_a_stream_gives_every_document_once_before_it_begins_again_in_another_or
     blocks = iter(streamed(encode, TEXTS, packed=False))
     passes = []
     for _ in range(2):
-        seen: list[Piece] = []
+        seen: list[Chunk] = []
         while len(seen) < expected.total():
             seen += next(blocks)
         passes.append([tuple(piece.ids.tolist()) for piece in seen])
@@ -284,20 +284,20 @@ def blocks_of_documents(draw: st.DrawFn) -> list[list[list[int]]]:
 
 
 def test_blocks_of_padding_alone_become_no_row() -> None:
-    mask, of_block, rows = document_rows(torch.zeros(2, 3, dtype=torch.long), (torch.ones(2, 3), -1))
+    mask, of_block, rows = unpack_documents(torch.zeros(2, 3, dtype=torch.long), (torch.ones(2, 3), -1))
     assert (mask.shape, of_block.shape, rows.shape) == ((0, 0), (0,), (0, 0))
 
 
 @given(blocks=blocks_of_documents(), columns=st.sampled_from([None, 20]))
 @examples(60)
 def test_a_document_of_a_block_becomes_a_row(blocks: list[list[list[int]]], columns: int | None) -> None:
-    pieces = [[Piece(np.array(document), (0,)) for document in block] for block in blocks]
+    pieces = [[Chunk(np.array(document), (0,)) for document in block] for block in blocks]
     tokens, sequences = block_rows(pieces, columns)
     assert tokens.shape == sequences.shape
     assert tokens.shape[1] == (20 if columns else max(sum(map(len, block)) for block in blocks))
     flat = [number for block in blocks for document in block for number in document]
     ids = torch.from_numpy(np.array([*flat, 0])[tokens])
-    mask, of_block, rows = document_rows(torch.from_numpy(sequences), (ids, -1))
+    mask, of_block, rows = unpack_documents(torch.from_numpy(sequences), (ids, -1))
     documents = [(number, document) for number, block in enumerate(blocks) for document in block]
     assert of_block.tolist() == [number for number, _ in documents]
     longest = max(len(document) for _, document in documents)

@@ -10,7 +10,7 @@ from real_data import data_folder
 from script_samples import jsonl
 from task_samples import one, table
 
-from modeling_star.data.splits import cap, hold_out, load_splits, prepare_classification, prepare_tagging
+from modeling_star.data.splits import hold_out, load_splits, prepare_classification, prepare_tagging, take_first
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 from modeling_star.evaluation.metrics import is_entity_scheme
@@ -79,10 +79,10 @@ def test_hold_out_refuses_what_it_cannot_do():
 
 def test_cap_takes_the_first_rows():
     rows = table(n=list(range(5)))
-    assert [len(cap(rows, n)) for n in (None, 1, 5, 99)] == [5, 1, 5, 5]
-    assert cap(rows, 2)["n"][:] == [0, 1]
+    assert [len(take_first(rows, n)) for n in (None, 1, 5, 99)] == [5, 1, 5, 5]
+    assert take_first(rows, 2)["n"][:] == [0, 1]
     with pytest.raises(UserError, match="-1; write 1 or more"):
-        cap(rows, -1)
+        take_first(rows, -1)
 
 
 # Tags
@@ -579,7 +579,7 @@ def real(tmp_path_factory):
     def load_real(folder: str) -> DatasetDict:
         files = {split: data_folder(folder) / f"{split}.jsonl.gz" for split in ("train", "validation", "test")}
         return DatasetDict(
-            {split: cap(rows, 3000) for split, rows in load_splits(files=files, cache_dir=cache).items()}
+            {split: take_first(rows, 3000) for split, rows in load_splits(files=files, cache_dir=cache).items()}
         )
 
     return load_real

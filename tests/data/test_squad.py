@@ -22,7 +22,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, EvalPrediction, PreTrainedTokenizerBase
 
 from modeling_star.data.splits import hold_out, load_splits
-from modeling_star.data.squad import WindowEncoder, _Unfolder, prepare_reading, unfold, window_features
+from modeling_star.data.squad import WindowEncoder, _Unfolder, flatten_squad, prepare_reading, window_features
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 from modeling_star.inference.question_answering import encode_windows
@@ -103,7 +103,7 @@ def test_questions_under_other_keys_are_told(tmp_path: Path) -> None:
         path = write(tmp_path / f"{key}.json", content)
         splits = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))
         with pytest.raises(UserError, match=told):
-            unfold(splits["train"])
+            flatten_squad(splits["train"])
 
 
 @pytest.mark.parametrize("name", ["squad.json", "squad.json.gz", "pretty.json", "lines.jsonl", "lines.jsonl.gz"])
@@ -111,7 +111,7 @@ def test_every_form_of_a_file_gives_the_same_questions(tmp_path: Path, name: str
     content = ROWS if name.startswith("lines") else nested(ROWS)
     path = write(tmp_path / name, content, **({"indent": 2} if name == "pretty.json" else {}))
     splits = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))
-    data = prepare_reading(DatasetDict({split: unfold(rows) for split, rows in splits.items()}))
+    data = prepare_reading(DatasetDict({split: flatten_squad(rows) for split, rows in splits.items()}))
     assert data.splits["train"].to_list() == ROWS
     assert data.is_labelled("train")
 
@@ -122,7 +122,7 @@ def test_features_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
     def features() -> list[dict[str, Any]]:
         splits = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))
-        data = prepare_reading(DatasetDict({split: unfold(rows) for split, rows in splits.items()}))
+        data = prepare_reading(DatasetDict({split: flatten_squad(rows) for split, rows in splits.items()}))
         tokenizer = word_tokenizer("Maria lives in Oslo Ada Rome")
         return window_features(data.splits["train"], tokenizer, max_seq_length=12, doc_stride=2).to_list()
 
@@ -144,7 +144,7 @@ def test_questions_without_an_answer_are_kept_where_they_are_expected(tmp_path: 
     rows = [*ROWS, {**ROWS[0], "id": "d", "answers": {"text": [], "answer_start": []}}]
     path = write(tmp_path / "squad.json", nested(rows))
     splits = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))
-    splits = DatasetDict({"train": unfold(splits["train"])})
+    splits = DatasetDict({"train": flatten_squad(splits["train"])})
     found = {row["id"]: row["answers"] for row in prepare_reading(splits, version_2=True).splits["train"]}
     assert found == {row["id"]: row["answers"] for row in rows}
     with pytest.raises(UserError, match=r"question 'd'\) has no answer.*--version_2_with_negative"):
@@ -174,7 +174,7 @@ def test_a_nested_file_that_tells_no_answers_does_not_say_that_there_are_none(tm
                 del question["answers"]
                 question |= {} if hidden == "absent" else {"answers": None}
     path = write(tmp_path / "squad.json", content)
-    test = unfold(load_splits(files={"test": path}, cache_dir=str(tmp_path / "cache"))["test"])
+    test = flatten_squad(load_splits(files={"test": path}, cache_dir=str(tmp_path / "cache"))["test"])
     data = prepare_reading(DatasetDict({"train": Dataset.from_list(ROWS), "test": test}), version_2=True)
     assert not data.is_labelled("test")
 
@@ -191,13 +191,13 @@ def test_questions_about_one_context_are_held_out_together() -> None:
 
 def test_a_context_holds_for_whatever_stands_under_it() -> None:
     question = {"id": "a", "question": "Where?", "answers": [{"text": "Oslo", "answer_start": 15}]}
-    rows = unfold(Dataset.from_list([{"context": OSLO, "paragraphs": [{"qas": [question]}]}]))
+    rows = flatten_squad(Dataset.from_list([{"context": OSLO, "paragraphs": [{"qas": [question]}]}]))
     assert rows["context"][:] == [OSLO]
 
 
 def test_a_column_that_is_called_as_a_level_of_squad_is_one_as_any_other() -> None:
     rows = Dataset.from_list([{**row, "data": "a text"} for row in ROWS])
-    assert unfold(rows).to_list() == rows.to_list()
+    assert flatten_squad(rows).to_list() == rows.to_list()
 
 
 def test_a_split_in_which_no_question_has_an_answer_is_labelled_where_that_is_expected() -> None:

@@ -1,11 +1,11 @@
 """In which of several overlapping windows each word is read."""
 
-from modeling_star.inference.sliding_windows import NOT_READ, reading_places
+from modeling_star.inference.sliding_windows import NOT_READ, select_max_context
 
 
 def read(*windows: list[int | None]) -> list[list[int | None]]:
     """The words that each window reads, `None` at all other tokens."""
-    return [[None if word == NOT_READ else word for word in window] for window in reading_places(windows)]
+    return [[None if word == NOT_READ else word for word in window] for window in select_max_context(windows)]
 
 
 def test_a_word_is_read_where_most_stands_around_it_whatever_special_tokens_are_there() -> None:

@@ -15,7 +15,7 @@ from torch_modes import compiled
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from modeling_star.data.tokenizers import train_tokenizer
-from modeling_star.models.char_cnn import TRAITS, CharacterFeatures, spelled, traits_of
+from modeling_star.models.char_cnn import TRAITS, CharCNN, spelled, traits_of
 from modeling_star.models.configuration_star import StarTransformerConfig
 from modeling_star.models.token_layout import TokenLayout
 from modeling_star.models.vocabulary import Vocabulary
@@ -25,7 +25,7 @@ def model_with_characters(ending: str = "Model", **options: Any) -> PreTrainedMo
     return tiny_model("StarTransformer", ending, **{**CHARACTERS, "tokenizer": word_tokenizer(SPELLED), **options})
 
 
-def features_of(model: PreTrainedModel) -> CharacterFeatures:
+def features_of(model: PreTrainedModel) -> CharCNN:
     return model.base_model.embeddings.characters
 
 

@@ -33,8 +33,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast, pipeline
 from modeling_star.evaluation.metrics import TaskMetrics, metrics_for
 from modeling_star.inference.pipelines import BestPathPipeline, logits_along
 from modeling_star.models.crf import (
+    CRF_LR_MULTIPLIER,
     FORBIDDEN,
-    SPEED,
     LinearChainCrf,
     entity_tag,
     may_follow,
@@ -57,7 +57,7 @@ def crf_of(k: int = 3, seed: int = 0, dtype: torch.dtype = torch.float64, scheme
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in crf.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) / SPEED)
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) / CRF_LR_MULTIPLIER)
     return crf
 
 
@@ -70,7 +70,9 @@ def told_labels(mask: Tensor, k: int, seed: int) -> Tensor:
 
 def scores_of(crf: LinearChainCrf) -> dict[str, Tensor]:
     """The scores by the names of the parameters, whose gradients are theirs."""
-    return {name: (SPEED * parameter.detach()).requires_grad_() for name, parameter in crf.named_parameters()}
+    return {
+        name: (CRF_LR_MULTIPLIER * parameter.detach()).requires_grad_() for name, parameter in crf.named_parameters()
+    }
 
 
 def by_brute_force(
@@ -207,7 +209,7 @@ def test_it_equals_pytorch_crf_where_that_one_works() -> None:
     crf, other = crf_of(k), torchcrf.CRF(k, batch_first=True).double()
     with torch.no_grad():
         for name, parameter in other.named_parameters():
-            parameter.copy_(SPEED * crf.get_parameter(name))
+            parameter.copy_(CRF_LR_MULTIPLIER * crf.get_parameter(name))
     generator = torch.Generator().manual_seed(0)
     emissions = torch.randn(3, 6, k, generator=generator, dtype=torch.float64).requires_grad_()
     labels = torch.randint(k, (3, 6), generator=generator)

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from torch import nn
 
-from modeling_star.models.utils import evaluating
+from modeling_star.models.utils import eval_mode
 
 
 @pytest.mark.parametrize("was_training", [True, False])
@@ -15,14 +15,14 @@ def test_the_mode_comes_back_when_the_last_thread_leaves(was_training: bool) -> 
     inside, first_left = threading.Barrier(2), threading.Event()
 
     def leave_first() -> bool:
-        with evaluating(model):
+        with eval_mode(model):
             inside.wait()
             mode = model.training
         first_left.set()
         return mode
 
     def leave_last() -> bool:
-        with evaluating(model):
+        with eval_mode(model):
             inside.wait()
             first_left.wait()
             return model[0].training
@@ -36,7 +36,7 @@ def test_the_mode_comes_back_when_the_last_thread_leaves(was_training: bool) -> 
 def test_a_layer_that_was_held_in_evaluation_mode_stays_so() -> None:
     model = nn.Sequential(nn.Dropout(), nn.Dropout())
     model[0].eval()
-    with evaluating(model):
+    with eval_mode(model):
         assert not model[1].training
     assert [model.training, model[0].training, model[1].training] == [True, False, True]
 
@@ -54,7 +54,7 @@ class Merging(nn.Linear):
 def test_what_a_layer_does_to_be_trained_is_done_again() -> None:
     model = nn.Sequential(Merging(2, 2), Merging(2, 2)).train()
     model[1].eval()
-    with evaluating(model):
+    with eval_mode(model):
         assert model[0].merged
         model.append(nn.Dropout())
     assert [layer.training for layer in model] == [True, False, True]
@@ -63,6 +63,6 @@ def test_what_a_layer_does_to_be_trained_is_done_again() -> None:
 
 def test_the_mode_comes_back_after_an_error() -> None:
     model = nn.Dropout()
-    with pytest.raises(KeyError), evaluating(model), evaluating(model):
+    with pytest.raises(KeyError), eval_mode(model), eval_mode(model):
         raise KeyError
     assert model.training

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import modeling_star.models.token_layout
-from modeling_star.models.token_layout import Part, TokenLayout
+from modeling_star.models.token_layout import CPUBlock, TokenLayout
 
 
 both_layouts = pytest.mark.parametrize("keep_padding", [False, True], ids=["packed", "padded"])
@@ -124,7 +124,7 @@ def test_parts_are_all_tokens_in_order_with_what_stands_around_them(
     assert torch.equal(torch.cat([order[part.tokens] for part in parts]), order)
     least = max(reach, size, radius) * torch.get_num_threads()
     assert len(parts) == 1 or all(least <= len(order[part.tokens]) < 2 * least for part in parts)
-    pieces = Part.split(x, parts)
+    pieces = CPUBlock.split(x, parts)
     ends = tuple(x[end] for end in layout.ends(radius)) if len(x) else (x, x)
     for index, part in enumerate(parts):
         assert torch.equal(pieces[index], x[part.tokens])

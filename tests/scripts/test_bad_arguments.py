@@ -9,7 +9,7 @@ from script_runner import ScriptRunner
 from script_samples import QUICK, TINY, files, hashes, read_rows, write_rows, write_vectors
 
 from modeling_star.errors import UserError
-from modeling_star.training.cli_errors import told_plainly
+from modeling_star.training.cli_errors import as_user_error
 
 
 def bad_rows(corpora: Path, change: dict[str, Any], row: int = 2) -> list[dict[str, Any]]:
@@ -338,7 +338,7 @@ def test_where_an_error_of_one_line_was_raised_is_told_on_request(scripts: Scrip
 
 
 def test_a_mistake_of_ours_is_not_told_as_the_users() -> None:
-    with pytest.raises(UserError, match="what the user wrote"), told_plainly():
+    with pytest.raises(UserError, match="what the user wrote"), as_user_error():
         raise ValueError("what the user wrote")
-    with pytest.raises(TypeError), told_plainly():
+    with pytest.raises(TypeError), as_user_error():
         len(None)  # type: ignore[arg-type]

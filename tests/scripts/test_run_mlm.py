@@ -96,7 +96,7 @@ def test_the_validation_loss_is_that_of_the_saved_model_read_one_document_at_a_t
 
     from modeling_star import Lexicon
     from modeling_star.data.collators import MaskingCollator
-    from modeling_star.data.packing import Piece
+    from modeling_star.data.packing import Chunk
 
     model, tokenizer = AutoModelForMaskedLM.from_pretrained(pretrained), AutoTokenizer.from_pretrained(pretrained)
     collate = MaskingCollator.of(tokenizer, Lexicon.whole_word(tokenizer), 0.15, None)
@@ -108,7 +108,7 @@ def test_the_validation_loss_is_that_of_the_saved_model_read_one_document_at_a_t
     ]
     total, count = 0.0, 0
     for number, own in enumerate(ids):
-        batch = collate([[Piece(np.array(own), (2, number))]])
+        batch = collate([[Chunk(np.array(own), (2, number))]])
         with torch.no_grad():
             logits = model.eval()(input_ids=batch["input_ids"]).logits[0]
         total += float(torch.nn.functional.cross_entropy(logits, batch["labels"][0], reduction="sum"))

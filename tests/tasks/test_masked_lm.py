@@ -10,8 +10,8 @@ from samples import LEXICON, STEMS
 from torch import Tensor
 from transformers import BertForMaskedLM, EvalPrediction, PreTrainedModel
 
-from modeling_star.data.collators import MaskingCollator, MaskUnits
-from modeling_star.data.packing import Piece
+from modeling_star.data.collators import MaskingCollator, MaskingUnits
+from modeling_star.data.packing import Chunk
 from modeling_star.tasks.masked_lm import (
     MaskedLoss,
     MaskedScores,
@@ -39,13 +39,13 @@ def model_of(kind: str, dtype: torch.dtype = torch.float64) -> PreTrainedModel:
     return tiny_model(kind, "ForMaskedLM", dtype=dtype, **options)
 
 
-def pieces() -> list[list[Piece]]:
+def pieces() -> list[list[Chunk]]:
     draw = np.random.default_rng(0)
     blocks, number = [], 0
     for lengths in BLOCKS:
         blocks.append([])
         for length in lengths:
-            blocks[-1].append(Piece(draw.integers(2, TINY["vocab_size"], length), (number,)))
+            blocks[-1].append(Chunk(draw.integers(2, TINY["vocab_size"], length), (number,)))
             number += 1
     return blocks
 
@@ -53,7 +53,7 @@ def pieces() -> list[list[Piece]]:
 def collator(probability: float = 0.5, columns: int | None = 12) -> MaskingCollator:
     special = np.zeros(TINY["vocab_size"], dtype=bool)
     special[:2] = True
-    return MaskingCollator(1, 0, special, MaskUnits(None), probability, columns)
+    return MaskingCollator(1, 0, special, MaskingUnits(None), probability, columns)
 
 
 def trainer_of(model: PreTrainedModel, tmp_path: Any, **arguments: Any) -> Pretrainer:

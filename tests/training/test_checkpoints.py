@@ -11,8 +11,8 @@ from modeling_star.evaluation.reports import write_json
 from modeling_star.training.checkpoints import (
     check_output_dir,
     check_several_runs,
-    claimed,
     last_checkpoint,
+    lock_output_dir,
     plan_seeds,
     warn_of_other_arguments,
 )
@@ -120,15 +120,15 @@ def test_only_a_run_with_checkpoints_is_advised_to_go_on(tmp_path: Path) -> None
 
 def test_a_folder_that_a_run_is_at_is_left_to_it(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with claimed(folder):
+    with lock_output_dir(folder):
         with (
             pytest.raises(UserError, match=r"Another run is at --output_dir .*run.*name another folder"),
-            claimed(folder),
+            lock_output_dir(folder),
         ):
             pass
         assert check_output_dir(folder, None) is None, "the lock is nothing of a run"
     assert list(folder.iterdir()) == []
-    with claimed(folder):
+    with lock_output_dir(folder):
         pass
 
 

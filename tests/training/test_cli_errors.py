@@ -14,7 +14,7 @@ from transformers import TrainingArguments
 
 from modeling_star.errors import UserError
 from modeling_star.evaluation.reports import write_json
-from modeling_star.training.cli_errors import script_messages, told_plainly
+from modeling_star.training.cli_errors import as_user_error, script_messages
 from modeling_star.training.hub import unreachable_errors
 
 
@@ -75,7 +75,7 @@ def test_a_mistake_of_ours_keeps_its_traceback(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [*unreachable_errors(), OSError, ValueError])
 def test_a_hub_that_is_not_reached_is_no_mistake_of_ours(kind: type[Exception]) -> None:
-    with pytest.raises(UserError, match="Connection refused"), told_plainly():
+    with pytest.raises(UserError, match="Connection refused"), as_user_error():
         raise kind("Connection refused")
 
 

@@ -14,7 +14,7 @@ from transformers import EvalPrediction
 from modeling_star.errors import UserError
 from modeling_star.models.heads import sequence_loss
 from modeling_star.tasks.sequence_classification import ClassificationTask
-from modeling_star.training.losses import ChainLoss, SpanLoss, TaskLoss, WithLoss, class_weights
+from modeling_star.training.losses import CRFLoss, MetricsWithLoss, SpanLoss, TaskLoss, class_weights
 from modeling_star.training.trainer import loss_of, prepare_training
 
 
@@ -83,7 +83,7 @@ def test_the_loss_of_a_split_of_questions_is_that_of_its_spans() -> None:
     torch.manual_seed(0)
     start, end, labels = torch.randn(4, 6), torch.randn(4, 6), torch.tensor([[0, 2], [1, 5], [3, 3], [4, 5]])
     loss = SpanLoss("reading")
-    told = WithLoss(lambda _: {})(EvalPrediction(predictions=loss.keep((start, end), labels), label_ids=labels))
+    told = MetricsWithLoss(lambda _: {})(EvalPrediction(predictions=loss.keep((start, end), labels), label_ids=labels))
     assert told["loss"] == pytest.approx(loss({"start_logits": start, "end_logits": end}, labels).item())
 
 
@@ -93,8 +93,8 @@ def test_the_loss_of_a_split_of_chains_is_that_of_the_model() -> None:
     model = tiny_model("StarTransformer", "ForTokenClassification", use_crf=True).eval()
     with torch.no_grad():
         output = model(**batch)
-    kept = ChainLoss().keep(output.to_tuple()[1:], batch["labels"])
-    told = WithLoss(lambda _: {})(EvalPrediction(predictions=kept, label_ids=batch["labels"]))
+    kept = CRFLoss().keep(output.to_tuple()[1:], batch["labels"])
+    told = MetricsWithLoss(lambda _: {})(EvalPrediction(predictions=kept, label_ids=batch["labels"]))
     assert told["loss"] == pytest.approx(output.loss.item(), rel=1e-5)
 
 

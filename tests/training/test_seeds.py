@@ -6,7 +6,7 @@ import pytest
 from task_samples import Parsed
 
 from modeling_star.tasks.token_classification import TaggingTask
-from modeling_star.training.checkpoints import asked_for
+from modeling_star.training.checkpoints import run_config
 
 
 @pytest.mark.parametrize(
@@ -22,11 +22,11 @@ from modeling_star.training.checkpoints import asked_for
     ],
 )
 def test_seeds_go_on_only_with_what_decides_as_it_was(parsed: Callable[..., Parsed], flag: str) -> None:
-    assert asked_for(*parsed(TaggingTask)) != asked_for(*parsed(TaggingTask, flag))
+    assert run_config(*parsed(TaggingTask)) != run_config(*parsed(TaggingTask, flag))
 
 
 def test_seeds_go_on_only_in_as_many_processes(parsed: Callable[..., Parsed], monkeypatch: pytest.MonkeyPatch) -> None:
     alone = parsed(TaggingTask)
-    before = asked_for(*alone)
+    before = run_config(*alone)
     monkeypatch.setattr(type(alone[-1]), "world_size", property(lambda _: 2))
-    assert before != asked_for(*alone)
+    assert before != run_config(*alone)
