@@ -1,4 +1,4 @@
-"""The examples of README.md and docs/ run as printed, except for their length and names that only a Hub can resolve."""
+"""The examples of README.md and docs/ run as printed, but for their length and names that only a Hub can resolve."""
 
 import re
 import subprocess
