@@ -1,4 +1,4 @@
-# Two commands do everything: `make quickstart` and `make test`. Each target sets up what it needs.
+# `make quickstart` and `make test` need no setup: each target creates the environment.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# Every install goes through constraints.txt: the versions that the tests run with.
+# Install the versions of constraints.txt, which the tests run with.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
@@ -19,18 +19,18 @@ $(READY): pyproject.toml constraints.txt
 
 QUICK := outputs/quickstart
 
-quickstart: $(READY)  ## train a tagger on synthetic data and tag sentences it never saw, in about two minutes
+quickstart: $(READY)  ## train a tagger on synthetic data and tag new sentences, in about two minutes
 	rm -rf $(QUICK)
 	$(BIN)/accelerate launch --config_file configuration/accelerate/cpu.yaml \
 		run_scripts/run_ner.py configuration/recipes/quickstart.yaml
 	$(BIN)/python run_scripts/run_predict.py $(QUICK)/model --file configuration/quickstart/sentences.txt
 	@echo
-	@echo "The model lies in $(QUICK)/model, its card is $(QUICK)/model/README.md."
+	@echo "The model is in $(QUICK)/model, its card is $(QUICK)/model/README.md."
 
-test: $(READY)  ## the fast tests, what CI runs
+test: $(READY)  ## the fast tests, as CI runs them
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
-test-all: $(READY)  ## every test, the slow ones included
+test-all: $(READY)  ## all tests, including slow ones
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)  ## ruff and mypy

@@ -1,6 +1,6 @@
 #!/usr/bin/env python
 """
-Draw which words the BiG-Transformer finds in a sentence, and which candidates each character gets from them.
+Draw the words that the BiG-Transformer matches in a sentence, and the candidates of each character.
 
     python docs/draw_words.py            writes docs/pictures/words.svg, the picture in docs/architecture.md
 """
@@ -21,8 +21,8 @@ SENTENCE = "南京市长江大桥"
 STEP, LEFT, WORDS_Y, TOKENS_Y, NODE_Y = 96, 70, 150, 250, 350
 
 
-def found_words(sentence: str) -> list[tuple[int, int]]:
-    """Start and length of every word of jieba's dictionary in a sentence of characters, by the model's own matcher."""
+def match_words(sentence: str) -> list[tuple[int, int]]:
+    """Start and length of every word of jieba's dictionary in a sentence, by the model's matcher."""
     tokenizer = train_tokenizer([sentence], "character", min_frequency=1)
     lexicon = Lexicon.from_jieba(tokenizer, max_word_length=4)
     matcher = WordMatcher(lexicon.kind, WordMatcher.table_size(lexicon), lexicon.max_word_length)
@@ -32,8 +32,8 @@ def found_words(sentence: str) -> list[tuple[int, int]]:
     return [(start, length + 1) for start, length in matcher(ids, layout).nonzero().tolist()]
 
 
-def drawn(sentence: str, words: list[tuple[int, int]]) -> str:
-    """The picture: words above, characters in the middle, the global node below, an edge for each candidate."""
+def draw_svg(sentence: str, words: list[tuple[int, int]]) -> str:
+    """SVG: words above, characters in the middle, the global node below, an edge for each candidate."""
     width = 2 * LEFT + STEP * (len(sentence) - 1)
     edges, nodes = [], []
 
@@ -51,7 +51,7 @@ def drawn(sentence: str, words: list[tuple[int, int]]) -> str:
         )
 
     for start, length in words:
-        # The longer a word, the higher it stands.
+        # Longer words are higher.
         middle, height = start + (length - 1) / 2, WORDS_Y - 55 * (length - 2)
         for place in range(start, start + length):
             edge(x(middle), height, x(place), TOKENS_Y, "#2a6fbb")
@@ -67,12 +67,13 @@ def drawn(sentence: str, words: list[tuple[int, int]]) -> str:
 
 
 def main() -> None:
-    """Draw the sentence given, or the one of the documentation."""
+    """Draw the sentence of the command line, or that of the documentation."""
     sentence = sys.argv[1] if len(sys.argv) > 1 else SENTENCE
+    words = match_words(sentence)
     path = Path(__file__).parent / "pictures" / "words.svg"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(drawn(sentence, found_words(sentence)), encoding="utf-8")
-    print(f"{path}: {', '.join(sentence[start : start + length] for start, length in found_words(sentence))}")
+    path.write_text(draw_svg(sentence, words), encoding="utf-8")
+    print(f"{path}: {', '.join(sentence[start : start + length] for start, length in words)}")
 
 
 if __name__ == "__main__":

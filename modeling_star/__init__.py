@@ -3,7 +3,7 @@
 import sys
 
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # A command that only prints its help does not wait seconds for torch and transformers.
 if "--help" not in sys.argv:

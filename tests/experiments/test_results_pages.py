@@ -424,10 +424,10 @@ def test_the_results_in_readme_are_those_of_the_page(monkeypatch: pytest.MonkeyP
                 score = f"{100 * fmean(fmean(one.scores) for one in each):.1f}" + ("¹" if seeds == 1 else "²") * fewer
                 assert number == score, (column, line)
                 checked += 1
-    assert checked > 40
+    assert checked > 30
 
 
-@pytest.mark.parametrize("document", ["README.md", "experiments/findings.md", "docs/tasks.md"])
+@pytest.mark.parametrize("document", ["README.md", "experiments/findings.md"])
 def test_every_interval_that_a_document_names_stands_on_the_page(document: str) -> None:
     page = (ROOT / "experiments" / "results.md").read_text(encoding="utf-8")
     told = {tuple(map(float, found)) for found in re.findall(r"([+-]\d+\.\d) \[([+-]\d+\.\d), ([+-]\d+\.\d)\]", page)}
