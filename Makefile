@@ -19,6 +19,8 @@ $(READY): pyproject.toml constraints.txt
 
 QUICK := outputs/quickstart
 
+# A small model is as fast on one thread, and far faster where another process is busy (docs/performance.md).
+quickstart: export OMP_NUM_THREADS ?= 1
 quickstart: $(READY)  ## train a tagger on synthetic data and tag new sentences, in about two minutes
 	rm -rf $(QUICK)
 	$(BIN)/accelerate launch --config_file configuration/accelerate/cpu.yaml \
