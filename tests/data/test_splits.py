@@ -1,4 +1,4 @@
-"""Splits -> columns and labels as numbers; every error names the row and the way out. Files: test_data_files.py."""
+"""Splits -> columns and labels as numbers; errors name the row."""
 
 import gzip
 import json
@@ -153,13 +153,6 @@ def test_unlabelled_splits_lose_their_label_column():
     assert not only.is_labelled("test")
 
 
-def test_words_alone_are_no_sentences():
-    words = ["Ann", "sings"] * 20
-    with pytest.raises(UserError, match=r"Each of the 40 rows of the train split has one word.*CoNLL"):
-        prepare_tagging(one(word=words, tag=["O"] * 40), text_column_name="word", label_column_name="tag")
-    assert prepare_tagging(one(tokens=[[word] for word in words], tags=[["O"]] * 40)).label_list == ("O",)
-
-
 def test_other_columns_and_the_order_of_rows_stay():
     splits = one(id=["3", "1", "2"], tokens=[["a"], ["b"], ["c"]], tags=[["X"], ["Y"], ["X"]])
     assert prepare_tagging(splits).splits["train"]["id"][:] == ["3", "1", "2"]
@@ -182,33 +175,6 @@ def test_a_bad_tagging_row_is_named(rows, words):
     with pytest.raises(UserError) as caught:
         prepare_tagging(one(tokens=[words for words, _ in rows], tags=[tags for _, tags in rows]))
     assert [word for word in words if word not in str(caught.value)] == []
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [{"tokens": ["a", "b"], "tags": ["O", 1]}],
-        [{"tokens": ["a"], "tags": ["O"]}, {"tokens": ["a"], "tags": [1]}],
-    ],
-)
-def test_mixed_tags_name_both_values(load, rows):
-    with pytest.raises(UserError, match=r"mixe.*'O'.*1\b.*number"):
-        prepare_tagging(load(train=("a.jsonl", jsonl(rows))))
-
-
-def test_mixed_tags_between_splits_name_both_splits():
-    splits = DatasetDict({"train": table(tokens=[["a"]], tags=[["O"]]), "test": table(tokens=[["a"]], tags=[[3]])})
-    with pytest.raises(
-        UserError, match=r"mixed types: train row 1 has 'O' \(text\), test row 1 has 3 \(a whole number\)"
-    ):
-        prepare_tagging(splits)
-
-
-def test_a_tag_column_of_texts_points_to_the_other_script():
-    with pytest.raises(UserError, match=r"train row 1 has 2 words in 'tokens' but 1 tags in 'label'"):
-        prepare_tagging(one(tokens=[["a", "b"]], label=["good"]))
-    with pytest.raises(UserError, match=r"train row 1: column 'label' holds 3.*run_glue\.py"):
-        prepare_tagging(one(tokens=[["a", "b"]], label=[3]), label_column_name="label")
 
 
 def test_empty_rows_can_be_dropped(caplog):
@@ -332,19 +298,6 @@ def test_minus_one_hundred_in_a_csv_is_no_tag():
     assert data.splits["train"]["tags"][0][1] == -100
 
 
-def test_numbers_among_which_some_are_none_are_told(caplog):
-    labels = ["0.5", "1.5", "3"] * 7 + ["3,5", "inf"]
-    rows = one(text=list("abc") * 7 + ["x", "y"], label=labels)
-    assert prepare_classification(rows).problem_type == "single_label_classification"
-    assert "21 of the 23 labels in column 'label' are numbers" in caplog.text
-    assert "train row 22 '3,5', train row 23 'inf'" in caplog.text
-    with pytest.raises(UserError, match=r"train row 22: the label '3,5'.*regression wants a finite number"):
-        prepare_classification(rows, problem_type="regression")
-    caplog.clear()
-    prepare_classification(one(text=["a", "b", "c"], label=["1", "2", "x"]))
-    assert "are numbers" not in caplog.text
-
-
 def test_minus_one_may_be_a_class():
     splits = DatasetDict({"train": table(text=["x", "y"], label=[-1, 1]), "test": table(text=["a"], label=[-1])})
     data = prepare_classification(splits)
@@ -375,21 +328,6 @@ def test_snlis_own_rows_without_agreement_are_left_out(caplog):
     # Beside other labels "-" is one of them.
     signs = one(text=["a", "b", "c"], label=["+", "-", "neutral"])
     assert set(prepare_classification(signs).label_list) == {"+", "-", "neutral"}
-
-
-@pytest.mark.parametrize("tags", [["B_PER", "I_PER"], ["PER-B", "PER-I"], ["B-M", "I-M"], ["NN", "I_J"]])
-def test_entities_of_another_spelling_are_told(tags, caplog):
-    prepare_tagging(one(tokens=[["a", "b", "c"]], tags=[[*tags, "O"]]))
-    told = "look like entities, and are scored as labels of single words" in caplog.text
-    assert told == (tags[0] in ("B_PER", "PER-B"))
-
-
-def test_a_label_for_every_row_is_told(caplog):
-    prepare_classification(one(text=["x"] * 30, label=[f"review {row}" for row in range(30)]))
-    assert "30 rows of the train split have 30 labels in column 'label'" in caplog.text
-    caplog.clear()
-    prepare_classification(one(text=["x"] * 30, label=[f"class {row % 15}" for row in range(30)]))
-    assert "can hardly be learnt" not in caplog.text
 
 
 def test_models_labels_take_names_or_places():
@@ -519,14 +457,6 @@ def test_minus_one_is_no_label_of_several_in_one_cell():
     assert not data.is_labelled("test")
 
 
-def test_numbers_with_commas_are_told_to_be_no_numbers(caplog):
-    splits = one(text=list("abc"), label=["3", "4,0", "-1,5"])
-    assert prepare_classification(splits).problem_type == "single_label_classification"
-    assert "'4,0', are taken for names of classes" in caplog.text
-    with pytest.raises(UserError, match=r"'4,0'.*Where the comma is a decimal one, write a point, 4\.0"):
-        prepare_classification(splits, problem_type="regression")
-
-
 def test_a_blank_text_is_read_with_a_warning(caplog):
     splits = one(sentence1=["a", "b", "c"], sentence2=["d", " ", "e"], label=["x", "y", "x"])
     with caplog.at_level(logging.WARNING):
@@ -541,32 +471,6 @@ def test_blanks_around_a_label_are_no_part_of_it():
     assert data.label_list == ("bad", "good")
     assert prepare_classification(one(text=["a"], label=[["x ", "x"]])).label_list == ("x",)
     assert prepare_tagging(one(tokens=[["a", "b"]], tags=[["O ", "O"]])).label_list == ("O",)
-
-
-def test_labels_that_differ_in_capitals_are_warned_about(caplog):
-    with caplog.at_level(logging.WARNING):
-        data = prepare_classification(one(text=list("abc"), label=["Good", "good", "bad"]))
-    assert data.label_list == ("Good", "bad", "good")
-    assert "The labels 'Good' and 'good' differ in capitals alone" in caplog.text
-
-
-def test_labels_are_told_with_their_counts(caplog):
-    with caplog.at_level(logging.INFO):
-        prepare_classification(one(text=list("abc"), label=["good", "good", "bad"]))
-        many = [f"c{number:02}" for number in range(14)]
-        prepare_classification(one(text=["a"] * 16, label=[*many, "c05", "c05"]))
-    assert (
-        "Texts: column 'text'; labels: column 'label', single_label_classification. 2 labels in train: " in caplog.text
-    )
-    assert "bad (1), good (2)." in caplog.text
-    assert "14 labels in train: c05 (3), c00 (1)," in caplog.text
-    assert "and 2 more." in caplog.text
-
-
-def test_one_class_alone_is_warned_about(caplog):
-    with caplog.at_level(logging.WARNING):
-        prepare_classification(one(text=["a", "b"], label=["x", "x"]))
-    assert "nothing to learn" in caplog.text
 
 
 # Real files
