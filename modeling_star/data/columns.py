@@ -85,7 +85,7 @@ def find_classification_columns(
     label = label_column_name or _first(splits, labels, "--label_column_name", without_train="label")
     columns = _text_columns(splits, text_column_name, label)
     if len(columns) not in (1, 2):
-        raise UserError(f"There are {len(columns)} text columns. Name one or two: `--text_column_name text1,text2`")
+        raise UserError(f"Name one or two text columns of {listed(splits)}: `--text_column_name text1,text2`")
     _check(splits, columns, label)
     return columns, label
 
@@ -157,9 +157,10 @@ def find_predicted_columns(
     given = {text_column_name, *(name.strip() for name in (text_column_name or "").split(","))}
     label = next((name for name in _called(_LABELS, names) if name not in given), "")
     texts = [name for name in names if is_text(rows, name) and name != label]
-    if text_column_name is None and pairs and len(texts) == 2 and _first_known(_PAIRS, texts) is None:
-        return texts[0], texts[1]
-    columns = _text_columns(splits, text_column_name, label)
+    if text_column_name is None and pairs and len(texts) == 2 and not is_first_row(texts):
+        columns = _first_known(_PAIRS, texts) or tuple(texts)
+    else:
+        columns = _text_columns(splits, text_column_name, label)
     check_columns(splits, columns, "--text_column_name", everywhere=True)
     if len(columns) != 1 + pairs:
         advice = "--pairs reads two columns: `--pairs --text_column_name sentence1,sentence2`"
@@ -226,7 +227,10 @@ def _first(splits: DatasetDict, names: Sequence[str], flag: str, without_train: 
     if without_train is not None and "train" not in splits:
         return without_train
     example = shlex.quote(_example(splits).column_names[-1])
-    raise UserError(f"No column has a known name, of {listed(splits)}. Name one, e.g. `{flag} {example}`")
+    raise UserError(
+        f"No column of {listed(splits)} has a known name. Name it, e.g. `{flag} {example}`; without a header line, "
+        "name all: `--column_names text,label`"
+    )
 
 
 def _first_known(known: Iterable[Sequence[str]], texts: Sequence[str]) -> tuple[str, ...] | None:
@@ -246,7 +250,8 @@ def _text_columns(splits: DatasetDict, given: str | Sequence[str] | None, label:
         return tuple(given)
     texts = [name for name in example.column_names if is_text(example, name) and name != label]
     columns = _first_known([*_PAIRS, *((name,) for name in _TEXTS)], texts)
-    return columns or (_first(splits, texts if len(texts) == 1 else [], "--text_column_name"),)
+    alone = texts if len(texts) == 1 and not is_first_row(texts) else []
+    return columns or (_first(splits, alone, "--text_column_name"),)
 
 
 def _check(splits: DatasetDict, texts: Sequence[str], label: str) -> None:

@@ -10,7 +10,6 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
@@ -267,30 +266,73 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def _read_conll(path: Path, cache_dir: str | None, column_names: Sequence[str] | None) -> Dataset:
     """One token per line, columns separated by tabs or blanks, and an empty line after each sentence."""
-    first = _first_token_line(path)
-    cells = _cells(first, "\t" in first)
-    is_conllu = len(cells) == 10 and first[0].isdigit()
-    columns = _CONLLU_COLUMNS if is_conllu else dict(enumerate(_default_names(len(cells))))
+    line = _first_token_line(path)
+    first = _cells(line, "\t" in line)
+    is_conllu = len(first) == 10 and line[0].isdigit()
+    columns = _CONLLU_COLUMNS if is_conllu else dict(enumerate(_default_names(len(first))))
     if column_names:
         columns = {place: name for place, name in enumerate(column_names) if name != "_"}
-        if len(column_names) != len(cells) or not columns or len(set(columns.values())) < len(columns):
+        if len(column_names) != len(first) or not columns or len(set(columns.values())) < len(columns):
             raise UserError(
-                f"{path} has {len(cells)} columns and --column_names is {','.join(column_names)}. Write one distinct "
+                f"{path} has {len(first)} columns and --column_names is {','.join(column_names)}. Write one distinct "
                 "name per column, or _ to skip it: `--column_names _,tokens,ner_tags`"
             )
     state = path.stat()
-    rows = _ConllRows(path, columns, "\t" in first, len(cells), is_conllu, (state.st_size, state.st_mtime_ns))
+    options = {"path": path, "columns": columns, "first": line, "is_conllu": is_conllu}
+    # datasets finds the cache by the arguments: the code and the state of the file are among them.
+    options |= {"version": source_version(__name__), "size": state.st_size, "time": state.st_mtime_ns}
     features = Features({name: List(Value("string")) for name in columns.values()})
-    return cast(Dataset, Dataset.from_generator(rows, features=features, cache_dir=cache_dir))
+    return cast(Dataset, Dataset.from_generator(_conll_rows, features, cache_dir, gen_kwargs=options))
+
+
+def _conll_rows(
+    path: Path, columns: dict[int, str], first: str, is_conllu: bool, **_: Any
+) -> Iterator[dict[str, list[str]]]:
+    """The sentences of a file. CoNLL-U has lines for ranges ("3-4") and empty nodes ("5.1"), which are skipped."""
+    for sentence in _conll_sentences(path, first):
+        rows = [cells for cells in sentence if cells[0].isdigit()] if is_conllu else sentence
+        yield {name: [cells[place] for cells in rows] for place, name in columns.items()}
+
+
+def _conll_sentences(path: Path, first: str) -> Iterator[list[list[str]]]:
+    """The cells of each line of each sentence, in the form of the first line with a token."""
+    tabbed = "\t" in first
+    width = len(_cells(first, tabbed))
+    has_entities = entity_tag(_cells(first, tabbed)[-1]) is not None
+    sentence: list[list[str]] = []
+    with open_text(path) as lines:
+        for number, line in enumerate(lines, 1):
+            line = line.strip("\r\n")
+            # An ideographic space alone can be a token of a file without tags.
+            if not line.strip(None if width > 1 else " \t") or line.startswith("-DOCSTART-"):
+                if sentence:
+                    yield sentence
+                sentence = []
+                continue
+            cells = _cells(line, tabbed)
+            if len(cells) == width - 1 and line.startswith("  "):  # the token is a blank
+                cells = [" ", *cells]
+            # Within a sentence "#" is a token, and before it if a tag follows.
+            if not sentence and line.startswith("#"):
+                is_tagged = cells[0] != "#" or not has_entities or entity_tag(cells[-1]) is not None
+                if len(cells) != width or _CONLL_COMMENT.match(line) or not is_tagged:
+                    continue
+            if len(cells) != width or not cells[0] or not cells[-1]:
+                raise UserError(
+                    f"{path}, line {number} is {line[:80]!r}, but the first line has {width} columns. "
+                    "Write one token per line with all columns, and an empty line after each sentence."
+                )
+            sentence.append(cells)
+    if sentence:
+        yield sentence
 
 
 def conll_width(path: str | Path) -> int | None:
     """The number of columns of a CoNLL file; `None` for other formats."""
-    path = Path(path)
-    if not is_table(path) or _format_of(path) != "conll":
+    if not is_table(path) or _format_of(Path(path)) != "conll":
         return None
-    first = _first_token_line(path)
-    return len(_cells(first, "\t" in first))
+    line = _first_token_line(Path(path))
+    return len(_cells(line, "\t" in line))
 
 
 def _first_token_line(path: Path) -> str:
@@ -308,68 +350,6 @@ def _default_names(width: int) -> list[str]:
 def _cells(line: str, tabbed: bool) -> list[str]:
     # Not str.split(): a no-break or ideographic space can be a token.
     return line.split("\t") if tabbed else re.split(r"[ \t]+", line.strip(" \t"))
-
-
-@dataclass(frozen=True)
-class _ConllRows:
-    """
-    Generator of the sentences of a CoNLL file.
-
-    Args:
-        path: the file.
-        columns: place in a line -> name.
-        tabbed: columns are separated by tabs.
-        width: cells per line.
-        is_conllu: skip ranges ("3-4") and empty nodes ("5.1").
-        state: size and time of the file; `datasets` finds its cache by these fields.
-        version: of the code that reads.
-    """
-
-    path: Path
-    columns: dict[int, str]
-    tabbed: bool
-    width: int
-    is_conllu: bool
-    state: tuple[int, int]
-    version: str = source_version(__name__)
-
-    def __call__(self) -> Iterator[dict[str, list[str]]]:
-        for sentence in self.sentences():
-            rows = [cells for cells in sentence if cells[0].isdigit()] if self.is_conllu else sentence
-            yield {name: [cells[place] for cells in rows] for place, name in self.columns.items()}
-
-    def sentences(self) -> Iterator[list[list[str]]]:
-        """The cells of each line of each sentence."""
-        has_entities = entity_tag(_cells(_first_token_line(self.path), self.tabbed)[-1]) is not None
-        sentence: list[list[str]] = []
-        with open_text(self.path) as lines:
-            for number, line in enumerate(lines, 1):
-                line = line.strip("\r\n")
-                # An ideographic space alone can be a token of a file without tags.
-                if not line.strip(None if self.width > 1 else " \t") or line.startswith("-DOCSTART-"):
-                    if sentence:
-                        yield sentence
-                    sentence = []
-                    continue
-                cells = _cells(line, self.tabbed)
-                if len(cells) == self.width - 1 and line.startswith("  "):  # the token is a blank
-                    cells = [" ", *cells]
-                if not sentence and line.startswith("#") and self._is_comment(line, cells, has_entities):
-                    continue
-                if len(cells) != self.width or not cells[0] or not cells[-1]:
-                    raise UserError(
-                        f"{self.path}, line {number} is {line[:80]!r}, but the first line has {self.width} columns. "
-                        "Write one token per line with all columns, and an empty line after each sentence."
-                    )
-                sentence.append(cells)
-        if sentence:
-            yield sentence
-
-    def _is_comment(self, line: str, cells: list[str], has_entities: bool) -> bool:
-        """Whether a line before a sentence is a comment and not the token "#"."""
-        if len(cells) != self.width or _CONLL_COMMENT.match(line):
-            return True
-        return has_entities and cells[0] == "#" and entity_tag(cells[-1]) is None
 
 
 def _first_lines(path: Path) -> list[str]:
@@ -422,22 +402,14 @@ def stream_files(paths: Sequence[str | Path], sample_by: SampleBy, column: str) 
 
 
 def streamed_columns(path: str | Path, sample_by: SampleBy, column: str | None) -> Dataset:
-    """The columns of a file for `stream_files`, as a table; of json, those of the first row that has `column`."""
-    path = Path(path)
-    kind = _streamed_format(path, sample_by)
-    with reading(path):
-        if kind == "text":
-            return Dataset.from_dict({"text": [""]})
-        if kind == "parquet":
-            with _open_parquet(path) as file:
-                return Dataset(file.schema_arrow.empty_table())
-        rows = list(itertools.islice(_json_rows(path), 1))
-        if not rows:
-            raise _no_rows(path)
-        first = rows[0]
-        if column is not None and column not in first:
-            first = next((row for row in _json_rows(path) if column in row), first)
-        return Dataset.from_list([{name: cell if isinstance(cell, str) else None for name, cell in first.items()}])
+    """The first row of a file for `stream_files` with `column`, as a table of the columns."""
+    rows = _rows(Path(path), sample_by)
+    first = next(rows, None)
+    if first is None:
+        raise _no_rows(Path(path))
+    if column is not None:
+        first = next((row for row in itertools.chain([first], rows) if column in row), first)
+    return Dataset.from_list([{name: cell if isinstance(cell, str) else None for name, cell in first.items()}])
 
 
 def _streamed_format(path: Path, sample_by: SampleBy) -> str:
@@ -449,20 +421,26 @@ def _streamed_format(path: Path, sample_by: SampleBy) -> str:
 
 def _stream(paths: list[str], sample_by: SampleBy, column: str) -> Iterator[dict[str, str | None]]:
     """The texts of files; `None` for rows without one."""
-    for path in map(Path, paths):
-        kind = _format_of(path, sample_by)
-        with reading(path):
-            cells: Iterator[Any]
-            if kind == "text":
-                cells = _texts(path, sample_by)
-            elif kind == "parquet":
-                cells = _parquet_cells(path, column)
-            else:
-                cells = (row.get(column) for row in _json_rows(path))
-            for number, cell in enumerate(cells, 1):
-                if cell is not None and not isinstance(cell, str):
-                    raise UserError(f"{path}, row {number} has {str(cell)[:60]!r} in column {column!r}, not a text.")
-                yield {column: cell}
+    for path in paths:
+        for number, row in enumerate(_rows(Path(path), sample_by, [column]), 1):
+            cell = row.get(column)
+            if cell is not None and not isinstance(cell, str):
+                raise UserError(f"{path}, row {number} has {str(cell)[:60]!r} in column {column!r}, not a text.")
+            yield {column: cell}
+
+
+def _rows(path: Path, sample_by: SampleBy, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of a file, one after the other."""
+    kind = _streamed_format(path, sample_by)
+    with reading(path):
+        if kind == "text":
+            yield from ({"text": text} for text in _texts(path, sample_by))
+        elif kind == "parquet":
+            with gzip.open(path) if _is_packed(path) else open(path, "rb") as content, ParquetFile(content) as file:
+                for batch in file.iter_batches(_PARQUET_ROWS, columns=columns):
+                    yield from batch.to_pylist()
+        else:
+            yield from _json_rows(path)
 
 
 def _texts(path: Path, sample_by: SampleBy) -> Iterator[str]:
@@ -488,18 +466,6 @@ def _texts(path: Path, sample_by: SampleBy) -> Iterator[str]:
                 line_end = "\n" if parts[-1].endswith("\n") else ""
                 parts[-1] = parts[-1].removesuffix("\n")
             yield "".join([*parts, line_end])
-
-
-def _parquet_cells(path: Path, column: str) -> Iterator[Any]:
-    with _open_parquet(path) as file:
-        for rows in file.iter_batches(_PARQUET_ROWS, columns=[column]):
-            yield from rows[column].to_pylist()
-
-
-@contextmanager
-def _open_parquet(path: Path) -> Iterator[ParquetFile]:
-    with gzip.open(path) if _is_packed(path) else open(path, "rb") as content, ParquetFile(content) as file:
-        yield file
 
 
 def plain_texts(rows: Dataset) -> Dataset:

@@ -246,10 +246,7 @@ def hold_out(
     if "validation" in splits:
         raise UserError("There is a validation split: omit --validation_fraction.")
     if "train" not in splits or len(splits["train"]) < 2:
-        raise UserError(
-            "A validation split needs a train split of 2 rows or more. Add rows or --validation_file, or write "
-            "--validation_fraction 0"
-        )
+        raise UserError("A validation split needs a train split of 2 rows or more, or write --validation_fraction 0")
     check_fraction(fraction)
     train = splits["train"]
     size = min(max(1, round(fraction * len(train))), len(train) - 1)
@@ -261,10 +258,8 @@ def hold_out(
         for row, value in enumerate(train[classes or together][:]):
             groups.setdefault(value, []).append(row)
         if len(groups) == (len(train) if classes else 1):
-            raise UserError(
-                f"The train split cannot be divided by its column {classes or together!r}. Give a --validation_file, "
-                "or write --validation_fraction 0"
-            )
+            column = classes or together
+            raise UserError(f"The train split cannot be divided by its column {column!r}. Give a --validation_file.")
         chosen = _some_of_each(groups, size, draw) if classes else _some_groups(groups, size, draw)
     parts = {
         "train": train.select([row for row in range(len(train)) if row not in chosen]),
@@ -415,15 +410,10 @@ def _check_words(split: str, row: int, words: Any, column: str) -> None:
 
 
 def _check_tags(split: str, row: int, words: list[str], tags: Any, column: str) -> None:
-    if not isinstance(tags, list):
+    if not isinstance(tags, list) or len(tags) != len(words) or None in tags:
         raise UserError(
-            f"{row_ref(split, row)}: column {column!r} has {short_repr(tags)}, not a list of tags. Name the column of "
-            "tags, `--label_column_name ner_tags`, or use run_glue.py for texts with one label each"
-        )
-    if len(tags) != len(words) or None in tags:
-        raise UserError(
-            f"{row_ref(split, row)} has {len(words)} words and, in column {column!r}, the {len(tags)} tags "
-            f'{short_repr(tags)}. Write one tag per word, "O" for none.'
+            f"{row_ref(split, row)} has {len(words)} words and, in column {column!r}, the tags {short_repr(tags)}. "
+            'Write a list with one tag per word, "O" for none, or name another column: --label_column_name'
         )
 
 

@@ -82,7 +82,6 @@ def test_columns_can_be_named():
         (prepare_classification, "tokens tags", {}, "--label_column_name"),
         (prepare_classification, "a b label", {}, "--text_column_name"),
         (prepare_classification, "a b c label", {"text_column_name": "a,b,c"}, "--text_column_name"),
-        (prepare_classification, "text label", {"label_column_name": "text"}, "--label_column_name"),
     ],
 )
 def test_a_missing_column_lists_those_present_and_the_flag(prepare, columns, named, flag):

@@ -126,7 +126,10 @@ def test_json_numbers_can_become_fractions_late_in_a_file(load):
 @pytest.mark.parametrize(
     ("text", "tokens"),
     [
-        ("# sent_id = 1\n# text = # x\n#\tO\nNew York\tB-LOC\n\n# newdoc\n# x\n#tag\tO\n", [["#", "New York"], ["#tag"]]),
+        (
+            "# sent_id = 1\n# text = # x\n#\tO\nNew York\tB-LOC\n\n# newdoc\n# x\n#tag\tO\n",
+            [["#", "New York"], ["#tag"]],
+        ),
         ("# id 5239d808-f300\tdomain=en\nrobert _ _ B-PER\nran _ _ O\n", [["robert", "ran"]]),
         ("# sent_id = 1\nEU NNP B-NP B-ORG\n\n# text = x\nBut CC O O\n", [["EU"], ["But"]]),
         ("# WNUT17\nAnn B-PER\n# O\n\n# O\nOslo B-LOC\n\n# page\nIt O\n", [["Ann", "#"], ["#", "Oslo"], ["It"]]),
