@@ -1,4 +1,8 @@
-"""Find the columns of texts, words, tags, labels and answers: by the flag, else by a known name."""
+"""
+Find the columns of texts, words, tags, labels and answers: by the flag, else by a known name.
+
+Every function raises a `UserError` that lists the columns if a named one is absent or none has a known name.
+"""
 
 import logging
 import shlex
@@ -47,9 +51,6 @@ def find_tagging_columns(
     Args:
         task_name: "ner", "pos", "chunk": tags are in `{task_name}_tags`, in another column with the task in its name
             ("upos"), or in one that names no task ("tags").
-
-    Raises:
-        UserError: a named column is absent, or none has a known name.
     """
     example = _example(splits)
     lists = [name for name in example.column_names if is_list(example, name)]
@@ -57,7 +58,8 @@ def find_tagging_columns(
     # Lists before texts, as in {"text": "It rains", "tokens": ["It", "rains"]}.
     words = [*_called(_TOKENS, lists), *_called(_TOKENS, texts)]
     text = text_column_name or _first(splits, words, "--text_column_name")
-    known, others = _TAGS, [name for name in lists if name != text]
+    known: tuple[str, ...] = _TAGS
+    others = [name for name in lists if name != text]
     if task_name:
         known = (f"{task_name}_tags", task_name, *(n for n in _TAGS if task_name in n), *_TAGS_OF_ANY_TASK)
         others = [name for name in others if name not in _called(_TAGS, others)]
@@ -77,9 +79,6 @@ def find_classification_columns(
 
     Args:
         text_column_name: a name, two names, or two in one text with a comma between them.
-
-    Raises:
-        UserError: a named column is absent, or none has a known name.
     """
     labels = _called(_LABELS, _example(splits).column_names)
     label = label_column_name or _first(splits, labels, "--label_column_name", without_train="label")
@@ -98,9 +97,6 @@ def find_reading_columns(
 
     Args:
         text_column_name: the first two, with a comma between them.
-
-    Raises:
-        UserError: a named column is absent, or none has a known name.
     """
     present = _example(splits).column_names
     answers = _called(_ANSWERS, present)
@@ -120,12 +116,7 @@ def find_reading_columns(
 
 
 def find_text_column(splits: DatasetDict, text_column_name: str | None = None) -> str:
-    """
-    The column of running text.
-
-    Raises:
-        UserError: the named column is absent, or none has a known name.
-    """
+    """The column of running text."""
     example = _example(splits)
     texts = [name for name in example.column_names if is_text(example, name)]
     known = _called(_TEXTS, texts) or (texts if len(texts) == 1 else [])
@@ -143,9 +134,6 @@ def find_predicted_columns(
     Args:
         text_column_name: a name, or two with a comma between them.
         contexts: the texts are contexts of a question.
-
-    Raises:
-        UserError: a named column is absent, none has a known name, or their number is another one.
     """
     splits = DatasetDict({"file": rows})
     names = rows.column_names
@@ -171,9 +159,6 @@ def find_predicted_columns(
 def check_columns(splits: DatasetDict, columns: Iterable[str], flag: str, everywhere: bool) -> None:
     """
     Check that columns are in every split; those of labels in train, with a warning for other splits without them.
-
-    Raises:
-        UserError: a column is absent.
     """
     for column in columns:
         lacking = [split for split, rows in splits.items() if column not in rows.column_names]

@@ -302,10 +302,7 @@ def _some_of_each(groups: Mapping[Any, list[int]], size: int, draw: random.Rando
 def drop_or_raise(split: str, rows: Sequence[int], lack: str, drop: bool) -> None:
     """Rows that lack something: an error for the first, or a warning if they can be dropped."""
     if rows and not drop:
-        raise UserError(
-            f"{row_ref(split, rows[0])} has {lack}; there are {len(rows)} such rows. Complete them, or omit them with "
-            "--drop_empty"
-        )
+        raise UserError(f"{row_ref(split, rows[0])} has {lack} ({len(rows)} rows in all). Omit them: --drop_empty")
     if rows:
         logger.warning("%d rows of the %s split are omitted: %s (first: row %d)", len(rows), split, lack, rows[0] + 1)
 
@@ -524,26 +521,24 @@ def _label_values(
     }
 
 
-def _rows_without_text(split: str, dataset: Dataset, columns: Iterable[str], drop_empty: bool) -> set[int]:
+def _rows_without_text(split: str, dataset: Dataset, columns: Sequence[str], drop_empty: bool) -> set[int]:
     """The rows to drop: those without a text, and with `drop_empty` those with a blank one."""
-    empty: set[int] = set()
-    blank: set[int] = set()
-    for column in columns:
-        for row, text in enumerate(dataset[column][:]):
-            if text is None:
-                empty.add(row)
-            elif not isinstance(text, str):
-                raise UserError(
-                    f"{row_ref(split, row)}: column {column!r} has {short_repr(text)}, not a text. Name the column of "
-                    "texts: `--text_column_name text`"
-                )
-            elif not text.strip():
-                blank.add(row)
+    empty: list[int] = []
+    blank: list[int] = []
+    for row, texts in enumerate(zip(*(dataset[column][:] for column in columns), strict=True)):
+        if any(text is not None and not isinstance(text, str) for text in texts):
+            raise UserError(
+                f"{row_ref(split, row)} has {short_repr(texts)} in {', '.join(columns)}, not a text. Name the column of "
+                "texts: `--text_column_name text`"
+            )
+        if None in texts:
+            empty.append(row)
+        elif not all(map(str.strip, texts)):
+            blank.append(row)
     lack = f"no text in column {' or '.join(map(repr, columns))}"
     if drop_empty:
-        drop_or_raise(split, sorted(empty | blank), lack, drop=True)
-        return empty | blank
-    drop_or_raise(split, sorted(empty), lack, drop=False)
+        empty, blank = sorted([*empty, *blank]), []
+    drop_or_raise(split, empty, lack, drop_empty)
     if blank:
         logger.warning("%d rows of the %s split have %s; omit them with --drop_empty", len(blank), split, lack)
-    return empty
+    return set(empty)

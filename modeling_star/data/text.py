@@ -128,7 +128,7 @@ class TextSource:
     def named_splits(self, **options: Any) -> dict[str, Any]:
         """The splits of the named data set."""
         options |= {"token": self.token, "revision": self.revision}
-        loaded = load_named(self.dataset_name or "", self.dataset_config_name, **options)
+        loaded = load_named(self.dataset_name, self.dataset_config_name, **options)
         return {split: rows for split, rows in loaded.items() if split in SPLITS}
 
 
@@ -157,7 +157,7 @@ def load_texts(source: TextSource) -> TextData:
             raise UserError(f"The {split} split has no text in its column {column!r}.")
         rows = rows.select(kept) if len(kept) < len(rows) else rows
         splits[split] = take_first(rows, source.limits.get(split))
-    return TextData(DatasetDict(splits), column or "")
+    return TextData(DatasetDict(splits), column)
 
 
 def stream_texts(source: TextSource) -> TextData:
@@ -179,12 +179,11 @@ def stream_texts(source: TextSource) -> TextData:
             for path in named:
                 table = streamed_columns(path, source.sample_by, column)
                 column = find_text_column(DatasetDict({split: table}), column)
-        streams = {split: stream_files(named, source.sample_by, column or "") for split, named in paths.items()}
+        streams = {split: stream_files(named, source.sample_by, column) for split, named in paths.items()}
     else:
         streams = source.named_splits(streaming=True)
         for split, rows in streams.items():
             column = find_text_column(DatasetDict({split: Dataset.from_list(list(rows.take(1)))}), column)
-    column = column or ""
     held = {split: _held(rows, column, limits.get(split)) for split, rows in streams.items() if split != "train"}
     held_out: frozenset[bytes] = frozenset()
     size = limits.get("validation")
