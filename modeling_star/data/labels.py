@@ -5,7 +5,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from datasets import ClassLabel, Dataset, DatasetDict, List, Value
@@ -280,6 +280,11 @@ def labels_of(cells: Mapping[str, Cells]) -> Iterator[tuple[str, int, Any]]:
                 yield split, row, value
 
 
+def _map(cells: Mapping[str, Cells], change: Callable[[Any], Any]) -> dict[str, list[Any]]:
+    """The labels after a change."""
+    return {split: [None if cell is None else change(cell) for cell in values] for split, values in cells.items()}
+
+
 def check_types(labels: Iterable[tuple[str, int, Any]], column: str, allowed: Sequence[type]) -> set[type]:
     """
     The types of labels.
@@ -324,10 +329,9 @@ def encode_classes(
                 f"{row_ref(split, row)}: the label {value!r} in column {column!r} is a fraction. Write "
                 "--problem_type regression, or labels as whole numbers or text."
             )
-    named = {split: [None if value is None else name_of(value) for value in values] for split, values in cells.items()}
+    named = _map(cells, name_of)
     labels, ids = label_ids({split: set(values) - {None} for split, values in named.items()}, declared, label_list)
-    encoded = {split: [None if name is None else ids[name] for name in values] for split, values in named.items()}
-    return labels, encoded, Value("int64")
+    return labels, _map(named, ids.__getitem__), Value("int64")
 
 
 def encode_numbers(cells: Mapping[str, Cells], column: str) -> Encoded:
@@ -340,8 +344,7 @@ def encode_numbers(cells: Mapping[str, Cells], column: str) -> Encoded:
                 f"{row_ref(split, row)}: the label {short_repr(value)} in column {column!r} is not a finite number. "
                 "Correct it, or write --problem_type single_label_classification"
             )
-    encoded = {split: [None if value is None else float(value) for value in values] for split, values in cells.items()}
-    return (), encoded, Value("float32")
+    return (), _map(cells, float), Value("float32")
 
 
 def encode_lists(
@@ -354,7 +357,7 @@ def encode_lists(
                 f"{row_ref(split, row)}: column {column!r} has {short_repr(items)}. Several labels of a text are a "
                 'list without gaps, e.g. ["sports", "politics"] or [0, 1, 1]'
             )
-    items_of = [(split, row, item) for split, row, items in labels_of(cells) for item in items]
+    items_of = ((split, row, item) for split, row, items in labels_of(cells) for item in items)
     check_types(items_of, column, (str, int, bool, float))
     rows = [items for _, _, items in labels_of(cells)]
     width = len(rows[0]) if rows else 0
@@ -363,15 +366,9 @@ def encode_lists(
         labels = tuple(label_list or map(str, range(width)))
         if len(labels) != width:
             raise UserError(f"Column {column!r} has lists of {width} places, but the model has {len(labels)} labels.")
-        encoded = {split: [items and [float(x) for x in items] for items in values] for split, values in cells.items()}
-        return labels, encoded, feature
-    names: dict[str, set[str]] = {split: set() for split in cells}
-    for split, _, item in items_of:
-        names[split].add(name_of(item))
+        return labels, _map(cells, lambda items: list(map(float, items))), feature
+    named = _map(cells, lambda items: set(map(name_of, items)))
+    names = {split: set().union(*filter(None, values)) for split, values in named.items()}
     labels, ids = label_ids(names, declared, label_list)
-
-    def multi_hot(items: list[Any] | None) -> list[float] | None:
-        chosen = {ids[name_of(x)] for x in items or ()}
-        return None if items is None else [float(place in chosen) for place in range(len(labels))]
-
-    return labels, {split: [multi_hot(items) for items in values] for split, values in cells.items()}, feature
+    numbers = _map(named, lambda items: {ids[name] for name in items})
+    return labels, _map(numbers, lambda items: [float(place in items) for place in range(len(labels))]), feature

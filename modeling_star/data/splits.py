@@ -528,8 +528,8 @@ def _rows_without_text(split: str, dataset: Dataset, columns: Sequence[str], dro
     for row, texts in enumerate(zip(*(dataset[column][:] for column in columns), strict=True)):
         if any(text is not None and not isinstance(text, str) for text in texts):
             raise UserError(
-                f"{row_ref(split, row)} has {short_repr(texts)} in {', '.join(columns)}, not a text. Name the column of "
-                "texts: `--text_column_name text`"
+                f"{row_ref(split, row)} has {short_repr(texts)} in {', '.join(columns)}, not a text. Name the column "
+                "of texts: `--text_column_name text`"
             )
         if None in texts:
             empty.append(row)
