@@ -138,7 +138,9 @@ def find_predicted_columns(
     splits = DatasetDict({"file": rows})
     names = rows.column_names
     if text_column_name is None and not pairs:
-        words = [name for name in _called(_TOKENS, names) if is_list(rows, name) or not _called(_TEXTS, names)]
+        lists = [name for name in names if is_list(rows, name)]
+        texts = [] if _called(_TEXTS, names) else [name for name in names if is_text(rows, name)]
+        words = [name for name in _called(_TOKENS, names) if name in (*lists, *texts)]
         known = [*(_called(_CONTEXTS, names) if contexts else ()), *words]
         if known:
             return (known[0],)
@@ -163,7 +165,10 @@ def check_columns(splits: DatasetDict, columns: Iterable[str], flag: str, everyw
     for column in columns:
         lacking = [split for split, rows in splits.items() if column not in rows.column_names]
         if lacking and (everywhere or "train" in lacking):
-            raise UserError(f"{', '.join(lacking)} has no column {column!r} but {listed(splits)}. Write `{flag} NAME`")
+            example = shlex.quote(splits[lacking[0]].column_names[0])
+            raise UserError(
+                f"{', '.join(lacking)} has no column {column!r} but {listed(splits)}. Write e.g. `{flag} {example}`"
+            )
         if lacking and "train" in splits:
             logger.warning("No column %r in %s: predicted, not scored.", column, ", ".join(lacking))
 

@@ -118,7 +118,9 @@ def literal_list(text: str) -> list[Any] | None:
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             return None
         if _NUMPY_GAP.search(text):
-            raise UserError(f"A cell has an array without commas, {short_repr(text)}. Write lists.") from None
+            raise UserError(
+                f"A cell has an array without commas, {short_repr(text)}. Write lists: df[name].map(list)"
+            ) from None
     return value if isinstance(value, list) else None
 
 

@@ -139,7 +139,7 @@ def _is_packed(path: Path) -> bool:
 
 
 def _no_rows(path: Path) -> UserError:
-    return UserError(f"{path} has no rows. Write at least one, or omit the file.")
+    return UserError(f"{path} is empty. Write at least one row, or omit the file.")
 
 
 def _load(builder: str, path: Path, cache_dir: str | None, **options: Any) -> Dataset:
@@ -151,7 +151,7 @@ def _load(builder: str, path: Path, cache_dir: str | None, **options: Any) -> Da
 def _format_of(path: Path, sample_by: SampleBy | None = None, column_names: Sequence[str] | None = None) -> str:
     """The format of an existing file; "text" for running text."""
     if not path.is_file():
-        raise UserError(f"There is no file {path}. Check the paths of the data files.")
+        raise UserError(f"There is no file {path}. Check --train_file, --validation_file and --test_file.")
     if path.stat().st_size == 0:
         raise _no_rows(path)
     ending = _ending(path)
@@ -193,7 +193,7 @@ def _read_csv(path: Path, kind: str, cache_dir: str | None, column_names: Sequen
         rows = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
         first = next(filter(None, rows), [])
         names = list(column_names or (name or f"Unnamed: {place}" for place, name in enumerate(first)))
-        if column_names and first == names:
+        if column_names and _folded(first) == _folded(names):
             raise UserError(f"{path} has a header line: omit --column_names.")
         for row in itertools.chain([first], rows):
             if row and len(row) != len(names):
@@ -205,6 +205,10 @@ def _read_csv(path: Path, kind: str, cache_dir: str | None, column_names: Sequen
     options: dict[str, Any] = {"names": names, "header": None} if column_names else {}
     options |= {"sep": separator, "quoting": quoting, "keep_default_na": False}
     return _load("csv", path, cache_dir, features=features, **options)
+
+
+def _folded(names: Sequence[str]) -> list[str]:
+    return sorted(name.strip().casefold() for name in names)
 
 
 def _quotes_enclose_cells(path: Path) -> bool:
@@ -314,7 +318,7 @@ def _conll_sentences(path: Path, first: str) -> Iterator[list[list[str]]]:
                 cells = [" ", *cells]
             # Within a sentence "#" is a token, and before it if a tag follows.
             if not sentence and line.startswith("#"):
-                is_tagged = cells[0] != "#" or not has_entities or entity_tag(cells[-1]) is not None
+                is_tagged = cells[0] != "#" or not has_entities or cells[-1] == "-100" or entity_tag(cells[-1])
                 if len(cells) != width or _CONLL_COMMENT.match(line) or not is_tagged:
                     continue
             if len(cells) != width or not cells[0] or not cells[-1]:

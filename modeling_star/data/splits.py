@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from datasets import Dataset, DatasetDict, List, Value, load_dataset
+from datasets.exceptions import DatasetsError
 
 from ..errors import UserError
 from ..models.configuration_encoder import PROBLEM_TYPES
@@ -198,10 +199,10 @@ def load_named(name: str, config: str | None = None, **options: Any) -> Any:
     """
     try:
         return with_validation_name(load_dataset(name, config, **options))
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, DatasetsError) as error:
         full_name = name if config is None else f"{name} ({config})"
         raise UserError(
-            f"The data set {full_name} could not be loaded: {error.__cause__ or error} Check --dataset_name and "
+            f"The data set {full_name} could not be read: {error.__cause__ or error}. Check --dataset_name and "
             "--dataset_config_name, or use local files: --train_file train.jsonl"
         ) from error
 
@@ -271,7 +272,7 @@ def hold_out(
 def check_fraction(fraction: float) -> None:
     """Check that --validation_fraction is at least 0 and below 1."""
     if not 0 <= fraction < 1:
-        raise UserError(f"--validation_fraction is {fraction:g}. Write a number between 0 and 1, e.g. 0.1")
+        raise UserError(f"--validation_fraction {fraction:g} is given. Write a number between 0 and 1, e.g. 0.1")
 
 
 def _some_groups(groups: Mapping[Any, list[int]], size: int, draw: random.Random) -> set[int]:
@@ -408,8 +409,9 @@ def _check_words(split: str, row: int, words: Any, column: str) -> None:
 
 def _check_tags(split: str, row: int, words: list[str], tags: Any, column: str) -> None:
     if not isinstance(tags, list) or len(tags) != len(words) or None in tags:
+        count = len(tags) if isinstance(tags, list) else "no"
         raise UserError(
-            f"{row_ref(split, row)} has {len(words)} words and, in column {column!r}, the tags {short_repr(tags)}. "
+            f"{row_ref(split, row)} has {len(words)} words and {count} tags in column {column!r}, {short_repr(tags)}. "
             'Write a list with one tag per word, "O" for none, or name another column: --label_column_name'
         )
 

@@ -93,7 +93,7 @@ def test_column_names_replace_a_header_line(tmp_path, name, gap):
 
 def test_column_names_are_refused_where_the_file_has_its_own(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "word"}\n')
-    (tmp_path / "a.csv").write_text("text,label\nfine,1\n")
+    (tmp_path / "a.csv").write_text("Label,text\nfine,1\n")
     for name in ("a.jsonl", "a.csv"):
         with pytest.raises(UserError, match="--column_names"):
             load_splits(files={"train": tmp_path / name}, column_names=["text", "label"])
@@ -220,11 +220,11 @@ def test_folder_names_are_not_patterns(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("a.jsonl", "", "no rows"),
-        ("a.jsonl", " \n\n ", "no rows"),
-        ("a.json", "[]", "no rows"),
-        ("a.csv", "text,label\n", "no rows"),
-        ("a.conll", "# only = comments\n", "no rows"),
+        ("a.jsonl", "", "is empty"),
+        ("a.jsonl", " \n\n ", "is empty"),
+        ("a.json", "[]", "is empty"),
+        ("a.csv", "text,label\n", "is empty"),
+        ("a.conll", "# only = comments\n", "is empty"),
         ("a.xlsx", "x", "'.xlsx'"),
         ("noending", "x", ".csv"),
         ("a.jsonl", '{"text": "a"}\n{"text": \n', "line 2"),

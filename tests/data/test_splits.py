@@ -73,7 +73,7 @@ def test_hold_out_refuses_what_it_cannot_do():
         hold_out(DatasetDict({"train": rows, "validation": rows}), 0.1)
     with pytest.raises(UserError, match="2 rows or more"):
         hold_out(DatasetDict({"test": rows}), 0.1)
-    with pytest.raises(UserError, match=r"--validation_fraction is 1\.5"):
+    with pytest.raises(UserError, match=r"--validation_fraction 1\.5"):
         hold_out(DatasetDict({"train": rows}), 1.5)
 
 
