@@ -57,8 +57,8 @@ def test_the_column_is_found_beside_labels_and_numbers(tmp_path: Path) -> None:
     assert texts_of(written(tmp_path / "a.csv", "label,body\ngood,fine\n")) == ["fine"]
     both = written(tmp_path / "b.csv", "source,target\nja,yes\n")
     assert texts_of(both, text_column_name="target") == ["yes"]
-    told = written(tmp_path / "b.jsonl", '{"question": "who?", "context": "Ann sings.", "title": "x"}\n')
-    assert texts_of(told, contexts=True) == ["Ann sings."]
+    asked = written(tmp_path / "b.jsonl", '{"question": "who?", "context": "Ann sings.", "title": "x"}\n')
+    assert texts_of(asked, contexts=True) == ["Ann sings."]
 
 
 def test_nested_questions_give_each_context_once(tmp_path: Path) -> None:
@@ -122,8 +122,8 @@ def test_sentences_of_conll_are_words(tmp_path: Path) -> None:
     assert texts_of(path) == [["Ann", "sings"], ["安", "娜"]]
     assert texts_of(written(tmp_path / "a.jsonl", '{"tokens": ["Ann", "sings"]}\n')) == [["Ann", "sings"]]
     more = written(tmp_path / "b.conll", lines + "\nIt O\nrains O\nall O\nday O\nlong O\n")
-    told = ["Ann sings", "安 娜", "It rains all day long"]
-    assert texts_of(more, contexts=True) == told, "one file, one way to write"
+    expected = ["Ann sings", "安 娜", "It rains all day long"]
+    assert texts_of(more, contexts=True) == expected, "one file, one way to write"
 
 
 def test_one_date_does_not_decide_how_chinese_is_written() -> None:
@@ -164,7 +164,7 @@ def test_pairs_are_two_columns(tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", "premise,hypothesis,label\na,b,yes\n")
     assert texts_of(path, pairs=True) == [("a", "b")]
     assert texts_of(path, pairs=True, text_column_name="hypothesis,premise") == [("b", "a")]
-    # In the order that training takes them, wherever they stand.
+    # In the order that training takes them, wherever they are.
     assert texts_of(written(tmp_path / "c.csv", "hypothesis,premise\nb,a\n"), pairs=True) == [("a", "b")]
     plain = written(tmp_path / "b.tsv", "a\tb\nc\td\n")
     assert texts_of(plain, pairs=True, column_names=["x", "y"]) == [("a", "b"), ("c", "d")]
