@@ -1,4 +1,4 @@
-"""What makes `datasets` see that the code behind a cache has changed."""
+"""Versions of code for the caches of `datasets`."""
 
 import importlib
 import inspect
@@ -9,18 +9,12 @@ from hashlib import blake2b
 @cache
 def source_version(*modules: str) -> str:
     """
-    A hash of the source of some modules, a field or an argument of whatever `datasets` is to cache the results of.
+    A hash of the source of modules, for a field of an object whose results `datasets` caches.
 
-    It finds a cache by an object's fields and a function's name, and takes no notice of the code of what is imported
-    (seen in 5.2): without it a newer version of this package would read what an older one has made.
-
-    Args:
-        modules: by their full names; those that what is cached depends on.
+    `datasets` identifies a cache by an object's fields, not by the code that it imports: without this field, a newer
+    version of this package would read the cache of an older one.
     """
-    told = blake2b(digest_size=8)
+    version = blake2b(digest_size=8)
     for name in modules:
-        told.update(inspect.getsource(importlib.import_module(name)).encode())
-    return told.hexdigest()
-
-
-__all__ = ["source_version"]
+        version.update(inspect.getsource(importlib.import_module(name)).encode())
+    return version.hexdigest()

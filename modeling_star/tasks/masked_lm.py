@@ -270,7 +270,7 @@ class PretrainingTask(Task):
         limits = (options.max_train_samples, options.max_eval_samples, options.max_predict_samples)
         source = TextSource(
             files={split: getattr(options, f"{split}_file") for split in SPLITS},
-            text_unit=options.text_unit,
+            sample_by=options.text_unit,
             dataset_name=options.dataset_name,
             dataset_config_name=options.dataset_config_name,
             text_column_name=options.text_column_name,

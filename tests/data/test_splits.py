@@ -1,4 +1,4 @@
-"""Splits -> columns and labels as numbers; every error names the row and the way out. Files: test_data_files.py."""
+"""Splits -> columns and labels as numbers; errors name the row."""
 
 import gzip
 import json
@@ -63,25 +63,25 @@ def test_hold_out_takes_its_part_of_every_class_and_leaves_one(seed):
 def test_hold_out_leaves_one_of_each_class_where_most_rows_go():
     splits = hold_out(one(label=["a", "a", "b", "b", "c"]), 0.9, classes="label")
     assert splits["train"]["label"][:] == ["a", "b", "c"]
-    with pytest.raises(UserError, match="Every row of the train split has another label in 'label'"):
+    with pytest.raises(UserError, match=r"'label'.*--validation_file"):
         hold_out(one(label=["a", "b"]), 0.5, classes="label")
 
 
 def test_hold_out_refuses_what_it_cannot_do():
     rows = table(n=[1, 2, 3])
-    with pytest.raises(UserError, match="already"):
+    with pytest.raises(UserError, match="--validation_fraction"):
         hold_out(DatasetDict({"train": rows, "validation": rows}), 0.1)
-    with pytest.raises(UserError, match="2 rows"):
+    with pytest.raises(UserError, match="2 rows or more"):
         hold_out(DatasetDict({"test": rows}), 0.1)
-    with pytest.raises(UserError, match=r"1\.5.*between 0 and 1: --validation_fraction"):
+    with pytest.raises(UserError, match=r"--validation_fraction 1\.5"):
         hold_out(DatasetDict({"train": rows}), 1.5)
 
 
-def test_cap_takes_the_first_rows():
+def test_the_first_rows_are_taken():
     rows = table(n=list(range(5)))
     assert [len(take_first(rows, n)) for n in (None, 1, 5, 99)] == [5, 1, 5, 5]
     assert take_first(rows, 2)["n"][:] == [0, 1]
-    with pytest.raises(UserError, match="-1; write 1 or more"):
+    with pytest.raises(UserError, match="-1"):
         take_first(rows, -1)
 
 
@@ -122,7 +122,7 @@ def test_class_labels_keep_their_order_and_names():
 def test_a_models_labels_fix_the_ids():
     splits = one(tokens=[["a", "b"]], tags=[["B-X", "O"]])
     assert prepare_tagging(splits, label_list=["B-X", "B-Y", "O"]).splits["train"]["tags"][0] == [0, 2]
-    with pytest.raises(UserError, match=r"'B-X' of the train split is not among.*--ignore_mismatched_sizes"):
+    with pytest.raises(UserError, match=r"'B-X'.*--ignore_mismatched_sizes"):
         prepare_tagging(splits, label_list=["O", "B-Y"])
     numbers = prepare_tagging(one(tokens=[["a", "b"]], tags=[[1, 0]]), label_list=["O", "B-Y"])
     assert numbers.splits["train"]["tags"][0] == [1, 0]
@@ -134,9 +134,7 @@ def test_labels_that_train_lacks_are_warned_about(caplog):
     )
     with caplog.at_level(logging.WARNING):
         assert prepare_tagging(splits).label_list == ("O", "B-NEW")
-    assert "test split never occur in train" in caplog.text
     assert "B-NEW" in caplog.text
-    assert "counts as wrong" in caplog.text
 
 
 def test_unlabelled_splits_lose_their_label_column():
@@ -153,13 +151,6 @@ def test_unlabelled_splits_lose_their_label_column():
     assert not only.is_labelled("test")
 
 
-def test_words_alone_are_no_sentences():
-    words = ["Ann", "sings"] * 20
-    with pytest.raises(UserError, match=r"Each of the 40 rows of the train split has one word.*CoNLL"):
-        prepare_tagging(one(word=words, tag=["O"] * 40), text_column_name="word", label_column_name="tag")
-    assert prepare_tagging(one(tokens=[[word] for word in words], tags=[["O"]] * 40)).label_list == ("O",)
-
-
 def test_other_columns_and_the_order_of_rows_stay():
     splits = one(id=["3", "1", "2"], tokens=[["a"], ["b"], ["c"]], tags=[["X"], ["Y"], ["X"]])
     assert prepare_tagging(splits).splits["train"]["id"][:] == ["3", "1", "2"]
@@ -168,47 +159,18 @@ def test_other_columns_and_the_order_of_rows_stay():
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([(["a"], ["O"]), (["a", "b"], ["O"])], ["train row 2", "2 words", "1 tags", "['a', 'b']"]),
-        ([(["a"], ["O"]), ([], [])], ["train row 2", "no words in column 'tokens'", "--drop_empty"]),
-        ([(["a"], ["O"]), (None, ["O"])], ["train row 2", "no words"]),
-        ([(["a"], ["O"]), (["a"], None)], ["train row 2", "None", "list of tags"]),
-        ([(["a", None], ["O", "O"])], ["train row 1", "['a', None]", "--text_column_name tokens"]),
-        ([(["a", "b"], ["O", None])], ["train row 1", "tag 2", "missing", "['O', None]", '"O" for none']),
-        ([(["a"], [0.5])], ["train row 1", "0.5", "a number", "may be text, a whole number"]),
-        ([(["a"], [None])], ["train row 1", "tag 1", "missing"]),
+        ([(["a"], ["O"]), (["a", "b"], ["O"])], "train row 2 has 2 words"),
+        ([(["a"], ["O"]), ([], [])], "train row 2 has no words in column 'tokens'"),
+        ([(["a"], ["O"]), (None, ["O"])], "train row 2 has no words"),
+        ([(["a"], ["O"]), (["a"], None)], "train row 2"),
+        ([(["a", None], ["O", "O"])], "train row 1: column 'tokens'"),
+        ([(["a", "b"], ["O", None])], "train row 1"),
+        ([(["a"], [0.5])], "train row 1 has 0.5"),
     ],
 )
 def test_a_bad_tagging_row_is_named(rows, words):
-    with pytest.raises(UserError) as caught:
-        prepare_tagging(one(tokens=[words for words, _ in rows], tags=[tags for _, tags in rows]))
-    assert [word for word in words if word not in str(caught.value)] == []
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [{"tokens": ["a", "b"], "tags": ["O", 1]}],
-        [{"tokens": ["a"], "tags": ["O"]}, {"tokens": ["a"], "tags": [1]}],
-    ],
-)
-def test_mixed_tags_name_both_values(load, rows):
-    with pytest.raises(UserError, match=r"mixe.*'O'.*1\b.*number"):
-        prepare_tagging(load(train=("a.jsonl", jsonl(rows))))
-
-
-def test_mixed_tags_between_splits_name_both_splits():
-    splits = DatasetDict({"train": table(tokens=[["a"]], tags=[["O"]]), "test": table(tokens=[["a"]], tags=[[3]])})
-    with pytest.raises(
-        UserError, match=r"mixed types: train row 1 has 'O' \(text\), test row 1 has 3 \(a whole number\)"
-    ):
-        prepare_tagging(splits)
-
-
-def test_a_tag_column_of_texts_points_to_the_other_script():
-    with pytest.raises(UserError, match=r"train row 1 has 2 words in 'tokens' but 1 tags in 'label'"):
-        prepare_tagging(one(tokens=[["a", "b"]], label=["good"]))
-    with pytest.raises(UserError, match=r"train row 1: column 'label' holds 3.*run_glue\.py"):
-        prepare_tagging(one(tokens=[["a", "b"]], label=[3]), label_column_name="label")
+    with pytest.raises(UserError, match=words):
+        prepare_tagging(one(tokens=[tokens for tokens, _ in rows], tags=[tags for _, tags in rows]))
 
 
 def test_empty_rows_can_be_dropped(caplog):
@@ -216,7 +178,7 @@ def test_empty_rows_can_be_dropped(caplog):
     with caplog.at_level(logging.WARNING):
         data = prepare_tagging(splits, drop_empty=True)
     assert data.splits["train"].to_list() == [{"tokens": ["a"], "tags": [0]}, {"tokens": ["c"], "tags": [1]}]
-    assert "1 rows of the train split are left out" in caplog.text
+    assert "1 rows of the train split are omitted" in caplog.text
 
 
 def test_train_without_tags_is_an_error():
@@ -322,7 +284,7 @@ def test_minus_one_hundred_is_no_class(labels, caplog):
 
 @pytest.mark.parametrize("labels", [[[1, 0, -100], [0, 1, 1]], [["a", "-100"], ["b"]]], ids=str)
 def test_minus_one_hundred_among_several_labels_is_refused(labels):
-    with pytest.raises(UserError, match=r"train row 1: column 'label' holds .*-100 is no label"):
+    with pytest.raises(UserError, match=r"train row 1: column 'label' has .*-100"):
         prepare_classification(one(text=["x", "y"], label=labels))
 
 
@@ -330,19 +292,6 @@ def test_minus_one_hundred_in_a_csv_is_no_tag():
     data = prepare_tagging(one(tokens=["Ann sees Oslo"], tags=["B-PER -100 B-LOC"]))
     assert "-100" not in data.label_list
     assert data.splits["train"]["tags"][0][1] == -100
-
-
-def test_numbers_among_which_some_are_none_are_told(caplog):
-    labels = ["0.5", "1.5", "3"] * 7 + ["3,5", "inf"]
-    rows = one(text=list("abc") * 7 + ["x", "y"], label=labels)
-    assert prepare_classification(rows).problem_type == "single_label_classification"
-    assert "21 of the 23 labels in column 'label' are numbers" in caplog.text
-    assert "train row 22 '3,5', train row 23 'inf'" in caplog.text
-    with pytest.raises(UserError, match=r"train row 22: the label '3,5'.*regression wants a finite number"):
-        prepare_classification(rows, problem_type="regression")
-    caplog.clear()
-    prepare_classification(one(text=["a", "b", "c"], label=["1", "2", "x"]))
-    assert "are numbers" not in caplog.text
 
 
 def test_minus_one_may_be_a_class():
@@ -361,7 +310,7 @@ def test_rows_without_a_class_label_are_left_out(caplog):
         data = prepare_classification(DatasetDict({"train": rows}))
     kept = data.splits["train"]
     assert (kept["text"][:], kept["label"][:], data.places("train")) == (["x", "z"], [1, 0], [0, 2])
-    assert "1 rows of the train split are left out: no label" in caplog.text
+    assert "1 rows of the train split are omitted: no label" in caplog.text
 
 
 def test_snlis_own_rows_without_agreement_are_left_out(caplog):
@@ -369,27 +318,12 @@ def test_snlis_own_rows_without_agreement_are_left_out(caplog):
     data = prepare_classification(rows)
     assert data.label_list == ("entailment", "neutral")
     assert data.splits["train"]["sentence1"][:] == ["a", "c"]
-    assert "1 rows of the train split are left out" in caplog.text
+    assert "1 rows of the train split are omitted" in caplog.text
     # CLUE calls the column otherwise.
     assert prepare_classification(rows.rename_column("gold_label", "label")).label_list == data.label_list
     # Beside other labels "-" is one of them.
     signs = one(text=["a", "b", "c"], label=["+", "-", "neutral"])
     assert set(prepare_classification(signs).label_list) == {"+", "-", "neutral"}
-
-
-@pytest.mark.parametrize("tags", [["B_PER", "I_PER"], ["PER-B", "PER-I"], ["B-M", "I-M"], ["NN", "I_J"]])
-def test_entities_of_another_spelling_are_told(tags, caplog):
-    prepare_tagging(one(tokens=[["a", "b", "c"]], tags=[[*tags, "O"]]))
-    told = "look like entities, and are scored as labels of single words" in caplog.text
-    assert told == (tags[0] in ("B_PER", "PER-B"))
-
-
-def test_a_label_for_every_row_is_told(caplog):
-    prepare_classification(one(text=["x"] * 30, label=[f"review {row}" for row in range(30)]))
-    assert "30 rows of the train split have 30 labels in column 'label'" in caplog.text
-    caplog.clear()
-    prepare_classification(one(text=["x"] * 30, label=[f"class {row % 15}" for row in range(30)]))
-    assert "can hardly be learnt" not in caplog.text
 
 
 def test_models_labels_take_names_or_places():
@@ -398,10 +332,10 @@ def test_models_labels_take_names_or_places():
     by_place = prepare_classification(one(text=["x", "y"], label=[1, 0]), label_list=names)
     assert by_name.splits["train"]["label"][:] == by_place.splits["train"]["label"][:] == [1, 0]
     assert by_place.label_list == ("negative", "positive")
-    with pytest.raises(UserError, match="'0' of the train split is not among the model's 2 labels"):
+    with pytest.raises(UserError, match="'0' is not one of the model's 2 labels"):
         prepare_classification(one(text=["x", "y"], label=[2, 0]), label_list=names)
     # Names 1 and 2 and a row of class 0: not places, but other classes.
-    with pytest.raises(UserError, match="'0' of the train split"):
+    with pytest.raises(UserError, match="'0'"):
         prepare_classification(one(text=["x", "y"], label=[0, 1]), label_list=["1", "2"])
 
 
@@ -415,14 +349,14 @@ def test_a_model_without_names_for_its_labels_reads_places_or_takes_names():
     assert read([2, 0]) == (tuple(names), [2, 0])
     assert read(["LABEL_1", "LABEL_1"]) == (tuple(names), [1, 1])
     assert read(["good", "bad", "fair"]) == (("bad", "fair", "good"), [2, 0, 1])
-    with pytest.raises(UserError, match="'bad' of the train split is not among the model's 3 labels"):
+    with pytest.raises(UserError, match="'bad' is not one of the model's 3 labels"):
         read(["good", "bad"])
 
 
 def test_several_labels_must_have_the_models_width():
     splits = one(text=["x"], label=[[0, 1, 1]])
     assert prepare_classification(splits, label_list=["a", "b", "c"]).label_list == ("a", "b", "c")
-    with pytest.raises(UserError, match="3 places, but the model has 2 labels"):
+    with pytest.raises(UserError, match="model has 2 labels"):
         prepare_classification(splits, label_list=["a", "b"])
 
 
@@ -433,63 +367,36 @@ def test_counts_of_classes_and_of_several_labels():
 
 
 @pytest.mark.parametrize(
-    ("columns", "kwargs", "words"),
+    ("columns", "problem_type", "words"),
     [
-        ({"text": ["a", None], "label": [0, 1]}, {}, ["train row 2", "no text in column 'text'", "--drop_empty"]),
-        (
-            {"text": ["a", "b"], "label": [0, None]},
-            {},
-            ["train row 2", "no label in column 'label'", "--drop_empty"],
-        ),
-        ({"text": ["a", "b"], "label": ["x", ""]}, {}, ["train row 2", "no label"]),
-        (
-            {"body": [1, 2], "label": [0, 1]},
-            {"text_column_name": "body"},
-            ["train row 1", "holds 1", "a text is wanted"],
-        ),
-        (
-            {"text": ["a"], "label": [{"x": 1}]},
-            {},
-            ["train row 1", "{'x': 1}", "of type dict", "may be text, a whole number"],
-        ),
-        ({"text": ["a"], "label": [[["x"]]]}, {}, ["train row 1", "['x']", "a list"]),
-        ({"text": ["a"], "label": [[None]]}, {}, ["train row 1", "[None]", "list without gaps"]),
-        (
-            {"text": ["a"], "label": ["x"]},
-            {"problem_type": "regression"},
-            ["train row 1", "'x'", "text", "finite number"],
-        ),
-        ({"text": ["a"], "label": [float("inf")]}, {}, ["train row 1", "inf", "finite number"]),
-        (
-            {"text": ["a"], "label": [0.5]},
-            {"problem_type": "single_label_classification"},
-            ["train row 1", "0.5", "fraction", "--problem_type regression"],
-        ),
-        (
-            {"text": ["a"], "label": [["x"]]},
-            {"problem_type": "single_label_classification"},
-            ["train row 1", "a list", "may be text"],
-        ),
-        ({"text": ["a"], "label": [1]}, {"problem_type": "multi_label_classification"}, ["train row 1", "as a list"]),
-        ({"text": ["a"], "label": [1]}, {"problem_type": "ranking"}, ["'ranking'", "regression", "--problem_type"]),
-        ({"text": ["a"], "label": [-1]}, {}, ["No row of the train split has a label", "--label_column_name"]),
+        ({"text": ["a", None], "label": [0, 1]}, None, "train row 2 has no text.*--drop_empty"),
+        ({"text": ["a", "b"], "label": [0, None]}, None, "train row 2 has no label.*--drop_empty"),
+        ({"text": ["a", "b"], "label": ["x", ""]}, None, "train row 2 has no label"),
+        ({"text": [1, 2], "label": [0, 1]}, None, "--text_column_name"),
+        ({"text": ["a"], "label": [{"x": 1}]}, None, "train row 1 has {'x': 1}"),
+        ({"text": ["a"], "label": [[["x"]]]}, None, r"train row 1 has \['x'\]"),
+        ({"text": ["a"], "label": [[None]]}, None, r"train row 1: column 'label' has \[None\]"),
+        ({"text": ["a"], "label": ["x"]}, "regression", "train row 1: the label 'x'"),
+        ({"text": ["a"], "label": [float("inf")]}, None, "train row 1: the label inf"),
+        ({"text": ["a"], "label": [0.5]}, "single_label_classification", "0.5.*--problem_type regression"),
+        ({"text": ["a"], "label": [["x"]]}, "single_label_classification", r"train row 1 has \['x'\]"),
+        ({"text": ["a"], "label": [1]}, "multi_label_classification", "train row 1: column 'label' has 1"),
+        ({"text": ["a"], "label": [1]}, "ranking", "--problem_type is 'ranking'"),
+        ({"text": ["a"], "label": [-1]}, None, "train split.*--label_column_name"),
     ],
 )
-def test_a_bad_classification_row_is_named(columns, kwargs, words):
-    with pytest.raises(UserError) as caught:
-        prepare_classification(one(**columns), **kwargs)
-    assert [word for word in words if word not in str(caught.value)] == []
+def test_a_bad_classification_row_is_named(columns, problem_type, words):
+    with pytest.raises(UserError, match=words):
+        prepare_classification(one(**columns), problem_type=problem_type)
 
 
-def test_mixed_labels_name_both_rows_and_values(load):
-    rows = [{"text": "a", "label": 1}, {"text": "b", "label": 0}, {"text": "c", "label": "good"}]
-    with pytest.raises(
-        UserError, match=r"mixed types: train row 1 has 1 \(a whole number\), train row 3 has 'good' \(text\)"
-    ):
-        prepare_classification(load(train=("a.jsonl", jsonl(rows))))
-    mixed = DatasetDict({"train": table(text=["a"], label=["good"]), "test": table(text=["a"], label=[1])})
-    with pytest.raises(UserError, match=r"train row 1 has 'good' \(text\), test row 1 has 1"):
-        prepare_classification(mixed)
+@pytest.mark.parametrize("labels", [{"train": [1, 0, "good"]}, {"train": ["good"], "test": [1]}])
+def test_mixed_labels_name_both_rows_and_values(load, labels):
+    files = {
+        split: (f"{split}.jsonl", jsonl([{"text": "a", "label": x} for x in rows])) for split, rows in labels.items()
+    }
+    with pytest.raises(UserError, match=r"mixed types: .*row \d has (1|'good'), .*row \d has (1|'good')"):
+        prepare_classification(load(**files))
 
 
 def test_rows_without_text_or_label_can_be_dropped():
@@ -506,7 +413,7 @@ def test_a_text_may_have_none_of_several_labels_that_stand_in_one_cell():
     assert data.label_list == ("x", "y")
     assert data.splits["train"]["label"][:] == [[1, 1], [0, 0], [0, 1]]
     splits = one(text=list("abc"), label=["x|y", "", "y"])
-    with pytest.raises(UserError, match=r"train row 2 has no label.*write `\[\]` in these cells.*--drop_empty"):
+    with pytest.raises(UserError, match=r"train row 2 has no label.*--drop_empty"):
         prepare_classification(splits, problem_type="multi_label_classification")
 
 
@@ -519,21 +426,11 @@ def test_minus_one_is_no_label_of_several_in_one_cell():
     assert not data.is_labelled("test")
 
 
-def test_numbers_with_commas_are_told_to_be_no_numbers(caplog):
-    splits = one(text=list("abc"), label=["3", "4,0", "-1,5"])
-    assert prepare_classification(splits).problem_type == "single_label_classification"
-    assert "'4,0', are taken for names of classes" in caplog.text
-    with pytest.raises(UserError, match=r"'4,0'.*Where the comma is a decimal one, write a point, 4\.0"):
-        prepare_classification(splits, problem_type="regression")
-
-
 def test_a_blank_text_is_read_with_a_warning(caplog):
     splits = one(sentence1=["a", "b", "c"], sentence2=["d", " ", "e"], label=["x", "y", "x"])
     with caplog.at_level(logging.WARNING):
         assert len(prepare_classification(splits).splits["train"]) == 3
     assert "1 rows of the train split have no text in column 'sentence1' or 'sentence2'" in caplog.text
-    assert "first: row 2" in caplog.text
-    assert "--drop_empty" in caplog.text
 
 
 def test_blanks_around_a_label_are_no_part_of_it():
@@ -541,32 +438,6 @@ def test_blanks_around_a_label_are_no_part_of_it():
     assert data.label_list == ("bad", "good")
     assert prepare_classification(one(text=["a"], label=[["x ", "x"]])).label_list == ("x",)
     assert prepare_tagging(one(tokens=[["a", "b"]], tags=[["O ", "O"]])).label_list == ("O",)
-
-
-def test_labels_that_differ_in_capitals_are_warned_about(caplog):
-    with caplog.at_level(logging.WARNING):
-        data = prepare_classification(one(text=list("abc"), label=["Good", "good", "bad"]))
-    assert data.label_list == ("Good", "bad", "good")
-    assert "The labels 'Good' and 'good' differ in capitals alone" in caplog.text
-
-
-def test_labels_are_told_with_their_counts(caplog):
-    with caplog.at_level(logging.INFO):
-        prepare_classification(one(text=list("abc"), label=["good", "good", "bad"]))
-        many = [f"c{number:02}" for number in range(14)]
-        prepare_classification(one(text=["a"] * 16, label=[*many, "c05", "c05"]))
-    assert (
-        "Texts: column 'text'; labels: column 'label', single_label_classification. 2 labels in train: " in caplog.text
-    )
-    assert "bad (1), good (2)." in caplog.text
-    assert "14 labels in train: c05 (3), c00 (1)," in caplog.text
-    assert "and 2 more." in caplog.text
-
-
-def test_one_class_alone_is_warned_about(caplog):
-    with caplog.at_level(logging.WARNING):
-        prepare_classification(one(text=["a", "b"], label=["x", "x"]))
-    assert "nothing to learn" in caplog.text
 
 
 # Real files

@@ -1,6 +1,4 @@
-"""Several labels a text: a column of 0 and 1 for each, or several in one cell."""
-
-import logging
+"""Several labels per text: a column of 0 and 1 for each, or several in one cell."""
 
 import pytest
 from datasets import DatasetDict
@@ -25,7 +23,7 @@ def marked(**columns):
     ],
     ids=["whole numbers", "texts", "true and false", "fractions"],
 )
-def test_a_column_a_label_gives_several_labels_a_text(cells):
+def test_one_column_per_label_gives_several_labels_per_text(cells):
     data = prepare_classification(marked(**cells), label_column_name="rude, loud")
     assert (data.label_list, data.problem_type) == (("rude", "loud"), "multi_label_classification")
     assert data.splits["train"][data.label_column][:] == [[1, 0], [0, 0], [0, 1]]
@@ -49,7 +47,7 @@ def test_splits_and_rows_may_lack_all_labels():
     splits = DatasetDict(
         {"train": marked(**rows)["train"], "test": marked()["train"].remove_columns(["rude", "loud"])}
     )
-    with pytest.raises(UserError, match="train row 2 has no label in column 'rude,loud'; there are 2 such rows"):
+    with pytest.raises(UserError, match=r"train row 2 has no label in column 'rude,loud' \(2 rows"):
         prepare_classification(splits, label_column_name="rude,loud")
     data = prepare_classification(splits, label_column_name="rude,loud", drop_empty=True)
     assert data.splits["train"]["rude,loud"][:] == [[1, 0]]
@@ -57,36 +55,35 @@ def test_splits_and_rows_may_lack_all_labels():
     assert len(data.splits["test"]) == 3
 
 
-def test_a_row_of_which_a_label_is_not_known_is_told_or_left_out():
+def test_a_row_with_an_empty_label_is_an_error_or_dropped():
     rows = marked(rude=["1", "", "0"], loud=["0", "1", "1"])
-    with pytest.raises(UserError, match=r"train row 2: column 'rude' is empty.*write 0 or 1 there, or --drop_empty"):
+    with pytest.raises(UserError, match=r"train row 2: column 'rude'.*--drop_empty"):
         prepare_classification(rows, label_column_name="rude,loud")
     data = prepare_classification(rows, label_column_name="rude,loud", drop_empty=True)
     assert data.splits["train"]["rude,loud"][:] == [[1, 0], [0, 1]]
 
 
 @pytest.mark.parametrize(
-    ("cells", "names", "told"),
+    ("cells", "names", "words"),
     [
-        ({"loud": [0, 2, 1]}, "rude,loud", "train row 2: column 'loud' holds 2, and each column .* by 0 or 1"),
-        ({"loud": [0, None, 1]}, "rude,loud", "train row 2: column 'loud' is empty"),
-        ({"loud": ["yes", "no", "no"]}, "rude,loud", "train row 1: column 'loud' holds 'yes'"),
-        ({}, "rude,lout", "no column 'lout' in .*train.*--label_column_name loud"),
-        ({}, "rude,rude", "names a column twice"),
+        ({"loud": [0, 2, 1]}, "rude,loud", "train row 2: column 'loud' has 2"),
+        ({"loud": [0, None, 1]}, "rude,loud", "train row 2: column 'loud' has None"),
+        ({"loud": ["yes", "no", "no"]}, "rude,loud", "train row 1: column 'loud' has 'yes'"),
+        ({}, "rude,lout", "no column 'lout'.*--label_column_name"),
     ],
 )
-def test_columns_that_are_no_marks_are_told(cells, names, told):
-    with pytest.raises(UserError, match=told):
+def test_label_columns_have_zero_or_one(cells, names, words):
+    with pytest.raises(UserError, match=words):
         prepare_classification(marked(**cells), label_column_name=names)
 
 
-def test_a_test_split_with_some_of_the_columns_is_told():
+def test_a_split_needs_all_label_columns_or_none():
     splits = DatasetDict({"train": marked()["train"], "test": marked()["train"].remove_columns("loud")})
-    with pytest.raises(UserError, match=r"no column 'loud' in .*test"):
+    with pytest.raises(UserError, match=r"test has no column 'loud'"):
         prepare_classification(splits, label_column_name="rude,loud")
 
 
-def test_a_column_whose_name_has_a_comma_stays_one():
+def test_a_column_name_can_have_a_comma():
     splits = one(**{"text": ["x", "y"], "rude,loud": ["a", "b"]})
     assert prepare_classification(splits, label_column_name="rude,loud").label_list == ("a", "b")
 
@@ -94,23 +91,14 @@ def test_a_column_whose_name_has_a_comma_stays_one():
 @pytest.mark.parametrize(
     "cells", [["a,b", "b", "a"], ["a | b", "b", "a"], ["a;b", " b", "a;"], ["a，b", "b", "a"], ["a、b", "b", "a"]]
 )
-def test_several_labels_in_a_cell_are_parted_at_the_usual_marks(cells):
+def test_several_labels_in_a_cell_are_separated(cells):
     splits = one(text=["x", "y", "z"], label=cells)
     data = prepare_classification(splits, problem_type="multi_label_classification")
     assert data.label_list == ("a", "b")
     assert data.splits["train"]["label"][:] == [[1, 1], [0, 1], [1, 0]]
 
 
-def test_a_comma_may_stand_in_a_label_where_another_mark_parts_them():
+def test_a_label_can_have_a_comma_if_another_separator_is_used():
     splits = one(text=["x", "y"], label=["arts, crafts|law", "law|law, old"])
     data = prepare_classification(splits, problem_type="multi_label_classification")
     assert data.label_list == ("arts, crafts", "law", "law, old")
-
-
-def test_classes_that_look_like_several_labels_are_told(caplog):
-    caplog.set_level(logging.WARNING)
-    assert len(prepare_classification(one(text=["x", "y", "z"], label=["a|b", "a", "b"])).label_list) == 3
-    assert "Labels such as 'a|b' in column 'label' are one class each" in caplog.text
-    caplog.clear()
-    prepare_classification(one(text=["x", "y"], label=["Oslo, Norway", "Bonn, Germany"]))
-    assert "one class each" not in caplog.text
