@@ -144,8 +144,8 @@ def _scores_table(
 ) -> str:
     """Rows of scikit-learn's precision, recall, F1 and support `[labels]` each, and their mean."""
     *scores, support = columns
-    rows: list[list[object]] = [[names[i], *(score[i] for score in scores), support[i]] for i in places]
-    rows.append([mean, *(score.mean() for score in scores), support.sum()])
+    rows: list[list[object]] = [[names[i], *(score[i] for score in scores), int(support[i])] for i in places]
+    rows.append([mean, *(score.mean() for score in scores), int(support.sum())])
     return markdown_table([kind, "precision", "recall", "F1", "examples"], rows)
 
 
