@@ -108,8 +108,8 @@ class MaskingCollator:
         """
         if tokenizer.mask_token_id is None:
             raise UserError(
-                "The tokenizer has no mask token: name one of a masked language model, such as bert-base-cased, or omit "
-                "--tokenizer_name to train one."
+                "The tokenizer has no mask token: name one of a masked language model, such as bert-base-cased, or "
+                "omit --tokenizer_name to train one."
             )
         if not 0 < probability < 1:
             raise UserError(f"--mlm_probability {probability} must be between 0 and 1, such as 0.15.")

@@ -87,8 +87,8 @@ def find_translation_columns(
         place = listed(splits) if column is None else f"the keys of column {column!r}, {', '.join(map(repr, present))}"
         first, second = (*present, "zh", "en")[:2]
         raise UserError(
-            f"Which are the texts and which their translations? There are {place}. Name both, e.g. `--source_column "
-            f"{first} --target_column {second}`."
+            f"There are {place}; the source is {source!r} and the target {target!r}. Name both, e.g. "
+            f"`--source_column {first} --target_column {second}`."
         )
     if column is None:
         if source_column is None and target_column is None and is_first_row(present):
@@ -97,9 +97,8 @@ def find_translation_columns(
                 "`--column_names zh,en`, or keep these names with --source_column and --target_column."
             )
         check_columns(splits, [source], "--source_column", everywhere=True)
-        check_columns(
-            splits, needed[1:] or [target] * (target_column is not None), "--target_column", everywhere=False
-        )
+        if "train" in splits or target_column is not None:
+            check_columns(splits, [target], "--target_column", everywhere=False)
     return column, source, target
 
 
