@@ -81,8 +81,8 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Train a tokenizer that `AutoTokenizer` loads without custom code.
 
-    - `"word"`: a token for each word (contractions split as in the Penn Treebank and GloVe), number, URL, or run of one
-      punctuation mark. A word not in the vocabulary is [UNK].
+    - `"word"`: a token for each word (contractions split as in the Penn Treebank and GloVe), number, URL, or run of
+      one punctuation mark. A word not in the vocabulary is [UNK].
     - `"wordpiece"`: learned pieces of words, `##` before those that continue one.
     - `"character"`: for Chinese. Words and numbers of other scripts are whole where the vocabulary has them, else the
       longest beginning it has, then single characters: a letter seen once is enough to avoid [UNK].
