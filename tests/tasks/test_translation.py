@@ -175,7 +175,9 @@ def test_features_are_made_once(
         ({"source": 1, "target": "b"}, {"source_column": "source", "target_column": "target"}, ["row 1"]),
     ],
 )
-def test_what_cannot_be_read_is_told(row: dict[str, Any], asked: dict[str, str], told: list[str]) -> None:
+def test_unclear_columns_and_rows_without_a_text_are_refused(
+    row: dict[str, Any], asked: dict[str, str], told: list[str]
+) -> None:
     rows = [row, {"source": "a", "target": "b"}] if row.get("target") == "" else [row]
     with pytest.raises(UserError) as error:
         prepare_translation(splits_of(rows), **asked)
