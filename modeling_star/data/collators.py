@@ -1,6 +1,6 @@
 """Masking for masked language modeling: single tokens or whole words, 80/10/10 (Devlin et al. 2019).
 
-Each piece's masks are drawn from its own key (`Chunk.key`), so that they are the same in any batch, block or process,
+Each piece's masks are drawn from its key (`Chunk.key`), so that they are the same in any batch, block or process,
 and in a resumed run. transformers' collator (5.23) draws them for a whole batch; its whole-word option leaves no token
 unchanged and takes Chinese text between two spaces for one word.
 """

@@ -162,7 +162,7 @@ def prepare_reading(
         ids = rows["id"][:]
         ((name, count),) = Counter(ids).most_common(1)
         if count > 1:
-            raise UserError(f"{split} has two questions with the id {name!r}: give each its own.")
+            raise UserError(f"{split} has two questions with the id {name!r}: ids must be unique.")
         if labelled and not version_2:
             unanswered = [name for name, answers in zip(ids, rows["answers"][:], strict=True) if not answers["text"]]
             if len(unanswered) == len(rows):
@@ -341,7 +341,7 @@ def _holds(window: Window, first: int, last: int) -> bool:
 
 
 def windows_of(features: Dataset) -> dict[int, list[tuple[int, Window]]]:
-    """The windows of each question, by its row, each with its own row in `features`; without their inputs."""
+    """The windows of each question, by its row, each with its row in `features`; without their inputs."""
     columns = features.select_columns(["example_index", *_WINDOW, "offsets"])
     windows: dict[int, list[tuple[int, Window]]] = {}
     for row, cells in enumerate(columns.with_format("numpy")):

@@ -243,7 +243,7 @@ def tokenize_texts(
         dataset: rows with `text_column` and, for pairs, `pair_column`, each a string.
         tokenizer: any tokenizer of transformers.
         label_column: copied unchanged into `labels` where given.
-        max_seq_length: the most tokens of a row, special tokens included; None: the tokenizer's own limit. Longer rows
+        max_seq_length: the most tokens of a row, special tokens included; None: the tokenizer's limit. Longer rows
             are cut (of a pair, the longer text first), and one warning says how many rows and tokens that costs.
         pad_to_max_length: pad every row to `max_seq_length` now, instead of each batch to its longest row later.
         split: the name of the split in warnings.
@@ -316,7 +316,7 @@ def tokenize_and_align(
         tokenizer: a fast tokenizer that pads on the right.
         label_list: the names of the tags.
         tags_column: None where there are no tags; then there is no column `labels`.
-        max_seq_length: the most tokens of a row, special tokens included; None: the tokenizer's own limit.
+        max_seq_length: the most tokens of a row, special tokens included; None: the tokenizer's limit.
         stride: tokens that neighbouring windows share; None: cut instead.
         label_all_tokens: label continuing pieces too (B-x becomes I-x). For training only: an evaluation would count
             a word once for each of its pieces.

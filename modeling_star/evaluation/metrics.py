@@ -192,18 +192,12 @@ _TASKS: dict[str, tuple[type[_OfflineMetric], str]] = {
     "multi_label_classification": (MultiLabelScores, "micro_f1"),
     "regression": (RegressionScores, "pearson"),
 }
-_ACCURACY = ("single_label_classification", ("accuracy",))
-_WITH_F1 = ("single_label_classification", ("accuracy", "f1"))
+_LABEL = "single_label_classification"
 GLUE_METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "cola": ("single_label_classification", ("matthews_correlation",)),
-    "mnli": _ACCURACY,
-    "mrpc": _WITH_F1,
-    "qnli": _ACCURACY,
-    "qqp": _WITH_F1,
-    "rte": _ACCURACY,
-    "sst2": _ACCURACY,
+    "cola": (_LABEL, ("matthews_correlation",)),
+    **dict.fromkeys(("mnli", "qnli", "rte", "sst2", "wnli"), (_LABEL, ("accuracy",))),
+    **dict.fromkeys(("mrpc", "qqp"), (_LABEL, ("accuracy", "f1"))),
     "stsb": ("regression", ("pearson", "spearmanr")),
-    "wnli": _ACCURACY,
 }
 
 
@@ -215,7 +209,6 @@ class TaskMetrics:
         task: "entities", "tokens", "single_label_classification", "multi_label_classification" or "regression".
         label_list: the names of the labels.
         metric_for_best_model: the name of the metric to choose the best model by, without `eval_`.
-        greater_is_better: whether more of it is better.
         names: the metrics to report, None for all; with several, `combined_score` is their mean (GLUE).
         per_type: report `PER_precision`, ... for each entity type too.
         threshold: the probability from which a label of a multi-label task counts as predicted.
@@ -225,7 +218,6 @@ class TaskMetrics:
     task: str
     label_list: tuple[str, ...]
     metric_for_best_model: str
-    greater_is_better: bool = True
     names: tuple[str, ...] | None = None
     per_type: bool = False
     threshold: float = 0.5
@@ -327,9 +319,8 @@ def metrics_for(
     *,
     per_type: bool = False,
     threshold: float = 0.5,
-    example_index: Sequence[int] | None = None,
 ) -> TaskMetrics:
-    """The metrics of a task, the one to choose the best model by, and its direction.
+    """The metrics of a task, and the one to choose the best model by.
 
     Args:
         task: a GLUE task, for its official metrics ("cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb",
@@ -337,7 +328,7 @@ def metrics_for(
             "entities" or "tokens" outright; or transformers' problem types "single_label_classification",
             "multi_label_classification", "regression".
         label_list: the names of the labels, in the order of their indices.
-        per_type, threshold, example_index: see `TaskMetrics`.
+        per_type, threshold: see `TaskMetrics`.
 
     Raises:
         ValueError: for an unknown task, or tagging without labels.
@@ -353,7 +344,7 @@ def metrics_for(
         raise ValueError(f"task={task!r}; choose 'tagging', {', '.join(map(repr, [*_TASKS, *GLUE_METRICS]))}.")
     if task in ("entities", "tokens") and not label_list:
         raise ValueError("Tagging needs the names of the labels: metrics_for('tagging', ['O', 'B-PER', ...]).")
-    metrics = TaskMetrics(
+    return TaskMetrics(
         task=task,
         label_list=tuple(label_list),
         metric_for_best_model=best or _TASKS[task][1],
@@ -361,14 +352,11 @@ def metrics_for(
         per_type=per_type,
         threshold=threshold,
     )
-    return metrics if example_index is None else metrics.for_windows(example_index)
 
 
 def _flat(result: dict[str, Any], per_type: bool) -> dict[str, float]:
-    """Numbers only, under the names that transformers' own token-classification example uses."""
-    flat = {name.removeprefix("overall_"): value for name, value in result.items() if not isinstance(value, dict)}
-    if per_type:
-        for name, row in result.items():
-            if isinstance(row, dict):
-                flat |= {f"{name}_{measure}": float(value) for measure, value in row.items()}
-    return flat
+    """Numbers only, with the names in transformers' example of token classification."""
+    types = {name: row for name, row in result.items() if isinstance(row, dict)}
+    flat = {name.removeprefix("overall_"): value for name, value in result.items() if name not in types}
+    rows = types if per_type else {}
+    return flat | {f"{name}_{key}": float(value) for name, row in rows.items() for key, value in row.items()}

@@ -110,7 +110,7 @@ def classes_report(
     Args:
         references, predictions: one label (name, or index into `label_list`) for each example or token.
         label_list: the names of the labels, in the order of the rows.
-        max_labels: with more classes than this, the rarest in the references have no row of their own.
+        max_labels: with more classes than this, the rarest in the references are only in the mean.
     """
     truth, guess = _names(references, label_list), _names(predictions, label_list)
     seen = {*truth, *guess}
@@ -172,7 +172,7 @@ def summarize_seeds(results: Mapping[int, Mapping[str, Any]]) -> dict[str, dict[
     """Mean and deviation of every metric over runs that differ in their seed.
 
     Args:
-        results: the results of each seed; only numbers that every seed has are kept.
+        results: the results of each seed; numbers that some seed lacks are ignored.
 
     Returns:
         For each metric `mean`, `std` (of the sample, n - 1; None for a single run) and `values`, in the seeds' order.
