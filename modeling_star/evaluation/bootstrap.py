@@ -1,4 +1,9 @@
-"""Paired bootstrap: confidence intervals of the difference between two systems, over test examples and seeds."""
+"""
+Paired bootstrap: confidence intervals of the difference between two systems, over test examples and seeds.
+
+    a, b, c = count_runs("accuracy", references, [predictions_a, predictions_b, predictions_c])
+    bootstrap_counts("accuracy", [a, b], [c])  # two seeds of one system minus one of another
+"""
 
 import json
 import math
@@ -33,22 +38,11 @@ class _Metric:
     score: Callable[[np.ndarray], np.ndarray]
 
 
-def paired_bootstrap(
-    metric: str,
-    references: Sequence[Any],
-    predictions_a: Sequence[Any],
-    predictions_b: Sequence[Any],
-    *,
-    samples: int = 1000,
-    seed: int = 0,
-    confidence: float = 0.95,
-    several_runs: bool = False,
-) -> Interval:
-    """The difference between two systems on the same examples, with a percentile bootstrap interval.
-
-    Whole examples (sentences) are drawn with replacement, the same ones for both systems. The runs (seeds) of each
-    system are drawn too: one fewer than there are, so that the mean varies as that of so many seeds does (Rao and Wu,
-    1988, "Resampling Inference With Complex Survey Data"). Two or three seeds give a rough estimate only.
+def count_runs(
+    metric: str, references: Sequence[Any], runs: Sequence[Sequence[Any]], language: Language | None = None
+) -> list[np.ndarray]:
+    """
+    What each example adds to a metric, so that runs can be scored and compared without their predictions.
 
     Args:
         metric: "accuracy", "macro_f1", "weighted_f1", "f1" (the second of two labels in their order, 1 of 0 and 1) or
@@ -58,56 +52,53 @@ def paired_bootstrap(
             "bleu_zh" (texts, tokenized as English or as Chinese) or "chrf" (all three from 0 to 1), "pearson" or
             "mse" (numbers).
         references: one item for each example.
-        predictions_a, predictions_b: likewise; with `several_runs`, a list of such lists for each system (its seeds),
-            whose metrics are averaged within every sample.
-        samples: the number of resamples.
-        confidence: the share of resamples inside the interval.
+        runs: the predictions of each run, one item for each example.
+        language: of answers; `None`: guessed from the references.
 
     Returns:
-        metric(a) - metric(b), and the interval's ends.
+        The counts of each run `[examples, k]`; "answer_f1" and "answer_em" share theirs, and so do "bleu" and "chrf".
 
     Raises:
         ValueError: for unequal lengths, or an unknown metric.
     """
-    runs_a, runs_b = (list(runs) if several_runs else [runs] for runs in (predictions_a, predictions_b))
-    counts = _count(metric, references, [*runs_a, *runs_b])
-    split = len(runs_a)
-    return bootstrap_counts(metric, counts[:split], counts[split:], samples=samples, seed=seed, confidence=confidence)
+    if metric not in _METRICS:
+        raise ValueError(f"metric={metric!r}; choose one of {', '.join(_METRICS)}.")
+    count = _METRICS[metric].count
+    options: dict[str, Any] = {}
+    if count is _count_answers:
+        options["language"] = language or answer_language(answer for answers in references for answer in answers)
+    if count is _count_confusions:
+        options["labels"] = _all_labels(metric, references, runs)
+    return [count(*_labelled(references, run), **options) for run in runs]
 
 
 def count_examples(
     metric: str, references: Sequence[Any], predictions: Sequence[Any], language: Language | None = None
 ) -> np.ndarray:
-    """
-    What each example adds to a metric, so that a run can be compared later without its predictions.
-
-    Args:
-        metric: "accuracy", "entity_f1", "micro_f1", "answer_f1", "answer_em", "bleu", "bleu_zh", "chrf", "pearson" or
-            "mse": those whose counts need no list of all labels. "answer_f1" and "answer_em" have the same counts, and
-            so have "bleu" and "chrf".
-        references, predictions: one item for each example, as in `paired_bootstrap`.
-        language: of answers; `None`: guessed from the references.
-
-    Returns:
-        `[examples, k]`, for `bootstrap_counts`.
-    """
-    return _count(metric, references, [predictions], language)[0]
-
-
-def score_examples(metric: str, references: Sequence[Any], predictions: Sequence[Any]) -> float:
-    """A metric of one run; arguments as in `paired_bootstrap`."""
-    return score_counts(metric, count_examples(metric, references, predictions))
+    """`count_runs` of one run."""
+    return count_runs(metric, references, [predictions], language)[0]
 
 
 def score_counts(metric: str, counts: np.ndarray) -> float:
-    """The metric, from the counts `[examples, k]` of one run (`count_examples`)."""
+    """The metric of one run, from its counts `[examples, k]`."""
     return float(_METRICS[metric].score(counts.sum(axis=0)))
 
 
 def bootstrap_counts(
     metric: str, runs_a: Sequence[np.ndarray], runs_b: Sequence[np.ndarray], **options: Any
 ) -> Interval:
-    """`paired_bootstrap` of several runs, from the counts `[examples, k]` of each run (`count_examples`)."""
+    """
+    The difference between two systems' mean over runs (seeds), with a percentile bootstrap interval.
+
+    Whole examples (sentences) are drawn with replacement, the same ones for both systems. The runs of each system are
+    drawn too: one fewer than there are, so that the mean varies as that of so many seeds does (Rao and Wu, 1988,
+    "Resampling Inference With Complex Survey Data"). Two or three seeds give a rough estimate only.
+
+    Args:
+        metric: see `count_runs`.
+        runs_a, runs_b: the counts `[examples, k]` of each run.
+        options: see `bootstrap_mean`.
+    """
     return bootstrap_mean([(metric, runs_a, runs_b)], **options)
 
 
@@ -122,8 +113,9 @@ def bootstrap_mean(
     The difference of two systems' mean over several tasks; the examples and runs of each task are drawn independently.
 
     Args:
-        tasks: for each task its metric, as in `count_examples`, the counts of system a's runs and those of system b's.
-        samples, seed, confidence: as in `paired_bootstrap`.
+        tasks: the arguments of `bootstrap_counts` for each task.
+        samples: the number of resamples.
+        confidence: the share of resamples inside the interval.
     """
     differences = [_resample(*task, samples, seed + number) for number, task in enumerate(tasks)]
     return _interval(np.mean(differences, axis=0), confidence)
@@ -170,21 +162,6 @@ def _resample(
 
 
 # Counts
-
-
-def _count(
-    metric: str, references: Sequence[Any], runs: Sequence[Sequence[Any]], language: Language | None = None
-) -> list[np.ndarray]:
-    """The counts of each run `[examples, k]`."""
-    if metric not in _METRICS:
-        raise ValueError(f"metric={metric!r}; choose one of {', '.join(_METRICS)}.")
-    count = _METRICS[metric].count
-    options: dict[str, Any] = {}
-    if count is _count_answers:
-        options["language"] = language or answer_language(answer for answers in references for answer in answers)
-    if count is _count_confusions:
-        options["labels"] = _all_labels(metric, references, runs)
-    return [count(*_labelled(references, run), **options) for run in runs]
 
 
 def _all_labels(metric: str, references: Sequence[Any], runs: Sequence[Sequence[Any]]) -> list[Any]:

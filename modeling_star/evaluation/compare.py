@@ -1,5 +1,6 @@
 """Compare finished runs: their scores over seeds, and intervals of the differences, for run_scripts/compare.py."""
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -8,8 +9,10 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
+
 from ..errors import UserError
-from .bootstrap import paired_bootstrap, score_examples
+from .bootstrap import bootstrap_counts, count_runs, score_counts
 from .metrics import score_prefix
 from .reports import markdown_table
 
@@ -57,29 +60,6 @@ class System:
     references: list[Any]
     predictions: list[list[Any]]
     results: list[dict[str, Any]]
-
-    def scores(self, metric: str) -> list[float]:
-        """The metric of each run."""
-        return [score_examples(metric, self.references, predictions) for predictions in self.predictions]
-
-    def agrees(self, metric: str, reported: tuple[str, int] | None, prefix: str, required: bool) -> bool:
-        """
-        Whether all_results.json of each run has the metric of its predictions.
-
-        Args:
-            metric: see `score_examples`.
-            reported: its name in all_results.json after the prefix, and the full score there; `None`: it has none.
-            prefix: see `score_prefix`.
-            required: whether each all_results.json must have the score.
-        """
-        if reported is None:
-            return True
-        name, full = reported
-        values = [run.get(f"{prefix}_{name}") for run in self.results]
-        if required and None in values:
-            return False
-        scores = zip(self.scores(metric), values, strict=True)
-        return all(value is None or math.isclose(score, value / full, abs_tol=1e-4) for score, value in scores)
 
 
 def read_system(folder: Path, split: str = "test") -> System:
@@ -141,7 +121,7 @@ def compare(systems: Sequence[System], metric: str | None = None, split: str = "
 
     Args:
         systems: of `read_system`, at least two.
-        metric: see `paired_bootstrap`; `None`: the one that the runs were scored by.
+        metric: see `count_runs`; `None`: the one that the runs were scored by.
         split: the split that was read.
 
     Raises:
@@ -151,32 +131,36 @@ def compare(systems: Sequence[System], metric: str | None = None, split: str = "
     first, *others = systems
     for other in others:
         _check_same_examples(first.folder, first.references, other.folder, other.references)
-    metric = _choose_metric(systems, metric, score_prefix(split))
-    lines = []
-    for system in systems:
+    metric, counts = _choose_metric(systems, metric, score_prefix(split))
+    scores = []
+    for system, runs in zip(systems, counts, strict=True):
+        values = [score_counts(metric, run) for run in runs]
         size = next((f"{run['parameters']:,}" for run in system.results if "parameters" in run), "--")
         seconds = [run["train_runtime"] for run in system.results if "train_runtime" in run]
         minutes = f"{fmean(seconds) / 60:.1f}" if seconds else "--"
-        lines.append([str(system.folder), summary(system.scores(metric)), size, minutes])
+        scores.append([str(system.folder), summary(values), size, minutes])
     differences = []
-    for other in others:
-        interval = paired_bootstrap(metric, first.references, first.predictions, other.predictions, several_runs=True)
-        difference, low, high = (100 * number for number in interval)
-        differences.append([str(other.folder), f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]"])
-    runs = [len(system.predictions) for system in systems]
+    for system, runs in zip(others, counts[1:], strict=True):
+        difference, low, high = (100 * number for number in bootstrap_counts(metric, counts[0], runs))
+        differences.append([str(system.folder), f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]"])
+    seeds = [len(runs) for runs in counts]
     note = (
         f"On the {len(first.references):,} examples of the {split} split. In brackets: the number of seeds, and the "
-        f"95 % interval of a difference by a paired bootstrap over the examples{' and the seeds' * (max(runs) > 1)}."
+        f"95 % interval of a difference by a paired bootstrap over the examples{' and the seeds' * (max(seeds) > 1)}."
     )
-    if min(runs) == 1:
+    if min(seeds) == 1:
         note += " One seed does not show how much seeds differ."
-    scores = markdown_table(["", f"{metric}, %", "parameters", "minutes of training"], lines)
-    return "\n\n".join([scores, markdown_table([f"{first.folder} minus", f"{metric}, %"], differences), note])
+    tables = [
+        markdown_table(["", f"{metric}, %", "parameters", "minutes of training"], scores),
+        markdown_table([f"{first.folder} minus", f"{metric}, %"], differences),
+    ]
+    return "\n\n".join([*tables, note])
 
 
-def _choose_metric(systems: Sequence[System], metric: str | None, prefix: str) -> str:
+def _choose_metric(systems: Sequence[System], metric: str | None, prefix: str) -> tuple[str, list[list[np.ndarray]]]:
     """
-    The metric that is named, or the one that gives the scores in all_results.json.
+    The metric that is named, or the one that gives the scores in all_results.json; and the counts of each system's
+    runs.
 
     Raises:
         UserError: it does not fit the predictions, or the scores in all_results.json.
@@ -187,9 +171,19 @@ def _choose_metric(systems: Sequence[System], metric: str | None, prefix: str) -
         raise UserError(f"--metric {metric} does not fit these predictions: choose one of {', '.join(known)}.")
     scored_by = {**(_MULTI_LABEL if first.is_multi_label else {}), **SCORED_BY[first.kind]}
     candidates = scored_by if metric is None else {metric: known[metric]}
+    results = [run for system in systems for run in system.results]
     for candidate, reported in candidates.items():
-        if all(system.agrees(candidate, reported, prefix, required=metric is None) for system in systems):
-            return candidate
+        name, full = reported or ("", 1)
+        values = [run.get(f"{prefix}_{name}") for run in results]
+        if metric is None and None in values:
+            continue
+        predictions = [run for system in systems for run in system.predictions]
+        counts = count_runs(candidate, first.references, predictions)
+        scores = [score_counts(candidate, run) for run in counts]
+        pairs = [(score, value / full) for score, value in zip(scores, values, strict=True) if value is not None]
+        if all(math.isclose(score, value, abs_tol=1e-4) for score, value in pairs):
+            runs = iter(counts)
+            return candidate, [list(itertools.islice(runs, len(system.predictions))) for system in systems]
     # Here several labels of a text count as one, and "f1" is that of the later of two labels by alphabet.
     raise UserError(
         f"The scores in all_results.json are not the {' or '.join(candidates)} of the predictions: choose another "

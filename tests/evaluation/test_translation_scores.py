@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from naive_bootstrap import naive_bootstrap
+from naive_bootstrap import naive_bootstrap, paired_bootstrap
 from sacrebleu.metrics import BLEU, CHRF
 from synthetic.parallel import sentence_pair
 from transformers import EvalPrediction
 
-from modeling_star.evaluation.bootstrap import count_examples, paired_bootstrap
+from modeling_star.evaluation.bootstrap import count_examples
 from modeling_star.evaluation.translation_scores import (
     TranslationMetrics,
     bleu_of_counts,
