@@ -6,9 +6,9 @@ Compare finished runs on the same test file: scores over seeds, and differences 
     python run_scripts/run_glue.py ... --seeds 1 2 3 --output_dir outputs/bert
     python run_scripts/compare.py outputs/star outputs/bert
 
-Prints Markdown. The first folder is compared with each other one; of run_glue.py, run_ner.py, run_qa.py,
-run_translation.py, with one seed or several. An interval without 0 says that the difference is not one of the examples
-that happened to be drawn (a paired bootstrap over the examples and the seeds).
+Prints Markdown: the first folder against each other one. The folders are those of run_glue.py, run_ner.py, run_qa.py
+or run_translation.py, with one seed or several. An interval (paired bootstrap) without 0 shows a difference that other
+test examples and seeds would show too.
 """
 
 import argparse
@@ -20,16 +20,16 @@ def main() -> None:
     """Read the arguments and the runs, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="output folders, two or more")
-    parser.add_argument("--split", default="test", help="whose predictions are compared (default: test)")
+    parser.add_argument("--split", default="test", help="the split whose predictions are compared (default: test)")
     parser.add_argument(
         "--metric",
         help="accuracy, macro_f1, weighted_f1, f1 (of the second of two labels), matthews_correlation, micro_f1 (of "
-        "several labels a text), entity_f1, answer_f1, answer_em, bleu, bleu_zh, chrf, "
-        "pearson (default: what the runs were scored by)",
+        "several labels), entity_f1, answer_f1, answer_em, bleu, bleu_zh, chrf, "
+        "pearson (default: the metric that the runs were scored by)",
     )
     arguments = parser.parse_args()
     if len(arguments.folders) < 2:
-        parser.error(f"{arguments.folders[0]} is compared with another: name two folders or more")
+        parser.error(f"{arguments.folders[0]} needs another folder to be compared with: name two or more")
 
     from modeling_star.evaluation.compare import compare, read_system
 

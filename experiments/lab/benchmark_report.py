@@ -18,13 +18,13 @@ import transformers
 from lab.benchmark import Result
 from lab.benchmark_systems import PARTS
 from lab.benchmark_workloads import IN_ONNX, UNMASKED, Options, Workload
+from lab.plots import plot_over_length
 from modeling_star import __version__
 from modeling_star.evaluation.reports import (
     BLUE,
     GREEN,
     ORANGE,
     markdown_table,
-    plot_over_length,
     write_text,
 )
 

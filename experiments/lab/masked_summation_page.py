@@ -12,13 +12,13 @@ from typing import Any
 from lab.benchmark_report import fitted_slope
 from lab.launching import ran_on_gpu
 from lab.masked_summation import SYSTEMS
+from lab.plots import plot_over_length
 from modeling_star.errors import UserError
 from modeling_star.evaluation.reports import (
     BLUE,
     GREEN,
     ORANGE,
     markdown_table,
-    plot_over_length,
     write_text,
 )
 from modeling_star.training.checkpoints import differences

@@ -1,8 +1,8 @@
-"""Which tokens a masked-LM run hides: single tokens or whole words, 80/10/10 (Devlin et al. 2019).
+"""Masking for masked language modeling: single tokens or whole words, 80/10/10 (Devlin et al. 2019).
 
-Every piece's masks are drawn from numbers of its own (`Chunk.key`). So they are the same in whatever batch, block or
-process it comes, also in a run that was resumed; transformers' collator (5.23) draws for a batch, and its option for
-whole words leaves no token as it is, and takes Chinese text between two spaces for one word.
+Each piece's masks are drawn from its key (`Chunk.key`), so that they are the same in any batch, block or process,
+and in a resumed run. transformers' collator (5.23) draws them for a whole batch; its whole-word option leaves no token
+unchanged and takes Chinese text between two spaces for one word.
 """
 
 from collections.abc import Sequence
@@ -20,17 +20,17 @@ from .labels import IGNORE_INDEX
 from .packing import Chunk, block_rows
 
 
-# Of the hidden tokens those below the first number become the mask, those below the second any token; others stay.
+# Of the masked tokens, a draw below the first number gives [MASK], one below the second a random token.
 _MASKED, _REPLACED = 0.8, 0.9
 
 
 class MaskingUnits:
     """
-    What is hidden together: a token, or the tokens of a word.
+    Units that are masked together: tokens or words.
 
     Args:
-        lexicon: `None`: every token by itself. A `whole_word` lexicon: the words that the tokenizer cut up, however
-            many tokens they have. A list of words: from left to right the longest that starts there.
+        lexicon: `None`: single tokens. A `whole_word` lexicon: the words that the tokenizer cut into pieces. A list of
+            words: from left to right the longest word at each place.
     """
 
     def __init__(self, lexicon: Lexicon | None):
@@ -44,12 +44,11 @@ class MaskingUnits:
 
     def first_tokens(self, ids: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
         """
+        The first token of each token's unit, `[N]`.
+
         Args:
             ids: `[N]`, the tokens of some pieces, one piece after the other.
             lengths: tokens of each piece.
-
-        Returns:
-            `[N]`, for each token the number of the first token of its unit.
         """
         if self.continues is None and self.matcher is None:
             return np.arange(len(ids))
@@ -66,7 +65,7 @@ class MaskingUnits:
         counts = torch.tensor(lengths)
         layout = TokenLayout.from_mask(torch.arange(max(lengths)) < counts[:, None], keep_padding=False)
         words = self.matcher(torch.from_numpy(ids), layout).numpy()
-        # Column l - 1 tells of words of l tokens, and every token is one of 1.
+        # Column l - 1 marks words of l tokens; every token is a word of 1.
         longest = (words * np.arange(1, words.shape[1] + 1)).max(axis=1).clip(min=1)
         starts = np.zeros(len(ids), dtype=bool)
         place = 0
@@ -79,14 +78,14 @@ class MaskingUnits:
 @dataclass
 class MaskingCollator:
     """
-    Blocks to model inputs with hidden tokens.
+    Collates blocks into model inputs with masked tokens.
 
     Args:
         mask_id, pad_id: token ids.
-        special: `[V]`, bool: entries that are never hidden, nor put in the place of others.
-        units: what is hidden together.
-        probability: with which a unit is hidden.
-        columns: n, tokens of a block; `None`: as many as the fullest of a batch has.
+        special: `[V]`, bool: entries that are never masked, and never replace others.
+        units: the units of masking.
+        probability: of a unit to be masked.
+        columns: n, tokens of a block; `None`: the number of tokens of the fullest block of a batch.
     """
 
     mask_id: int
@@ -105,18 +104,18 @@ class MaskingCollator:
     ) -> "MaskingCollator":
         """
         Raises:
-            UserError: the tokenizer has no mask, or the probability is none.
+            UserError: the tokenizer has no mask token, or the probability is not between 0 and 1.
         """
         if tokenizer.mask_token_id is None:
             raise UserError(
-                "The tokenizer has no mask token, so nothing can be hidden: name one of a masked language model, such "
-                "as bert-base-cased, or leave --tokenizer_name away to train one."
+                "The tokenizer has no mask token: name one of a masked language model, such as bert-base-cased, or "
+                "omit --tokenizer_name to train one."
             )
         if not 0 < probability < 1:
-            raise UserError(f"--mlm_probability {probability} is given; between 0 and 1 is allowed, such as 0.15.")
-        size = max(tokenizer.get_vocab().values()) + 1
-        special = np.ones(size, dtype=bool)
-        special[list(tokenizer.get_vocab().values())] = False
+            raise UserError(f"--mlm_probability {probability} must be between 0 and 1, such as 0.15.")
+        ids = list(tokenizer.get_vocab().values())
+        special = np.ones(max(ids) + 1, dtype=bool)
+        special[ids] = False
         special[tokenizer.all_special_ids] = True
         pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.mask_token_id
         return cls(tokenizer.mask_token_id, pad_id, special, MaskingUnits(lexicon), probability, columns)
@@ -127,13 +126,13 @@ class MaskingCollator:
             blocks: B lists of pieces.
 
         Returns:
-            `input_ids`, `attention_mask`, `sequence_ids` (the number of the document in its block, from 1 on; 0 at
-            padding) and `labels` (-100 where nothing is hidden), `[B, n]` each.
+            `input_ids`, `attention_mask`, `sequence_ids` (the number of a document in its block, from 1 on; 0 at
+            padding) and `labels` (-100 at tokens that are not masked), `[B, n]` each.
         """
         pieces = [piece for block in blocks for piece in block]
         ids = np.concatenate([piece.ids for piece in pieces]).astype(np.int64)
         hidden, shown = self._hide(ids, pieces)
-        # What the place -1 takes stands at padding.
+        # Padding is place -1, the last value.
         inputs = np.append(shown, self.pad_id)
         labels = np.append(np.where(hidden, ids, IGNORE_INDEX), IGNORE_INDEX)
         tokens, sequences = block_rows(blocks, self.columns)
@@ -145,7 +144,7 @@ class MaskingCollator:
         }
 
     def _hide(self, ids: np.ndarray, pieces: list[Chunk]) -> tuple[np.ndarray, np.ndarray]:
-        """Which of the tokens `[N]` are hidden, and what the model is shown in the place of all of them."""
+        """Whether each token is masked, `[N]`, and the model's input in its place, `[N]`."""
         lengths = [len(piece.ids) for piece in pieces]
         draws = [np.random.default_rng(piece.key).random((3, len(piece.ids))) for piece in pieces]
         choice, fate, other = np.concatenate(draws, axis=1)

@@ -1,7 +1,7 @@
-"""Documents to blocks of a fixed number of tokens, for run_mlm.py.
+"""Documents packed into blocks of a fixed number of tokens, for masked language modeling.
 
-A document becomes pieces of at most n tokens, and a block holds as many pieces as fit into n. A piece is a sequence of
-its own wherever it lies: what a model makes of it, and what is masked in it, does not depend on its block.
+A document is cut into pieces of at most n tokens, and a block holds as many pieces as fit into n. Each piece is a
+separate sequence: the model's output for it and its masks do not depend on the block.
 """
 
 import itertools
@@ -26,23 +26,23 @@ from .caching import source_version
 from .text import at_most, documents
 
 
-# Pieces that are packed with one another.
+# Pieces that are packed together.
 _WINDOW = 10_000
-# Documents of a stream that are tokenized, and packed with one another: fewer where they have so many characters.
+# Documents of a stream that are tokenized and packed together: fewer where they have so many characters.
 _STREAM_WINDOW, _WINDOW_CHARACTERS = 1_000, 4_000_000
-# Characters that a tokenizer is given at a time, which makes some hundred bytes of each.
+# Characters in one call of a tokenizer, which needs some hundred bytes for each.
 _TOKENIZED_CHARACTERS = 1_000_000
-# First of the numbers that a piece's masks are drawn from: those of evaluation are the same whatever the run's seed.
+# The first number of a piece's key. Masks of an evaluation do not depend on the run's seed.
 _TRAINING, _EVALUATION, _STREAM = 1, 2, 3
 
 
 class Chunk(NamedTuple):
     """
-    A sequence of a block.
+    A piece of a document, a sequence in a block.
 
-    Args:
+    Attributes:
         ids: its tokens `[l]`, special ones included.
-        key: whole numbers that its masks are drawn from.
+        key: the seed of its masks, some whole numbers.
     """
 
     ids: np.ndarray
@@ -52,12 +52,12 @@ class Chunk(NamedTuple):
 @dataclass(frozen=True)
 class PieceEncoder:
     """
-    Documents to pieces. A class, so that worker processes can unpickle it.
+    Cuts documents into pieces. A class, so that worker processes can unpickle it.
 
     Args:
-        tokenizer: a fast one; its special tokens stand in every piece.
+        tokenizer: a fast one; its special tokens are in every piece.
         column: of the documents.
-        size: n, most tokens of a piece.
+        size: n, the most tokens of a piece.
         version: see `source_version`.
     """
 
@@ -67,10 +67,11 @@ class PieceEncoder:
     version: str = source_version(__name__)
 
     def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[np.ndarray]]:
-        """Rows of documents to `input_ids`, one row a piece; a document that no token is made of has none."""
+        """`input_ids` of the pieces of some documents, a row for each piece; a document without tokens has none."""
         special = self.tokenizer.num_special_tokens_to_add()
         pieces = []
-        for texts in _parts(batch[self.column]):
+        documents = iter(batch[self.column])
+        while texts := list(at_most(documents, _STREAM_WINDOW, _TOKENIZED_CHARACTERS)):
             encoded = self.tokenizer(
                 texts,
                 truncation=True,
@@ -83,27 +84,13 @@ class PieceEncoder:
         return {"input_ids": pieces}
 
 
-def _parts(texts: list[str]) -> Iterator[list[str]]:
-    """Texts that follow one another, _TOKENIZED_CHARACTERS at most; a longer one comes alone."""
-    part: list[str] = []
-    count = 0
-    for text in texts:
-        if part and count + len(text) > _TOKENIZED_CHARACTERS:
-            yield part
-            part, count = [], 0
-        part.append(text)
-        count += len(text)
-    if part:
-        yield part
-
-
 def to_pieces(
     texts: Dataset, encode: PieceEncoder, split: str, num_proc: int | None, load_from_cache_file: bool | None
 ) -> Dataset:
     """The pieces of all documents in their order, one row of `input_ids` each; arguments as in `Dataset.map`.
 
     Raises:
-        UserError: there is none.
+        UserError: there are no pieces.
     """
     mean = texts.data.nbytes // texts.data.num_rows + 1
     pieces = texts.map(
@@ -116,26 +103,26 @@ def to_pieces(
         desc=f"Tokenizing {split}",
     )
     if not len(pieces):
-        raise UserError(f"The {split} split has no text that the tokenizer makes a token of.")
+        raise UserError(f"The {split} split has no text that gives tokens.")
     return pieces.with_format("numpy")
 
 
 def pack(lengths: Sequence[int], size: int) -> tuple[np.ndarray, np.ndarray]:
     """
-    Which pieces share a block: best fit, the longest first, among each _WINDOW pieces that follow one another.
+    Assign pieces to blocks: best fit, the longest first, among every _WINDOW consecutive pieces.
 
     Args:
         lengths: tokens of each piece, no more than `size`.
         size: tokens of a block.
 
     Returns:
-        The numbers of all pieces, block after block, and where each block begins, with the end of the last.
+        The numbers of all pieces, block after block, and the start of each block, with the end of the last.
     """
     order, starts = array("q"), array("q", [0])
     for first in range(0, len(lengths), _WINDOW):
         window = range(first, min(first + _WINDOW, len(lengths)))
         blocks: list[list[int]] = []
-        rooms: list[tuple[int, int]] = []  # tokens that a block has room for, and its number; the smallest first
+        rooms: list[tuple[int, int]] = []  # free tokens of a block, and its number; the smallest first
         for piece in sorted(window, key=lambda piece: -lengths[piece]):
             place = bisect_left(rooms, (lengths[piece], 0))
             if place < len(rooms):
@@ -159,7 +146,7 @@ class Blocks(TorchDataset):
     Args:
         pieces: rows of `input_ids`, in numpy format.
         size: tokens of a block; `None`: a block for each piece.
-        seed: of the masks, which change with the epoch too; `None`, for evaluation: they are always the same.
+        seed: of the masks, which change with the epoch too; `None`, for evaluation: they never change.
     """
 
     def __init__(self, pieces: Dataset, size: int | None, seed: int | None):
@@ -171,11 +158,11 @@ class Blocks(TorchDataset):
             self.order, self.starts = np.arange(len(pieces)), np.arange(len(pieces) + 1)
         else:
             self.order, self.starts = pack(self.lengths.tolist(), size)
-        # Worker processes that live through several epochs see the change.
+        # Shared with worker processes that live through several epochs.
         self._epoch = torch.zeros((), dtype=torch.long).share_memory_()
 
     def begin_epoch(self, epoch: int) -> None:
-        """The masks of that epoch from now on."""
+        """Use the masks of that epoch from now on."""
         self._epoch.fill_(epoch)
 
     def __len__(self) -> int:
@@ -185,24 +172,24 @@ class Blocks(TorchDataset):
         numbers = self.order[self.starts[index] : self.starts[index + 1]].tolist()
         source = (_EVALUATION,) if self.seed is None else (_TRAINING, self.seed, int(self._epoch))
         ids = self.pieces[numbers]["input_ids"]
-        return [Chunk(np.asarray(own), (*source, number)) for own, number in zip(ids, numbers, strict=True)]
+        return [Chunk(np.asarray(piece), (*source, number)) for piece, number in zip(ids, numbers, strict=True)]
 
 
 class StreamedBlocks(TorchIterableDataset):
     """
-    Blocks of a stream that never ends: after its last document comes the first, in another order.
+    Blocks of an endless stream: after the last document comes the first, in another order.
 
-    One pass for Trainer, whatever the number of times that the documents are read: what it skips when it resumes is
-    then what it had seen. Each of several worker processes reads all documents and tokenizes every k-th: with a part
-    of the files for each, one would begin again while others have documents that nobody has seen.
+    For Trainer it is one epoch, so that resuming skips what was seen. Each of several worker processes reads all
+    documents and tokenizes every k-th: with some of the files for each, one worker would start again while others
+    have unseen documents.
 
     Args:
         stream: the documents.
-        encode: documents to pieces.
-        packed: put several pieces into a block.
+        encode: cuts documents into pieces.
+        packed: whether a block holds several pieces.
         seed: of the order and of the masks.
-        buffer: documents that a random one is taken from; 0: they come in their order.
-        held_out: `fingerprint`s of documents to pass over.
+        buffer: size of the shuffle buffer, in documents; 0: in their order.
+        held_out: `fingerprint`s of documents to skip.
     """
 
     def __init__(
@@ -229,7 +216,7 @@ class StreamedBlocks(TorchIterableDataset):
             source = (_STREAM, self.seed, number, epoch)
             blocks = self._pass(source, number, workers)
             first = next(blocks, None)
-            if first is None:  # a worker that the documents do not suffice for
+            if first is None:  # fewer documents than workers
                 return
             yield first
             yield from blocks
@@ -237,7 +224,7 @@ class StreamedBlocks(TorchIterableDataset):
     def _pass(self, source: tuple[int, ...], number: int, workers: int) -> Iterator[list[Chunk]]:
         """The blocks of a worker's documents, read once."""
         column = self.encode.column
-        # In a worker process the stream itself would give the documents of some of the files.
+        # Batches: in a worker process a stream's rows would be those of some of the files.
         rows = ({column: text} for batch in self.stream.iter(1) for text in batch[column])
         texts = itertools.islice(documents(rows, column, self.held_out), number, None, workers)
         count = 0
@@ -246,22 +233,19 @@ class StreamedBlocks(TorchIterableDataset):
             if not batch:
                 return
             ids = self.encode({column: batch})["input_ids"]
-            pieces = [Chunk(own, (*source, count + place)) for place, own in enumerate(ids)]
+            pieces = [Chunk(piece, (*source, count + place)) for place, piece in enumerate(ids)]
             count += len(pieces)
-            blocks = [[piece] for piece in pieces]
-            if self.packed:
-                order, starts = pack([len(own) for own in ids], self.encode.size)
-                blocks = [
-                    [pieces[place] for place in order[start:stop]]
-                    for start, stop in itertools.pairwise(starts.tolist())
-                ]
+            if not self.packed:
+                yield from ([piece] for piece in pieces)
+                continue
+            order, starts = pack([len(piece) for piece in ids], self.encode.size)
             # Packing puts the longest first.
-            shuffled = np.random.default_rng((*source, window)).permutation(len(blocks)) if self.packed else None
-            yield from blocks if shuffled is None else (blocks[place] for place in shuffled)
+            for place in np.random.default_rng((*source, window)).permutation(len(starts) - 1):
+                yield [pieces[number] for number in order[starts[place] : starts[place + 1]]]
 
 
 def packing_efficiency(blocks: Blocks, size: int) -> float:
-    """The part of the blocks that holds tokens."""
+    """The share of the blocks' tokens that are no padding."""
     return float(blocks.lengths.sum()) / (len(blocks) * size)
 
 
@@ -272,17 +256,17 @@ def unpack_documents(sequence_ids: Tensor, *columns: tuple[Tensor, int]) -> tupl
     Axes: B blocks  n their tokens  S documents  m longest document
 
     Args:
-        sequence_ids: `[B, n]`, the number of the document that each token is of, from 1 on; 0 at padding.
-        columns: `[B, n]` with what stands for it at padding.
+        sequence_ids: `[B, n]`, the number of each token's document in its block, from 1 on; 0 at padding.
+        columns: `[B, n]` each with its value at padding.
 
     Returns:
         The mask of the rows `[S, m]`, 1 at tokens; the block of each row `[S]`; and each column as `[S, m]`.
     """
     real = sequence_ids > 0
     count, n = sequence_ids.shape
-    # A number of its own for each document of the batch.
+    # Numbers that are unique in the batch.
     numbers = torch.arange(count, device=real.device)[:, None] * (n + 1) + sequence_ids
-    found, lengths = torch.unique_consecutive(numbers[real], return_counts=True)
+    unique, lengths = torch.unique_consecutive(numbers[real], return_counts=True)
     longest = int(lengths.max()) if len(lengths) else 0
     mask = torch.arange(longest, device=real.device) < lengths[:, None]
     rows = []
@@ -290,30 +274,30 @@ def unpack_documents(sequence_ids: Tensor, *columns: tuple[Tensor, int]) -> tupl
         row = column.new_full(mask.shape, padding)
         row[mask] = column[real]
         rows.append(row)
-    return mask.long(), found // (n + 1), *rows
+    return mask.long(), unique // (n + 1), *rows
 
 
 def block_rows(blocks: Iterable[list[Chunk]], columns: int | None) -> tuple[np.ndarray, np.ndarray]:
     """
-    Blocks of pieces as rows.
+    Lay out blocks of pieces as padded rows.
 
     Args:
         blocks: B of them.
-        columns: n; `None`: as many as the fullest block has tokens.
+        columns: n; `None`: the number of tokens of the fullest block.
 
     Returns:
-        For each place of the rows `[B, n]` its token's number among all tokens of the blocks, -1 at padding; and the
-        number of the document that it is of, from 1 on, 0 at padding.
+        `[B, n]` each: the number of a token among all tokens of the blocks, -1 at padding; and the number of its
+        document in the block, from 1 on, 0 at padding.
     """
     lengths = [[len(piece.ids) for piece in block] for block in blocks]
     width = max(map(sum, lengths)) if columns is None else columns
     tokens = np.full((len(lengths), width), -1)
     sequences = np.zeros((len(lengths), width), dtype=np.int64)
     count = 0
-    for row, own in enumerate(lengths):
-        total = sum(own)
+    for row, pieces in enumerate(lengths):
+        total = sum(pieces)
         tokens[row, :total] = np.arange(count, count + total)
-        sequences[row, :total] = np.repeat(np.arange(1, len(own) + 1), own)
+        sequences[row, :total] = np.repeat(np.arange(1, len(pieces) + 1), pieces)
         count += total
     return tokens, sequences
 

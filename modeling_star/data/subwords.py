@@ -1,4 +1,4 @@
-"""Train a tokenizer of pieces that spell a text and give it back, for models that write: byte-pair encoding."""
+"""Train a byte-pair encoding whose tokens decode to the text, for translation."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from .tokenizers import CJK, RUN, SEPARATORS, SPECIAL_TOKENS, checked_texts
+from .tokenizers import CJK, RUN, SEPARATORS, SPECIAL_TOKENS
 
 
 SPACE = "▁"  # SentencePiece's sign for a space, and so that of most translation models
-# In this order: a space by itself (before a CJK character or another space), a CJK character, a word or number, any
-# other character; all but the first two with the space before them.
+# In this order: a space alone (before a CJK character or another space), a CJK character, a word or number, any other
+# character; all but the first two with the space before them.
 _PIECES = [
     rf"{SPACE}(?=[{CJK}{SPACE}]|$)",
     rf"[{CJK}]\p{{M}}*",
@@ -33,49 +33,53 @@ def train_subword_tokenizer(
 
     Words and numbers are cut into pieces; a space is written as "▁" before the word that follows it, as
     SentencePiece does. A CJK character is never joined to another: Chinese is read and written by characters. A row
-    ends in [SEP], its `eos_token`; [CLS], its `bos_token`, is what a decoder starts from.
+    ends in [SEP], its `eos_token`; a decoder starts from [CLS], its `bos_token`.
 
     Args:
         texts: source and target texts alike: there is one vocabulary.
-        lower_case: whether "The" and "the" are one token; what is written is then lower-case too.
+        lower_case: whether "The" and "the" are one token; translations are then lower-case too.
         vocab_size: the most tokens, special tokens included.
         min_frequency: characters and merges that occur less often get no token.
 
     Raises:
-        ValueError: for a vocabulary too small for the characters, or no text at all.
-        TypeError: for an item that is neither text nor a list of words.
+        ValueError: for a vocabulary too small for the characters.
     """
     specials = list(SPECIAL_TOKENS.values())
-    lines = [text if isinstance(text, str) else " ".join(text) for text in checked_texts(texts)]
+    lines = [text if isinstance(text, str) else " ".join(text) for text in texts]
     backend = Tokenizer(models.BPE())
     backend.normalizer = _normalizer(lower_case)
     backend.pre_tokenizer = pre_tokenizers.Split(Regex("|".join(_PIECES)), "isolated")
     backend.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
-    alphabet = _alphabet(lines, backend, min_frequency)
-    room = vocab_size - len(specials)
-    if len(alphabet) > room:
+    lines = [backend.normalizer.normalize_str(line) for line in lines]
+    counts = Counter(character for line in lines for character in line)
+    alphabet = {character for character, count in counts.items() if count >= min_frequency or character == SPACE}
+    if len(alphabet) > vocab_size - len(specials):
         raise ValueError(
-            f"vocab_size={vocab_size} has room for {max(room, 0)} characters, and the texts have {len(alphabet)} that "
-            f"occur {min_frequency} times or more: write --vocab_size {2 * (len(alphabet) + len(specials))}"
+            f"vocab_size={vocab_size} has no room for the {len(alphabet)} characters that occur {min_frequency} times "
+            f"or more: write --vocab_size {2 * (len(alphabet) + len(specials))}"
         )
-    # Without its rare characters, a text has none that the trainer would have to give a token.
-    known = set(alphabet) | {" "}
-    kept = ["".join(c if c in known else " " for c in backend.normalizer.normalize_str(line)) for line in lines]
+    # The trainer gives every character a token: rare ones are removed before.
+    lines = ["".join(c if c in alphabet else " " for c in line).replace(SPACE, " ") for line in lines]
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=specials, show_progress=False
     )
-    backend.train_from_iterator((line.replace(SPACE, " ") for line in kept), trainer)
+    backend.train_from_iterator(lines, trainer)
     backend.model.unk_token = SPECIAL_TOKENS["unk_token"]
     backend.model.fuse_unk = True
     backend.add_special_tokens(specials)
-    tokenizer = PreTrainedTokenizerFast(
+    start, end = SPECIAL_TOKENS["cls_token"], SPECIAL_TOKENS["sep_token"]
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, backend.token_to_id(end))]
+    )
+    return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         model_input_names=["input_ids", "attention_mask"],
         padding_side="right",
         clean_up_tokenization_spaces=False,
+        bos_token=start,
+        eos_token=end,
         **SPECIAL_TOKENS,
     )
-    return for_writing(tokenizer)
 
 
 def _normalizer(lower_case: bool) -> normalizers.Normalizer:
@@ -93,26 +97,9 @@ def _normalizer(lower_case: bool) -> normalizers.Normalizer:
     )
 
 
-def _alphabet(lines: list[str], backend: Tokenizer, min_frequency: int) -> list[str]:
-    """The characters that occur often enough, as the normalizer writes them, the frequent first."""
-    counts = Counter(c for line in lines for c in backend.normalizer.normalize_str(line))
-    frequent = [c for c, count in counts.items() if count >= min_frequency or c == SPACE]
-    return sorted(frequent, key=lambda c: (-counts[c], c))
-
-
-def for_writing(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
-    """Rows that end in [SEP] and begin without [CLS]: what an encoder reads and a decoder has to write."""
-    start, end = tokenizer.cls_token, tokenizer.sep_token
-    tokenizer.bos_token, tokenizer.eos_token = start, end
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, tokenizer.convert_tokens_to_ids(end))]
-    )
-    return tokenizer
-
-
 def start_and_end(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     """
-    The ids of the token that a decoder starts from and of the one that it ends with.
+    The ids of a decoder's first and last token.
 
     Raises:
         ValueError: the tokenizer has no such tokens.
@@ -122,10 +109,10 @@ def start_and_end(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     start, end = (next((index for index in ids if index is not None), None) for ids in (starts, ends))
     if start is None or end is None:
         raise ValueError(
-            "The tokenizer has no token that ends a text, or none to start from: name another by --tokenizer_name, or "
-            "leave it away to have one trained."
+            "The tokenizer has no token to start or to end a text: name another with --tokenizer_name, or omit it to "
+            "train one."
         )
     return start, end
 
 
-__all__ = ["for_writing", "start_and_end", "train_subword_tokenizer"]
+__all__ = ["start_and_end", "train_subword_tokenizer"]

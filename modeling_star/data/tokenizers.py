@@ -1,11 +1,11 @@
 """Train a tokenizer on a data set, and turn texts and tagged words into model inputs.
 
-The tokenizers trained here are plain `PreTrainedTokenizerFast` objects: `AutoTokenizer` loads them with no code of
-ours, and `text[start:end]` of every token is the piece of the text that it stands for.
+The tokenizers trained here are plain `PreTrainedTokenizerFast` objects: `AutoTokenizer` loads them without custom
+code, and `text[start:end]` of every token is its piece of the text.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -32,20 +32,21 @@ SPECIAL_TOKENS = {
     "sep_token": "[SEP]",
     "mask_token": "[MASK]",
 }
+_UNK = SPECIAL_TOKENS["unk_token"]
 _NO_LIMIT = 2**31
-_MAY_DIFFER = 0.05
+_MAY_DIFFER = 0.05  # share of sentences
 NO_WORD = NOT_READ  # in the column `word_ids`: no word is read at this token
 
-# White space, control characters and invisible separators stand between tokens and belong to none. The zero-width
-# joiner is not among them: it holds one emoji together.
+# White space, control characters and invisible separators are between tokens and belong to none. The zero-width joiner
+# is not among them: it joins the parts of one emoji.
 SEPARATORS = r"[\s\p{Cc}\x{AD}\x{200B}\x{2060}\x{FEFF}]+"
 CJK = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\x{30FC}"
 _LETTER = rf"[\p{{L}}&&[^{CJK}]]"
 RUN = rf"[[\p{{L}}\p{{M}}\p{{N}}\x{{200C}}\x{{200D}}]&&[^{CJK}]]+"
 _PIECES = [
-    r"[0-9#*]\x{FE0F}?\x{20E3}",  # keycap emoji, before their digit is taken for a number
+    r"[0-9#*]\x{FE0F}?\x{20E3}",  # keycap emoji, before their digit counts as a number
     r"\p{Nd}+(?:[.,:]\p{Nd}+)+",  # 3.14, 1,000, 10:30
-    rf"[{CJK}]\p{{M}}*",  # every CJK character by itself
+    rf"[{CJK}]\p{{M}}*",  # every CJK character alone
     RUN,  # a word or a number of any other script
     r"\X",  # anything else, a whole emoji (skin tone, family, flag) at a time
 ]
@@ -80,16 +81,16 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Train a tokenizer that `AutoTokenizer` loads without custom code.
 
-    - `"word"`: a token for each word (contractions split as in the Penn Treebank, so that data split like it and GloVe
-      vectors fit), number, URL, or run of one punctuation mark. A word not in the vocabulary is [UNK].
+    - `"word"`: a token for each word (contractions split as in the Penn Treebank and GloVe), number, URL, or run of
+      one punctuation mark. A word not in the vocabulary is [UNK].
     - `"wordpiece"`: learned pieces of words, `##` before those that continue one.
     - `"character"`: for Chinese. Words and numbers of other scripts are whole where the vocabulary has them, else the
       longest beginning it has, then single characters: a letter seen once is enough to avoid [UNK].
 
-    In all three a CJK character, a CJK punctuation mark or an emoji is never joined to another, and where the data are
-    lists of single characters, letters and digits too (`are_split_by_character`), nothing is: the same text has the
-    same tokens whether it comes split or not. Text is not normalised beyond lower-casing: Unicode composition would
-    leave accents outside the offsets.
+    In all three a CJK character, a CJK punctuation mark or an emoji is never joined to another. Where the data are
+    lists of single characters, letters and digits too (`are_split_by_character`), nothing is joined: a text has the
+    same tokens whether it comes split or not. Text is lower-cased only: Unicode composition would leave accents
+    outside the offsets.
 
     Args:
         texts: texts, or lists of words for data that comes split; both may occur.
@@ -103,58 +104,44 @@ def train_tokenizer(
             `lower_case`, such as the words of pretrained vectors. Not for "wordpiece", which knows pieces.
 
     Raises:
-        ValueError: for an unknown kind, a vocabulary too small, no text at all, or known words beside "wordpiece".
-        TypeError: for an item that is neither text nor a list of words, with its place.
+        ValueError: for an unknown kind, a vocabulary too small, or known words beside "wordpiece".
     """
     if kind not in get_args(TokenizerKind):
         raise ValueError(f"kind={kind!r}; choose one of {', '.join(map(repr, get_args(TokenizerKind)))}.")
-    if vocab_size <= len(SPECIAL_TOKENS) or min_frequency < 1:
-        raise ValueError(
-            f"vocab_size={vocab_size} must exceed the {len(SPECIAL_TOKENS)} special tokens, "
-            f"and min_frequency={min_frequency} must be at least 1."
-        )
+    if vocab_size <= len(SPECIAL_TOKENS):
+        raise ValueError(f"vocab_size={vocab_size} must exceed the {len(SPECIAL_TOKENS)} special tokens.")
     if kind == "wordpiece" and known_words:
-        raise ValueError('known_words are whole words, and kind="wordpiece" knows pieces: "word" or "character".')
-    known = list(checked_texts(texts))
-    backend = Tokenizer(models.WordLevel(unk_token=SPECIAL_TOKENS["unk_token"]))
+        raise ValueError('known_words are whole words: choose kind="word" or "character".')
+    lines = [text if isinstance(text, str) else list(text) for text in texts]
+    backend = Tokenizer(models.WordLevel(unk_token=_UNK))
     if lower_case:
         backend.normalizer = normalizers.Lowercase()
-    pattern = Regex(_CHARACTER if are_split_by_character(known) else "|".join(_PATTERNS[kind]))
+    pattern = Regex(_CHARACTER if are_split_by_character(lines) else "|".join(_PATTERNS[kind]))
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(Regex(SEPARATORS), "removed"), pre_tokenizers.Split(pattern, "isolated")]
     )
+    build = {"word": _word_vocabulary, "wordpiece": _wordpiece_vocabulary, "character": _character_vocabulary}[kind]
+    tokens = build(backend, lines, vocab_size, min_frequency)
+    tokens = list(dict.fromkeys([*tokens, *(word for word in known_words if _is_one_piece(word, backend))]))
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    # The model is new: training would mark all tokens that were given in advance as special.
     if kind == "word":
-        words = [*SPECIAL_TOKENS.values(), *_train_words(_copy(backend), known, vocab_size, min_frequency)]
-        words = _with_words(backend, words, known_words)
-        backend.model = models.WordLevel(
-            {word: index for index, word in enumerate(words)}, unk_token=SPECIAL_TOKENS["unk_token"]
-        )
+        backend.model = models.WordLevel(vocabulary, unk_token=_UNK)
     else:
-        vocabulary = _character_vocabulary if kind == "character" else _wordpiece_vocabulary
-        tokens = _with_words(backend, vocabulary(backend, known, vocab_size, min_frequency), known_words)
-        # Built anew: training leaves every token it was given in advance behind as a special one.
-        backend.model = models.WordPiece(
-            {token: index for index, token in enumerate(tokens)}, unk_token=SPECIAL_TOKENS["unk_token"]
-        )
+        backend.model = models.WordPiece(vocabulary, unk_token=_UNK)
         backend.decoder = decoders.WordPiece(prefix="##", cleanup=False)
     return _wrap(backend, model_max_length)
 
 
-def checked_texts(texts: Iterable[str | Sequence[str]]) -> Iterator[str | list[str]]:
-    """Pass texts and lists of words on; refuse anything else, and an iterator without a single character."""
-    empty = True
-    for index, item in enumerate(texts):
-        words = [item] if isinstance(item, str) else item
-        if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
-            raise TypeError(f"Item {index} of the texts is {item!r}: give a text, or a list of words.")
-        empty = empty and not any(word.strip() for word in words)
-        yield item if isinstance(item, str) else list(words)
-    if empty:
-        raise ValueError("There is no text to train a tokenizer on: every text is empty.")
+def _is_one_piece(word: str, backend: Tokenizer) -> bool:
+    """Whether a word is unchanged by the normalizer and not split by the pre-tokenizer."""
+    unchanged = backend.normalizer is None or backend.normalizer.normalize_str(word) == word
+    return unchanged and [piece for piece, _ in backend.pre_tokenizer.pre_tokenize_str(word)] == [word]
 
 
 def _train_words(backend: Tokenizer, texts: list[str | list[str]], vocab_size: int, min_frequency: int) -> list[str]:
-    """Give `backend` a vocabulary of whole pieces; return them without the special tokens, the frequent first."""
+    """The whole pieces of the texts, the frequent first, without the special tokens that count in `vocab_size`."""
+    backend = _copy(backend)
     specials = list(SPECIAL_TOKENS.values())
     trainer = trainers.WordLevelTrainer(
         vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=specials, show_progress=False
@@ -164,14 +151,11 @@ def _train_words(backend: Tokenizer, texts: list[str | list[str]], vocab_size: i
     return sorted(vocabulary, key=vocabulary.__getitem__)[len(specials) :]
 
 
-def _with_words(backend: Tokenizer, tokens: list[str], words: Iterable[str]) -> list[str]:
-    """The tokens, and behind them those of some words that the text of a tokenizer has as one piece."""
-
-    def is_one_piece(word: str) -> bool:
-        as_written = backend.normalizer is None or backend.normalizer.normalize_str(word) == word
-        return as_written and [piece for piece, _ in backend.pre_tokenizer.pre_tokenize_str(word)] == [word]
-
-    return list(dict.fromkeys([*tokens, *filter(is_one_piece, words)]))
+def _word_vocabulary(
+    backend: Tokenizer, texts: list[str | list[str]], vocab_size: int, min_frequency: int
+) -> list[str]:
+    """Special tokens, then whole pieces by frequency."""
+    return [*SPECIAL_TOKENS.values(), *_train_words(backend, texts, vocab_size, min_frequency)]
 
 
 def _spelling(pieces: Iterable[str]) -> list[str]:
@@ -185,10 +169,10 @@ def _character_vocabulary(
 ) -> list[str]:
     """Special tokens, then whole pieces by frequency, then the letters that spell unknown words."""
     specials = list(SPECIAL_TOKENS.values())
-    runs = [piece for piece in _train_words(_copy(backend), texts, _NO_LIMIT, 1) if piece[0].isalnum()]
+    runs = [piece for piece in _train_words(backend, texts, _NO_LIMIT, 1) if piece[0].isalnum()]
     # At most half of the vocabulary: in a tiny one, whole characters matter more than spelling.
     spelling = dict.fromkeys(_spelling(runs)[: (vocab_size - len(specials)) // 2])
-    whole = [piece for piece in _train_words(_copy(backend), texts, _NO_LIMIT, min_frequency) if piece not in spelling]
+    whole = [piece for piece in _train_words(backend, texts, _NO_LIMIT, min_frequency) if piece not in spelling]
     return [*specials, *whole[: vocab_size - len(specials) - len(spelling)], *spelling]
 
 
@@ -197,11 +181,11 @@ def _wordpiece_vocabulary(
 ) -> list[str]:
     """Special tokens, letters, then pieces in the order of their merges.
 
-    The trainer numbers "##" letters in the order of a hash map seeded anew in every process, and breaks ties between
-    merges by these numbers: two runs would differ. Letters given in advance have fixed numbers. Giving both forms of
-    each also means that a word never seen can be spelled.
+    The trainer numbers "##" letters in the order of a hash map with a random seed, and breaks ties between merges by
+    these numbers: two runs would differ. Letters given in advance have fixed numbers. Both forms of each are given, so
+    that unknown words can be spelled.
     """
-    pieces = _train_words(_copy(backend), texts, _NO_LIMIT, 1)
+    pieces = _train_words(backend, texts, _NO_LIMIT, 1)
     spelling = sorted(_spelling(pieces))
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
@@ -210,7 +194,7 @@ def _wordpiece_vocabulary(
         show_progress=False,
     )
     learner = _copy(backend)
-    learner.model = models.WordPiece(unk_token=SPECIAL_TOKENS["unk_token"])
+    learner.model = models.WordPiece(unk_token=_UNK)
     learner.train_from_iterator(texts, trainer)
     vocabulary = learner.get_vocab()
     return sorted(vocabulary, key=vocabulary.__getitem__)
@@ -221,7 +205,7 @@ def _copy(backend: Tokenizer) -> Tokenizer:
 
 
 def _wrap(backend: Tokenizer, model_max_length: int | None) -> PreTrainedTokenizerFast:
-    """Add BERT's special tokens and token types, and hand the backend to transformers."""
+    """A tokenizer of transformers with BERT's special tokens and token types."""
     cls, sep = SPECIAL_TOKENS["cls_token"], SPECIAL_TOKENS["sep_token"]
     backend.add_special_tokens(list(SPECIAL_TOKENS.values()))
     backend.post_processor = processors.TemplateProcessing(
@@ -259,44 +243,36 @@ def tokenize_texts(
         dataset: rows with `text_column` and, for pairs, `pair_column`, each a string.
         tokenizer: any tokenizer of transformers.
         label_column: copied unchanged into `labels` where given.
-        max_seq_length: the most tokens of a row, special tokens included; None: the tokenizer's own limit. Longer rows
+        max_seq_length: the most tokens of a row, special tokens included; None: the tokenizer's limit. Longer rows
             are cut (of a pair, the longer text first), and one warning says how many rows and tokens that costs.
         pad_to_max_length: pad every row to `max_seq_length` now, instead of each batch to its longest row later.
-        split: the name of the split in warnings and errors.
+        split: the name of the split in warnings.
         num_proc, load_from_cache_file: as in `datasets.Dataset.map`.
 
     Returns:
         A data set with the tokenizer's `model_input_names` and `labels`, one row for each row of `dataset`.
-
-    Raises:
-        TypeError: for a text that is not a string, with its row.
     """
     columns = [text_column] if pair_column is None else [text_column, pair_column]
     limit = _length_limit(tokenizer, max_seq_length, pad_to_max_length)
-    encode = _TextEncoder(tokenizer, tuple(columns), label_column, limit, pad_to_max_length, split)
+    encode = _TextEncoder(tokenizer, tuple(columns), label_column, limit, pad_to_max_length)
     features = map_rows(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
     return warn_about_cuts(features, split, limit, "Raise max_seq_length to keep them, if the model takes more.")
 
 
 @dataclass
 class _TextEncoder:
-    """What `tokenize_texts` does to a batch of rows. A class, so that worker processes can unpickle it."""
+    """Encodes a batch of rows for `tokenize_texts`. A class, so that worker processes can unpickle it."""
 
     tokenizer: PreTrainedTokenizerBase
     columns: tuple[str, ...]
     label_column: str | None
     limit: int | None
     pad: bool
-    split: str
     version: str = source_version(__name__)
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
-        for column in self.columns:
-            for index, text in zip(indices, batch[column], strict=True):
-                if not isinstance(text, str):
-                    raise TypeError(f"Row {index} of {self.split} has {text!r} as its {column!r}: give a string.")
         texts = [batch[column] for column in self.columns]
-        # Unlimited first: only so can the cut tokens be counted. Few rows are then encoded a second time.
+        # Without a limit first, to count the tokens that are cut.
         encoding = self.tokenizer(*texts, verbose=False)
         lengths = [len(ids) for ids in encoding["input_ids"]]
         cut = [max(0, length - (self.limit or length)) for length in lengths]
@@ -331,46 +307,36 @@ def tokenize_and_align(
     """Turn tagged words into model inputs with a label at each word's first piece and -100 elsewhere.
 
     A row longer than `max_seq_length` becomes several, overlapping by `stride` tokens; each word is labelled, and
-    later read, in just one of them: where it has the most context. Without `stride` the row is cut, and one warning
-    says how many tokens and words that costs. A word of which the tokenizer makes nothing (empty, white space)
-    becomes its unknown token, so that no word goes uncounted.
+    later read, in the one where it has the most context. Without `stride` the row is cut, and one warning says how
+    many tokens and words that costs. A word without tokens (empty, white space) becomes the unknown token, so that
+    every word counts.
 
     Args:
         dataset: rows with `tokens_column` (words) and `tags_column` (as many indices into `label_list`).
         tokenizer: a fast tokenizer that pads on the right.
         label_list: the names of the tags.
         tags_column: None where there are no tags; then there is no column `labels`.
-        max_seq_length: the most tokens of a row, special tokens included; None: the tokenizer's own limit.
+        max_seq_length: the most tokens of a row, special tokens included; None: the tokenizer's limit.
         stride: tokens that neighbouring windows share; None: cut instead.
-        label_all_tokens: label continuing pieces too (B-x becomes I-x). For training only: with it, an evaluation
-            would count a word once for each of its pieces.
+        label_all_tokens: label continuing pieces too (B-x becomes I-x). For training only: an evaluation would count
+            a word once for each of its pieces.
         pad_to_max_length, split, num_proc, load_from_cache_file: as in `tokenize_texts`.
 
     Returns:
         A data set of the model inputs, `labels [n]`, and what `predictions_to_words` needs: `word_ids [n]` (the word
         whose label is read at this token, -1 elsewhere), `example_index` (the row of `dataset`), `num_words`.
-        `Trainer` drops these three by itself.
+        `Trainer` drops these three.
 
     Raises:
-        ValueError: for a slow tokenizer, one that pads on the left, a stride too large, or a row with unequal numbers
-            of words and tags.
-        TypeError: for a word that is not a string, with its row.
+        ValueError: for a tokenizer that pads on the left, or a stride too large.
     """
-    if not tokenizer.is_fast:
-        raise ValueError(
-            f"{type(tokenizer).__name__} cannot tell which word a piece belongs to. Load a fast one: "
-            "AutoTokenizer.from_pretrained(name, use_fast=True), or train one: train_tokenizer(words)."
-        )
     if tokenizer.padding_side != "right":
         raise ValueError('Words are found by counting tokens from the left: set tokenizer.padding_side = "right".')
     limit = _length_limit(tokenizer, max_seq_length, pad_to_max_length)
     if stride is not None:
-        room = None if limit is None else limit - tokenizer.num_special_tokens_to_add()
-        if room is None or not 0 <= stride < room:
-            raise ValueError(
-                f"stride={stride} needs a max_seq_length (given: {limit}), and must be at least 0 and less than "
-                f"what it leaves beside the special tokens ({room})."
-            )
+        room = 0 if limit is None else limit - tokenizer.num_special_tokens_to_add()
+        if not 0 <= stride < room:
+            raise ValueError(f"stride={stride} must be less than max_seq_length without special tokens ({room}).")
     encode = _WordEncoder(
         tokenizer=tokenizer,
         tokens_column=tokens_column,
@@ -379,7 +345,6 @@ def tokenize_and_align(
         stride=stride,
         pad=pad_to_max_length,
         continuations=_continuation_labels(label_list) if label_all_tokens else None,
-        split=split,
     )
     features = map_rows(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
     advice = (
@@ -390,7 +355,7 @@ def tokenize_and_align(
 
 @dataclass
 class _WordEncoder:
-    """What `tokenize_and_align` does to a batch of rows. A class, so that worker processes can unpickle it."""
+    """Encodes a batch of rows for `tokenize_and_align`. A class, so that worker processes can unpickle it."""
 
     tokenizer: PreTrainedTokenizerBase
     tokens_column: str
@@ -399,67 +364,49 @@ class _WordEncoder:
     stride: int | None
     pad: bool
     continuations: list[int] | None
-    split: str
     version: str = source_version(__name__, select_max_context.__module__)
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         sentences: list[list[str]] = batch[self.tokens_column]
-        self._check(sentences, batch, indices)
         encoding = self._encode(sentences)
         windows: list[list[int]] = [[] for _ in sentences]
         for window, row in enumerate(encoding.get("overflow_to_sample_mapping", range(len(sentences)))):
             windows[row].append(window)
 
         names = [name for name in self.tokenizer.model_input_names if name in encoding]
-        output: dict[str, list[Any]] = {name: [] for name in [*names, "word_ids", "example_index", "num_words"]}
-        output |= {"cut_tokens": [], "cut_words": []}
-        if self.tags_column is not None:
-            output["labels"] = []
-        for row, of_row in enumerate(windows):
-            if self.stride is not None and self.tokenizer.truncation_side == "left":
-                of_row = of_row[::-1]  # such a tokenizer tells the last window first
-            kept = of_row if self.stride is not None else of_row[:1]
-            pieces = [encoding.word_ids(window) for window in of_row]
-            reads = select_max_context(pieces[: len(kept)])
+        rows: list[dict[str, Any]] = []
+        for row, numbers in enumerate(windows):
+            if self.stride is None:
+                shown, cut = numbers[:1], numbers[1:]
+            else:
+                # With truncation_side="left" the last window comes first.
+                shown, cut = numbers[:: -1 if self.tokenizer.truncation_side == "left" else 1], []
+            pieces = [encoding.word_ids(number) for number in shown]
+            reads = select_max_context(pieces)
+            counts = {"example_index": indices[row], "num_words": len(sentences[row])}
+            counts["cut_tokens"] = sum(word is not None for number in cut for word in encoding.word_ids(number))
             words_read = sum(word != NO_WORD for places in reads for word in places)
-            cut_tokens = sum(word is not None for places in pieces[len(kept) :] for word in places)
-            for number, (window, places) in enumerate(zip(kept, reads, strict=True)):
-                for name in names:
-                    output[name].append(encoding[name][window])
+            counts["cut_words"] = len(sentences[row]) - words_read if counts["cut_tokens"] else 0
+            for number, places, words in zip(shown, reads, pieces, strict=True):
+                inputs: dict[str, Any] = {name: encoding[name][number] for name in names}
                 if self.tags_column is not None:
-                    output["labels"].append(self._labels(batch[self.tags_column][row], places, pieces[number]))
-                output["word_ids"].append(places)
-                output["example_index"].append(indices[row])
-                output["num_words"].append(len(sentences[row]))
-                output["cut_tokens"].append(cut_tokens)
-                output["cut_words"].append(len(sentences[row]) - words_read if cut_tokens else 0)
-        return output
-
-    def _check(self, sentences: list[list[str]], batch: dict[str, list[Any]], indices: list[int]) -> None:
-        for row, (index, words) in enumerate(zip(indices, sentences, strict=True)):
-            wrong = [word for word in words if not isinstance(word, str)]
-            if wrong:
-                raise TypeError(f"Row {index} of {self.split} has {wrong[0]!r} among its words: give strings.")
-            if self.tags_column is not None and len(batch[self.tags_column][row]) != len(words):
-                raise ValueError(
-                    f"Row {index} of {self.split} has {len(words)} words but "
-                    f"{len(batch[self.tags_column][row])} tags; there must be one tag for each word."
-                )
+                    inputs["labels"] = self._labels(batch[self.tags_column][row], places, words)
+                rows.append({**inputs, "word_ids": places, **counts})
+        return {name: [row[name] for row in rows] for name in rows[0]}
 
     def _encode(self, sentences: list[list[str]]) -> BatchEncoding:
-        """Encode; where the tokenizer makes nothing of a word, put its unknown token there and encode again."""
+        """Encode; words without tokens are encoded again as the unknown token."""
         encoding = self._tokenize(sentences)
-        found: list[set[int | None]] = [set() for _ in sentences]
+        seen: list[set[int | None]] = [set() for _ in sentences]
         for window, row in enumerate(encoding.get("overflow_to_sample_mapping", range(len(sentences)))):
-            found[row].update(encoding.word_ids(window))
-        gaps = any(len(seen - {None}) < len(words) for words, seen in zip(sentences, found, strict=True))
+            seen[row].update(encoding.word_ids(window))
         unknown = self.tokenizer.unk_token
-        if not gaps or unknown is None:
+        if unknown is None or all(len(ids - {None}) == len(words) for words, ids in zip(sentences, seen, strict=True)):
             return encoding
         return self._tokenize(
             [
-                [word if index in seen else unknown for index, word in enumerate(words)]
-                for words, seen in zip(sentences, found, strict=True)
+                [word if index in ids else unknown for index, word in enumerate(words)]
+                for words, ids in zip(sentences, seen, strict=True)
             ]
         )
 
@@ -472,7 +419,7 @@ class _WordEncoder:
             truncation=True,
             max_length=self.limit,
             stride=self.stride or 0,
-            return_overflowing_tokens=True,  # also when cutting: what flows over is counted in the warning
+            return_overflowing_tokens=True,  # also without stride, to count them
             padding="max_length" if self.pad else False,
         )
 
@@ -497,10 +444,10 @@ def _continuation_labels(label_list: Sequence[str]) -> list[int]:
 def predictions_to_words(
     features: Dataset, predictions: np.ndarray, label_list: Sequence[str], *, fill: str = "O"
 ) -> list[list[str]]:
-    """Put the predictions for a data set made by `tokenize_and_align` back on its words.
+    """The predicted label of each word of a data set made by `tokenize_and_align`.
 
     Args:
-        features: what `tokenize_and_align` returned.
+        features: made by `tokenize_and_align`.
         predictions: logits `[rows, n, labels]` or label indices `[rows, n]`, rows as in `features`; columns beyond a
             row's length (`Trainer` pads with -100) are not read.
         label_list: the names of the labels.
@@ -528,10 +475,10 @@ def predictions_to_words(
 
 
 def set_token_types(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Have a tokenizer tell the tokens of a second text from those of the first, also once it is saved and loaded."""
+    """Make a tokenizer return `token_type_ids`, also once it is saved and loaded."""
     if "token_type_ids" not in tokenizer.model_input_names:
         tokenizer.model_input_names = [*tokenizer.model_input_names, "token_type_ids"]
-        # save_pretrained writes only what was given at construction (seen in 5.23).
+        # save_pretrained writes the arguments of construction only (transformers 5.23).
         tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names
 
 
@@ -539,63 +486,68 @@ def warn_of_other_tokens(
     sentences: Sequence[Sequence[str]], between: str, tokenizer: PreTrainedTokenizerBase, split: str
 ) -> None:
     """
-    Warn where words give other tokens than the text that they are words of, which a pipeline reads.
+    Warn where the words of the data have other tokens than their text, which a pipeline reads.
 
     Args:
         sentences: some of the words that a model is trained on.
-        between: what stands between them in a text.
-        tokenizer: any of transformers.
+        between: the separator of words in a text.
+        tokenizer: any fast one.
         split: its name in the warning.
     """
     by_word = tokenizer([list(words) for words in sentences], is_split_into_words=True, verbose=False)
     as_text = tokenizer([between.join(words) for words in sentences], verbose=False)
-    read = [len({*by_word.word_ids(row)} - {None}) for row in range(len(sentences))]  # words with a token of their own
     other = [
         row
         for row, words in enumerate(sentences)
-        if by_word["input_ids"][row] != as_text["input_ids"][row] or read[row] < len(words)
+        if by_word["input_ids"][row] != as_text["input_ids"][row]
+        or len({*by_word.word_ids(row)} - {None}) < len(words)
     ]
     if len(other) > _MAY_DIFFER * len(sentences):
-        first, second = (encoding.tokens(other[0])[1:-1] for encoding in (by_word, as_text))
-        place = next((place for place, pair in enumerate(zip(first, second, strict=False)) if len({*pair}) > 1), 0)
+        words, text = (encoding.tokens(other[0])[1:-1] for encoding in (by_word, as_text))
+        place = next((place for place, pair in enumerate(zip(words, text, strict=False)) if len({*pair}) > 1), 0)
         logger.warning(
-            "%d of %d sentences of the %s split give other tokens as texts than as the words of the data, which the "
-            "model is trained on: %s for %s in the first. A model reads what it was not trained on where it is given "
-            "the text: have it read words, run_predict.py --file with such a file, or a pipeline with "
-            "is_split_into_words=True and delimiter=%r",
+            "%d of %d sentences of the %s split have other tokens as texts than as words, and the model is trained on "
+            "words: %s instead of %s. To predict, give words: run_predict.py --file with such a file, or a pipeline "
+            "with is_split_into_words=True and delimiter=%r.",
             len(other),
             len(sentences),
             split,
-            " ".join(second[place : place + 4]),
-            " ".join(first[place : place + 4]),
+            " ".join(text[place : place + 4]),
+            " ".join(words[place : place + 4]),
             between,
         )
 
 
 def max_length_or_none(model_max_length: int | None) -> int | None:
-    """The most tokens that a tokenizer's model takes; `None` where it tells none: transformers writes int(1e30)."""
+    """The most tokens that a tokenizer's model takes; `None` for transformers' int(1e30), which means no limit."""
     return model_max_length if model_max_length is not None and model_max_length < 1e6 else None
 
 
 def _length_limit(tokenizer: PreTrainedTokenizerBase, max_seq_length: int | None, pad: bool) -> int | None:
-    """The most tokens of a row: what was asked for, but no more than the tokenizer's model takes; None: no limit."""
-    own = max_length_or_none(tokenizer.model_max_length)
+    """The most tokens of a row: `max_seq_length`, but no more than the tokenizer's model takes; None: no limit."""
+    most = max_length_or_none(tokenizer.model_max_length)
     if max_seq_length is None:
-        if pad and own is None:
-            raise ValueError("pad_to_max_length needs a max_seq_length (128, say): the tokenizer has none of its own.")
-        return own
+        if pad and most is None:
+            raise ValueError("pad_to_max_length needs a max_seq_length (128, say): the tokenizer has no limit.")
+        return most
     if max_seq_length <= tokenizer.num_special_tokens_to_add(pair=True):
         raise ValueError(f"max_seq_length={max_seq_length} leaves no room beside the special tokens.")
-    if own is not None and max_seq_length > own:
-        logger.warning(f"max_seq_length={max_seq_length} exceeds the tokenizer's model_max_length={own}; using {own}.")
-        return own
+    if most is not None and max_seq_length > most:
+        logger.warning(
+            f"max_seq_length={max_seq_length} exceeds the tokenizer's model_max_length={most}; using {most}."
+        )
+        return most
     return max_seq_length
 
 
 def map_rows(
-    dataset: Dataset, encode: Any, description: str, num_proc: int | None, load_from_cache_file: bool | None
+    dataset: Dataset,
+    encode: Callable[..., Any],
+    description: str,
+    num_proc: int | None,
+    load_from_cache_file: bool | None,
 ) -> Dataset:
-    """Features in the place of all columns, from `encode(batch, indices)`, in worker processes and caches if asked."""
+    """Replace all columns by those of `encode(batch, indices)`; arguments as in `datasets.Dataset.map`."""
     return dataset.map(
         encode,
         batched=True,
@@ -608,7 +560,7 @@ def map_rows(
 
 
 def warn_about_cuts(features: Dataset, split: str, limit: int | None, advice: str) -> Dataset:
-    """Say what was cut, then drop the columns that counted it (they came through worker processes and caches)."""
+    """Warn about the tokens that were cut, and drop the columns that counted them."""
     counts = [name for name in ("cut_tokens", "cut_words") if name in features.column_names]
     cut = {name: np.asarray(features[name][:], dtype=np.int64) for name in counts}
     tokens = int(cut["cut_tokens"].sum()) if counts else 0

@@ -1,8 +1,7 @@
-"""How texts are written: which characters are Chinese, and what stands between words.
+"""Chinese and Japanese characters, and the separators of words.
 
-HAN and KANA are insides of a `[...]` of Python's `re`. Two places have ranges of their own: `answers` cuts answers as
-CMRC 2018's evaluation does, and `tokenizers` goes by Unicode's scripts, which the regular expressions of its library
-know by name.
+HAN and KANA belong inside a `[...]` of Python's `re`. `evaluation.squad` has other ranges, those of CMRC 2018's
+evaluation, and `tokenizers` names Unicode's scripts, as the regular expressions of its library can.
 """
 
 import itertools
@@ -13,32 +12,31 @@ from collections.abc import Iterable, Sequence
 HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 KANA = "\u3040-\u30ff"
 FIRST_CJK = 0x2E80
-"""Where the characters of Chinese, Japanese and Korean begin, roughly: enough to guess what most of a text is."""
+"""About the first character of Chinese, Japanese and Korean: enough to guess the script of a text."""
 
 _CJK = re.compile(f"[{HAN}{KANA}]")
-_SENTENCES_LOOKED_AT = 1000
+_SENTENCES_INSPECTED = 1000
 
 
 def between_words(sentences: Iterable[Sequence[str]]) -> str:
     """
-    What stands between the words of a text: nothing where more than a quarter of them are Chinese or Japanese, as each
-    letter of a name in Latin ones may be a word there, else a blank. All sentences of a file are asked at once: one of
-    them may be a mere date.
+    The separator of words in a text: none where more than a quarter of the words are Chinese or Japanese (each letter
+    of a Latin name may be a word there), else a blank. Give all sentences of a file: one may be a mere date.
     """
-    known = (word[0] for words in itertools.islice(sentences, _SENTENCES_LOOKED_AT) for word in words if word)
-    cjk = [bool(_CJK.match(letter)) for letter in known if letter.isalnum()]
+    letters = (word[0] for words in itertools.islice(sentences, _SENTENCES_INSPECTED) for word in words if word)
+    cjk = [bool(_CJK.match(letter)) for letter in letters if letter.isalnum()]
     return "" if 4 * sum(cjk) > len(cjk) else " "
 
 
 def are_split_by_character(texts: Iterable[str | Sequence[str]]) -> bool:
     """
-    Whether words are single characters also where other scripts would be written as one: 1, 9, 7, 8 for 1978. So
-    Chinese corpora of entities are: then a raw text must be read so too.
+    Whether words are single characters even in other scripts: 1, 9, 7, 8 for 1978, as in Chinese corpora of entities.
 
     Args:
-        texts: lists of words; texts as they are tell nothing.
+        texts: lists of words; plain texts are ignored.
     """
-    several = split = single = words = 0  # words of several letters, single letters after one, single characters, all
+    # Words of several letters, single letters after one, single characters, all words.
+    several = split = single = words = 0
     for sentence in texts:
         after_letter = False
         for word in () if isinstance(sentence, str) else sentence:

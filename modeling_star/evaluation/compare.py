@@ -1,5 +1,6 @@
-"""Finished runs beside each other, for run_scripts/compare.py: their scores, and how sure the differences are."""
+"""Compare finished runs: their scores over seeds, and intervals of the differences, for run_scripts/compare.py."""
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -8,52 +9,57 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
+
 from ..errors import UserError
-from ..tasks.base import score_prefix
-from .bootstrap import paired_bootstrap, score_examples
+from .bootstrap import bootstrap_counts, count_runs, score_counts
+from .metrics import score_prefix
 from .reports import markdown_table
 
 
-# A key that the predictions of a task have -> the metrics by which they may have been scored: the name in
-# all_results.json, and the full score there. Classifiers, whose texts have the names of their columns, come first.
+# The kind of a prediction (a key that marks the task) -> the metrics by which such runs may have been scored: the name
+# in all_results.json, and the full score there. Classifiers, whose texts have the names of their columns, come first.
 SCORED_BY = {
     "index": {"accuracy": ("accuracy", 1), "pearson": ("pearson", 1)},
     "tokens": {"entity_f1": ("f1", 1), "accuracy": ("accuracy", 1)},
     "n_best": {"answer_f1": ("f1", 1)},
     "source": {"bleu": ("bleu", 100), "bleu_zh": ("bleu", 100)},
 }
-# The script that makes predictions with such a key.
+# The script that writes predictions of a kind.
 MADE_BY = {"run_glue.py": "index", "run_ner.py": "tokens", "run_qa.py": "n_best", "run_translation.py": "source"}
+
+_MULTI_LABEL = {"micro_f1": ("micro_f1", 1)}
+_BY_LABEL = ("macro_f1", "weighted_f1", "f1", "matthews_correlation")
+# Other metrics that --metric may name. `None`: all_results.json has no such score; a tagger's "f1" there is that of
+# entities.
+_OTHERS: dict[str, dict[str, tuple[str, int] | None]] = {
+    "index": {**{metric: (metric, 1) for metric in _BY_LABEL}, **_MULTI_LABEL},
+    "tokens": dict.fromkeys(_BY_LABEL),
+    "n_best": {"answer_em": ("exact_match", 1)},
+    "source": {"chrf": ("chrf", 100)},
+}
 
 
 @dataclass(frozen=True)
 class System:
     """
-    The runs of one output folder, one for each seed.
+    The runs in one output folder, one for each seed.
 
     Attributes:
-        folder: of the call that made them.
-        rows: what the predictions of each run say, a dict for each example.
-        results: what all_results.json of each run says.
+        folder: the output folder.
+        kind: of the predictions, a key of `SCORED_BY`.
+        is_multi_label: whether a text has several labels; these are one text here, a list in JSON.
+        references: the label of each example.
+        predictions: the predicted labels of each run.
+        results: all_results.json of each run.
     """
 
     folder: Path
-    rows: list[list[dict[str, Any]]]
+    kind: str
+    is_multi_label: bool
+    references: list[Any]
+    predictions: list[list[Any]]
     results: list[dict[str, Any]]
-
-    @property
-    def references(self) -> list[Any]:
-        """What the examples are labelled with."""
-        return [label_of(row) for row in self.rows[0]]
-
-    @property
-    def predictions(self) -> list[list[Any]]:
-        """What each run predicts of them."""
-        return [[_comparable(row["predicted"], row) for row in rows] for rows in self.rows]
-
-    def scores(self, metric: str) -> list[float]:
-        """Of each run."""
-        return [score_examples(metric, self.references, predictions) for predictions in self.predictions]
 
 
 def read_system(folder: Path, split: str = "test") -> System:
@@ -65,56 +71,48 @@ def read_system(folder: Path, split: str = "test") -> System:
         split: whose predictions are read.
 
     Raises:
-        UserError: there are none, or they tell no labels.
+        UserError: there are none, or they have no labels, or the runs are of different examples.
     """
     name = f"predictions_{split}.jsonl"
-    found = [path for path in sorted(folder.glob("seed-*")) if (path / name).is_file()] or [folder]
-    rows, results = [], []
-    for run in found:
-        if not (run / name).is_file():
-            raise UserError(
-                f"{run} has no {name}: name the output folder of a run that scored its {split} split, or another "
-                "--split"
-            )
-        with (run / name).open(encoding="utf-8") as lines:  # splitlines() would part texts at U+2028 too
-            rows.append([json.loads(line) for line in lines])
-        if not rows[-1] or not all("label" in row or "labels" in row for row in rows[-1]):
-            raise UserError(f"{run / name} has no labels: what is compared is scored, on a {split} split with labels.")
-        told = run / "all_results.json"
-        results.append(json.loads(told.read_text(encoding="utf-8")) if told.is_file() else {})
-    return System(folder, rows, results)
+    runs = [path.parent for path in sorted(folder.glob(f"seed-*/{name}"))] or [folder]
+    if not (runs[0] / name).is_file():
+        raise UserError(f"{folder} has no {name}: name the output folder of a finished run, or another --split.")
+    rows = [_read_rows(run / name) for run in runs]
+    kind = next((key for key in SCORED_BY if key in rows[0][0]), "index")
+    is_multi_label = kind == "index" and isinstance(rows[0][0].get("label"), list)
+
+    def comparable(label: Any) -> Any:
+        return json.dumps(sorted(map(str, label)), ensure_ascii=False) if is_multi_label else label
+
+    references = [[comparable(row.get("labels", row.get("label"))) for row in run] for run in rows]
+    for run, labels in zip(runs, references, strict=True):
+        _check_same_examples(runs[0], references[0], run, labels)
+    predictions = [[comparable(row["predicted"]) for row in run] for run in rows]
+    paths = [run / "all_results.json" for run in runs]
+    results = [json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {} for path in paths]
+    return System(folder, kind, is_multi_label, references[0], predictions, results)
 
 
-def kind_of(row: dict[str, Any]) -> str:
-    """The key of a prediction that tells its task."""
-    return next((key for key in SCORED_BY if key in row), "index")
+def _read_rows(path: Path) -> list[dict[str, Any]]:
+    with path.open(encoding="utf-8") as lines:  # splitlines() would also split texts at U+2028
+        rows = [json.loads(line) for line in lines]
+    if not rows or not all("label" in row or "labels" in row for row in rows):
+        raise UserError(f"{path} has no labels: name a --split with labels.")
+    return rows
 
 
-def label_of(row: dict[str, Any]) -> Any:
-    """What an example is labelled with, as `System.references` has it."""
-    return _comparable(row["labels"] if "labels" in row else row["label"], row)
-
-
-def _comparable(value: Any, row: dict[str, Any]) -> Any:
-    """Several labels of a text as one, a list in JSON; anything else as it is."""
-    return json.dumps(sorted(map(str, value)), ensure_ascii=False) if has_several(row) else value
-
-
-def has_several(row: dict[str, Any]) -> bool:
-    """Whether a text has several labels."""
-    return kind_of(row) == "index" and isinstance(row.get("label"), list)
-
-
-_BY_LABEL = ("macro_f1", "weighted_f1", "f1", "matthews_correlation")
-_OF_SEVERAL = "micro_f1"
-# The others that there are for such predictions, likewise; `None`: all_results.json tells no such score of labels of
-# words, where f1 is that of entities. All are told in percent.
-_ALSO: dict[str, dict[str, tuple[str, int] | None]] = {
-    "index": {metric: (metric, 1) for metric in (*_BY_LABEL, _OF_SEVERAL)},
-    "tokens": dict.fromkeys(_BY_LABEL),
-    "n_best": {"answer_em": ("exact_match", 1)},
-    "source": {"chrf": ("chrf", 100)},
-}
+def _check_same_examples(folder: Path, references: list[Any], other: Path, labels: list[Any]) -> None:
+    """
+    Raises:
+        UserError: the labels of two runs differ.
+    """
+    if labels != references:
+        pairs = zip(references, labels, strict=False)
+        place = next((number for number, (one, two) in enumerate(pairs, 1) if one != two), None)
+        where = f"{len(references):,} and {len(labels):,}" if place is None else f"number {place} differs"
+        raise UserError(
+            f"{folder} and {other} were scored on different examples ({where}): give both the same --test_file."
+        )
 
 
 def compare(systems: Sequence[System], metric: str | None = None, split: str = "test") -> str:
@@ -123,116 +121,82 @@ def compare(systems: Sequence[System], metric: str | None = None, split: str = "
 
     Args:
         systems: of `read_system`, at least two.
-        metric: see `paired_bootstrap`; `None`: what the runs were scored by.
+        metric: see `count_runs`; `None`: the one that the runs were scored by.
         split: the split that was read.
 
     Raises:
-        UserError: they are of other examples, or the metric is unknown, or none gives the scores that the runs tell.
-        ValueError: the metric is none of such labels.
+        UserError: the examples differ, or the metric does not fit the predictions or the scores in all_results.json.
+        ValueError: the labels have no such metric.
     """
     first, *others = systems
-    for system in systems:
-        for rows in system.rows:
-            _check_same(first, system, rows)
-    kind = kind_of(first.rows[0][0])
-    known_metrics = [*SCORED_BY[kind], *_ALSO[kind]]
-    if metric is not None and metric not in known_metrics:
-        raise UserError(f"--metric {metric} is none of such predictions: {', '.join(known_metrics)} are.")
-    if metric is None:
-        before = {_OF_SEVERAL: (_OF_SEVERAL, 1)} if has_several(first.rows[0][0]) else {}
-        metric = _metric_of(systems, {**before, **SCORED_BY[kind]}, split)
-    else:
-        _check_as_told(systems, metric, {**SCORED_BY[kind], **_ALSO[kind]}[metric], split)
-    lines = []
-    for system in systems:
-        known = [run for run in system.results if "parameters" in run]
-        size = f"{known[0]['parameters']:,}" if known else "--"
-        seconds = [run["train_runtime"] for run in system.results if "train_runtime" in run]
-        lines.append([str(system.folder), summary(system.scores(metric)), size, _minutes(seconds)])
-    scores = markdown_table(["", f"{metric}, %", "parameters", "minutes of training"], lines)
-    told = []
     for other in others:
-        found = paired_bootstrap(metric, first.references, first.predictions, other.predictions, several_runs=True)
-        difference, low, high = (100 * number for number in found)
-        told.append([str(other.folder), f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]"])
-    seeds = " and over the seeds of each" if max(len(system.rows) for system in systems) > 1 else ""
-    alone = any(len(system.rows) == 1 for system in systems)
+        _check_same_examples(first.folder, first.references, other.folder, other.references)
+    metric, counts = _choose_metric(systems, metric, score_prefix(split))
+    scores = []
+    for system, runs in zip(systems, counts, strict=True):
+        values = [score_counts(metric, run) for run in runs]
+        size = next((f"{run['parameters']:,}" for run in system.results if "parameters" in run), "--")
+        seconds = [run["train_runtime"] for run in system.results if "train_runtime" in run]
+        minutes = f"{fmean(seconds) / 60:.1f}" if seconds else "--"
+        scores.append([str(system.folder), summary(values), size, minutes])
+    differences = []
+    for system, runs in zip(others, counts[1:], strict=True):
+        difference, low, high = (100 * number for number in bootstrap_counts(metric, counts[0], runs))
+        differences.append([str(system.folder), f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]"])
+    seeds = [len(runs) for runs in counts]
     note = (
-        f"Of the {split} split's {len(first.references):,} examples. In brackets how many seeds have run; the 95 % "
-        f"interval of a difference is a paired bootstrap over the examples{seeds}."
-        + (" Of one seed nothing tells what another would give." if alone else "")
+        f"On the {len(first.references):,} examples of the {split} split. In brackets: the number of seeds, and the "
+        f"95 % interval of a difference by a paired bootstrap over the examples{' and the seeds' * (max(seeds) > 1)}."
     )
-    return "\n\n".join([scores, markdown_table([f"{first.folder} minus", f"{metric}, %"], told), note])
+    if min(seeds) == 1:
+        note += " One seed does not show how much seeds differ."
+    tables = [
+        markdown_table(["", f"{metric}, %", "parameters", "minutes of training"], scores),
+        markdown_table([f"{first.folder} minus", f"{metric}, %"], differences),
+    ]
+    return "\n\n".join([*tables, note])
 
 
-def _check_same(first: System, system: System, rows: list[dict[str, Any]]) -> None:
-    references = [label_of(row) for row in rows]
-    if len(references) != len(first.references):
-        raise UserError(
-            f"{first.folder} was scored on {len(first.references):,} examples, {system.folder} on "
-            f"{len(references):,}: give both the same --test_file."
-        )
-    for number, (own, other) in enumerate(zip(first.references, references, strict=True), 1):
-        if own != other:
-            raise UserError(
-                f"Example {number} is labelled {own!r} in {first.folder} and {other!r} in {system.folder}: they were "
-                "scored on other examples, or in another order. Give both the same --test_file."
-            )
-
-
-def _metric_of(systems: Sequence[System], candidates: dict[str, tuple[str, int]], split: str) -> str:
-    """The metric that gives the scores which all_results.json tells."""
-    prefix = score_prefix(split)
-    for metric, (name, full) in candidates.items():
-        told = [run.get(f"{prefix}_{name}") for system in systems for run in system.results]
-        if all(value is not None for value in told):
-            scores = [score for system in systems for score in system.scores(metric)]
-            if all(math.isclose(own, value / full, abs_tol=1e-4) for own, value in zip(scores, told, strict=True)):
-                return metric
-    raise UserError(
-        f"None of {', '.join(candidates)} gives the scores that all_results.json tells of the {split} split: name the "
-        "metric, e.g. `--metric macro_f1`"
-    )
-
-
-def _check_as_told(systems: Sequence[System], metric: str, told_as: tuple[str, int] | None, split: str) -> None:
+def _choose_metric(systems: Sequence[System], metric: str | None, prefix: str) -> tuple[str, list[list[np.ndarray]]]:
     """
+    The metric that is named, or the one that gives the scores in all_results.json; and the counts of each system's
+    runs.
+
     Raises:
-        UserError: all_results.json tells another score under this name.
+        UserError: it does not fit the predictions, or the scores in all_results.json.
     """
-    if told_as is None:
-        return
-    name, full = told_as
-    for system in systems:
-        for score, run in zip(system.scores(metric), system.results, strict=True):
-            told = run.get(f"{score_prefix(split)}_{name}")
-            if told is not None and not math.isclose(score, told / full, abs_tol=1e-4):
-                raise UserError(
-                    f"--metric {metric} is {100 * score:.1f} by the predictions in {system.folder}, and "
-                    f"{100 * told / full:.1f} by its all_results.json: here several labels of a text count as one, "
-                    "and f1 is that of the later of two labels by alphabet. Choose another, e.g. `--metric accuracy`"
-                )
-
-
-def _minutes(seconds: list[float]) -> str:
-    return f"{fmean(seconds) / 60:.1f}" if seconds else "--"
+    first = systems[0]
+    known = {**SCORED_BY[first.kind], **_OTHERS[first.kind]}
+    if metric is not None and metric not in known:
+        raise UserError(f"--metric {metric} does not fit these predictions: choose one of {', '.join(known)}.")
+    scored_by = {**(_MULTI_LABEL if first.is_multi_label else {}), **SCORED_BY[first.kind]}
+    candidates = scored_by if metric is None else {metric: known[metric]}
+    results = [run for system in systems for run in system.results]
+    for candidate, reported in candidates.items():
+        name, full = reported or ("", 1)
+        values = [run.get(f"{prefix}_{name}") for run in results]
+        if metric is None and None in values:
+            continue
+        predictions = [run for system in systems for run in system.predictions]
+        counts = count_runs(candidate, first.references, predictions)
+        scores = [score_counts(candidate, run) for run in counts]
+        pairs = [(score, value / full) for score, value in zip(scores, values, strict=True) if value is not None]
+        if all(math.isclose(score, value, abs_tol=1e-4) for score, value in pairs):
+            runs = iter(counts)
+            return candidate, [list(itertools.islice(runs, len(system.predictions))) for system in systems]
+    # Here several labels of a text count as one, and "f1" is that of the later of two labels by alphabet.
+    raise UserError(
+        f"The scores in all_results.json are not the {' or '.join(candidates)} of the predictions: choose another "
+        "metric, e.g. `--metric macro_f1`."
+    )
 
 
 def summary(scores: list[float]) -> str:
-    """Mean, deviation and number of some seeds' scores."""
+    """Mean, deviation and number of some seeds' scores, in percent: `83.3 ± 0.4 (3)`."""
     if not scores:
         return "--"
     deviation = f" ± {100 * stdev(scores):.1f}" if len(scores) > 1 else ""
     return f"{100 * fmean(scores):.1f}{deviation} ({len(scores)})"
 
 
-__all__ = [
-    "MADE_BY",
-    "SCORED_BY",
-    "System",
-    "compare",
-    "has_several",
-    "kind_of",
-    "label_of",
-    "read_system",
-]
+__all__ = ["MADE_BY", "SCORED_BY", "System", "compare", "read_system", "summary"]

@@ -1,13 +1,13 @@
-"""Metrics that need no network, and what Trainer computes with them.
+"""Metrics of tagging, classification, regression and question answering, and `compute_metrics` for Trainer.
 
-`evaluate.load("seqeval")` fetches a script from the Hub. The classes here are the same interface
-(`metric.compute(predictions=..., references=...)`), built directly on seqeval, scikit-learn and SciPy.
+The classes have the interface of `evaluate.load` (`metric.compute(predictions=..., references=...)`), and need no
+network: they are built on seqeval, scikit-learn and SciPy.
 """
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import datasets
 import evaluate
@@ -48,7 +48,7 @@ class EntityScores(_OfflineMetric):
 
     `compute` takes lists of label strings (BIO, BIOES, BILOU or BMES) and returns `overall_precision`,
     `overall_recall`, `overall_f1`, `overall_accuracy` (of tokens), and for each entity type a dictionary of
-    `precision`, `recall`, `f1` and `support` (entities in the references). What is undefined counts as 0.
+    `precision`, `recall`, `f1` and `support` (entities in the references). Undefined scores are 0.
     """
 
     description = "Entity-level precision, recall and F1 (seqeval)"
@@ -57,12 +57,18 @@ class EntityScores(_OfflineMetric):
     def _compute(self, predictions: list[list[str]], references: list[list[str]]) -> dict[str, Any]:
         predictions, references = seqeval_labels(predictions), seqeval_labels(references)
         report = entity_metrics.classification_report(references, predictions, output_dict=True, zero_division=0)
-        overall = report["micro avg"]
-        types = {name: values for name, values in report.items() if not name.endswith(" avg")}
-        return {name: _entity_row(values) for name, values in types.items()} | {
-            "overall_precision": float(overall["precision"]),
-            "overall_recall": float(overall["recall"]),
-            "overall_f1": float(overall["f1-score"]),
+        rows = {
+            name: {
+                "precision": float(row["precision"]),
+                "recall": float(row["recall"]),
+                "f1": float(row["f1-score"]),
+                "support": int(row["support"]),
+            }
+            for name, row in report.items()
+        }
+        overall = rows["micro avg"]
+        return {name: row for name, row in rows.items() if not name.endswith(" avg")} | {
+            **{f"overall_{name}": overall[name] for name in ("precision", "recall", "f1")},
             "overall_accuracy": float(entity_metrics.accuracy_score(references, predictions)),
         }
 
@@ -136,7 +142,7 @@ class AnswerScores(_OfflineMetric):
     """Answers to questions: `exact_match` and `f1`, each the best over a question's given answers, from 0 to 1.
 
     `compute(..., language="en")` compares words as SQuAD's evaluation does, `language="zh"` Chinese characters as
-    CMRC 2018's does; see `answers.score_answer`. References are lists of answers, empty where there is none.
+    CMRC 2018's does; see `squad.score_answer`. References are lists of answers, empty where there is none.
     """
 
     description = "Exact match and F1 of answers"
@@ -161,17 +167,12 @@ def is_entity_scheme(label_list: Sequence[str]) -> bool:
 
 def seqeval_labels(sentences: Iterable[Sequence[str]]) -> list[list[str]]:
     """Entity tags in the letters that seqeval knows: BILOU and BMES as BIOES, letters alone with a type."""
-    return [[_seqeval_label(label) for label in sentence] for sentence in sentences]
 
+    def rename(label: str) -> str:
+        tag = entity_tag(label) or entity_tag(f"{label}-{SEGMENT}")
+        return label if tag is None else "-".join(filter(None, tag))
 
-def _seqeval_label(label: str) -> str:
-    tag = entity_tag(label) or entity_tag(f"{label}-{SEGMENT}")
-    return label if tag is None else "-".join(filter(None, tag))
-
-
-def _entity_row(values: dict[str, Any]) -> dict[str, Any]:
-    row = {"precision": float(values["precision"]), "recall": float(values["recall"]), "f1": float(values["f1-score"])}
-    return row | {"support": int(values["support"])}
+    return [[rename(label) for label in sentence] for sentence in sentences]
 
 
 def _correlation(function: Callable[..., Any], truth: np.ndarray, guess: np.ndarray) -> float:
@@ -183,42 +184,31 @@ def _correlation(function: Callable[..., Any], truth: np.ndarray, guess: np.ndar
 # Metrics for Trainer
 
 
-class _Task(NamedTuple):
-    metric: type[_OfflineMetric]
-    best: str
-
-
-_TASKS = {
-    "entities": _Task(EntityScores, "f1"),
-    "tokens": _Task(TokenScores, "accuracy"),
-    "single_label_classification": _Task(ClassificationScores, "accuracy"),
-    "multi_label_classification": _Task(MultiLabelScores, "micro_f1"),
-    "regression": _Task(RegressionScores, "pearson"),
+# Task -> its metrics, and the one to choose the best model by.
+_TASKS: dict[str, tuple[type[_OfflineMetric], str]] = {
+    "entities": (EntityScores, "f1"),
+    "tokens": (TokenScores, "accuracy"),
+    "single_label_classification": (ClassificationScores, "accuracy"),
+    "multi_label_classification": (MultiLabelScores, "micro_f1"),
+    "regression": (RegressionScores, "pearson"),
 }
-_ACCURACY = ("single_label_classification", ("accuracy",))
-_WITH_F1 = ("single_label_classification", ("accuracy", "f1"))
+_LABEL = "single_label_classification"
 GLUE_METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "cola": ("single_label_classification", ("matthews_correlation",)),
-    "mnli": _ACCURACY,
-    "mrpc": _WITH_F1,
-    "qnli": _ACCURACY,
-    "qqp": _WITH_F1,
-    "rte": _ACCURACY,
-    "sst2": _ACCURACY,
+    "cola": (_LABEL, ("matthews_correlation",)),
+    **dict.fromkeys(("mnli", "qnli", "rte", "sst2", "wnli"), (_LABEL, ("accuracy",))),
+    **dict.fromkeys(("mrpc", "qqp"), (_LABEL, ("accuracy", "f1"))),
     "stsb": ("regression", ("pearson", "spearmanr")),
-    "wnli": _ACCURACY,
 }
 
 
 @dataclass(frozen=True)
 class TaskMetrics:
-    """What `metrics_for` returns: give it to `Trainer` as `compute_metrics`.
+    """The metrics of a task, to be given to `Trainer` as `compute_metrics`. Made by `metrics_for`.
 
     Attributes:
         task: "entities", "tokens", "single_label_classification", "multi_label_classification" or "regression".
         label_list: the names of the labels.
         metric_for_best_model: the name of the metric to choose the best model by, without `eval_`.
-        greater_is_better: whether more of it is better.
         names: the metrics to report, None for all; with several, `combined_score` is their mean (GLUE).
         per_type: report `PER_precision`, ... for each entity type too.
         threshold: the probability from which a label of a multi-label task counts as predicted.
@@ -228,7 +218,6 @@ class TaskMetrics:
     task: str
     label_list: tuple[str, ...]
     metric_for_best_model: str
-    greater_is_better: bool = True
     names: tuple[str, ...] | None = None
     per_type: bool = False
     threshold: float = 0.5
@@ -238,7 +227,7 @@ class TaskMetrics:
         """Compute the metrics of `predictions` against `label_ids`, shaped as in `decode`."""
         references, predictions = self.decode(prediction)
         options = {"binary": len(self.label_list) == 2} if self.task == "single_label_classification" else {}
-        result = _TASKS[self.task].metric().compute(references=references, predictions=predictions, **options)
+        result = _TASKS[self.task][0]().compute(references=references, predictions=predictions, **options)
         if self.task == "entities":
             result = _flat(result, self.per_type)
         if self.names is not None:
@@ -248,7 +237,7 @@ class TaskMetrics:
         return result
 
     def score_names(self) -> list[str] | None:
-        """What `__call__` returns, before there is anything to score; None where that depends on what is found."""
+        """The keys of what `__call__` returns; None where they depend on the data."""
         if self.per_type:  # also one for each type, such as PER_f1
             return None
         shape = (2, len(self.label_list)) if self.task == "multi_label_classification" else (2,)
@@ -266,7 +255,7 @@ class TaskMetrics:
         return replace(self, example_index=tuple(example_index))
 
     def decode(self, prediction: EvalPrediction) -> tuple[list[Any], list[Any]]:
-        """References and predictions as the metric takes them.
+        """References and predictions in the form of the metric's inputs.
 
         Tagging: logits `[rows, n, labels]` or label indices `[rows, n]` against labels `[rows, n]`, -100 ignored;
         gives lists of label names. Classification: logits `[rows, labels]` or indices `[rows]`; multi-label:
@@ -289,7 +278,7 @@ class TaskMetrics:
 
     @staticmethod
     def _guess(raw: Any, truth: np.ndarray) -> np.ndarray:
-        """What was predicted. More than logits makes a tuple: logits first, and a CRF's best paths among the rest."""
+        """Logits, or a CRF's best paths where the model's outputs, a tuple with the logits first, have them."""
         if not isinstance(raw, tuple):
             return np.asarray(raw)
         arrays = [np.asarray(array) for array in raw if not isinstance(array, tuple)]
@@ -302,21 +291,26 @@ class TaskMetrics:
         rows = range(len(truth)) if self.example_index is None else self.example_index
         if len(rows) != len(truth):
             raise ValueError(
-                f"{len(truth)} rows were evaluated, but example_index has {len(rows)}: before evaluating another "
-                'data set, trainer.compute_metrics = metrics.for_windows(dataset["example_index"]).'
+                f"{len(truth)} rows were evaluated, but example_index has {len(rows)}. For another data set write "
+                'trainer.compute_metrics = metrics.for_windows(dataset["example_index"]).'
             )
         references: dict[int, list[str]] = {}
         predictions: dict[int, list[str]] = {}
         for row, labels, guesses in zip(rows, truth, guess, strict=True):
-            kept = labels != IGNORE_INDEX
-            references.setdefault(row, []).extend(self.label_list[label] for label in labels[kept])
-            predictions.setdefault(row, []).extend(self.label_list[label] for label in guesses[kept])
+            scored = labels != IGNORE_INDEX
+            references.setdefault(row, []).extend(self.label_list[label] for label in labels[scored])
+            predictions.setdefault(row, []).extend(self.label_list[label] for label in guesses[scored])
         return list(references.values()), list(predictions.values())
 
 
 def are_predicted(logits: np.ndarray, threshold: float = 0.5) -> np.ndarray:
-    """Which of several labels are, bool: those whose probability is above the threshold. Of any shape."""
+    """Whether the probability of each label is above the threshold, bool, in the shape of the logits."""
     return logits > np.log(threshold / (1 - threshold))
+
+
+def score_prefix(split: str) -> str:
+    """validation -> eval, test -> test; validation_mismatched (MNLI's) -> eval_mismatched."""
+    return split.replace("validation", "eval", 1)
 
 
 def metrics_for(
@@ -325,9 +319,8 @@ def metrics_for(
     *,
     per_type: bool = False,
     threshold: float = 0.5,
-    example_index: Sequence[int] | None = None,
 ) -> TaskMetrics:
-    """The metrics of a task, the one to choose the best model by, and its direction.
+    """The metrics of a task, and the one to choose the best model by.
 
     Args:
         task: a GLUE task, for its official metrics ("cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb",
@@ -335,39 +328,35 @@ def metrics_for(
             "entities" or "tokens" outright; or transformers' problem types "single_label_classification",
             "multi_label_classification", "regression".
         label_list: the names of the labels, in the order of their indices.
-        per_type, threshold, example_index: see `TaskMetrics`.
+        per_type, threshold: see `TaskMetrics`.
 
     Raises:
         ValueError: for an unknown task, or tagging without labels.
     """
-    names = None
-    best = None
+    names = best = None
     if task in GLUE_METRICS:
         task, names = GLUE_METRICS[task]
         best = names[0] if len(names) == 1 else "combined_score"
-        label_list = label_list or ("0", "1") if "f1" in names else label_list
+        label_list = label_list or (("0", "1") if "f1" in names else ())
     if task == "tagging":
         task = "entities" if is_entity_scheme(label_list) else "tokens"
     if task not in _TASKS:
         raise ValueError(f"task={task!r}; choose 'tagging', {', '.join(map(repr, [*_TASKS, *GLUE_METRICS]))}.")
     if task in ("entities", "tokens") and not label_list:
-        raise ValueError(f"task={task!r} needs the names of the labels: metrics_for('tagging', ['O', 'B-PER', ...]).")
-    metrics = TaskMetrics(
+        raise ValueError("Tagging needs the names of the labels: metrics_for('tagging', ['O', 'B-PER', ...]).")
+    return TaskMetrics(
         task=task,
         label_list=tuple(label_list),
-        metric_for_best_model=best or _TASKS[task].best,
+        metric_for_best_model=best or _TASKS[task][1],
         names=names,
         per_type=per_type,
         threshold=threshold,
     )
-    return metrics if example_index is None else metrics.for_windows(example_index)
 
 
 def _flat(result: dict[str, Any], per_type: bool) -> dict[str, float]:
-    """Numbers only, under the names that transformers' own token-classification example uses."""
-    flat = {name.removeprefix("overall_"): value for name, value in result.items() if not isinstance(value, dict)}
-    if per_type:
-        for name, row in result.items():
-            if isinstance(row, dict):
-                flat |= {f"{name}_{measure}": float(value) for measure, value in row.items()}
-    return flat
+    """Numbers only, with the names in transformers' example of token classification."""
+    types = {name: row for name, row in result.items() if isinstance(row, dict)}
+    flat = {name.removeprefix("overall_"): value for name, value in result.items() if name not in types}
+    rows = types if per_type else {}
+    return flat | {f"{name}_{key}": float(value) for name, row in rows.items() for key, value in row.items()}

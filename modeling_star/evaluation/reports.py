@@ -1,11 +1,12 @@
-"""What a run leaves beside its model: JSON, Markdown tables, plots. Every file is written whole or not at all."""
+"""Reports of a run: JSON, Markdown tables and plots. Files are written atomically."""
 
 import json
 import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, BinaryIO, cast
@@ -15,12 +16,12 @@ from matplotlib import font_manager
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
+from matplotlib.ticker import MaxNLocator
+from sklearn.metrics import ConfusionMatrixDisplay, confusion_matrix, precision_recall_fscore_support
 
 
 BLUE, ORANGE, GREEN = "#2a6fbb", "#d9782d", "#3c8d5a"
-OTHER_COLORS = ("#8a5fbf", "#c2453d", "#7a5548", "#d277b3", "#2a9d9d", "#a8a032", "#1f3d6b", "#555555")
-# The first that is installed draws Chinese labels; without one they appear as boxes, and nothing fails.
+# The first font that is installed draws Chinese labels; without one they appear as boxes.
 _CJK_FONTS = ["Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "PingFang SC", "SimHei"]
 # Timings and counters that Trainer and the scripts log beside the metrics.
 _NOT_METRICS = re.compile(r"(^|_)(runtime|per_second|loss|epoch|samples|time)$|(^|_)mem_")
@@ -28,10 +29,10 @@ _SPLIT_PREFIXES = ("eval_", "test_", "predict_")
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> Path:
-    """Write a file by `write(stream)`: the new content appears whole, or, after an error, the old one stays.
+    """Write a file by `write(stream)`, whole or not at all: after an error the old content stays.
 
     Returns:
-        The path written. Missing folders are made.
+        The path written. Missing folders are created.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,30 +54,23 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
 
 
 def write_json(path: str | os.PathLike[str], data: Any) -> Path:
-    """Write indented JSON, atomically. NumPy numbers and arrays become plain ones; NaN and infinities become null.
-
-    Raises:
-        TypeError: for what JSON cannot hold, naming its place; the file stays as it was.
-    """
-    text = json.dumps(_plain(data, "data"), indent=2, ensure_ascii=False, allow_nan=False)
-    return write_text(path, text + "\n")
+    """Write indented JSON, atomically. NumPy numbers and arrays become plain ones; NaN and infinities become null."""
+    return write_text(path, json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def _plain(value: Any, place: str) -> Any:
+def _plain(value: Any) -> Any:
     """`value` in the types of JSON."""
     if isinstance(value, (np.ndarray, np.generic)):
         value = value.tolist()
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if value is None or isinstance(value, (str, int)):
-        return value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item, f"{place}[{key!r}]") for key, item in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item, f"{place}[{index}]") for index, item in enumerate(value)]
-    raise TypeError(f"{place} is a {type(value).__name__}: JSON holds strings, numbers, lists and dictionaries only.")
+        return [_plain(item) for item in value]
+    return value
 
 
 # Tables
@@ -84,9 +78,9 @@ def _plain(value: Any, place: str) -> Any:
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A Markdown table: the first column to the left, the others to the right. Floats get four decimals."""
+    names, *lines = ([_cell(value) for value in row] for row in (header, *rows))
     alignment = [":--", *["--:"] * (len(header) - 1)]
-    lines = [list(header), alignment, *([_cell(value) for value in row] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(line) + " |" for line in (names, alignment, *lines))
 
 
 def _cell(value: object) -> str:
@@ -98,7 +92,7 @@ def _cell(value: object) -> str:
 
 
 def per_entity_table(report: Mapping[str, Any]) -> str:
-    """A Markdown table of what `EntityScores().compute(...)` returned: a row for each type, then all together."""
+    """A Markdown table of the result of `EntityScores().compute(...)`: a row for each type, then all together."""
     types = {name: row for name, row in report.items() if isinstance(row, Mapping)}
     rows: list[list[object]] = [
         [name, row["precision"], row["recall"], row["f1"], row["support"]] for name, row in sorted(types.items())
@@ -116,60 +110,73 @@ def classes_report(
     Args:
         references, predictions: one label (name, or index into `label_list`) for each example or token.
         label_list: the names of the labels, in the order of the rows.
-        max_labels: with more classes than this, the rarest in the references have no row of their own.
-
-    Raises:
-        ValueError: as `plot_confusion_matrix`.
+        max_labels: with more classes than this, the rarest in the references are only in the mean.
     """
-    table = confusion_counts(references, predictions, label_list)
-    seen = np.flatnonzero(table.sum(0) + table.sum(1))
-    table, names = table[np.ix_(seen, seen)], [label_list[int(place)] for place in seen]
-    right, true, predicted = np.diag(table), table.sum(1), table.sum(0)
-    precision, recall = right / np.maximum(predicted, 1), right / np.maximum(true, 1)
-    f1 = 2 * right / np.maximum(true + predicted, 1)
-    frequent = sorted(np.argsort(-true, kind="stable")[:max_labels].tolist())
-    rows: list[list[object]] = [[names[i], precision[i], recall[i], f1[i], true[i]] for i in frequent]
+    truth, guess = _names(references, label_list), _names(predictions, label_list)
+    seen = {*truth, *guess}
+    names = [name for name in label_list if name in seen]
+    columns = precision_recall_fscore_support(truth, guess, labels=names, zero_division=0)
+    support = columns[3]
+    frequent = sorted(np.argsort(-support, kind="stable")[:max_labels].tolist())
     more = f" ({len(names)} classes, the most frequent above)" if len(names) > max_labels else ""
-    rows.append([f"**mean**{more}", precision.mean(), recall.mean(), f1.mean(), true.sum()])
-    scores = markdown_table(["class", "precision", "recall", "F1", "examples"], rows)
-    if len(names) > max_labels:
-        table, names = _merge_rare(table, names, max_labels)
-    counts = markdown_table(
-        ["true ↓ predicted →", *map(_cell, names)], ([name, *row] for name, row in zip(names, table, strict=True))
-    )
-    return f"{scores}\n\n{counts}"
+    scores = _scores_table("class", names, columns, frequent, f"**mean**{more}")
+    counts, names = _confusion_counts(truth, guess, names, max_labels)
+    rows = ([name, *row] for name, row in zip(names, counts, strict=True))
+    return f"{scores}\n\n{markdown_table(['true ↓ predicted →', *names], rows)}"
 
 
 def labels_report(references: np.ndarray, predictions: np.ndarray, label_list: Sequence[str]) -> str:
-    """Markdown: precision, recall, F1 and number of each of several labels a text.
+    """Markdown: precision, recall, F1 and number of examples of each label of a multi-label task.
 
     Args:
         references, predictions: `[examples, labels]`, 0 or 1.
         label_list: the names of the labels.
     """
-    true, predicted = references.astype(int), predictions.astype(int)
-    right, there, found = (true * predicted).sum(0), true.sum(0), predicted.sum(0)
-    precision, recall = right / np.maximum(found, 1), right / np.maximum(there, 1)
-    f1 = 2 * right / np.maximum(there + found, 1)
-    rows: list[list[object]] = [list(row) for row in zip(label_list, precision, recall, f1, there, strict=True)]
-    rows.append(["**mean**", precision.mean(), recall.mean(), f1.mean(), there.sum()])
-    return markdown_table(["label", "precision", "recall", "F1", "examples"], rows)
+    truth, guess = references.astype(int), predictions.astype(int)
+    # scikit-learn takes a single column for classes 0 and 1.
+    labels = range(len(label_list)) if len(label_list) > 1 else [1]
+    columns = precision_recall_fscore_support(truth, guess, labels=labels, zero_division=0)
+    return _scores_table("label", label_list, columns, range(len(label_list)), "**mean**")
+
+
+def _scores_table(
+    kind: str, names: Sequence[str], columns: Sequence[np.ndarray], places: Iterable[int], mean: str
+) -> str:
+    """Rows of scikit-learn's precision, recall, F1 and support `[labels]` each, and their mean."""
+    *scores, support = columns
+    rows: list[list[object]] = [[names[i], *(score[i] for score in scores), int(support[i])] for i in places]
+    rows.append([mean, *(score.mean() for score in scores), int(support.sum())])
+    return markdown_table([kind, "precision", "recall", "F1", "examples"], rows)
+
+
+def _names(labels: Iterable[Any], label_list: Sequence[str]) -> list[str]:
+    """Names of labels that are names or indices."""
+    return [label if isinstance(label, str) else label_list[label] for label in labels]
+
+
+def _confusion_counts(
+    references: Sequence[str], predictions: Sequence[str], names: Sequence[str], max_labels: int
+) -> tuple[np.ndarray, list[str]]:
+    """How often each label, a row, was predicted as each other, a column; the rarest labels share "other (17)"."""
+    if len(names) <= max_labels:
+        return confusion_matrix(references, predictions, labels=names), list(names)
+    support = Counter(references)
+    frequent = set(sorted(names, key=lambda name: -support[name])[: max_labels - 1])
+    other = f"other ({len(names) - len(frequent)})"
+    rows = [*(name for name in names if name in frequent), other]
+    truth, guess = ([x if x in frequent else other for x in labels] for labels in (references, predictions))
+    return confusion_matrix(truth, guess, labels=rows), rows
 
 
 def summarize_seeds(results: Mapping[int, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Mean and deviation of every metric over runs that differ in their seed.
 
     Args:
-        results: the results of each seed; only numbers that every seed has are kept.
+        results: the results of each seed; numbers that some seed lacks are ignored.
 
     Returns:
         For each metric `mean`, `std` (of the sample, n - 1; None for a single run) and `values`, in the seeds' order.
-
-    Raises:
-        ValueError: without any run.
     """
-    if not results:
-        raise ValueError("There are no runs to summarize: give {seed: {metric: value}}.")
     runs = list(results.values())
     shared = [name for name in runs[0] if all(_is_number(run.get(name)) for run in runs)]
     summary = {}
@@ -191,7 +198,7 @@ def seeds_table(results: Mapping[int, Mapping[str, Any]], metrics: Sequence[str]
 
 
 def metrics_only(results: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics among what `Trainer.evaluate` or `predict` returned: no losses, timings or counts, no prefix."""
+    """The metrics in the results of `Trainer.evaluate` or `predict`, without losses, timings, counts and prefixes."""
     metrics = {}
     for name, value in results.items():
         prefix = next((prefix for prefix in _SPLIT_PREFIXES if name.startswith(prefix)), "")
@@ -257,7 +264,7 @@ def plot_training_curves(
 
 
 def _metric_name(log_history: Sequence[Mapping[str, Any]], metric: str | None) -> str | None:
-    """The key of the metric to draw: the one asked for, or the first that was evaluated."""
+    """The key of the metric to draw: the one that is named, or the first that was evaluated."""
     if metric is not None:
         return metric if metric.startswith("eval_") else f"eval_{metric}"
     for entry in log_history:
@@ -300,58 +307,20 @@ def plot_confusion_matrix(
         label_list: the names of the labels, in the order of the axes.
         path: the PNG to write.
         max_labels: with more labels than this, the rarest in the references share a row "other".
-
-    Raises:
-        ValueError: for unequal lengths, no example, or a label not in `label_list`.
     """
-    table, names = confusion_counts(references, predictions, label_list), list(label_list)
-    if len(names) > max_labels:
-        table, names = _merge_rare(table, names, max_labels)
-    share = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
+    truth, guess = _names(references, label_list), _names(predictions, label_list)
+    counts, names = _confusion_counts(truth, guess, label_list, max_labels)
     side = max(3.2, 0.42 * len(names) + 1.6)
     figure, (axis,) = new_figure(width=side + 0.8, height=side)
-    picture = axis.imshow(share, cmap="Blues", vmin=0, vmax=1)
-    figure.colorbar(picture, ax=axis, fraction=0.046, pad=0.03, label="share of the true label")
-    for row, column in zip(*np.nonzero(table), strict=True):
-        color = "white" if share[row, column] > 0.55 else "#222222"
-        axis.text(column, row, f"{table[row, column]:,}", ha="center", va="center", color=color, fontsize=7)
-    # labels side by side collide: slanted unless few and short
-    slanted = len(names) > 4 or max(map(len, names)) > 8
-    axis.set_xticks(range(len(names)), names, rotation=45 if slanted else 0, ha="right" if slanted else "center")
-    axis.set_yticks(range(len(names)), names)
-    axis.set_xlabel("predicted")
-    axis.set_ylabel("true")
-    return save_figure(figure, path, title)
-
-
-def confusion_counts(references: Sequence[Any], predictions: Sequence[Any], label_list: Sequence[str]) -> np.ndarray:
-    """How often each label, a row, was predicted as each other, a column; see `plot_confusion_matrix`."""
-    if len(references) != len(predictions) or not len(references):
-        raise ValueError(f"{len(references)} references against {len(predictions)} predictions, at least one wanted.")
-    index = {name: number for number, name in enumerate(label_list)}
-    truth, guess = ([_label_index(label, index) for label in labels] for labels in (references, predictions))
-    size = len(label_list)
-    return np.bincount(np.array(truth) * size + guess, minlength=size * size).reshape(size, size)
-
-
-def _label_index(label: Any, index: Mapping[str, int]) -> int:
-    if isinstance(label, (int, np.integer)) and 0 <= label < len(index):
-        return int(label)
-    if label in index:
-        return index[label]
-    raise ValueError(
-        f"Label {label!r} is not among the {len(index)} of label_list: {', '.join(list(index)[:10])}, ..."
+    display = ConfusionMatrixDisplay(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), display_labels=names)
+    # Labels side by side collide: upright unless few and short.
+    rotation = "vertical" if len(names) > 4 or max(map(len, names)) > 8 else "horizontal"
+    display.plot(
+        ax=axis, cmap="Blues", im_kw={"vmin": 0, "vmax": 1}, text_kw={"fontsize": 7}, xticks_rotation=rotation
     )
-
-
-def _merge_rare(table: np.ndarray, names: list[str], keep: int) -> tuple[np.ndarray, list[str]]:
-    """Keep the `keep` - 1 labels that occur most in the references; add up the others in a last row and column."""
-    support = table.sum(axis=1)
-    frequent = sorted(np.argsort(-support, kind="stable")[: keep - 1].tolist())
-    rare = [number for number in range(len(names)) if number not in frequent]
-    groups = [[number] for number in frequent] + [rare]
-    merged = np.array([[table[np.ix_(rows, columns)].sum() for columns in groups] for rows in groups])
-    return merged, [*(names[number] for number in frequent), f"other ({len(rare)})"]
+    for place, text in np.ndenumerate(display.text_):
+        text.set_text(f"{counts[place]:,}" if counts[place] else "")
+    return save_figure(figure, path, title)
 
 
 def plot_entity_scores(
@@ -382,7 +351,7 @@ def plot_scores(
     """Draw the scores of several groups as bars, from 0 to 1.
 
     Args:
-        groups: label of each group -> measure -> score; the last group stands on top.
+        groups: label of each group -> measure -> score; the last group is on top.
         measures: up to three of them, the first on top.
         path: the PNG to write.
     """
@@ -404,48 +373,6 @@ def plot_scores(
     return save_figure(figure, path, title)
 
 
-def plot_over_length(
-    lines: Mapping[str, Sequence[tuple[int, float]]],
-    path: str | os.PathLike[str],
-    ylabel: str,
-    *,
-    colors: Mapping[str, str],
-    labels: Mapping[str, str] | None = None,
-    dashed: Collection[str] = (),
-    xlabel: str = "tokens of a sequence",
-) -> Path:
-    """Draw a line for each system over the length of its input, both axes logarithmic.
-
-    Args:
-        lines: (length, value above 0) of each system, in any order.
-        path: the PNG to write.
-        ylabel, xlabel: names of the axes.
-        colors: of systems; those without one get what is left.
-        labels: what the legend says of a system, if not its name.
-        dashed: systems that are bounds or guesses.
-    """
-    figure, (axis,) = new_figure(width=7.4, height=4.6)
-    others = iter(range(len(lines)))
-    for system, points in lines.items():
-        lengths, values = zip(*sorted(points), strict=True)
-        color = colors.get(system) or OTHER_COLORS[next(others) % len(OTHER_COLORS)]
-        style, label = "--" if system in dashed else "-", (labels or {}).get(system, system)
-        axis.plot(lengths, values, style, color=color, label=label, marker="o", markersize=4, linewidth=1.6)
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
-    ticks = sorted({length for points in lines.values() for length, _ in points})
-    axis.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-    axis.minorticks_off()
-    # less than a decade has one power of ten at most
-    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axis.set_xlabel(xlabel)
-    axis.set_ylabel(ylabel)
-    axis.grid(alpha=0.25)
-    axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return save_figure(figure, path, None)
-
-
 def new_figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Any]]:
     """A figure drawn by Agg alone: no display, no pyplot, no state shared between threads. Sizes in inches."""
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
@@ -460,7 +387,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], title: str | None)
     families = ["DejaVu Sans", *(name for name in _CJK_FONTS if name in installed)]
     for text in figure.findobj(Text):
         cast(Text, text).set_fontfamily(families)
-        if "$" in cast(Text, text).get_text():  # a label's own; numbers get theirs when they are drawn
+        if "$" in cast(Text, text).get_text():  # of a label; axes add those of numbers later
             cast(Text, text).set_parse_math(False)
     # Software: no version of matplotlib inside, so that equal runs give equal files. Tight: the layout engine forgets
     # the axis label of an axes with a fixed aspect ratio.

@@ -1,9 +1,10 @@
-"""How a predicted answer is compared with the given ones: exact match and F1, by words or by Chinese characters."""
+"""Exact match and F1 of predicted answers, by words or by Chinese characters."""
 
 import re
 import string
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
 from typing import Literal
 
 import numpy as np
@@ -15,24 +16,23 @@ Language = Literal["en", "zh"]
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _ENGLISH_PUNCTUATION = str.maketrans("", "", string.punctuation)
-# What CMRC 2018's evaluation, the one that results on DRCD are reported with, leaves out: not "." and ",", which
-# belong to numbers.
+# Removed by CMRC 2018's evaluation, which results on DRCD are reported with. "." and "," belong to numbers.
 _CHINESE_PUNCTUATION = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 _HAS_CJK = re.compile(f"[{KANA}{HAN}]")
-# A Chinese character, of those that CMRC 2018's evaluation (version 5) takes one by one; a word of other letters, or a
-# number with its points; any other sign by itself. That evaluation cuts up what is not Chinese with NLTK.
+# One of the Chinese characters of CMRC 2018's evaluation (version 5); a word of other letters, or a number with its
+# points; any other sign alone. That evaluation splits what is not Chinese with NLTK.
 _SEGMENTS = re.compile(r"[\u4e00-\u9fa5]|(?:(?![\u4e00-\u9fa5])\w)+(?:(?<=\d)[.,]\d+)*|\S")
 
 
 def answer_language(answers: Iterable[str]) -> Language:
-    """How these answers are compared: "zh" where most of them have a Chinese character, "en" otherwise."""
+    """The language to compare answers in: "zh" where most of them have a Chinese character, "en" otherwise."""
     chinese = [bool(_HAS_CJK.search(answer)) for answer in answers]
     return "zh" if 2 * sum(chinese) > len(chinese) else "en"
 
 
 def normalise(answer: str, language: Language) -> str:
     """
-    An answer as exact match sees it.
+    Normalise an answer for exact match.
 
     Args:
         answer: the text.
@@ -54,13 +54,13 @@ def score_answer(predicted: str, answers: Sequence[str], language: Language) -> 
     """
     Exact match and F1 of one prediction, each the best over the given answers.
 
-    F1 counts shared segments, for "en" wherever they stand; for "zh" those of the longest run that both have, as
-    CMRC 2018's evaluation does. An empty list of answers, or one of nothing but punctuation, means that there is no
-    answer: the empty prediction is right, any other wrong.
+    F1 counts shared segments, for "en" in any order; for "zh" those of the longest run that both have, as CMRC 2018's
+    evaluation does. An empty list of answers, or one of nothing but punctuation, means that there is no answer: only
+    the empty prediction is right.
 
     Args:
         predicted: the text; empty for "no answer".
-        answers: the given ones.
+        answers: the references.
         language: see `normalise`.
     """
     guess, words = normalise(predicted, language), segments(predicted, language)
@@ -78,17 +78,7 @@ def score_answer(predicted: str, answers: Sequence[str], language: Language) -> 
 
 def longest_run(one: Sequence[str], other: Sequence[str]) -> int:
     """The length of the longest run of items that both sequences have."""
-    # Along the diagonals of the table of equal pairs, a row at a time.
-    best = 0
-    before = [0] * (len(other) + 1)
-    for item in one:
-        row = [0] * (len(other) + 1)
-        for place, against in enumerate(other):
-            if item == against:
-                row[place + 1] = before[place] + 1
-        best = max(best, *row)
-        before = row
-    return best
+    return SequenceMatcher(None, one, other, autojunk=False).find_longest_match().size
 
 
 def score_answers(
@@ -107,7 +97,7 @@ def score_answers(
 
 def best_threshold(scores: np.ndarray, has_answer: np.ndarray, differences: np.ndarray) -> tuple[float, float]:
     """
-    The mean score at the best threshold for "no answer", as SQuAD 2.0's evaluation looks for it.
+    The mean score at the best threshold for "no answer", as in SQuAD 2.0's evaluation.
 
     Args:
         scores: `[questions]`, of the best span of each.

@@ -1,11 +1,11 @@
-"""Scores of translations: BLEU and chrF by sacrebleu, without a network."""
+"""Scores of translations: BLEU and chrF by sacrebleu."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.helpers import extract_all_char_ngrams
 from transformers import EvalPrediction
 
 
@@ -15,8 +15,8 @@ class TranslationMetrics:
     BLEU (Papineni et al. 2002) and chrF (Popović 2015) of a whole split, from 0 to 100.
 
     Attributes:
-        tokenize: how sacrebleu cuts up words: "13a", "zh", ...
-        references: the split's translations as they were written; `for_split` sets them.
+        tokenize: sacrebleu's tokenizer of words: "13a", "zh", ...
+        references: the reference translations of the split; `for_split` sets them.
         decode: token ids to texts.
         task, label_list, metric_for_best_model: as in `TaskMetrics`.
     """
@@ -33,12 +33,12 @@ class TranslationMetrics:
         return replace(self, references=tuple(references), decode=decode)
 
     def score_names(self) -> list[str]:
-        """What `__call__` returns."""
+        """The keys of what `__call__` returns."""
         return ["bleu", "chrf"]
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
         """
-        Of `predictions[0]`, token ids `[rows, m]`; nothing where none were generated, `[rows, 0]`.
+        BLEU and chrF of `predictions[0]`, token ids `[rows, m]`; nothing where none were generated, `[rows, 0]`.
 
         Raises:
             ValueError: the rows are not those of the references.
@@ -62,7 +62,7 @@ def score_translations(translations: Sequence[str], references: Sequence[str], t
 
 
 def bleu_signature(tokenize: str) -> str:
-    """What is to stand beside a BLEU score, so that it can be computed again: `nrefs:1|case:mixed|...`."""
+    """sacrebleu's signature, with which others can compute the same BLEU again: `nrefs:1|case:mixed|...`."""
     metric = BLEU(tokenize=tokenize)
     metric.corpus_score(["a"], [["a"]])
     return str(metric.get_signature())
@@ -75,50 +75,40 @@ def count_translations(translations: Sequence[str], references: Sequence[str], t
 
 def count_ngrams(translations: Sequence[str], references: Sequence[str], tokenize: str) -> np.ndarray:
     """
-    What each sentence adds to BLEU: `[sentences, 10]`, n-grams found and made for n = 1 to 4, the two lengths.
+    What each sentence adds to BLEU: `[sentences, 10]`, n-grams matched and made for n = 1 to 4, the two lengths.
     """
-    # Told that the score of one sentence will not be read.
-    metric = BLEU(tokenize=tokenize, effective_order=True)
-    scores = (metric.sentence_score(text, [known]) for text, known in zip(translations, references, strict=True))
+    metric = BLEU(tokenize=tokenize, effective_order=True)  # without a warning about scores of single sentences
+    scores = (metric.sentence_score(text, [truth]) for text, truth in zip(translations, references, strict=True))
     return np.array([[*s.counts, *s.totals, s.sys_len, s.ref_len] for s in scores], dtype=np.float64)
 
 
 def bleu_of_counts(sums: np.ndarray) -> np.ndarray:
-    """
-    BLEU from 0 to 1 of sums of `count_ngrams`, `[..., 10]` to `[...]`, smoothed as sacrebleu does by default ("exp").
-    """
-    found, made, length, expected = sums[..., :4], sums[..., 4:8], sums[..., 8], sums[..., 9]
-    # The k-th order of which nothing was found counts as 1 / 2^k of an n-gram.
-    empty = np.cumsum(found == 0, axis=-1)
-    counted = np.where(found == 0, 0.5**empty, found)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        precision = np.log(np.where(made > 0, counted / made, 0)).mean(axis=-1)
-        brevity = np.where(length < expected, np.exp(1 - expected / length), 1)
-    return np.where(found.any(axis=-1), brevity * np.exp(precision), 0.0)
+    """BLEU from 0 to 1 of sums of `count_ngrams`, `[..., 10]` to `[...]`."""
+
+    def score(row: np.ndarray) -> float:
+        counts = row.astype(int).tolist()
+        return BLEU.compute_bleu(counts[:4], counts[4:8], counts[8], counts[9], smooth_method="exp").score / 100
+
+    return np.apply_along_axis(score, -1, sums)
 
 
 def count_characters(translations: Sequence[str], references: Sequence[str]) -> np.ndarray:
     """
-    What each sentence adds to chrF: `[sentences, 18]`, n-grams of characters found, made and expected, for n = 1 to 6.
+    What each sentence adds to chrF: `[sentences, 18]`, n-grams of characters matched, made and expected, n = 1 to 6.
     """
-    rows = [_count_characters(text, known) for text, known in zip(translations, references, strict=True)]
-    return np.array(rows, dtype=np.float64)
+    rows = [_count_characters(text, truth) for text, truth in zip(translations, references, strict=True)]
+    return np.array(rows, dtype=np.float64).reshape(-1, 18)
 
 
-def _count_characters(text: str, known: str) -> list[int]:
-    found, made, expected = [], [], []
-    for n in range(1, 7):
-        own, other = _character_ngrams(text, n), _character_ngrams(known, n)
-        found.append((own & other).total())
-        # sacrebleu leaves out what no reference could match.
-        made.append(own.total() if other else 0)
-        expected.append(other.total())
-    return [*found, *made, *expected]
-
-
-def _character_ngrams(text: str, n: int) -> Counter[str]:
-    letters = "".join(text.split())
-    return Counter(letters[start : start + n] for start in range(len(letters) - n + 1))
+def _count_characters(text: str, reference: str) -> list[list[int]]:
+    """`[3, 6]`; n-grams that are longer than the reference count as not made, as for sacrebleu."""
+    made, expected = (extract_all_char_ngrams(side, 6) for side in (text, reference))
+    pairs = list(zip(made, expected, strict=True))
+    return [
+        [(one & other).total() for one, other in pairs],
+        [one.total() if other else 0 for one, other in pairs],
+        [other.total() for _, other in pairs],
+    ]
 
 
 def chrf_of_counts(sums: np.ndarray) -> np.ndarray:
@@ -126,11 +116,10 @@ def chrf_of_counts(sums: np.ndarray) -> np.ndarray:
     chrF from 0 to 1 of sums of `count_characters`, `[..., 18]` to `[...]`: F2 of mean precision and mean recall over
     the orders that both sides have.
     """
-    found, made, expected = sums[..., :6], sums[..., 6:12], sums[..., 12:]
-    there = (made > 0) & (expected > 0)
-    orders = np.maximum(there.sum(axis=-1), 1)
-    precision = (np.where(there, found / np.maximum(made, 1), 0)).sum(axis=-1) / orders
-    recall = (np.where(there, found / np.maximum(expected, 1), 0)).sum(axis=-1) / orders
+    matched, made, expected = sums[..., :6], sums[..., 6:12], sums[..., 12:]
+    orders = np.maximum(((made > 0) & (expected > 0)).sum(axis=-1), 1)
+    precision = (matched / np.maximum(made, 1)).sum(axis=-1) / orders
+    recall = (matched / np.maximum(expected, 1)).sum(axis=-1) / orders
     weighted = 4 * precision + recall
     return np.where(weighted > 0, 5 * precision * recall / np.where(weighted > 0, weighted, 1), 0.0)
 

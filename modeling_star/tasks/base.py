@@ -25,6 +25,7 @@ from ..data.labels import has_names
 from ..data.splits import check_fraction, hold_out, load_splits, take_first
 from ..data.tokenizers import set_token_types
 from ..errors import UserError
+from ..evaluation.metrics import score_prefix
 from ..training.builders import (
     check_vocabulary,
     fresh_model,
@@ -403,11 +404,6 @@ class Task(ABC):
 def is_scored(split: str, training: TrainingArguments) -> bool:
     """Whether a split's scores are asked for."""
     return {"validation": training.do_eval, "test": training.do_predict}.get(split.split("_")[0], False)
-
-
-def score_prefix(split: str) -> str:
-    """validation -> eval, test -> test; validation_mismatched (MNLI's) -> eval_mismatched."""
-    return split.replace("validation", "eval", 1)
 
 
 def check_training(training: TrainingArguments) -> None:

@@ -1,4 +1,4 @@
-"""Which tokens are hidden, and what is shown in their place."""
+"""Masking of tokens and whole words."""
 
 import copy
 from typing import Any
@@ -115,7 +115,7 @@ def test_a_word_does_not_reach_into_the_next_piece(tokenizer: PreTrainedTokenize
     assert units.first_tokens(ids, [2, len(word) - 2]).tolist() == [0, 0] + [2] * (len(word) - 2)
 
 
-def test_a_piece_of_a_word_after_a_token_that_stands_alone_is_a_unit_of_its_own(
+def test_a_piece_of_a_word_after_an_added_token_is_a_unit(
     tokenizer: PreTrainedTokenizerFast,
 ) -> None:
     tokenizer = copy.deepcopy(tokenizer)
@@ -127,7 +127,7 @@ def test_a_piece_of_a_word_after_a_token_that_stands_alone_is_a_unit_of_its_own(
     assert units.first_tokens(ids, [6]).tolist() == [0, 1, 2, 2, 4, 5]
 
 
-def test_what_is_put_in_the_place_of_others_is_any_of_the_vocabulary(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_replacements_are_drawn_from_the_whole_vocabulary(tokenizer: PreTrainedTokenizerFast) -> None:
     collate = collator(tokenizer, probability=0.3)
     pieces = pieces_of(tokenizer, TEXTS, 7)
     batch = collate([pieces])
@@ -138,7 +138,7 @@ def test_what_is_put_in_the_place_of_others_is_any_of_the_vocabulary(tokenizer: 
     assert 0.2 < (replaced >= middle).float().mean() < 0.8
 
 
-def test_entries_that_a_vocabulary_lacks_are_put_in_no_place() -> None:
+def test_ids_that_a_vocabulary_lacks_are_no_replacements() -> None:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(models.WordLevel({"[MASK]": 0, "a": 2, "b": 5}, unk_token="a")), mask_token="[MASK]"
     )

@@ -1,4 +1,4 @@
-"""Documents to pieces, pieces to blocks, blocks to rows."""
+"""Documents cut into pieces, packed into blocks, laid out as rows."""
 
 import itertools
 from collections import Counter
@@ -88,14 +88,14 @@ class CountingTokenizer:
         return {"input_ids": [[ord(sign) for sign in text[start : start + max_length]] for text, start in cuts]}
 
 
-def test_a_tokenizer_is_given_so_many_characters_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_of_the_tokenizer_ends_after_so_many_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "_TOKENIZED_CHARACTERS", 50)
     tokenizer = CountingTokenizer()
     texts = ["a" * length for length in (200, 30, 20, 1, 200, 10, 10, 10, 30)]
     pieces = PieceEncoder(tokenizer, "text", 1000)({"text": texts})["input_ids"]  # type: ignore[arg-type]
     assert [len(ids) for ids in pieces] == [200, 30, 20, 1, 200, 10, 10, 10, 30]
     assert all(ids.dtype == np.int32 for ids in pieces)
-    assert tokenizer.calls == [(1, 200), (2, 50), (1, 1), (1, 200), (3, 30), (1, 30)]
+    assert tokenizer.calls == [(1, 200), (2, 50), (2, 201), (4, 60)]
 
 
 def test_few_long_documents_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,8 +189,8 @@ def test_a_stream_gives_every_document_once_before_it_begins_again_in_another_or
 
 
 def test_each_window_of_a_stream_is_packed_and_comes_in_another_order(encode: PieceEncoder) -> None:
-    ids = [tuple(own.tolist()) for own in encode({"text": TEXTS})["input_ids"]]
-    order, starts = pack([len(own) for own in ids], encode.size)
+    ids = [tuple(row.tolist()) for row in encode({"text": TEXTS})["input_ids"]]
+    order, starts = pack([len(row) for row in ids], encode.size)
     packed = [[ids[place] for place in order[a:b]] for a, b in itertools.pairwise(starts.tolist())]
     blocks = itertools.islice(streamed(encode, TEXTS, buffer=0), len(packed))
     seen = [[tuple(piece.ids.tolist()) for piece in block] for block in blocks]

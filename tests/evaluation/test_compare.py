@@ -1,4 +1,4 @@
-"""Finished runs beside each other, as run_scripts/compare.py prints them."""
+"""Comparisons of finished runs, as run_scripts/compare.py prints them."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ TRUTH = ["good", "bad", "good", "bad", "good", "good"]
 RIGHT = {"a/seed-1": "110111", "a/seed-2": "111110", "b": "100011"}
 
 
-def write_run(folder: Path, right: str, truth: list[str] = TRUTH, **told: float) -> None:
+def write_run(folder: Path, right: str, truth: list[str] = TRUTH, **scores: float) -> None:
     other = {"good": "bad", "bad": "good"}
     guesses = [label if one == "1" else other[label] for label, one in zip(truth, right, strict=True)]
     rows = [
@@ -28,7 +28,7 @@ def write_run(folder: Path, right: str, truth: list[str] = TRUTH, **told: float)
         for index, (label, guess) in enumerate(zip(truth, guesses, strict=True))
     ]
     write_rows(folder / "predictions_test.jsonl", rows)
-    results = {"test_accuracy": right.count("1") / len(right), "parameters": 1234, "train_runtime": 90.0, **told}
+    results = {"test_accuracy": right.count("1") / len(right), "parameters": 1234, "train_runtime": 90.0, **scores}
     (folder / "all_results.json").write_text(json.dumps(results), encoding="utf-8")
 
 
@@ -56,7 +56,6 @@ def test_runs_are_scored_and_their_differences_have_intervals(folder: Path) -> N
         [f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]"],
     ]
     assert low < difference < high
-    assert "Of one seed nothing tells" in text
 
 
 def test_another_metric_may_be_named(folder: Path) -> None:
@@ -64,23 +63,22 @@ def test_another_metric_may_be_named(folder: Path) -> None:
     text = compare([system, system], "f1")
     expected = 100 * f1_score(TRUTH, system.predictions[0], pos_label="good")
     assert cells(text, folder / "b")[0][0] == f"{expected:.1f} (1)"
-    with pytest.raises(UserError, match=r"--metric f2 is none of such predictions: accuracy, "):
-        compare([system, system], "f2")
-    with pytest.raises(UserError, match="--metric bleu is none"):
-        compare([system, system], "bleu")
+    for metric in ("f2", "bleu"):
+        with pytest.raises(UserError, match=f"--metric {metric} "):
+            compare([system, system], metric)
 
 
-def test_a_score_that_the_run_tells_otherwise_is_refused(folder: Path) -> None:
+def test_a_metric_that_is_not_the_score_of_that_name_in_all_results_is_refused(folder: Path) -> None:
     # The model's second label is "bad": the F1 of the run is that of the other class.
     write_run(folder / "run", RIGHT["b"], test_f1=0.0, test_macro_f1=1 / 3)
     system = read_system(folder / "run")
     assert "| macro_f1, % |" in compare([system], "macro_f1")
-    with pytest.raises(UserError, match=r"--metric f1 is 66\.7 by the predictions in .*run, and 0\.0 by its all"):
+    with pytest.raises(UserError, match=r"all_results.json.*--metric"):
         compare([system], "f1")
 
 
 @pytest.mark.parametrize(
-    ("row", "metric", "told"),
+    ("row", "metric", "scores"),
     [
         ({"question": "who?", "n_best": [], "label": ["Ann"], "predicted": "Ann"}, "answer_em", {"exact_match": 1.0}),
         ({"source": "雨", "label": "it rains", "predicted": "it rains"}, "chrf", {"chrf": 100.0}),
@@ -88,17 +86,17 @@ def test_a_score_that_the_run_tells_otherwise_is_refused(folder: Path) -> None:
         ({"tokens": ["Ann", "a"], "labels": ["B-PER", "O"], "predicted": ["O", "O"]}, "f1", {"f1": 0.0}),
     ],
 )
-def test_another_metric_agrees_with_the_scale_that_a_run_tells_it_on(
-    tmp_path: Path, row: dict[str, Any], metric: str, told: dict[str, float]
+def test_another_metric_agrees_with_the_scale_of_all_results(
+    tmp_path: Path, row: dict[str, Any], metric: str, scores: dict[str, float]
 ) -> None:
     write_rows(tmp_path / "predictions_test.jsonl", [row])
-    scores = {f"test_{name}": value for name, value in told.items()}
-    (tmp_path / "all_results.json").write_text(json.dumps(scores), encoding="utf-8")
+    results = {f"test_{name}": value for name, value in scores.items()}
+    (tmp_path / "all_results.json").write_text(json.dumps(results), encoding="utf-8")
     assert f"| {metric}, % |" in compare([read_system(tmp_path)] * 2, metric)
 
 
 @pytest.mark.parametrize(
-    ("rows", "told", "metric"),
+    ("rows", "scores", "metric"),
     [
         (
             [{"tokens": ["Ann", "ran"], "labels": ["B-PER", "O"], "predicted": ["B-PER", "B-PER"]}],
@@ -133,10 +131,10 @@ def test_another_metric_agrees_with_the_scale_that_a_run_tells_it_on(
     ],
 )
 def test_the_metric_is_what_the_runs_were_scored_by(
-    tmp_path: Path, rows: list[dict[str, Any]], told: dict[str, float], metric: str
+    tmp_path: Path, rows: list[dict[str, Any]], scores: dict[str, float], metric: str
 ) -> None:
     write_rows(tmp_path / "predictions_test.jsonl", rows)
-    (tmp_path / "all_results.json").write_text(json.dumps(told), encoding="utf-8")
+    (tmp_path / "all_results.json").write_text(json.dumps(scores), encoding="utf-8")
     system = read_system(tmp_path)
     assert f"| {metric}, % |" in compare([system, system])
 
@@ -144,7 +142,7 @@ def test_the_metric_is_what_the_runs_were_scored_by(
 def test_several_labels_are_compared_by_their_micro_f1(tmp_path: Path) -> None:
     truth, names = [["a", "b"], ["c"], [], ["a"]], ["a", "b", "c"]
     guesses = {"one": [["a"], ["c"], ["b"], ["a"]], "two": [["b", "a"], [], [], []]}
-    told = {}
+    micro_f1 = {}
     for name, guess in guesses.items():
         rows = [
             {"index": index, "label": label, "predicted": found}
@@ -152,49 +150,45 @@ def test_several_labels_are_compared_by_their_micro_f1(tmp_path: Path) -> None:
         ]
         write_rows(tmp_path / name / "predictions_test.jsonl", rows)
         table, expected = ([[int(label in row) for label in names] for row in rows] for rows in (guess, truth))
-        told[name] = float(f1_score(expected, table, average="micro", zero_division=0))
-        scores = {"test_micro_f1": told[name], "test_accuracy": 0.5, "parameters": 1, "train_runtime": 60.0}
+        micro_f1[name] = float(f1_score(expected, table, average="micro", zero_division=0))
+        scores = {"test_micro_f1": micro_f1[name], "test_accuracy": 0.5, "parameters": 1, "train_runtime": 60.0}
         (tmp_path / name / "all_results.json").write_text(json.dumps(scores), encoding="utf-8")
     runs = [read_system(tmp_path / name) for name in guesses]
     text = compare(runs)
     for name in guesses:
-        assert cells(text, tmp_path / name)[0][0] == f"{100 * told[name]:.1f} (1)"
+        assert cells(text, tmp_path / name)[0][0] == f"{100 * micro_f1[name]:.1f} (1)"
     assert "micro_f1, %" in text
     assert "accuracy, %" in compare(runs, metric="accuracy")
 
 
-def test_what_cannot_be_compared_is_told(folder: Path) -> None:
+def test_runs_that_cannot_be_compared_are_refused(folder: Path) -> None:
     write_run(folder / "fewer", "11", TRUTH[:2])
     write_run(folder / "others", "111111", TRUTH[::-1])
-    write_run(folder / "told", "111111", test_accuracy=0.5)
+    write_run(folder / "rescored", "111111", test_accuracy=0.5)
     write_rows(folder / "blind" / "predictions_test.jsonl", [{"text": "x", "predicted": "good"}])
     system = read_system(folder / "b")
-    for name, message in {
-        "fewer": "was scored on 6 examples, .*fewer on 2",
-        "others": "Example 2 is labelled 'bad'.*and 'good'",
-        "told": "None of accuracy, pearson gives the scores.*--metric",
-    }.items():
+    for name, message in {"fewer": "6 and 2", "others": "number 2 differs", "rescored": "--metric"}.items():
         with pytest.raises(UserError, match=message):
             compare([system, read_system(folder / name)])
-    (folder / "told/all_results.json").unlink()
-    with pytest.raises(UserError, match="None of accuracy, pearson gives the scores"):
-        compare([system, read_system(folder / "told")])
-    with pytest.raises(UserError, match="has no labels"):
+    (folder / "rescored/all_results.json").unlink()
+    with pytest.raises(UserError, match="--metric"):
+        compare([system, read_system(folder / "rescored")])
+    with pytest.raises(UserError, match="blind"):
         read_system(folder / "blind")
-    with pytest.raises(UserError, match=r"has no predictions_validation\.jsonl"):
+    with pytest.raises(UserError, match=r"predictions_validation\.jsonl"):
         read_system(folder / "b", "validation")
 
 
 def test_every_run_of_a_system_is_of_the_same_examples(folder: Path) -> None:
     write_run(folder / "a/seed-2", "111111", TRUTH[::-1])
-    with pytest.raises(UserError, match="Example 2 is labelled 'bad'"):
-        compare([read_system(folder / name) for name in "ba"])
+    with pytest.raises(UserError, match="number 2 differs"):
+        read_system(folder / "a")
 
 
 @pytest.mark.parametrize(("names", "over_seeds"), [("ab", True), ("ba", True), ("bb", False)])
-def test_the_note_tells_whether_seeds_were_drawn(folder: Path, names: str, over_seeds: bool) -> None:
+def test_the_note_says_whether_seeds_were_drawn(folder: Path, names: str, over_seeds: bool) -> None:
     text = compare([read_system(folder / name) for name in names])
-    assert ("and over the seeds of each" in text) == over_seeds
+    assert ("and the seeds" in text) == over_seeds
 
 
 def test_the_command_prints_the_tables(folder: Path) -> None:
@@ -203,21 +197,21 @@ def test_the_command_prints_the_tables(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "| a minus |" in done.stdout
     alone = subprocess.run([*command, "a"], cwd=folder, capture_output=True, text=True)
-    assert "name two folders" in alone.stderr
+    assert "name two" in alone.stderr
     for name in ("a/seed-1", "a/seed-2", "b"):
         write_rows(folder / name / "predictions_test.jsonl", [{"label": n, "predicted": n} for n in "abc"])
     three = subprocess.run([*command, "a", "b", "--metric", "f1"], cwd=folder, capture_output=True, text=True)
-    assert three.stderr.startswith('compare.py: metric="f1" is that of one of two labels')
+    assert three.stderr.startswith("compare.py: ")
     absent = subprocess.run([*command, "a", "c"], cwd=folder, capture_output=True, text=True)
     assert absent.returncode == 1
-    assert absent.stderr.startswith("compare.py: c has no predictions_test.jsonl")
+    assert "predictions_test.jsonl" in absent.stderr
 
 
-def test_each_systems_own_minutes_are_told(tmp_path: Path) -> None:
+def test_the_minutes_are_those_of_each_system(tmp_path: Path) -> None:
     for name, seconds in (("a", 60.0), ("b", 600.0)):
         write_rows(tmp_path / name / "predictions_test.jsonl", [{"index": 0, "label": "x", "predicted": "x"}])
-        told = {"test_accuracy": 1.0, "parameters": 5, "train_runtime": seconds}
-        (tmp_path / name / "all_results.json").write_text(json.dumps(told), encoding="utf-8")
+        results = {"test_accuracy": 1.0, "parameters": 5, "train_runtime": seconds}
+        (tmp_path / name / "all_results.json").write_text(json.dumps(results), encoding="utf-8")
     text = compare([read_system(tmp_path / name) for name in "ab"])
     minutes = [line.strip("| ").split(" | ")[-1].strip() for line in text.splitlines() if "100.0 (1)" in line]
     assert minutes == ["1.0", "10.0"]

@@ -16,14 +16,13 @@ from unittest.mock import Mock
 import pytest
 import torch
 import transformers
-from lab import benchmark, benchmark_report, benchmark_systems, benchmark_workloads
+from lab import benchmark, benchmark_report, benchmark_systems, benchmark_workloads, plots
 from lab.benchmark import Result, Timing
 from lab.benchmark_systems import PARTS, Subject
 from lab.benchmark_workloads import Options, Workload
 from torch.utils.flop_counter import FlopCounterMode
 
 from modeling_star.errors import UserError
-from modeling_star.evaluation import reports
 from modeling_star.models.lexicon import WordMatcher
 from modeling_star.models.token_layout import TokenLayout
 
@@ -488,7 +487,7 @@ def results_at(length: int, milliseconds: float, **more: Any) -> Result:
 
 def test_the_plot_is_of_one_sequence_and_tells_the_slope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Any] = []
-    monkeypatch.setattr(reports, "save_figure", lambda figure, path, title: kept.append(figure))
+    monkeypatch.setattr(plots, "save_figure", lambda figure, path, title: kept.append(figure))
     benchmark_report.plot_by_length([results_at(8, 4.0), results_at(16, 16.0)], tmp_path / "plot.png", "milliseconds")
     [line] = kept[0].axes[0].lines
     assert (line.get_xdata().tolist(), line.get_ydata().tolist()) == ([8, 16], [2.0, 8.0])
