@@ -150,7 +150,10 @@ class Table:
         if isinstance(fields.get("against"), str):
             fields["against"] = [fields["against"]]
         for kind, entry_class in ENTRIES.items():
-            fields[kind] = {entry: _entry(entry_class, kind, entry, value) for entry, value in fields[kind].items()}
+            entries = fields.get(kind)
+            if not isinstance(entries, dict):
+                raise TypeError(f"{kind} has to hold entries with names, not {entries}")
+            fields[kind] = {entry: _entry(entry_class, kind, entry, value) for entry, value in entries.items()}
         table = cls(name=name, path=path, **fields)
         table._check_references()
         return table

@@ -62,10 +62,8 @@ def test_the_commit_of_modified_code_is_marked(tmp_path: Path) -> None:
     assert commit(tmp_path) is None
 
     def git(*words: str) -> str:
-        author = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        done = subprocess.run(
-            ["git", "-C", str(tmp_path), *author, *words], check=True, capture_output=True, text=True
-        )
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
         return done.stdout.strip()
 
     for name in ("modeling_star", "results"):
