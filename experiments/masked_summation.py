@@ -7,21 +7,21 @@ Everything, many hours of a CPU:
     python experiments/masked_summation.py
 
 The same for experiments/results.md, which `reproduce.py --page` makes:
-    python experiments/masked_summation.py --results results/masked_summation
+    python experiments/masked_summation.py --results experiments/results/masked_summation
 
 One number of it (Star at n = 200, Table 6):
     python experiments/masked_summation.py --systems star --lengths 200
 
-The times alone, on a machine that does nothing else:
+The times alone, on a machine without other jobs:
     OMP_NUM_THREADS=2 python experiments/masked_summation.py --stages time report
 
-A look in a minute:
+A small example of a minute:
     python experiments/masked_summation.py --systems star vanilla --lengths 10 20 --flagged 3 --width 4 \\
-        --train_samples 2000 --test_samples 500 --validation_samples 500 --num_train_epochs 5 --output_dir outputs/look
+        --train_samples 2000 --test_samples 500 --validation_samples 500 --num_train_epochs 5 --output_dir outputs/tiny
 
-Runs and times that are finished are kept in results/ of the output folder and not done again, and a run that was
-stopped goes on from its last epoch. Beside them: results.md, results.csv, figure_3a.png (MSE over n), figure_3b.png
-(test time over n).
+Runs and times that are finished are kept in results/ of the output folder and not repeated, and an interrupted run
+resumes from its last epoch. Beside them: results.md, results.csv, figure_3a.png (MSE over n), figure_3b.png (test time
+over n).
 """
 
 from lab.summation_arguments import SUMMATION_DEFAULTS, SUMMATION_HELP, SummationArguments

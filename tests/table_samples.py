@@ -1,9 +1,10 @@
-"""A table of experiments for tests: two tasks, two settings, three systems; and finished runs of it."""
+"""A small table of experiments for tests: two tasks, two settings, three systems; and finished runs of it."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+import yaml
 from lab.table_runs import Runner
 from lab.tables import Configuration, Table
 
@@ -30,12 +31,33 @@ CONTENT: dict[str, Any] = {
 }
 
 
+def with_changes(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """A copy of a table's content with changed keys; mappings within are merged."""
+    return content | {
+        key: with_changes(content[key], value)
+        if isinstance(value, dict) and isinstance(content.get(key), dict)
+        else value
+        for key, value in changes.items()
+    }
+
+
+def write_table(tmp_path: Path, **changes: Any) -> Table:
+    """The table with changes, read from `tables/two.yaml`."""
+    path = tmp_path / "tables" / "two.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump(with_changes(CONTENT, changes), sort_keys=False), encoding="utf-8")
+    return Table.read(path)
+
+
 def runner_of(table: Table, tmp_path: Path) -> Runner:
-    return Runner(table, tmp_path / "results", tmp_path / "work", {"DATA": "/my/data"}, ["true"])
+    """A runner whose scripts fail."""
+    return Runner(table, tmp_path / "results", tmp_path / "work", {"DATA": "/my/data"}, ["false"])
 
 
-def keep(runner: Runner, configuration: Configuration, seed: int, validation: float, correct: str) -> None:
-    """A finished run: which of the test examples were right."""
+def keep(
+    runner: Runner, configuration: Configuration, seed: int, validation: float, correct: str, **more: Any
+) -> None:
+    """A finished run: 1 for each test example that was right, 0 for the others."""
     right = [int(one) for one in correct]
     result = {
         "validation": validation,
@@ -44,6 +66,7 @@ def keep(runner: Runner, configuration: Configuration, seed: int, validation: fl
         "training_seconds": 60.0,
         "environment": {"commit": "0123456789ab"},
         "counts": "; ".join([" ".join(map(str, right)), " ".join("1" for _ in right)]),
+        **more,
     }
     path = runner.finished.path(configuration, seed)
     path.parent.mkdir(parents=True, exist_ok=True)

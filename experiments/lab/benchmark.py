@@ -1,14 +1,13 @@
 """Encoders side by side: time, tokens per second and peak memory of a forward pass or a training step.
 
-All systems get the same random ids and run interleaved in one process, so that what disturbs the machine disturbs
-all of them. `experiments/benchmark.py` is the command line.
+All systems get the same random ids and run interleaved in one process, so that other jobs of the machine disturb all
+of them alike. `experiments/benchmark.py` is the command line.
 """
 
 import ctypes
 import gc
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -24,8 +23,9 @@ import torch
 import transformers
 from tqdm import tqdm
 
+from lab.benchmark_options import Options
 from lab.benchmark_systems import Subject
-from lab.benchmark_workloads import Options, Workload, draw_ids, sub_batch_sizes
+from lab.benchmark_workloads import Workload, draw_ids, sub_batch_sizes
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ def interleave(
     Time passes in rounds: each once to warm up, then all in turn, `repeats` times.
 
     Args:
-        passes: what to run, by name; one that raises is not run again, and keeps the first line of its error.
+        passes: functions by name; one that raises is not run again, and keeps the first line of its error.
         max_seconds: one whose warm-up took longer keeps that as its only measurement.
-        untimed: run each once before, without a clock: what is compiled at the first pass is no part of a time.
+        untimed: run each once before, without a clock, since a first pass compiles.
         clock: seconds.
-        tick: told how many passes are done or will not be, of `repeats + 1` each, and one more if `untimed`.
+        tick: called with the number of passes done or dropped, of `repeats + 1` each, and one more if `untimed`.
 
     Returns:
         A `Timing` for each name, in their order.
@@ -90,15 +90,15 @@ class Result:
     A row of results.csv.
 
     Args:
-        workload, length, sequences, tokens: what was read; `length` is None where rows differ.
+        workload, length, sequences, tokens: of the input; `length` is None where rows differ.
         system: its name.
         batching: "whole", batches as they are, or "best", in the sub-batches that this system is fastest with.
         rows: rows of a (sub-)batch.
-        passes: how many were measured.
-        milliseconds: the median; None where the system cannot run this, as `error` tells.
+        passes: number of measured ones.
+        milliseconds: the median; None where there is an `error`.
         tokens_per_second, microseconds_per_token: over real tokens.
         reference: the system that it is compared with.
-        speed: how many times as fast as the reference.
+        speed: times as fast as the reference.
         of_products: time as a multiple of that of the products alone.
         megabytes: peak memory of a pass on top of what was held before it (weights; in training also AdamW's state).
         error: why there is no number.
@@ -129,10 +129,9 @@ def summarize(
     Medians and ratios.
 
     Args:
-        workload: what was read.
+        workload: the input.
         timings: by system and rows of a sub-batch; as many as the largest batch has are whole batches.
-        references: the first of them that ran is what the others are compared with, whole with whole, and best with
-            best.
+        references: the others are compared with the first of them that ran, whole with whole and best with best.
 
     Returns:
         A row for each system, "whole"; and where there are sub-batches, a second one, "best".
@@ -188,50 +187,40 @@ def memory_limit(gigabytes: float | None) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def measure(options: Options, workloads: Sequence[Workload]) -> list[Result]:
+def measure(options: Options, workload: Workload) -> list[Result]:
     """
-    Run every system over every workload.
+    Run every system over a workload.
 
-    A system that cannot be built or run for a workload has its error in the place of numbers.
+    A system that cannot be built or run has its error in place of numbers.
     """
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    results = []
-    for workload in workloads:
-        ids = draw_ids(workload, options)
-        sizes = [workload.rows, *(sub_batch_sizes(workload.rows) if options.own_best_batch else [])]
-        timings: dict[tuple[str, int], Timing] = {}
-        passes: dict[tuple[str, int], Callable[[], object]] = {}
-        with (
-            memory_limit(options.max_memory),
-            tqdm(desc=workload.name, unit="pass", disable=None) as bar,
-        ):
-            for system in options.systems:
-                try:
-                    subject = Subject(system, options, workload.longest)
-                    for rows in sizes:
-                        timings[system, rows] = Timing()  # keeps the order of the systems
-                        passes[system, rows] = partial(subject.run, subject.prepare(ids, rows))
-                except Exception as error:
-                    passes = {key: run for key, run in passes.items() if key[0] != system}
-                    timings |= {(system, rows): Timing(error=first_line(error)) for rows in sizes}
-            bar.total = len(passes) * (options.repeats + 1 + options.compiles)
-            timings |= interleave(
-                passes, options.repeats, options.max_seconds, untimed=options.compiles, tick=bar.update
-            )
-        table = summarize(workload, timings, options.references)
-        passes.clear()
-        gc.collect()
-        if options.memory:
-            # "whole" and "best" may be the same
-            known: dict[tuple[str, int], tuple[float | None, str]] = {}
-            for result in tqdm(table, desc=f"{workload.name} memory", unit="system", disable=None):
-                key = (result.system, result.rows)
-                if result.milliseconds is not None:
-                    if key not in known:
-                        known[key] = peak_memory(options, result.system, workload, result.rows)
-                    result.megabytes, result.error = known[key]
-        results += table
+    ids = draw_ids(workload, options)
+    sizes = [workload.rows, *(sub_batch_sizes(workload.rows) if options.own_best_batch else [])]
+    timings: dict[tuple[str, int], Timing] = {}
+    passes: dict[tuple[str, int], Callable[[], object]] = {}
+    with memory_limit(options.max_memory), tqdm(desc=workload.name, unit="pass", disable=None) as bar:
+        for system in options.systems:
+            try:
+                subject = Subject(system, options, workload.longest)
+                for rows in sizes:
+                    timings[system, rows] = Timing()  # keeps the order of the systems
+                    passes[system, rows] = partial(subject.run, subject.prepare(ids, rows))
+            except Exception as error:
+                passes = {key: run for key, run in passes.items() if key[0] != system}
+                timings |= {(system, rows): Timing(error=first_line(error)) for rows in sizes}
+        bar.total = len(passes) * (options.repeats + 1 + options.compiles)
+        timings |= interleave(passes, options.repeats, options.max_seconds, untimed=options.compiles, tick=bar.update)
+    results = summarize(workload, timings, options.references)
+    passes.clear()
+    gc.collect()
+    peaks: dict[tuple[str, int], tuple[float | None, str]] = {}  # "whole" and "best" may be the same
+    for result in tqdm(results, f"{workload.name} memory", unit="system", disable=None) if options.memory else ():
+        key = (result.system, result.rows)
+        if result.milliseconds is not None:
+            if key not in peaks:
+                peaks[key] = peak_memory(options, result.system, workload, result.rows)
+            result.megabytes, result.error = peaks[key]
     return results
 
 
@@ -246,22 +235,23 @@ def peak_memory(options: Options, system: str, workload: Workload, rows: int) ->
         The megabytes (10^6 bytes) and an empty string, or None and what went wrong.
     """
     request = {"options": asdict(options), "system": system, "workload": asdict(workload), "rows": rows}
-    root = str(Path(__file__).resolve().parents[2])
+    experiments = Path(__file__).resolve().parents[1]
+    path = os.pathsep.join(filter(None, [str(experiments), str(experiments.parent), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
-        [sys.executable, "-c", "from modeling_star.training import benchmark; benchmark.answer_memory()"],
+        [sys.executable, "-c", "from lab.benchmark import answer_memory; answer_memory()"],
         input=json.dumps(request),
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))},
+        env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
     )
     if done.returncode:
-        said = done.stderr.strip().splitlines()[-1:] or [f"ended by signal {-done.returncode}"]
-        return None, f"memory: {said[0]}"[:200]
+        message = done.stderr.strip().splitlines()[-1:] or [f"ended by signal {-done.returncode}"]
+        return None, f"memory: {message[0]}"[:200]
     return json.loads(done.stdout.splitlines()[-1]), ""
 
 
 def answer_memory() -> None:
-    """What runs in the process of `peak_memory`: reads the request from stdin, prints the megabytes."""
+    """The process of `peak_memory`: read the request from stdin, print the megabytes."""
     transformers.logging.set_verbosity_error()
     request = json.load(sys.stdin)
     options, workload = Options(**request["options"]), Workload(**request["workload"])
@@ -271,7 +261,7 @@ def answer_memory() -> None:
         ids = draw_ids(workload, options)
         subject = Subject(request["system"], options, workload.longest)
         batches = subject.prepare(ids, request["rows"])
-        # What libraries allocate once, AdamW's state, and a compiler, are no part of a pass.
+        # Memory that libraries allocate once, AdamW's state and a compiler's are not part of a pass.
         subject.run(batches if options.compiles else subject.prepare([[ids[0][0][:16]]], 1))
         gc.collect()
         if options.on_gpu:
@@ -280,29 +270,22 @@ def answer_memory() -> None:
             subject.run(batches)
             peak = torch.cuda.max_memory_allocated(options.device)
         else:
-            _give_back_freed_memory()
+            _trim_memory()
             before = _resident_bytes(reset_peak=True)
             subject.run(batches)
             peak = _resident_bytes(peak=True)
     print(json.dumps((peak - before) / 1e6))
 
 
-def _give_back_freed_memory() -> None:
-    """
-    Have glibc give freed memory back to the system: what lies there would be counted as held before a pass, and the
-    pass would use it without the peak rising.
-    """
+def _trim_memory() -> None:
+    """Return freed memory to the system: a pass would use it without the peak rising."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def _resident_bytes(*, peak: bool = False, reset_peak: bool = False) -> int:
-    """
-    Bytes of this process in memory, now or at most.
-
-    getrusage's ru_maxrss will not do for the peak: on Linux a child begins with its parent's.
-    """
+    """Bytes of this process in memory, now or at most. On Linux ru_maxrss of a child begins with its parent's."""
     status = Path("/proc/self/status")
     if not status.is_file():
         import resource
@@ -311,6 +294,5 @@ def _resident_bytes(*, peak: bool = False, reset_peak: bool = False) -> int:
         return used if sys.platform == "darwin" else 1024 * used
     if reset_peak:
         Path("/proc/self/clear_refs").write_text("5")
-    kilobytes = re.search(rf"^{'VmHWM' if peak else 'VmRSS'}:\s+(\d+) kB", status.read_text(), re.MULTILINE)
-    assert kilobytes is not None
-    return 1024 * int(kilobytes[1])
+    lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+    return 1024 * int(lines["VmHWM" if peak else "VmRSS"].split()[0])

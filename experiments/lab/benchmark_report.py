@@ -1,4 +1,4 @@
-"""What the benchmark leaves behind: results.csv, results.md and plots over length."""
+"""Files of the benchmark: results.csv, results.md and plots over length."""
 
 import csv
 import io
@@ -16,17 +16,12 @@ import torch
 import transformers
 
 from lab.benchmark import Result
-from lab.benchmark_systems import PARTS
-from lab.benchmark_workloads import IN_ONNX, UNMASKED, Options, Workload
+from lab.benchmark_options import IN_ONNX, Options
+from lab.benchmark_systems import PARTS, UNMASKED
+from lab.benchmark_workloads import Workload
 from lab.plots import plot_over_length
 from modeling_star import __version__
-from modeling_star.evaluation.reports import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    markdown_table,
-    write_text,
-)
+from modeling_star.evaluation.reports import BLUE, GREEN, ORANGE, markdown_table, write_text
 
 
 # Whether our Triton kernels run (attention.use_kernels).

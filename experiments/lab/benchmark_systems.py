@@ -1,9 +1,10 @@
-"""The systems that the benchmark runs: ours, those of transformers by name, and parts of ours by themselves.
+"""The systems of the benchmark: ours, those of transformers by name, and parts of ours alone.
 
 Axes: b batch  n columns  d width  T layers
 """
 
 import math
+import re
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -13,26 +14,54 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoConfig, AutoModel
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from lab.benchmark_workloads import (
-    BLOCK,
-    IN_ONNX,
-    OWN,
-    UNMASKED,
-    WINDOW,
-    Batch,
-    Options,
-    model_type_of,
-    random_lexicon,
-)
+from lab.benchmark_options import IN_ONNX, SYSTEMS, Options
+from lab.benchmark_workloads import WORD_LENGTH, random_lexicon
+from modeling_star.errors import UserError
 from modeling_star.models.lexicon import WordMatcher
 from modeling_star.models.token_layout import TokenLayout
 
 
+Batch = list[tuple[Tensor, Tensor | None]]  # sub-batches: ids [b, n], and their mask where there is padding
+
+BLOCK = 1024  # tokens whose products are done at once in the lower bound
+WINDOW = 128  # local attention of longformer and modernbert
+# FNet has no mask; nystromformer's does not fit its landmarks in transformers 5.23 (beyond 64 columns).
+UNMASKED = ("fnet", "nystromformer")
+# Model type and fields of our encoders.
+CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "star": ("star_transformer", {"position_embedding_type": "ring"}),
+    "big": ("big_transformer", {"max_word_length": WORD_LENGTH}),
+    "vanilla": ("vanilla_transformer", {"position_embedding_type": "sinusoidal"}),
+    "disan": ("disan", {}),
+    "bilstm": ("bilstm", {}),
+}
+
+
+def check_systems(options: Options) -> None:
+    """
+    Raises:
+        UserError: a name is neither a system nor a model type of transformers.
+    """
+    for name in (*options.systems, *options.reference):
+        plain = name.removesuffix(IN_ONNX)
+        if plain not in SYSTEMS and model_type_of(plain)[0] not in CONFIG_MAPPING:
+            raise UserError(
+                f"There is no system {name}: write one of {', '.join(SYSTEMS)}, or a model type of transformers such "
+                f"as roberta, roberta-sdpa, roberta-eager; each also with {IN_ONNX}."
+            )
+
+
+def model_type_of(name: str) -> tuple[str, str | None]:
+    """ "bert-eager" is the model type "bert" with attention "eager"."""
+    match = re.fullmatch(r"(.+)-(sdpa|eager)", name)
+    return (match[1], match[2]) if match else (name, None)
+
+
 class PartOfModel(nn.Module, ABC):
-    """A part of a model by itself: no states come out, nothing is learned."""
+    """A part of a model: it returns no states and learns nothing."""
 
     @abstractmethod
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Any:
@@ -82,7 +111,7 @@ class Products(PartOfModel):
 
 
 class Matching(PartOfModel):
-    """The BiG-Transformer's search for words alone: once a pass, which a training step does not make longer."""
+    """The BiG-Transformer's search for words alone: once a pass, in training too."""
 
     def __init__(self, options: Options):
         super().__init__()
@@ -110,8 +139,8 @@ def build(name: str, options: Options, longest: int) -> nn.Module:
     torch.manual_seed(options.seed)
     if name in PARTS:
         return PARTS[name](options)
-    if name in OWN:
-        model_type, special = OWN[name]
+    if name in CONFIGS:
+        model_type, special = CONFIGS[name]
         config = AutoConfig.for_model(model_type, **_sizes(options), **special)
         model = AutoModel.from_config(config)
         if name == "big":
@@ -132,9 +161,9 @@ def build(name: str, options: Options, longest: int) -> nn.Module:
             **_special_fields(model_type, options, width),
         },
     )
-    given = (config.hidden_size, config.num_hidden_layers)
-    if given != (options.hidden_size, options.num_layers):
-        raise ValueError(f"{model_type} does not take the asked width and depth: it has {given}.")
+    sizes = (config.hidden_size, config.num_hidden_layers)
+    if sizes != (options.hidden_size, options.num_layers):
+        raise ValueError(f"{model_type} does not take the requested width and depth: it has {sizes}.")
     return AutoModel.from_config(config, **({"attn_implementation": attention} if attention else {}))
 
 
@@ -148,7 +177,7 @@ def _sizes(options: Options) -> dict[str, int]:
 
 
 def _special_fields(model_type: str, options: Options, width: int) -> dict[str, Any]:
-    """What a kind of model needs besides the sizes to be as wide and deep as the others, and local where it can be."""
+    """Fields that make a model type as wide and deep as the others, and its attention local where possible."""
     d, layers = options.hidden_size, options.num_layers
     if model_type == "longformer":
         return {"attention_window": WINDOW}
@@ -203,7 +232,7 @@ class OnnxSession:
         sizes = dict.fromkeys(example, dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC))
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = torch.get_num_threads()
-        # Its threads would go on asking for work while the next system runs.
+        # Otherwise its threads keep polling for work while the next system runs.
         settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "model.onnx")

@@ -17,20 +17,17 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
-from transformers import CONFIG_MAPPING, PreTrainedModel
+from transformers import PreTrainedModel
 
 from modeling_star.errors import UserError
-from modeling_star.models.configuration_base import did_you_mean
-from modeling_star.models.modeling_encoder import EncoderPreTrainedModel
 from modeling_star.training.builders import fresh_model
 from modeling_star.training.cli_errors import as_user_error
 
 
 Split = Literal["train", "validation", "test"]
-SHAPE = "configuration/models/star-masked-summation.json"
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
-# Name of a system -> model type, and fields that make it what it is.
+# Name of a system -> model type, and the fields that define it.
 SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "star": ("star_transformer", {}),
     "star-no-radial": ("star_transformer", {"use_radial": False}),
@@ -39,6 +36,8 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "bilstm": ("bilstm", {}),
     "lstm": ("bilstm", {"bidirectional": False}),
 }
+# Encoders of this package, which take vectors of any width.
+MODEL_TYPES = ("star_transformer", "big_transformer", "vanilla_transformer", "disan", "bilstm")
 
 
 class SummationData(Dataset):
@@ -71,7 +70,7 @@ class MaskedSummation:
         flagged: k.
         width: d.
         samples: examples of the train, validation and test split.
-        seed: of the data. Each split is a stream of its own: none shows what another one holds.
+        seed: of the data. Each split is a stream of random numbers of its own.
 
     Raises:
         UserError: a number is too small, or k > n.
@@ -84,22 +83,12 @@ class MaskedSummation:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.length < 1:
-            raise UserError(f"--lengths has {self.length}; at least 1 is needed: write --lengths 10 200")
-        if self.flagged < 1:
-            raise UserError(f"--flagged {self.flagged} is given; at least 1 is needed: write --flagged 10")
-        if self.flagged > self.length:
+        if not 1 <= self.flagged <= self.length or self.width < 2 or min(self.samples) < 1 or self.seed < 0:
             raise UserError(
-                f"--lengths has {self.length}, fewer vectors than the --flagged {self.flagged} that are summed: write "
-                f"--lengths {self.flagged} or more, or --flagged {self.length} or less."
+                f"n = {self.length}, k = {self.flagged}, d = {self.width}, samples {self.samples}, seed {self.seed}: "
+                "1 <= k <= n, 2 <= d, samples of 1 or more and a seed of 0 or more are allowed. Write --lengths 10 "
+                "--flagged 10 --width 10"
             )
-        if self.width < 2:
-            raise UserError(f"--width {self.width} is given; 2 is the least, the flag and a number: write --width 10")
-        if self.seed < 0:
-            raise UserError(f"--draw_seed {self.seed} is given; 0 or more is allowed: write --draw_seed 0")
-        for split, count in zip(SPLITS, self.samples, strict=True):
-            if count < 1:
-                raise UserError(f"--{split}_samples {count} is given; at least 1 is needed.")
 
     def draw(self, split: Split) -> SummationData:
         """The examples of a split, the same at every call."""
@@ -111,11 +100,12 @@ class MaskedSummation:
         flags = np.zeros((count, self.length), dtype=np.float32)
         flags[:, : self.flagged] = 1
         inputs[..., 0] = source.permuted(flags, axis=1)
-        return SummationData(torch.from_numpy(inputs), torch.from_numpy(flagged_sums(inputs)))
+        targets = (inputs[:, None, :, 0] @ inputs[..., 1:])[:, 0]  # [b, d - 1]
+        return SummationData(torch.from_numpy(inputs), torch.from_numpy(targets))
 
     def guess_errors(self, data: SummationData) -> dict[str, float]:
         """
-        MSE of what needs no model: what a number is worth beside it.
+        MSE of guesses without a model.
 
         Returns:
             "half": of always guessing k/2, which is k/12 on average over data sets (the variance of a number is 1/12).
@@ -127,30 +117,20 @@ class MaskedSummation:
         return {name: float((guess - targets).square().mean()) for name, guess in guesses.items()}
 
 
-def flagged_sums(inputs: np.ndarray) -> np.ndarray:
-    """The targets `[b, d - 1]` of inputs `[b, n, d]`."""
-    return (inputs[:, None, :, 0] @ inputs[..., 1:])[:, 0]
-
-
 def read_shape(path: str, width: int) -> dict[str, Any]:
     """
-    The fields that all systems share: those of a configuration's file, without its model type.
+    The fields that all systems share: those of a configuration's JSON file, without its model type.
 
     Args:
-        path: JSON file.
-        width: d, which takes the place of the file's `embedding_size`.
+        path: the file.
+        width: d, which replaces the file's `embedding_size`.
 
     Raises:
-        UserError: there is no such file, or it holds no configuration.
+        UserError: the file cannot be read.
     """
-    try:
+    with as_user_error():
         shape = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"--config_name {path} cannot be read ({error}): name a file such as {SHAPE}") from None
-    if not isinstance(shape, dict):
-        raise UserError(f"--config_name {path} holds a {type(shape).__name__}: name a file such as {SHAPE}")
-    shape.pop("model_type", None)
-    return {**shape, "embedding_size": width}
+    return {name: value for name, value in shape.items() if name != "model_type"} | {"embedding_size": width}
 
 
 @dataclass(frozen=True)
@@ -160,7 +140,7 @@ class System:
 
     Args:
         name: in `SYSTEMS`, or a model type of this package.
-        shape: fields that all systems share, from `read_shape`; those that a model has not are left out.
+        shape: fields that all systems share, from `read_shape`; a model ignores those that it does not have.
         overrides: fields that win, and that every system must have.
 
     Raises:
@@ -172,49 +152,41 @@ class System:
     overrides: dict[str, Any]
 
     def __post_init__(self) -> None:
-        if self.model_type not in CONFIG_MAPPING:
-            raise UserError(
-                f"--systems names {self.name}, and this version has no model type {self.model_type}: "
-                f"{', '.join(SYSTEMS)}, or a model type of this package.{did_you_mean(self.name, list(SYSTEMS))}"
-            )
+        if self.model_type not in MODEL_TYPES:
+            raise UserError(f"--systems names {self.name}; {', '.join([*SYSTEMS, *MODEL_TYPES])} are allowed.")
 
     @property
     def model_type(self) -> str:
+        """Its `model_type` in transformers."""
         return SYSTEMS[self.name][0] if self.name in SYSTEMS else self.name
 
     @property
-    def own_fields(self) -> dict[str, Any]:
-        """The fields that make this system what it is, and the overrides."""
+    def defining_fields(self) -> dict[str, Any]:
+        """The fields that distinguish this system, and the overrides."""
         return {**(SYSTEMS[self.name][1] if self.name in SYSTEMS else {}), **self.overrides}
 
     @property
     def fields(self) -> dict[str, Any]:
-        """All that is set of its configuration."""
-        return {"model_type": self.model_type, **self.shape, **self.own_fields}
+        """All fields of its configuration that are set."""
+        return {"model_type": self.model_type, **self.shape, **self.defining_fields}
 
     def build(self, task: MaskedSummation) -> PreTrainedModel:
         """
         The model with fresh weights, for examples as long and wide as the task's.
 
         Raises:
-            UserError: its configuration does not allow the fields, or it is no encoder of this package.
+            UserError: its configuration does not allow the fields.
         """
         with as_user_error():
-            model = fresh_model(
+            return fresh_model(
                 "AutoModelForSequenceClassification",
                 None,
                 {"num_labels": task.width - 1, "problem_type": "regression"},
                 model_type=self.model_type,
                 defaults=self.shape,
-                overrides=self.own_fields,
+                overrides=self.defining_fields,
                 max_seq_length=task.length,
             )
-        if not isinstance(model, EncoderPreTrainedModel):
-            raise UserError(
-                f"--systems names {self.name}, which is not of this package and takes no vectors of {task.width} "
-                f"numbers: {', '.join(SYSTEMS)}, or a model type of this package."
-            )
-        return model
 
 
-__all__ = ["SPLITS", "SYSTEMS", "MaskedSummation", "SummationData", "System", "flagged_sums", "read_shape"]
+__all__ = ["SPLITS", "SYSTEMS", "MaskedSummation", "SummationData", "System", "read_shape"]

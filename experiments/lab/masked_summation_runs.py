@@ -1,35 +1,36 @@
 """
 Masked summation from the command line: every system at every length and seed, trained, tested and timed.
 
-Each finished run is a small file, and so are the times at each length. What is there already is not done again, a run
-that was stopped goes on from its last checkpoint, and tables and figures are made of the files alone.
+Each finished run is a file, and so are the times at each length. What is kept is not repeated, an interrupted run
+resumes from its last checkpoint, and tables and figures are made of the files alone.
 """
 
-import json
 import logging
 import math
 import shutil
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
 from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedModel, Trainer, TrainingArguments, default_data_collator, set_seed
 
 from lab.benchmark import interleave
+from lab.kept_runs import begin, check_arguments, claim, read_json
 from lab.launching import environment, read_environment
 from lab.masked_summation import MaskedSummation, System, read_shape
 from lab.masked_summation_page import write_report
+from lab.summation_arguments import SummationArguments
 from modeling_star.errors import UserError
 from modeling_star.evaluation.metrics import metrics_for
 from modeling_star.evaluation.reports import plot_training_curves, write_json
 from modeling_star.training.builders import parse_overrides
-from modeling_star.training.checkpoints import DECISIVE, differences, last_checkpoint
+from modeling_star.training.checkpoints import DECISIVE, last_checkpoint
 from modeling_star.training.cli_errors import as_main_process, script_messages
 from modeling_star.training.losses import MetricsWithLoss, TaskLoss
 from modeling_star.training.run_card import typed_command
@@ -39,190 +40,151 @@ logger = logging.getLogger(__name__)
 
 STAGES = ("train", "time", "report")
 MAX_SECONDS = 60.0  # a slower pass is timed once, not repeated
-# The training arguments that a result depends on; here no task says which way a score is better.
-_TRAINED_BY = (*DECISIVE, "greater_is_better")
-# Those of results that tell fewer of them: those that were not named.
-_UNTOLD = {field.name: field.default for field in fields(TrainingArguments) if field.name in _TRAINED_BY} | {
-    "do_train": True,
-    "save_strategy": "epoch",
-}
+# The training arguments that a result depends on.
+TRAINING = (*DECISIVE, "greater_is_better")
+
+Run = tuple[System, MaskedSummation, int]  # with the seed
 
 
 class Experiment:
     """
-    Everything that the script was asked for.
+    One call of the script.
 
     Args:
-        options: `SummationArguments` of run_scripts/summation_arguments.py.
-        training: transformers' own; its output folder holds all that is written.
+        options: the script's arguments.
+        training: those of transformers; its output folder holds all that is written.
 
     Raises:
         UserError: an argument that is not allowed, or a system that cannot be built.
     """
 
-    def __init__(self, options: Any, training: TrainingArguments):
+    def __init__(self, options: SummationArguments, training: TrainingArguments):
+        if not set(options.stages) <= set(STAGES):
+            raise UserError(f"--stages {' '.join(options.stages)}: {', '.join(STAGES)} are allowed.")
         self.options, self.training = options, training
-        self.seeds: list[int] = options.seeds or [training.seed]
+        self.seeds = list(dict.fromkeys(options.seeds or [training.seed]))
         self.folder = Path(training.output_dir)
         self.results = Path(options.results) if options.results else self.folder / "results"
-        self._check_arguments()
         samples = (options.train_samples, options.validation_samples, options.test_samples)
         self.tasks = [
             MaskedSummation(length, options.flagged, options.width, samples, options.draw_seed)
-            for length in options.lengths
+            for length in dict.fromkeys(options.lengths)
         ]
         self.shape = read_shape(options.config_name, options.width)
         self.overrides = parse_overrides(options.config_overrides)
-        self.systems = [System(name, self.shape, self.overrides) for name in options.systems]
-        for system in self.systems:  # before hours are spent on those in front of it
+        self.systems = [System(name, self.shape, self.overrides) for name in dict.fromkeys(options.systems)]
+        for system in self.systems:  # an error before hours are spent on the systems before it
             system.build(self.tasks[0])
-
-    def _check_arguments(self) -> None:
-        options, training = self.options, self.training
-        named = {"systems": options.systems, "lengths": options.lengths, "seeds": self.seeds, "stages": options.stages}
-        for flag, values in named.items():
-            if not values or len(set(values)) < len(values):
-                told = f"names {' '.join(map(str, values))}" if values else "is empty"
-                raise UserError(f"--{flag} {told}: write each once, and at least one.")
-        for stage in options.stages:
-            if stage not in STAGES:
-                raise UserError(f"--stages names {stage}; {', '.join(STAGES)} are allowed: write --stages time report")
-        outside = [seed for seed in self.seeds if not 0 <= seed < 2**32]
-        if outside:
-            raise UserError(f"--seeds names {outside[0]}; 0 to {2**32 - 1} are allowed: write --seeds 1 2 3")
-        if options.repeats < 1:
-            raise UserError(f"--repeats {options.repeats} is given; at least 1 is needed: write --repeats 5")
-        if not (training.do_train and training.do_eval and training.do_predict):
-            raise UserError("What is done is told by --stages: leave --do_train, --do_eval and --do_predict away.")
-        if training.push_to_hub:
-            raise UserError("--push_to_hub uploads one model, and here are many small ones: leave it away.")
-        if training.resume_from_checkpoint not in (None, "last", "true"):
-            raise UserError("Every run goes on from its own last checkpoint: leave --resume_from_checkpoint away.")
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the results of all systems and lengths depend on alike."""
-        options, training = self.options, self.training
-        task = ("flagged", "width", "train_samples", "validation_samples", "test_samples", "draw_seed")
-        told = {name: value for name, value in training.to_dict().items() if name in _TRAINED_BY}
-        return {**{name: getattr(options, name) for name in task}, **told, "processes": training.world_size}
+        """The arguments that all results depend on."""
+        names = ("flagged", "width", "train_samples", "validation_samples", "test_samples", "draw_seed")
+        of_task = {name: getattr(self.options, name) for name in names}
+        of_training = {name: value for name, value in self.training.to_dict().items() if name in TRAINING}
+        return {**of_task, **of_training, "processes": self.training.world_size}
 
     @property
     def on_cpu(self) -> bool:
+        """Whether the CPU computes."""
         return self.training.device.type == "cpu"
 
     def run(self) -> bool:
-        """Do what is asked for and not there; whether a run failed."""
-        failed = False
-        if "train" in self.options.stages:
-            failed = self.train_all()
+        """Do the stages; whether a run failed."""
+        failed = "train" in self.options.stages and self.train_all()
         if self.training.process_index == 0:
             if "time" in self.options.stages:
-                training = self.runs_in_progress()
-                if training:
-                    logger.warning(
-                        f"Nothing is timed while another process is at {', '.join(training)}, which would disturb the "
-                        "times. It takes them when it is done, or: --stages time report"
-                    )
-                else:
-                    self.time_all()
+                self.time_all()
             if "report" in self.options.stages:
                 print(write_report(self.results, self.folder))
         return failed
 
     # ------ training
 
-    def due(self) -> list[tuple[System, MaskedSummation, int]]:
+    def due(self) -> list[Run]:
         """
         The runs that are not finished: for each length and seed, all systems.
 
         Raises:
             UserError: a finished one was made with other arguments.
         """
-        due = []
-        for task in self.tasks:
-            for seed in self.seeds:
-                for system in self.systems:
-                    path = self.results / f"{run_name(system, task, seed)}.json"
-                    kept = read_kept(path)
-                    if kept is None:
-                        due.append((system, task, seed))
-                    else:
-                        check_same(path, kept, {"arguments": self.arguments, "config": system.fields})
-        return due
+        runs = [(system, task, seed) for task in self.tasks for seed in self.seeds for system in self.systems]
+        return [run for run in runs if not self.is_finished(*run)]
+
+    def is_finished(self, system: System, task: MaskedSummation, seed: int) -> bool:
+        """
+        Whether the result of a run is kept.
+
+        Raises:
+            UserError: it was made with other arguments.
+        """
+        path = self.results / f"{run_name(system, task, seed)}.json"
+        kept = read_json(path)
+        if kept is None:
+            return False
+        made_with = kept["arguments"]  # early results list fewer
+        requested = {name: value for name, value in self.arguments.items() if name in made_with}
+        check_arguments(path, made_with | kept["config"], requested | system.fields)
+        return True
 
     def train_all(self) -> bool:
-        """Train and test what is due; whether a run failed, of which the others are independent."""
+        """Train and test what is due; whether a run failed. The others continue."""
         failed = False
         due = as_main_process(self.due, self.training)
-        for number, (system, task, seed) in enumerate(due, start=1):
-            name = run_name(system, task, seed)
+        for number, run in enumerate(due, start=1):
+            name = run_name(*run)
             logger.info(f"Run {number} of {len(due)}: {name}")
             try:
-                result = self.train_one(system, task, seed)
+                result = self.train_one(*run)
             except UserError as error:
                 failed = True
                 logger.error(str(error))
                 continue
             if result is None:
-                logger.info(f"{name}: another process is at it, or was.")
+                logger.info(f"{name}: another process does this run, or did it.")
                 continue
             guesses = result["guesses"]
             logger.info(
-                f"{name}: MSE {result['validation']:.4f} on validation, {result['test']:.4f} on test; always guessing "
-                f"k/2 has {guesses['half']:.4f}, k/n of the sum of all {guesses['scaled']:.4f}"
+                f"{name}: MSE {result['validation']:.4f} on validation, {result['test']:.4f} on test; guessing k/2 "
+                f"{guesses['half']:.4f}, k/n of the sum of all {guesses['scaled']:.4f}"
             )
         return failed
 
     def train_one(self, system: System, task: MaskedSummation, seed: int) -> dict[str, Any] | None:
         """
-        One run, or the rest of one that was stopped; keeps its result.
+        Train and test one system, or resume its run, and keep the result.
 
         Returns:
-            What is kept, or `None` where another process is at this run or has finished it.
+            The kept result, or `None` where another process does this run or has finished it.
 
         Raises:
-            UserError: it was begun with other arguments, or its error is no number.
+            UserError: it was begun with other arguments, or its error is not a number.
         """
         folder = self.folder / "runs" / run_name(system, task, seed)
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / "running.lock")
-        if not as_main_process(partial(self._is_free, lock, system, task, seed), self.training):
-            return None
-        try:
-            return self._train_alone(system, task, seed, folder)
-        finally:
-            lock.release()
+        with ExitStack() as stack:
 
-    def _is_free(self, lock: FileLock, system: System, task: MaskedSummation, seed: int) -> bool:
-        """Whether a run is not finished, and no other process at it: then it is held."""
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            return False
-        if (self.results / f"{run_name(system, task, seed)}.json").is_file():
-            lock.release()
-            return False
-        return True
+            def start() -> tuple[bool, str | None]:
+                if not stack.enter_context(claim(folder)) or self.is_finished(system, task, seed):
+                    return False, None
+                checkpoint = last_checkpoint(folder)
+                begin(folder, checkpoint is not None, self.arguments | system.fields, environment(self.on_cpu))
+                return True, None if checkpoint is None else str(checkpoint)
 
-    def _train_alone(self, system: System, task: MaskedSummation, seed: int, folder: Path) -> dict[str, Any]:
-        """`train_one`, in a folder that no other process writes to."""
+            free, checkpoint = as_main_process(start, self.training)
+            return self._train(system, task, seed, folder, checkpoint) if free else None
+
+    def _train(
+        self, system: System, task: MaskedSummation, seed: int, folder: Path, checkpoint: str | None
+    ) -> dict[str, Any]:
         name = run_name(system, task, seed)
-        made_by = {"arguments": self.arguments, "config": system.fields}
-        checkpoint = as_main_process(partial(begin, folder, made_by, environment(self.on_cpu)), self.training)
         set_seed(seed)
         trainer = self._trainer(system.build(task), task, seed, folder)
         output = trainer.train(resume_from_checkpoint=checkpoint)
         test = task.draw("test")
-        errors = {
-            "validation": mean_squared_error(trainer, trainer.eval_dataset or task.draw("validation"), "validation"),
-            "test": mean_squared_error(trainer, test, "test"),
-        }
+        splits = {"validation": trainer.eval_dataset or task.draw("validation"), "test": test}
+        errors = {split: mean_squared_error(trainer, data, split) for split, data in splits.items()}
         if not all(map(math.isfinite, errors.values())):
-            raise UserError(
-                f"{name} diverged, its MSE is {errors['test']}: write a lower --learning_rate and another "
-                "--output_dir."
-            )
+            raise UserError(f"{name} diverged: its MSE is {errors['test']}. Write a lower --learning_rate")
         result = {
             "system": system.name,
             "length": task.length,
@@ -232,7 +194,8 @@ class Experiment:
             "parameters": trainer.model.num_parameters(only_trainable=True),
             # those of the last part alone would mislead
             "training_seconds": None if checkpoint else round(output.metrics["train_runtime"], 1),
-            **made_by,
+            "arguments": self.arguments,
+            "config": system.fields,
             "environment": read_environment(folder),
             "command": typed_command(),
         }
@@ -263,46 +226,46 @@ class Experiment:
 
     # ------ test time
 
-    def runs_in_progress(self) -> list[str]:
-        """The runs that another process is at."""
-        held = []
-        for path in sorted(self.folder.glob("runs/*/running.lock")):
-            try:
-                with FileLock(path, timeout=0):
-                    pass
-            except Timeout:
-                held.append(path.parent.name)
-        return held
+    def running(self) -> Iterator[str]:
+        """The runs that other processes do."""
+        for folder in sorted((self.folder / "runs").glob("*")):
+            with claim(folder) as free:
+                if not free:
+                    yield folder.name
 
     def time_all(self) -> None:
         """
-        Time a forward pass of each system at each length, interleaved: what disturbs the machine disturbs all of them.
+        Time a forward pass of each system at each length, interleaved, unless another process is training.
 
-        The weights are fresh, since time does not depend on them. Where a length has times already, but not of every
-        system, all are taken again: only those of one sitting can be compared.
+        The weights are fresh, since time does not depend on them. Where a length has times, but not of every system,
+        all are taken again: only times of one session can be compared.
 
         Raises:
             UserError: there are times with another batch or configuration, or of another machine.
         """
-        logger.info(f"Timing on {self.training.device}, {environment(self.on_cpu)['threads']} threads")
+        running = ", ".join(self.running())
+        if running:
+            logger.warning(f"No times: another process trains {running}. Afterwards write --stages time report")
+            return
         for task in self.tasks:
             path = self.results / f"times-n{task.length}.json"
-            kept = read_kept(path)
+            kept = read_json(path)
             names = list(dict.fromkeys([*(kept["config"] if kept else []), *self.options.systems]))
             systems = [System(name, self.shape, self.overrides) for name in names]
             machine = environment(self.on_cpu)
-            commit = machine.pop("commit")  # times of another one still compare
+            commit = machine.pop("commit")  # times of another one can be compared
             made_by = {"rows": self.training.per_device_eval_batch_size, "environment": machine}
             config = {system.name: system.fields for system in systems}
             if kept is not None:
-                check_same(path, kept, {**made_by, "config": {name: config[name] for name in kept["config"]}})
+                before = {"rows": kept["rows"]} | kept["environment"] | kept["config"]
+                check_arguments(path, before, {"rows": made_by["rows"]} | machine | _only(config, kept["config"]))
                 if set(config) == set(kept["config"]):
                     continue
             times = {"length": task.length, **self._times(task, systems), **made_by}
             write_json(path, {**times, "commit": commit, "config": config})
 
     def _times(self, task: MaskedSummation, systems: Sequence[System]) -> dict[str, Any]:
-        """Seconds of each pass over one batch, and the errors of those that cannot run."""
+        """Seconds of each pass over one batch, and the errors of systems that cannot run."""
         device, rows = self.training.device, self.training.per_device_eval_batch_size
         inputs = replace(task, samples=(1, 1, rows)).draw("test").inputs.to(device)
         passes = {system.name: partial(forward, system.build(task).eval().to(device), inputs) for system in systems}
@@ -316,6 +279,10 @@ class Experiment:
         }
 
 
+def _only(fields: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name in names}
+
+
 @torch.no_grad()
 def forward(model: PreTrainedModel, inputs: Tensor) -> None:
     """One pass over `[b, n, d]`."""
@@ -325,75 +292,17 @@ def forward(model: PreTrainedModel, inputs: Tensor) -> None:
 
 
 def mean_squared_error(trainer: Trainer, data: Any, split: str) -> float:
-    """The MSE of a trainer's model: over all examples, and the d - 1 numbers of each."""
+    """The MSE of a trainer's model over all examples and the d - 1 numbers of each."""
     return trainer.evaluate(data, metric_key_prefix=split)[f"{split}_mse"]
 
 
 def run_name(system: System, task: MaskedSummation, seed: int) -> str:
-    """What the files of a run are called."""
+    """The name of a run's files."""
     return f"{system.name}-n{task.length}-seed{seed}"
 
 
-def read_kept(path: Path) -> dict[str, Any] | None:
-    """What is kept in a file, or `None`."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-
-
-def check_same(path: Path, kept: dict[str, Any], asked: dict[str, Any]) -> None:
-    """
-    Args:
-        path: where `kept` was read.
-        kept: what was made.
-        asked: what it has to have been made by, key by key.
-
-    Raises:
-        UserError: it was made by something else.
-    """
-    asked = json.loads(json.dumps(asked))  # as it is kept: tuples are lists
-    before = {key: kept.get(key) for key in asked}
-    if "arguments" in asked:
-        before["arguments"] = {**_UNTOLD, **kept["arguments"]}
-    other = differences(_flat(before), _flat(asked))
-    if other:
-        raise UserError(
-            f"{path} was made with other arguments ({other}): name another --output_dir (and --results, where it is "
-            "given), or write the same again."
-        )
-
-
-def _flat(nested: dict[str, Any]) -> dict[str, Any]:
-    """What a dictionary and those in it hold, by name."""
-    flat: dict[str, Any] = {}
-    for name, value in nested.items():
-        flat |= _flat(value) if isinstance(value, dict) else {name: value}
-    return flat
-
-
-def begin(folder: Path, made_by: dict[str, Any], now: dict[str, Any]) -> str | None:
-    """
-    Note in a run's folder what it is made by and in, and find the checkpoint that it goes on from.
-
-    Args:
-        now: the environment, of which the commit is forgotten where another one began the run.
-
-    Raises:
-        UserError: it was begun with other arguments.
-    """
-    path = folder / "made_by.json"
-    kept = read_kept(path)
-    if kept is None:
-        write_json(path, made_by)
-    else:
-        check_same(path, kept, made_by)
-    checkpoint = last_checkpoint(folder)
-    if checkpoint is not None and read_environment(folder) != now:
-        now = {**now, "commit": None}
-    write_json(folder / "environment.json", now)
-    return None if checkpoint is None else str(checkpoint)
-
-
-def run_script(options: Any, training: TrainingArguments) -> None:
-    """`Experiment.run`, with its messages; ends with 1 where a run failed."""
+def run_script(options: SummationArguments, training: TrainingArguments) -> None:
+    """`Experiment.run`, with its messages; exits with 1 where a run failed."""
     with script_messages(training):
         failed = Experiment(options, training).run()
     raise SystemExit(int(failed))

@@ -1,6 +1,6 @@
 """
-model_cards/*.md, one for each encoder of this package that has a finished run: all it reached, made from results/ and
-configuration/ alone, as experiments/results.md is.
+model_cards/*.md, one for each encoder of this package that has a finished run, made from results/ and configuration/
+alone, as experiments/results.md is.
 """
 
 import json
@@ -62,8 +62,9 @@ class _Line:
     cell: Cell
 
     @property
-    def place(self) -> str:
-        return f"{self.task}/{self.setting}/{self.system}"
+    def threads(self) -> int:
+        """CPU threads of its runs."""
+        return self.cell.runs[0]["environment"]["threads"]
 
 
 def write_cards(tables: Path, results: Path, folder: Path, page: Path) -> list[Path]:
@@ -74,36 +75,35 @@ def write_cards(tables: Path, results: Path, folder: Path, page: Path) -> list[P
         tables: folder of the tables' files.
         results: folder of the finished runs.
         folder: where the cards go, each named after its encoder's model_type.
-        page: that of all tables, to which they link.
+        page: of all tables, which the cards link.
 
     Returns:
         The files written.
     """
     families: dict[str, list[_Line]] = {}
-    told = (table for table in Table.begun(tables, results) if table.split == "test")
-    for line in (line for table in told for line in _lines(table, results)):
-        model_type = _model_type(line)
-        if model_type in FAMILIES:
-            families.setdefault(model_type, []).append(line)
+    for table in Table.begun(tables, results):
+        for line in _lines(table, results):
+            families.setdefault(_model_type(line) or "", []).append(line)
     summation = SavedRuns(results / SUMMATION) if (results / SUMMATION).is_dir() else None
-    paths = {model_type: folder / f"{model_type.replace('_', '-')}.md" for model_type in FAMILIES}
-    for model_type in FAMILIES.keys() - families.keys():  # its runs were deleted
-        paths[model_type].unlink(missing_ok=True)
-    return [
-        write_text(paths[model_type], _card(model_type, lines, summation, results, folder, page))
-        for model_type, lines in sorted(families.items())
-    ]
+    written = []
+    for model_type in sorted(FAMILIES):
+        path = folder / f"{model_type.replace('_', '-')}.md"
+        if model_type in families:
+            written.append(write_text(path, _card(model_type, families[model_type], summation, results, path, page)))
+        else:  # its runs were deleted
+            path.unlink(missing_ok=True)
+    return written
 
 
 def _model_type(line: _Line) -> str | None:
     """
-    What a line's models are, by the arguments of the run that began with fresh weights: its own, or that of the model
-    which the table has trained before. `None` where no file here tells, as of another's saved model.
+    The model type of a line, by the arguments of the run that began with fresh weights: the line's run, or that of a
+    prerequisite. `None` where no file here defines it, as of a saved model from elsewhere.
     """
-    arguments = line.cell.chosen.arguments
+    arguments = line.cell.chosen.arguments if line.cell.chosen else {}
     begun_from = str(arguments.get("model_name_or_path")).removeprefix("$")
-    if begun_from in line.table.before:
-        arguments = line.table.arguments_before(begun_from)
+    if begun_from in line.table.prerequisites:
+        arguments = line.table.prerequisite_arguments(begun_from)
     config = Path(arguments.get("config_name", ""))
     for path in (config, config / "config.json"):
         if path.is_file():
@@ -112,97 +112,71 @@ def _model_type(line: _Line) -> str | None:
 
 
 def _lines(table: Table, results: Path) -> Iterator[_Line]:
-    for setting in table.content["settings"]:
+    """The lines of a table with runs; none where it reports validation scores."""
+    for setting in table.settings if table.split == "test" else ():
         for (task, system), cell in read_cells(table, setting, results).items():
-            if cell.runs and task in table.content["tasks"]:
+            if cell.runs and task in table.tasks:
                 yield _Line(table, task, setting, system, cell)
 
 
-def _runs_again(line: _Line, threads: int) -> str:
-    """What reproduce.py is given for a line's runs and no others, and how many threads where they are others."""
-    parts = [line.table.called, f"--only {line.place}"]
-    if len(line.table.configurations(line.task, line.setting, line.system)) > 1:
+def _row(line: _Line, threads: int) -> list[str]:
+    """A line's titles, score and size, and the arguments of reproduce.py that run it alone."""
+    table = line.table
+    parts = [table.argument, f"--only {line.task}/{line.setting}/{line.system}"]
+    if line.cell.chosen and len(table.configurations(line.task, line.setting, line.system)) > 1:
         parts.append(f"--configuration {line.cell.chosen.number}")
-    seeds = " ".join(map(str, line.cell.seeds))
-    own = _threads(line)
-    return f"`{' '.join(parts)} --seeds {seeds}`" + ("" if own == threads else f", OMP_NUM_THREADS={own}")
-
-
-def _threads(line: _Line) -> int:
-    return line.cell.runs[0]["environment"]["threads"]
-
-
-def _summed(model_type: str, kept: SavedRuns | None) -> list[dict[str, Any]]:
-    """The family's runs of masked summation."""
-    return [] if kept is None else [run for run in kept.runs if run["config"].get("model_type") == model_type]
-
-
-def _summation(runs: list[dict[str, Any]], kept: SavedRuns | None) -> str:
-    """What the family reached at masked summation, and the commands; nothing where it has no run."""
-    places = sorted({(run["length"], run["system"]) for run in runs})
-    if kept is None or not places:
-        return ""
-    rows = [
-        [
-            system,
-            f"n = {length}",
-            error_cell(kept.of(system, length)),
-            f"`{command_again(kept.of(system, length)[0])}`",
-        ]
-        for length, system in places
+    runs = f"`{' '.join([*parts, '--seeds', *map(str, line.cell.seeds)])}`"
+    return [
+        ": ".join([*filter(None, [table.collection]), table.tasks[line.task].title]),
+        table.settings[line.setting].title,
+        table.systems[line.system].title,
+        str(line.cell),
+        f"{line.cell.runs[0]['parameters'] / 1e6:.2f} M",
+        runs + ("" if line.threads == threads else f", OMP_NUM_THREADS={line.threads}"),
     ]
-    heads = ["system", "vectors", "test MSE", "command"]
-    return f"\nMasked summation (`experiments/results/{SUMMATION}/`):\n\n{markdown_table(heads, rows)}\n"
 
 
-def _card(
-    model_type: str, lines: list[_Line], summation: SavedRuns | None, results: Path, folder: Path, page: Path
-) -> str:
-    family = FAMILIES[model_type]
-    name = re.split(r" \(|, ", family)[0]
-    threads = _threads(lines[0])
+def _summation(runs: list[dict[str, Any]], saved: SavedRuns | None) -> str:
+    """The family's scores at masked summation, and the commands; empty where it has no run."""
+    places = sorted({(run["length"], run["system"]) for run in runs})
+    if saved is None or not places:
+        return ""
     rows = []
-    for line in lines:
-        content = line.table.content
-        size = f"{line.cell.runs[0]['parameters'] / 1e6:.2f} M"
-        titles = (
-            ": ".join([*filter(None, [content.get("collection")]), content["tasks"][line.task]["title"]]),
-            content["settings"][line.setting]["title"],
-            content["systems"][line.system]["title"],
-        )
-        rows.append([*titles, str(line.cell), size, _runs_again(line, threads)])
-    heads = ["data", "embeddings", "system", "score", "parameters", "RUNS"]
-    summed = _summed(model_type, summation)
-    kept = (run["environment"] for run in [*(run for line in lines for run in line.cell.runs), *summed])
-    machines = {(each["device"], each["torch"], each["threads"]) for each in kept}
+    for length, system in places:
+        of_place = saved.of(system, length)
+        rows.append([system, f"n = {length}", error_cell(of_place), f"`{command_again(of_place[0])}`"])
+    table = markdown_table(["system", "vectors", "test MSE", "command"], rows)
+    return f"\nMasked summation (`experiments/results/{SUMMATION}/`):\n\n{table}\n"
+
+
+def _card(model_type: str, lines: list[_Line], saved: SavedRuns | None, results: Path, path: Path, page: Path) -> str:
+    threads = lines[0].threads
+    summation = [run for run in saved.runs if run["config"].get("model_type") == model_type] if saved else []
+    runs = [*(run for line in lines for run in line.cell.runs), *summation]
+    machines = {tuple(run["environment"][name] for name in ("device", "torch", "threads")) for run in runs}
     where = ", or on ".join(
-        f"{'a CPU' if device == 'cpu' else device} with torch {torch} and OMP_NUM_THREADS={threads}"
-        for device, torch, threads in sorted(machines, key=lambda machine: (machine[0] != "cpu", machine))
+        f"{'a CPU' if device == 'cpu' else device} with torch {torch} and OMP_NUM_THREADS={number}"
+        for device, torch, number in sorted(machines, key=lambda machine: (machine[0] != "cpu", machine))
     )
-    on_gpu = any(line.cell.on_gpu for line in lines) or any(map(ran_on_gpu, summed))
-    marks = {EARLY_NOTE: any(line.cell.is_early for line in lines), GPU_NOTE: on_gpu}
-    told = f"{page.parent.name}/{page.name}"
+    marks = {EARLY_NOTE: any(line.cell.is_early for line in lines), GPU_NOTE: any(map(ran_on_gpu, runs))}
+    title = f"{page.parent.name}/{page.name}"
     repeated = any(line.cell.has_repeated for line in lines)
-    limits = f"- Some test rows occur in train too; {told} has the scores without them.\n" if repeated else ""
+    # Without scores in the metadata: they would be those of weights, which are not published.
+    metadata = ModelCardData(license="apache-2.0", library_name="transformers", tags=[model_type.replace("_", "-")])
+    heads = ["data", "embeddings", "system", "score", "parameters", "RUNS"]
     return _TEXT.format(
-        metadata=_metadata(model_type).to_yaml(),
+        metadata=metadata.to_yaml(),
         kept_in=results.as_posix(),
         threads=threads,
-        name=name,
-        family=family,
-        page=told,
-        link=Path(os.path.relpath(page, folder)).as_posix(),
-        results=markdown_table(heads, rows),
-        summation=_summation(summed, summation),
+        name=re.split(r" \(|, ", FAMILIES[model_type])[0],
+        family=FAMILIES[model_type],
+        page=title,
+        link=Path(os.path.relpath(page, path.parent)).as_posix(),
+        results=markdown_table(heads, [_row(line, threads) for line in lines]),
+        summation=_summation(summation, saved),
         where="\n\n".join([f"All ran on {where}.", *(note for note, marked in marks.items() if marked)]),
-        limits=limits,
+        limits=f"- Some test rows occur in train too; {title} has the scores without them.\n" if repeated else "",
     )
-
-
-def _metadata(model_type: str) -> ModelCardData:
-    """Without scores: those are of a model's weights, of which there are none, and of many models here."""
-    tags = [model_type.replace("_", "-")]
-    return ModelCardData(license="apache-2.0", library_name="transformers", tags=tags)
 
 
 __all__ = ["write_cards"]

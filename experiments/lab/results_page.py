@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from lab.kept_runs import are_of_other_rows, count_rows, read_counts, write_counts
 from lab.launching import USUAL, ran_on_gpu
 from lab.masked_summation_page import ON_GPU, training_minutes, write_report
-from lab.table_runs import FinishedRuns, are_of_other_rows, count_rows, read_counts, write_counts
+from lab.table_runs import FinishedRuns
 from lab.tables import Configuration, Table
 from modeling_star.errors import UserError
 from modeling_star.evaluation.bootstrap import Interval, bootstrap_counts, bootstrap_mean, score_counts
@@ -41,9 +42,9 @@ frozen embeddings and sinusoidal positions.
 """
 
 
-# Folder of what masked_summation.py keeps, and of its page.
+# Folder of masked summation's results, and of its page.
 SUMMATION = "masked_summation"
-# Marks what no commit is known of.
+# Marks runs of an unknown commit.
 EARLY = "†"
 EARLY_NOTE = f"{EARLY} Has a run that no commit is known of, such as early ones: today's code may give other digits."
 GPU_NOTE = (
@@ -54,11 +55,11 @@ GPU_NOTE = (
 REPEATED = ", rows not in train"
 EXACT = ", exact match"
 CHRF = ", chrF"
-# Metric of a task -> the further column that it has, and what that is scored by.
+# Metric of a task -> its further column, and the metric of that column.
 FURTHER = {"answer_f1": (EXACT, "answer_em"), "bleu": (CHRF, "chrf"), "bleu_zh": (CHRF, "chrf")}
 # The column of the mean over all tasks.
 AVERAGE = ""
-# Of a table on the page.
+# A wider table is transposed.
 MOST_COLUMNS = 8
 
 
@@ -68,7 +69,10 @@ class Cell:
 
     Args:
         finished: the table's runs.
-        configurations: those of the cell.
+        configurations: of the cell.
+
+    Raises:
+        UserError: runs were launched differently.
     """
 
     def __init__(self, finished: FinishedRuns, configurations: list[Configuration]):
@@ -81,24 +85,24 @@ class Cell:
             if run is not None:
                 self.seeds.append(seed)
                 self.runs.append(run)
-        places = [run.get("environment", {}) for run in self.runs]
-        launched = {tuple(place.get(name, usual) for name, usual in USUAL.items()) for place in places}
-        if self.chosen is not None and len(launched) > 1:
+        environments = [run.get("environment", {}) for run in self.runs]
+        launched = {tuple(each.get(name, usual) for name, usual in USUAL.items()) for each in environments}
+        if len(launched) > 1:
             raise UserError(
-                f"The runs of {self.chosen.cell} were launched with different {' and '.join(USUAL)}: "
-                f"{sorted(launched)}. Those of one kind make a mean: delete the others, or keep them in another "
-                "folder, --results NAME"
+                f"The runs of {configurations[0].cell} were launched with different {' and '.join(USUAL)}: "
+                f"{sorted(launched)}. Delete those of one kind, or keep them apart: --results NAME"
             )
 
     def of_seeds(self, seeds: list[int]) -> "Cell":
         """The runs with some of the seeds."""
         cell = copy.copy(self)
-        kept = [(seed, run) for seed, run in zip(self.seeds, self.runs, strict=True) if seed in seeds]
-        cell.seeds, cell.runs = [seed for seed, _ in kept], [run for _, run in kept]
+        pairs = [(seed, run) for seed, run in zip(self.seeds, self.runs, strict=True) if seed in seeds]
+        cell.seeds, cell.runs = [seed for seed, _ in pairs], [run for _, run in pairs]
         return cell
 
     @property
     def scores(self) -> list[float]:
+        """The score of each run."""
         return [run[self.split] for run in self.runs]
 
     @property
@@ -107,21 +111,21 @@ class Cell:
         return [read_counts(run["counts"]) for run in self.runs]
 
     def without_repeated(self, metric: str) -> "Cell":
-        """The runs that tell which test rows occur in train, scored on the others."""
+        """The runs that know which test rows occur in train, scored on the others."""
         cell = self.of_seeds([seed for seed, run in zip(self.seeds, self.runs, strict=True) if "repeated" in run])
-        runs = []
-        for run, counts in zip(cell.runs, cell.counts, strict=True):
-            counts = counts[[flag == "0" for flag in run["repeated"]]]
-            runs.append({**run, "test": score_counts(metric, counts), "counts": write_counts(counts)})
-        cell.runs = runs
+        pairs = list(zip(cell.runs, cell.counts, strict=True))
+        rows = [counts[[flag == "0" for flag in run["repeated"]]] for run, counts in pairs]
+        cell.runs = [
+            {**run, "test": score_counts(metric, counts), "counts": write_counts(counts)}
+            for run, counts in zip(cell.runs, rows, strict=True)
+        ]
         return cell
 
     def scored_by(self, metric: str) -> "Cell":
         """The same runs, scored by another metric of the same counts."""
         cell = copy.copy(self)
-        cell.runs = [
-            {**run, "test": score_counts(metric, counts)} for run, counts in zip(self.runs, self.counts, strict=True)
-        ]
+        pairs = zip(self.runs, self.counts, strict=True)
+        cell.runs = [{**run, "test": score_counts(metric, counts)} for run, counts in pairs]
         return cell
 
     @property
@@ -131,7 +135,7 @@ class Cell:
 
     @property
     def is_early(self) -> bool:
-        """Whether no commit has all code of a run: early ones keep none, nor those of changed code or outside git."""
+        """Whether no commit contains the code of a run: early ones have none, nor do those of modified code."""
         commits = [run.get("environment", {}).get("commit") for run in self.runs]
         return any(commit is None or commit.endswith("-dirty") for commit in commits)
 
@@ -144,8 +148,12 @@ class Cell:
         return summary(self.scores) + marks([self])
 
 
+Cells = dict[tuple[str, str], Cell]  # by column and system
+Intervals = dict[tuple[str, str], Interval]
+
+
 def marks(cells: list[Cell]) -> str:
-    """What is to be told of the runs of some cells, each after a space."""
+    """The marks of some cells, each after a space."""
     shown = {EARLY: any(cell.is_early for cell in cells), ON_GPU: any(cell.on_gpu for cell in cells)}
     return "".join(f" {mark}" for mark, applies in shown.items() if applies)
 
@@ -160,61 +168,61 @@ def write_page(tables: Path, results: Path, page: Path) -> None:
         page: the file to write.
 
     Raises:
-        UserError: there is no finished run, and a page that is there would be emptied.
+        UserError: there is no finished run.
     """
     begun = list(Table.begun(tables, results))
-    called = [table.called for table in begun]
-    one = called[0] if len(called) == 1 else "TABLE"
-    # A page of the project's own tables holds all of them.
-    made_by = " --page" if all(table.called == table.name for table in begun) else f" {one}"
-    parts = [INTRODUCTION.format(made_by=made_by, results=results.as_posix(), table=one)]
-    for table in begun:
-        parts += table_sections(table, results)
-    if len(parts) == 1 and not (results / SUMMATION).is_dir():
+    with_summation = (results / SUMMATION).is_dir()
+    if not begun and not with_summation:
         raise UserError(
-            f"{results} holds no finished run of a table in {tables}: nothing is written. Name the folder, --results, "
-            "and with it a table's file of your own: reproduce.py MINE.yaml --page"
+            f"{results} holds no finished run of a table in {tables}, and nothing is written. Name its folder and its "
+            "table: reproduce.py MINE.yaml --results FOLDER --page"
         )
+    arguments = [table.argument for table in begun]
+    one = arguments[0] if len(begun) == 1 else "TABLE"
+    # A page of the project's own tables holds all of them.
+    made_by = " --page" if all(table.argument == table.name for table in begun) else f" {one}"
+    sections = [section for table in begun for section in table_sections(table, results)]
     notes = {EARLY: EARLY_NOTE, ON_GPU: GPU_NOTE}
-    parts[1:1] = [f"{note}\n" for mark, note in notes.items() if any(mark in part for part in parts)]
-    if (results / SUMMATION).is_dir():
+    parts = [INTRODUCTION.format(made_by=made_by, results=results.as_posix(), table=one)]
+    parts += [f"{note}\n" for mark, note in notes.items() if any(mark in section for section in sections)]
+    parts += sections
+    if with_summation:
         write_report(results / SUMMATION, page.parent / SUMMATION)
-        parts.append(
-            f"## Masked summation\n\nTable 6 and Figure 3: [{SUMMATION}/results.md]({SUMMATION}/results.md).\n"
-        )
+        link = f"[{SUMMATION}/results.md]({SUMMATION}/results.md)"
+        parts.append(f"## Masked summation\n\nTable 6 and Figure 3: {link}.\n")
     write_text(page, "\n".join(parts))
 
 
 def table_sections(table: Table, results: Path) -> Iterator[str]:
     """The Markdown of one table."""
-    content = table.content
-    yield f"## {content['title']}\n\n{content['about'].strip()}\n"
-    yield from _before(table, results)
-    for setting, told in content["settings"].items():
+    yield f"## {table.title}\n\n{table.about.strip()}\n"
+    yield from _prerequisites(table, results)
+    for setting in table.settings:
         cells = read_cells(table, setting, results)
         if not any(cell.runs for cell in cells.values()):
             continue
-        yield f"### {told['title']}\n"
-        tasks = list(dict.fromkeys(place[0] for place in cells))
-        systems = [system for system in content["systems"] if any(place[1] == system for place in cells)]
-        rows = [_row(table, system, tasks, cells) for system in systems] + list(_paper(content, tasks, cells))
-        columns = [*tasks, AVERAGE] if "average" in content else tasks
-        yield _laid_out("", [column_title(table, task) for task in columns], rows)
-        differences = {against: intervals(table, cells, against) for against in table.compared}
+        yield f"### {table.settings[setting].title}\n"
+        columns = list(dict.fromkeys(column for column, _ in cells))
+        systems = [system for system in table.systems if any(other == system for _, other in cells)]
+        titles = [column_title(table, column) for column in _with_average(table, columns)]
+        rows = [_scores(table, system, columns, cells) for system in systems]
+        yield _table("", titles, rows + list(_paper(table, columns, cells)))
+        differences = {against: intervals(table, cells, against) for against in table.against}
         yield from _differences(table, columns, cells, differences)
         # Other scores of the same runs cost nothing.
-        own = [task for task in tasks if _own(task) == task]
-        costs = [_cost(table, system, own, cells) for system in systems]
-        yield _laid_out("parameters, training minutes", [column_title(table, task) for task in own], costs)
-        yield from _configurations(table, setting, own, cells, results)
-        if differences[table.compared[0]]:
-            yield f"![Differences, {told['title']}](pictures/{picture_name(table, setting)})\n"
+        tasks = [column for column in columns if column in table.tasks]
+        costs = [_cost(table, system, tasks, cells) for system in systems]
+        yield _table("parameters, training minutes", [column_title(table, task) for task in tasks], costs)
+        yield from _configurations(table, setting, tasks, cells, results)
+        if differences[table.against[0]]:
+            title = f"Differences, {table.settings[setting].title}"
+            yield f"![{title}](pictures/{picture_name(table, setting)})\n"
 
 
-def _before(table: Table, results: Path) -> Iterator[str]:
-    """What ran before the table's runs: what it reached, and its losses."""
-    for name, told in table.before.items():
-        kept = FinishedRuns(table, results).read_before(name)
+def _prerequisites(table: Table, results: Path) -> Iterator[str]:
+    """The scores of prerequisites, and their losses."""
+    for name, prerequisite in table.prerequisites.items():
+        kept = FinishedRuns(table, results).read_prerequisite(name)
         if kept is None:
             continue
         facts = [f"{score.replace('_', ' ')} {value:.4g}" for score, value in kept["scores"].items()]
@@ -226,51 +234,54 @@ def _before(table: Table, results: Path) -> Iterator[str]:
         if ran_on_gpu(kept):
             facts.append(f"on one {kept['environment']['device']}")
         yield (
-            f"{told['title']} (`{told['script']}`, `{told['recipe']}.yaml`; its arguments and losses are in "
-            f"`experiments/results/{table.name}/before/{name}.json`), on validation: {', '.join(facts)}.\n"
+            f"{prerequisite.title} (`{prerequisite.script}`, `{prerequisite.recipe}.yaml`; its arguments and losses "
+            f"are in `experiments/results/{table.name}/before/{name}.json`), on validation: {', '.join(facts)}.\n"
         )
         yield f"![Losses of {name}](pictures/{picture_name(table, name)})\n"
 
 
 def picture_name(table: Table, part: str) -> str:
-    """File of the picture of a setting that has differences to show, or of what ran before."""
+    """The picture's file of a setting with differences, or of a prerequisite."""
     return f"results_{table.name}_{part}.png"
 
 
-def column_title(table: Table, task: str) -> str:
-    """Of a task, of a further column that it has, or of the mean over all."""
-    if task == AVERAGE:
-        return table.content["average"]
-    return table.content["tasks"][_own(task)]["title"] + task.removeprefix(_own(task))
+def column_title(table: Table, column: str) -> str:
+    """The title of a task, of its further column, or of the mean over all."""
+    if column == AVERAGE:
+        return table.average or ""
+    task = _task(column)
+    return table.tasks[task].title + column.removeprefix(task)
 
 
-def _laid_out(corner: str, columns: list[str], rows: list[list[str]]) -> str:
-    """A table whose rows begin with their title, turned round where it would be too wide."""
-    whole = [[corner, *columns], *rows]
+def _with_average(table: Table, columns: list[str]) -> list[str]:
+    return columns if table.average is None else [*columns, AVERAGE]
+
+
+def _table(corner: str, columns: list[str], rows: list[list[str]]) -> str:
+    """A table whose rows begin with their title, transposed where it would be too wide."""
+    cells = [[corner, *columns], *rows]
     if len(columns) > MOST_COLUMNS:
-        whole = [list(column) for column in zip(*whole, strict=True)]
-    return markdown_table(whole[0], whole[1:]) + "\n"
+        cells = [list(column) for column in zip(*cells, strict=True)]
+    return markdown_table(cells[0], cells[1:]) + "\n"
 
 
-def read_cells(table: Table, setting: str, results: Path) -> dict[tuple[str, str], Cell]:
-    """The cells of a setting, by task and system."""
-    cells: dict[tuple[str, str], Cell] = {}
-    for task, told in table.content["tasks"].items():
-        for system in table.content["systems"]:
-            configurations = table.configurations(task, setting, system)
+def read_cells(table: Table, setting: str, results: Path) -> Cells:
+    """The cells of a setting, by column and system."""
+    cells: Cells = {}
+    for name, task in table.tasks.items():
+        row: dict[str, Cell] = {}
+        for system in table.systems:
+            configurations = table.configurations(name, setting, system)
             if configurations:
-                cells[task, system] = Cell(FinishedRuns(table, results), configurations)
+                row[system] = cells[name, system] = Cell(FinishedRuns(table, results), configurations)
         if table.split != "test":
-            continue  # what else is kept of a run is of its test rows
-        own = [(system, cell) for (name, system), cell in cells.items() if name == task]
-        _check_same_rows(f"{table.name}/{task}/{setting}", dict(own))
-        if "repeated" in told and any(cell.has_repeated for _, cell in own):
-            for system, cell in own:
-                cells[task + REPEATED, system] = cell.without_repeated(told["metric"])
-        for (name, system), cell in list(cells.items()):
-            if name == task and told["metric"] in FURTHER:
-                column, metric = FURTHER[told["metric"]]
-                cells[task + column, system] = cell.scored_by(metric)
+            continue  # further columns are made of the test rows
+        _check_same_rows(f"{table.name}/{name}/{setting}", row)
+        if task.repeated is not None and any(cell.has_repeated for cell in row.values()):
+            cells |= {(name + REPEATED, system): cell.without_repeated(task.metric) for system, cell in row.items()}
+        if task.metric in FURTHER:
+            column, metric = FURTHER[task.metric]
+            cells |= {(name + column, system): cell.scored_by(metric) for system, cell in row.items()}
     return cells
 
 
@@ -280,159 +291,145 @@ def _check_same_rows(place: str, cells: dict[str, Cell]) -> None:
         UserError: runs of a task in a setting were measured on different test rows.
     """
     runs = [
-        (system, seed, run) for system, cell in cells.items() for seed, run in zip(cell.seeds, cell.runs, strict=True)
+        (f"{system}, seed {seed}", run)
+        for system, cell in cells.items()
+        for seed, run in zip(cell.seeds, cell.runs, strict=True)
     ]
-    for system, seed, run in runs[1:]:
-        first = runs[0]
-        if are_of_other_rows(first[2], run):
+    for name, run in runs[1:]:
+        first_name, first = runs[0]
+        if are_of_other_rows(first, run):
             raise UserError(
-                f"{place}: {first[0]}, seed {first[1]}, was measured on other test rows ({count_rows(first[2])}) than "
-                f"{system}, seed {seed} ({count_rows(run)}), and no mean or interval is of both: delete the runs on "
-                "other data, or keep them in another folder, --results NAME"
+                f"{place}: {first_name}, and {name}, were measured on different test rows ({count_rows(first)} and "
+                f"{count_rows(run)}). Delete the runs on other data, or keep them apart: --results NAME"
             )
 
 
-def _own(task: str) -> str:
-    """The task that a column is of."""
-    return task.removesuffix(REPEATED).removesuffix(EXACT).removesuffix(CHRF)
+def _task(column: str) -> str:
+    """The task of a column."""
+    return column.removesuffix(REPEATED).removesuffix(EXACT).removesuffix(CHRF)
 
 
-def _metric(table: Table, task: str) -> str:
-    """What a column is scored by."""
-    metric = table.metric(_own(task))
-    column, further = FURTHER.get(metric, ("", ""))
-    return further if column and task.endswith(column) else metric
+def _metric(table: Table, column: str) -> str:
+    """The metric of a column."""
+    metric = table.tasks[_task(column)].metric
+    suffix, further = FURTHER.get(metric, ("", ""))
+    return further if suffix and column.endswith(suffix) else metric
 
 
-def _title(table: Table, system: str) -> str:
-    return table.content["systems"][system]["title"]
-
-
-def _row(table: Table, system: str, tasks: list[str], cells: dict[tuple[str, str], Cell]) -> list[str]:
-    row = [_title(table, system), *(str(cells.get((task, system), "--")) for task in tasks)]
-    if "average" in table.content:
-        averaged = _averaged(tasks, system, cells)
+def _scores(table: Table, system: str, columns: list[str], cells: Cells) -> list[str]:
+    row = [table.systems[system].title, *(str(cells.get((column, system), "--")) for column in columns)]
+    if table.average is not None:
+        averaged = _averaged(table, system, cells)
         means = [fmean(scores) for scores in zip(*(cell.scores for cell in averaged), strict=True)]
         row.append(summary(means) + marks(averaged))
     return row
 
 
-def _started(tasks: list[str], cells: dict[tuple[str, str], Cell]) -> list[str]:
-    """The tasks of which any system has a run: those that are averaged over."""
-    own = [task for task in tasks if _own(task) == task]
-    return [task for task in own if any(cell.runs for (name, _), cell in cells.items() if name == task)]
+def _started(table: Table, cells: Cells) -> list[str]:
+    """The tasks of which any system has a run: the average is over these."""
+    return [task for task in table.tasks if any(cell.runs for (name, _), cell in cells.items() if name == task)]
 
 
-def _averaged(tasks: list[str], system: str, cells: dict[tuple[str, str], Cell]) -> list[Cell]:
-    """A system's cell of each task with a run, their runs with the seeds that all have; nothing where none has."""
-    row = [cells[task, system] for task in _started(tasks, cells) if (task, system) in cells]
+def _averaged(table: Table, system: str, cells: Cells) -> list[Cell]:
+    """A system's cell of each task with a run, with the seeds that all of them have; empty where there is none."""
+    row = [cells[task, system] for task in _started(table, cells) if (task, system) in cells]
     common = [seed for seed in row[0].seeds if all(seed in cell.seeds for cell in row)] if row else []
-    complete = len(row) == len(_started(tasks, cells)) and common
+    complete = len(row) == len(_started(table, cells)) and common
     return [cell.of_seeds(common) for cell in row] if complete else []
 
 
-def _paper(content: dict[str, Any], tasks: list[str], cells: dict[tuple[str, str], Cell]) -> Iterator[list[str]]:
-    """What the paper reports, a row for each system that it has; its average over the same tasks as ours."""
-    for system, scores in content.get("paper", {}).items():
-        numbers = [scores.get(task) for task in tasks]
-        if "average" in content:
-            started = _started(tasks, cells)
-            known = bool(started) and all(task in scores for task in started)
-            numbers.append(fmean(scores[task] for task in started) if known else None)
-        title = content["systems"][system]["title"]
-        yield [f"{title}, the paper's", *("--" if number is None else f"{number:.1f}" for number in numbers)]
+def _paper(table: Table, columns: list[str], cells: Cells) -> Iterator[list[str]]:
+    """The paper's scores, a row for each system that it has; its average is over the same tasks as ours."""
+    for system, scores in table.paper.items():
+        numbers = [scores.get(column) for column in columns]
+        if table.average is not None:
+            of_started = [scores.get(task) for task in _started(table, cells)]
+            known = [score for score in of_started if score is not None]
+            numbers.append(fmean(known) if known and len(known) == len(of_started) else None)
+        title = f"{table.systems[system].title}, the paper's"
+        yield [title, *("--" if number is None else f"{number:.1f}" for number in numbers)]
 
 
-def intervals(table: Table, cells: dict[tuple[str, str], Cell], against: str) -> dict[tuple[str, str], Interval]:
+def intervals(table: Table, cells: Cells, against: str) -> Intervals:
     """
-    How far the system `against` is ahead, by task and system; of the mean over tasks under AVERAGE.
+    How far the system `against` is ahead, by column and system; of the mean over tasks under AVERAGE.
 
     Args:
         table: the table.
-        cells: those of one setting, from `read_cells`.
+        cells: of one setting, from `read_cells`.
         against: the system.
     """
-    found: dict[tuple[str, str], Interval] = {}
+    found: Intervals = {}
     if table.split != "test":
         return found
-    for (task, system), other in cells.items():
-        one = cells.get((task, against))
+    for (column, system), other in cells.items():
+        one = cells.get((column, against))
         if system != against and one is not None and one.runs and other.runs:
-            found[task, system] = bootstrap_counts(_metric(table, task), one.counts, other.counts)
-    if "average" in table.content:
-        tasks = list(table.content["tasks"])
-        for system in table.content["systems"]:
-            both = [_averaged(tasks, name, cells) for name in (against, system)]
-            if system != against and all(both):
-                metrics = map(table.metric, _started(tasks, cells))
-                counts = [[cell.counts for cell in row] for row in both]
-                found[AVERAGE, system] = bootstrap_mean(list(zip(metrics, *counts, strict=True)))
+            found[column, system] = bootstrap_counts(_metric(table, column), one.counts, other.counts)
+    for system in table.systems if table.average is not None else ():
+        both = [_averaged(table, name, cells) for name in (against, system)]
+        if system != against and all(both):
+            metrics = [table.tasks[task].metric for task in _started(table, cells)]
+            counts = [[cell.counts for cell in row] for row in both]
+            found[AVERAGE, system] = bootstrap_mean(list(zip(metrics, *counts, strict=True)))
     return found
 
 
-def _differences(
-    table: Table,
-    columns: list[str],
-    cells: dict[tuple[str, str], Cell],
-    differences: dict[str, dict[tuple[str, str], Interval]],
-) -> Iterator[str]:
-    """For each system that others are compared with, a row for each other; a pair of two such stands there once."""
+def _differences(table: Table, columns: list[str], cells: Cells, differences: dict[str, Intervals]) -> Iterator[str]:
+    """For each reference system a row for each other system; a pair of references is shown once."""
+    columns = _with_average(table, columns)
     for number, (against, found) in enumerate(differences.items()):
-        others = {system for _, system in found}.difference(table.compared[:number])
+        others = {system for _, system in found}.difference(table.against[:number])
         rows = [
-            [_title(table, system), *(_told(found, cells, task, system, against) for task in columns)]
-            for system in table.content["systems"]
+            [table.systems[system].title, *(_difference(found, cells, column, system, against) for column in columns)]
+            for system in table.systems
             if system in others
         ]
         if rows:
-            titles = [column_title(table, task) for task in columns]
-            yield _laid_out(f"{_title(table, against)} minus", titles, rows)
+            titles = [column_title(table, column) for column in columns]
+            yield _table(f"{table.systems[against].title} minus", titles, rows)
 
 
-def _told(
-    found: dict[tuple[str, str], Interval], cells: dict[tuple[str, str], Cell], task: str, system: str, against: str
-) -> str:
-    """One difference, marked as the runs of the two systems in its column are."""
-    if (task, system) not in found:
+def _difference(found: Intervals, cells: Cells, column: str, system: str, against: str) -> str:
+    """One difference, with the marks of both systems' runs in its column."""
+    if (column, system) not in found:
         return "--"
-    difference, low, high = (100 * number for number in found[task, system])
-    both = [cell for (name, own), cell in cells.items() if own in (system, against) and task in (name, AVERAGE)]
+    difference, low, high = (100 * number for number in found[column, system])
+    both = [cell for (name, own), cell in cells.items() if own in (system, against) and column in (name, AVERAGE)]
     return f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]{marks(both)}"
 
 
-def _cost(table: Table, system: str, tasks: list[str], cells: dict[tuple[str, str], Cell]) -> list[str]:
-    row = [_title(table, system)]
+def _cost(table: Table, system: str, tasks: list[str], cells: Cells) -> list[str]:
+    row = [table.systems[system].title]
     for task in tasks:
         runs = cells[task, system].runs if (task, system) in cells else []
         row.append(f"{runs[0]['parameters'] / 1e6:.2f} M{training_minutes(runs)}" if runs else "--")
     return row
 
 
-def _configurations(
-    table: Table, setting: str, tasks: list[str], cells: dict[tuple[str, str], Cell], results: Path
-) -> Iterator[str]:
-    """Where systems have several configurations: which one validation chose, and what all of them cost together."""
+def _configurations(table: Table, setting: str, tasks: list[str], cells: Cells, results: Path) -> Iterator[str]:
+    """Where systems have several configurations: the chosen ones, and the cost of all together."""
     finished = FinishedRuns(table, results)
-    told, runs = [], []
-    for system in table.content["systems"]:
+    choices, runs = [], []
+    for system in table.systems:
         chosen: dict[str, list[str]] = {}
         for task in tasks:
             configurations = table.configurations(task, setting, system)
-            found = (finished.read(each, seed) for each in configurations for seed in table.seeds)
-            runs += [run for run in found if run]
+            kept = (finished.read(each, seed) for each in configurations for seed in table.seeds)
+            runs += [run for run in kept if run]
             cell = cells.get((task, system))
-            if len(configurations) > 1 and cell is not None and cell.runs:
+            if len(configurations) > 1 and cell is not None and cell.runs and cell.chosen is not None:
                 grid = table.grid(setting, system)[cell.chosen.number]
                 values = ", ".join(f"{name} {value}" for name, value in grid.items())
                 chosen.setdefault(f"{cell.chosen.number} ({values})", []).append(column_title(table, task))
         for name, titles in chosen.items():
             where = "" if len(chosen) == 1 else f" on {', '.join(titles)}"
-            told.append(f"{_title(table, system)} {name}{where}")
-    if told:
+            choices.append(f"{table.systems[system].title} {name}{where}")
+    if choices:
         minutes = sum(run["training_seconds"] or 0 for run in runs) / 60
         on_gpu = sum(map(ran_on_gpu, runs))
         yield (
-            f"Configurations that validation chose (`--configuration N` runs one alone): {'; '.join(told)}. All "
+            f"Configurations that validation chose (`--configuration N` runs one alone): {'; '.join(choices)}. All "
             f"{len(runs)} runs, those of the others included, trained for {minutes:,.0f} minutes"
             + (f", {on_gpu} of the runs on a GPU.\n" if on_gpu else ".\n")
         )

@@ -1,4 +1,4 @@
-"""experiments/pictures/results_*.png: how far a table's first system is ahead of the others."""
+"""experiments/pictures/results_*.png: differences of a table's first reference system to the others."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from modeling_star.evaluation.reports import new_figure, plot_training_curves, s
 def write_pictures(tables: Path, results: Path, folder: Path) -> list[Path]:
     """
     Draw the differences of every setting that has any, a mark for the difference, a line for its 95 % interval; and
-    the losses of what ran before a table's runs.
+    the losses of prerequisites.
 
     Args:
         tables: folder of the tables' files.
@@ -22,29 +22,26 @@ def write_pictures(tables: Path, results: Path, folder: Path) -> list[Path]:
     Returns:
         The files written.
     """
-    made = (
-        _draw(table, one, results, folder)
-        for table in Table.begun(tables, results)
-        for one in table.content["settings"]
-    )
-    return [picture for picture in [*made, *_losses(tables, results, folder)] if picture is not None]
+    begun = list(Table.begun(tables, results))
+    made = [_draw(table, setting, results, folder) for table in begun for setting in table.settings]
+    return [picture for picture in [*made, *_losses(begun, results, folder)] if picture is not None]
 
 
-def _losses(tables: Path, results: Path, folder: Path) -> Iterator[Path | None]:
-    for table in Table.begun(tables, results):
-        for name, told in table.before.items():
-            kept = FinishedRuns(table, results).read_before(name)
+def _losses(tables: list[Table], results: Path, folder: Path) -> Iterator[Path | None]:
+    for table in tables:
+        for name, prerequisite in table.prerequisites.items():
+            kept = FinishedRuns(table, results).read_prerequisite(name)
             if kept is not None:
                 path = folder / picture_name(table, name)
-                yield plot_training_curves(kept["log_history"], path, title=told["title"])
+                yield plot_training_curves(kept["log_history"], path, title=prerequisite.title)
 
 
 def _draw(table: Table, setting: str, results: Path, folder: Path) -> Path | None:
-    found = intervals(table, read_cells(table, setting, results), table.compared[0])
+    found = intervals(table, read_cells(table, setting, results), table.against[0])
     if not found:
         return None
     tasks = list(dict.fromkeys(task for task, _ in found))
-    systems = [system for system in table.content["systems"] if any(place[1] == system for place in found)]
+    systems = [system for system in table.systems if any(place[1] == system for place in found)]
     room = len(systems) + 1
     figure, (axis,) = new_figure(7.0, 1.4 + 0.16 * len(tasks) * room)
     for number, system in enumerate(systems):
@@ -61,17 +58,17 @@ def _draw(table: Table, setting: str, results: Path, folder: Path) -> Path | Non
             fmt="o",
             markersize=4,
             capsize=2,
-            label=table.content["systems"][system]["title"],
+            label=table.systems[system].title,
         )
     axis.axvline(0.0, color="black", linewidth=0.8)
     axis.set_yticks(
         [row * room + (len(systems) - 1) / 2 for row in range(len(tasks))], [column_title(table, t) for t in tasks]
     )
     axis.set_ylim(len(tasks) * room - 1, -1)
-    axis.set_xlabel(f"{table.content['systems'][table.compared[0]]['title']} minus the other, in points")
+    axis.set_xlabel(f"{table.systems[table.against[0]].title} minus the other, in points")
     axis.grid(axis="x", alpha=0.3)
     axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small", frameon=False)
-    title = f"{table.content['title']}, {table.content['settings'][setting]['title']}"
+    title = f"{table.title}, {table.settings[setting].title}"
     return save_figure(figure, folder / picture_name(table, setting), title)
 
 

@@ -1,4 +1,4 @@
-"""The flags of masked_summation.py, which trains on data of its own making."""
+"""The flags of masked_summation.py. This file imports nothing heavy, so that `--help` answers at once."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ from modeling_star.training.arguments import flag
 
 @dataclass
 class SummationArguments:
-    """the task, the systems and what is done"""
+    """the task, the systems and the stages"""
 
     systems: list[str] = flag(
         "star, star-no-radial and star-no-ring (variants a and b of Table 6), vanilla, bilstm, lstm, or a model type "
@@ -22,9 +22,9 @@ class SummationArguments:
     train_samples: int = flag("Examples to train on.", 10_000)
     validation_samples: int = flag("Examples of the validation split.", 10_000)
     test_samples: int = flag("Examples of the test split.", 10_000)
-    draw_seed: int = flag("Seed of the data, which every system and seed gets alike.", 0)
+    draw_seed: int = flag("Seed of the data, the same for every system and seed.", 0)
     config_name: str = flag(
-        "Shape of every system: a file, of which the model type is not read.",
+        "Shape of every system: a file, of which the model type is ignored.",
         "configuration/models/star-masked-summation.json",
     )
     config_overrides: str | None = flag("Fields of every system's configuration: hidden_size=200,residual=true")
@@ -33,13 +33,13 @@ class SummationArguments:
         "that is kept.",
         ["train", "time", "report"],
     )
-    repeats: int = flag("Passes of which the median time is told.", 5)
+    repeats: int = flag("Passes of which the median time is reported.", 5)
     results: str | None = flag("Folder of the finished runs and times. None: results in the output folder.")
     keep_models: bool = flag("Save the model of every run.", False)
 
 
-# What masked_summation.py sets unlike the others: one cycle of the learning rate, and no evaluation on the way,
-# since the model of the last step is the one that is measured.
+# Differences to the other scripts: one cycle of the learning rate, and no evaluation during training, since the model
+# of the last step is scored.
 SUMMATION_DEFAULTS: dict[str, Any] = {
     "num_train_epochs": 40,
     "learning_rate": 1e-3,
@@ -56,7 +56,7 @@ SUMMATION_DEFAULTS: dict[str, Any] = {
 SUMMATION_HELP = """
 training:
   Every field of transformers.TrainingArguments is a flag as well (--help_all lists them). The most used:
-  --output_dir DIR                     where everything goes (default: outputs/run_masked_summation)
+  --output_dir DIR                     all output (default: outputs/masked_summation)
   --num_train_epochs N                 passes over the training data (default: {num_train_epochs})
   --learning_rate X                    peak of a rise and a cosine fall (default: {learning_rate:g})
   --warmup_steps X                     the rise in steps, or below 1 a fraction of all (default: {warmup_steps:g})

@@ -1,15 +1,20 @@
-"""What stands in the file of a table of experiments is checked before hours are spent on its runs."""
+"""Read the file of a table of experiments, and list the runs that it describes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from string import Template
-from typing import Any
+from typing import Any, Literal
 
 import yaml
+from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassError
 
 from modeling_star.errors import UserError
 from modeling_star.evaluation.compare import MADE_BY, SCORED_BY
+
+
+# Flags that were renamed -> the names that kept results have.
+KEPT_NAMES = {"embeddings_name_or_path": "embeddings_from", "sample_by": "text_unit"}
 
 
 @dataclass(frozen=True)
@@ -20,7 +25,7 @@ class Configuration:
     Args:
         task, setting, system: their names in the table.
         number: which configuration, from 0.
-        arguments: all that the script is given, but the seed and the output folder.
+        arguments: all arguments of the script but the seed and the output folder.
     """
 
     task: str
@@ -35,19 +40,83 @@ class Configuration:
         return f"{self.task}/{self.setting}/{self.system}"
 
 
-@dataclass(frozen=True)
+# The entries of a table's file. Keys are the fields; experiments/README.md describes them.
+
+
+@strict
+@dataclass
+class Task:
+    """A data set, the script that trains on it, and the metric."""
+
+    title: str
+    metric: str
+    script: str
+    recipe: str
+    data: str
+    repeated: str | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@strict
+@dataclass
+class Setting:
+    """The embeddings that all systems get."""
+
+    title: str
+    tasks: list[str] | dict[str, dict[str, Any] | None] | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    grid: list[dict[str, Any]] | None = None
+
+
+@strict
+@dataclass
+class System:
+    """An encoder, or another model that is compared with it."""
+
+    title: str
+    tasks: list[str] | None = None
+    settings: list[str] | None = None
+    seeds: list[int] | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    grid: list[dict[str, Any]] | None = None
+    last: dict[str, Any] = field(default_factory=dict)
+
+
+@strict
+@dataclass
+class Prerequisite:
+    """A model that is trained before the table's runs, under the key `before`."""
+
+    title: str
+    script: str
+    recipe: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+ENTRIES = {"tasks": Task, "settings": Setting, "systems": System, "prerequisites": Prerequisite}
+
+
+@strict
+@dataclass
 class Table:
-    """A table's file, read. `Table.read` checks it."""
+    """A table of experiments. `Table.read` reads its file, `path`; `name` is the file's stem."""
 
     name: str
-    content: dict[str, Any]
+    title: str
+    about: str
+    against: list[str]
+    seeds: list[int]
+    tasks: dict[str, Task]
+    settings: dict[str, Setting]
+    systems: dict[str, System]
+    prerequisites: dict[str, Prerequisite]
+    split: Literal["test", "validation"] = "test"
+    tuned_on: list[str] = field(default_factory=list)
+    average: str | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    paper: dict[str, dict[str, int | float]] = field(default_factory=dict)
+    collection: str | None = None
     path: Path | None = None
-
-    @property
-    def called(self) -> str:
-        """What reproduce.py is given for it: the name of one of the project's own, the file of another."""
-        own = self.path is None or self.path.parent == Path("experiments/tables")
-        return self.name if own else str(self.path)
 
     @classmethod
     def read(cls, path: Path) -> "Table":
@@ -55,19 +124,62 @@ class Table:
         Read a table's file, such as `experiments/tables/NAME.yaml`.
 
         Raises:
-            UserError: there is no such file, or it is no table (`check_table`).
+            UserError: there is no such file, or it does not describe a table.
         """
         if not path.is_file():
-            known = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml"))) or "none"
-            raise UserError(f"There is no table {path.stem}; {path.parent} has {known}.")
+            names = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml"))) or "none"
+            raise UserError(f"There is no table {path.stem}; {path.parent} has {names}.")
         try:
-            text = path.read_text(encoding="utf-8")
-            _check_keys(yaml.compose(text, Loader=yaml.SafeLoader))
-            table = cls(path.stem, yaml.safe_load(text), path)
-        except (ValueError, yaml.YAMLError) as error:
-            raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
-        check_table(path, table.content)
+            return cls.from_content(path.stem, yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys), path)
+        except (ValueError, TypeError, yaml.YAMLError, StrictDataclassError) as error:
+            raise UserError(f"{path}: {' '.join(str(error).split())}. experiments/README.md has all keys.") from error
+
+    @classmethod
+    def from_content(cls, name: str, content: Any, path: Path | None = None) -> "Table":
+        """
+        A table from the content of its file.
+
+        Raises:
+            TypeError, StrictDataclassError: a key is unknown or absent, or has a value of another type.
+            ValueError: a name refers to nothing, or a seed is given twice.
+        """
+        if not isinstance(content, dict):
+            raise TypeError("it holds no mapping of keys to values")
+        fields = {("prerequisites" if key == "before" else key): value for key, value in content.items()}
+        fields.setdefault("prerequisites", {})
+        if isinstance(fields.get("against"), str):
+            fields["against"] = [fields["against"]]
+        for kind, entry_class in ENTRIES.items():
+            entries = fields.get(kind)
+            if not isinstance(entries, dict):
+                raise TypeError(f"{kind} has to hold entries with names, not {entries}")
+            fields[kind] = {entry: _entry(entry_class, kind, entry, value) for entry, value in entries.items()}
+        table = cls(name=name, path=path, **fields)
+        table._check_references()
         return table
+
+    def _check_references(self) -> None:
+        entries = [*self.settings.values(), *self.systems.values()]
+        names = {
+            "systems": [*self.against, *self.paper],
+            "settings": [name for system in self.systems.values() for name in system.settings or ()],
+            "tasks": [
+                *self.tuned_on,
+                *(name for scores in self.paper.values() for name in scores),
+                *(name for entry in entries for name in entry.tasks or ()),
+            ],
+        }
+        for kind, referred in names.items():
+            for name in referred:
+                if name not in getattr(self, kind):
+                    raise ValueError(f"{name} is not among the {kind}, {', '.join(getattr(self, kind))}")
+        for name, task in self.tasks.items():
+            metrics = SCORED_BY[MADE_BY[task.script]] if task.script in MADE_BY else {}
+            if task.metric not in metrics:
+                raise ValueError(f"tasks: {name}: {task.script} has the metrics {', '.join(metrics) or 'of no table'}")
+        for seeds in (self.seeds, *(system.seeds or [] for system in self.systems.values())):
+            if len(set(seeds)) < len(seeds):
+                raise ValueError(f"seeds: {seeds} has one twice")
 
     @classmethod
     def begun(cls, tables: Path, results: Path) -> "Iterator[Table]":
@@ -75,105 +187,86 @@ class Table:
         return (cls.read(path) for path in sorted(tables.glob("*.y*ml")) if (results / path.stem).is_dir())
 
     @property
-    def seeds(self) -> list[int]:
-        """All seeds; the first one chooses among configurations."""
-        return self.content["seeds"]
-
-    def metric(self, task: str) -> str:
-        """What a task is scored by."""
-        return self.content["tasks"][task]["metric"]
+    def argument(self) -> str:
+        """The argument of reproduce.py: the name of one of the project's tables, the file of another."""
+        ours = self.path is None or self.path.parent == Path("experiments/tables")
+        return self.name if ours else str(self.path)
 
     def seeds_of(self, system: str) -> list[int]:
-        """Those of one system: of one without chance, such as TF-IDF, the first tells all."""
-        return self.content["systems"][system].get("seeds", self.seeds)
+        """The seeds of a system: its own, as of one without randomness, or the table's."""
+        return self.systems[system].seeds or self.seeds
 
-    @property
-    def compared(self) -> list[str]:
-        """The systems that the others' differences are told from; pictures show those from the first."""
-        against = self.content["against"]
-        return [against] if isinstance(against, str) else against
-
-    @property
-    def split(self) -> str:
-        """The split whose scores are told: "test", or "validation" where the table is there to choose by."""
-        return self.content.get("split", "test")
-
-    @property
-    def before(self) -> dict[str, dict[str, Any]]:
-        """What runs first: by the name that arguments call its model, as `$NAME`, its script, recipe and arguments."""
-        return self.content.get("before", {})
-
-    def arguments_before(self, name: str) -> dict[str, Any]:
-        """What the script of one of these is given."""
-        told = self.before[name]
-        return merged(read_recipe(told["recipe"]), told.get("arguments", {}))
+    def prerequisite_arguments(self, name: str) -> dict[str, Any]:
+        """The arguments of a prerequisite's script."""
+        return merged(read_recipe(self.prerequisites[name].recipe), self.prerequisites[name].arguments)
 
     def tuning_tasks(self, task: str) -> list[str]:
         """The tasks whose validation scores choose a system's configuration for a task."""
-        return self.content.get("tuned_on") or [task]
+        return self.tuned_on or [task]
 
     def configurations(self, task: str, setting: str, system: str) -> list[Configuration]:
         """
-        Those of one cell; none where the system has no place in the setting or the task.
+        The configurations of one cell; none where the table does not have the system in the setting or the task.
 
         Raises:
-            UserError: the table tells test scores, and a configuration takes the test file away.
+            UserError: the table reports test scores, and the test file is removed.
         """
-        tasks, settings, systems = (self.content[kind] for kind in ("tasks", "settings", "systems"))
-        own = systems[system]
-        if setting not in own.get("settings", settings) or task not in own.get("tasks", tasks):
+        of_task, of_setting, of_system = self.tasks[task], self.settings[setting], self.systems[system]
+        named = [(setting, of_system.settings), (task, of_system.tasks), (task, of_setting.tasks)]
+        if any(names is not None and name not in names for name, names in named):
             return []
-        if task not in settings[setting].get("tasks", tasks):
-            return []
-        arguments = read_recipe(tasks[task]["recipe"])
+        arguments = read_recipe(of_task.recipe)
         splits = ("train", "validation", "test")
-        arguments |= {f"{split}_file": f"$DATA/{tasks[task]['data']}/{split}.jsonl.gz" for split in splits}
-        layers = [self.content, tasks[task], settings[setting], own]
-        for layer in [
-            *(layer.get("arguments", {}) for layer in layers),
-            settings[setting].get("tasks", {}).get(task) or {},
-        ]:
-            arguments = merged(arguments, layer)
-        found = [
-            Configuration(task, setting, system, number, merged(merged(arguments, chosen), own.get("last", {})))
+        arguments |= {f"{split}_file": f"$DATA/{of_task.data}/{split}.jsonl.gz" for split in splits}
+        for layer in (self, of_task, of_setting, of_system):
+            arguments = merged(arguments, layer.arguments)
+        if isinstance(of_setting.tasks, dict):
+            arguments = merged(arguments, of_setting.tasks[task] or {})
+        configurations = [
+            Configuration(task, setting, system, number, merged(merged(arguments, chosen), of_system.last))
             for number, chosen in enumerate(self.grid(setting, system))
         ]
-        if self.split == "test" and not all("test_file" in configuration.arguments for configuration in found):
+        if self.split == "test" and any("test_file" not in each.arguments for each in configurations):
             raise UserError(
-                f"{self.name}: {found[0].cell} has test_file: null, and the table tells test scores: leave that away, "
-                "or write split: validation"
+                f"{self.name}: {configurations[0].cell} has test_file: null, and the table reports test scores. Write "
+                "split: validation"
             )
-        return found
+        return configurations
 
     def grid(self, setting: str, system: str) -> list[dict[str, Any]]:
-        """What the configurations of a system in a setting differ in."""
-        return self.content["systems"][system].get("grid") or self.content["settings"][setting].get("grid") or [{}]
+        """The arguments in which the configurations of a system in a setting differ."""
+        return self.systems[system].grid or self.settings[setting].grid or [{}]
 
     def cells(self) -> Iterator[list[Configuration]]:
-        """The configurations of every cell that there is, in the table's order."""
-        for setting in self.content["settings"]:
-            for task in self.content["tasks"]:
-                for system in self.content["systems"]:
+        """The configurations of every cell, in the table's order."""
+        for setting in self.settings:
+            for task in self.tasks:
+                for system in self.systems:
                     configurations = self.configurations(task, setting, system)
                     if configurations:
                         yield configurations
 
 
-def _check_keys(node: yaml.Node | None) -> None:
-    """
-    Raises:
-        ValueError: a key is written twice, of which yaml takes the later without a word: a system would be lost.
-    """
-    if isinstance(node, yaml.MappingNode):
+class _UniqueKeys(yaml.SafeLoader):
+    """Refuses a key that is given twice, of which yaml would silently take the later."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value]
-        twice = next((key for place, key in enumerate(keys) if key in keys[:place]), None)
-        if twice is not None:
-            raise ValueError(f"line {node.start_mark.line + 1} begins entries of which two are called {twice}")
-        for _, value in node.value:
-            _check_keys(value)
-    elif isinstance(node, yaml.SequenceNode):
-        for value in node.value:
-            _check_keys(value)
+        if len(set(keys)) < len(keys):
+            raise yaml.constructor.ConstructorError(None, None, f"one of {', '.join(keys)} is twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _entry(entry_class: type, kind: str, name: str, value: Any) -> Any:
+    try:
+        return entry_class(**value)
+    except (TypeError, StrictDataclassError) as error:
+        raise TypeError(f"{kind}: {name}: {error}") from error
+
+
+def with_kept_names(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments under the names that kept results have."""
+    return {KEPT_NAMES.get(name, name): value for name, value in arguments.items()}
 
 
 def read_recipe(name: str) -> dict[str, Any]:
@@ -185,16 +278,15 @@ def read_recipe(name: str) -> dict[str, Any]:
     """
     path = Path("configuration/recipes") / f"{name}.yaml"
     if not path.is_file():
-        known = ", ".join(sorted(each.stem for each in path.parent.glob("*.yaml")))
-        there = f"there are {known}" if known else "call the script from the project's folder"
-        raise UserError(f"There is no recipe {path}: {there}.")
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+        names = ", ".join(sorted(each.stem for each in path.parent.glob("*.yaml")))
+        raise UserError(f"There is no recipe {path}; there are {names or 'none: run from the project folder'}.")
+    return with_kept_names(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
 def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """`below` overridden by `above`, mappings within them likewise; `None` takes a key away."""
+    """`below` overridden by `above`, mappings within them likewise; `None` removes a key."""
     result = dict(below)
-    for key, value in above.items():
+    for key, value in with_kept_names(above).items():
         if value is None:
             result.pop(key, None)
         elif isinstance(value, dict) and isinstance(result.get(key), dict):
@@ -204,159 +296,4 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-@dataclass(frozen=True)
-class _Value:
-    """What stands at a key: in words, and whether a value is such."""
-
-    words: str
-    is_one: Callable[[Any], bool]
-
-
-def _all_are(kind: type, values: Any) -> bool:
-    return isinstance(values, list) and bool(values) and all(type(value) is kind for value in values)
-
-
-def _are_scores(value: Any) -> bool:
-    of_systems = list(value.values()) if isinstance(value, dict) else [None]
-    return all(
-        isinstance(scores, dict) and all(type(score) in (int, float) for score in scores.values())
-        for scores in of_systems
-    )
-
-
-_TEXT = _Value("a text", lambda value: isinstance(value, str) and value != "")
-_NAMES = _Value("a list of names", lambda value: _all_are(str, value))
-_NAME_OR_NAMES = _Value("a name or a list of names", lambda value: _TEXT.is_one(value) or _NAMES.is_one(value))
-_NUMBERS = _Value(
-    "a list of numbers, each once, such as [1, 2, 3]",
-    lambda value: _all_are(int, value) and len(set(value)) == len(value),
-)
-_FLAGS = _Value("flags with their values, or the key is left out", lambda value: isinstance(value, dict))
-_CONFIGURATIONS = _Value("a list of configurations, flags with their values each", lambda value: _all_are(dict, value))
-_SCORES = _Value("for each system a number for each task", _are_scores)
-_SPLIT = _Value("test or validation", lambda value: value in ("test", "validation"))
-_SCRIPT = _Value(", ".join(MADE_BY), lambda value: value in MADE_BY)
-_ANY_SCRIPT = _Value(f"{_SCRIPT.words} or run_mlm.py", lambda value: value in (*MADE_BY, "run_mlm.py"))
-_ENTRIES = _Value("entries with their names", lambda value: isinstance(value, dict) and bool(value))
-_OF_TASKS = _Value(
-    "a list of tasks, or flags with their values for each",
-    lambda value: (
-        _NAMES.is_one(value)
-        or (isinstance(value, dict) and all(type(own) in (dict, type(None)) for own in value.values()))
-    ),
-)
-
-# The keys of a table's file and of each entry below tasks, settings, systems and before: first those that must stand
-# there. docs/data.md says what each means.
-_KEYS: dict[str, tuple[dict[str, _Value], dict[str, _Value]]] = {
-    "": (
-        {
-            "title": _TEXT,
-            "about": _TEXT,
-            "against": _NAME_OR_NAMES,
-            "seeds": _NUMBERS,
-            "tasks": _ENTRIES,
-            "settings": _ENTRIES,
-            "systems": _ENTRIES,
-        },
-        {
-            "split": _SPLIT,
-            "tuned_on": _NAMES,
-            "average": _TEXT,
-            "arguments": _FLAGS,
-            "before": _ENTRIES,
-            "paper": _SCORES,
-            "collection": _TEXT,
-        },
-    ),
-    "tasks": (
-        {"title": _TEXT, "metric": _TEXT, "script": _SCRIPT, "recipe": _TEXT, "data": _TEXT},
-        {"repeated": _TEXT, "arguments": _FLAGS},
-    ),
-    "settings": ({"title": _TEXT}, {"tasks": _OF_TASKS, "arguments": _FLAGS, "grid": _CONFIGURATIONS}),
-    "systems": (
-        {"title": _TEXT},
-        {
-            "tasks": _NAMES,
-            "settings": _NAMES,
-            "seeds": _NUMBERS,
-            "arguments": _FLAGS,
-            "grid": _CONFIGURATIONS,
-            "last": _FLAGS,
-        },
-    ),
-    "before": ({"title": _TEXT, "script": _ANY_SCRIPT, "recipe": _TEXT}, {"arguments": _FLAGS}),
-}
-
-
-def check_table(path: Path, content: Any) -> None:
-    """
-    Args:
-        path: of the table, for the message.
-        content: what stands in it.
-
-    Raises:
-        UserError: a key lacks, is none of a table's or holds what it cannot; or one names a task, setting or system
-            that there is not, or a metric that its script does not tell. It names the place, and what may stand there.
-    """
-    if not isinstance(content, dict):
-        raise UserError(f"{path} holds no table: write keys and values in YAML, as the tables beside it have them.")
-    _check_entry(path, "", content)
-    for kind in ("tasks", "settings", "systems", "before"):
-        for name, entry in content.get(kind, {}).items():
-            if not isinstance(name, str) or "/" in name:
-                raise UserError(f"{path}: {kind}: {name} is no name: write a text without /, a number in quotes.")
-            if kind == "before" and Template(f"${name}").get_identifiers() != [name]:
-                raise UserError(f"{path}: before: {name} is no name for $NAME: letters, digits and _ make one.")
-            _check_entry(path, kind, {} if entry is None else entry, f"{kind}: {name}: ")
-    for place, kind, names in _named(content):
-        unknown = [name for name in names if name not in content[kind]]
-        if unknown:
-            there = ", ".join(content[kind])
-            raise UserError(f"{path}: {place} names {', '.join(unknown)}; the {kind} are {there}.")
-    for name, task in content["tasks"].items():
-        told = SCORED_BY[MADE_BY[task["script"]]]
-        if task["metric"] not in told:
-            raise UserError(
-                f"{path}: tasks: {name}: metric: {task['metric']} is given; with {task['script']} a table has "
-                f"{' or '.join(told)}."
-            )
-
-
-def _check_entry(path: Path, kind: str, entry: Any, place: str = "") -> None:
-    required, optional = _KEYS[kind]
-    if not isinstance(entry, dict):
-        raise UserError(f"{path}: {place}{entry} is given; write keys and values: {', '.join(required)}.")
-    known = required | optional
-    unknown = [str(key) for key in entry if key not in known]
-    if unknown:
-        raise UserError(f"{path}: {place}{', '.join(unknown)} is no key there: {', '.join(known)} are.")
-    lacking = [key for key in required if key not in entry]
-    if lacking:
-        raise UserError(f"{path}: {place}{', '.join(lacking)} lacks; docs/data.md says what stands there.")
-    for key, value in entry.items():
-        if not known[key].is_one(value):
-            raise UserError(f"{path}: {place}{key}: {value} is given; write {known[key].words} (docs/data.md).")
-
-
-def _named(content: dict[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
-    """Where names of tasks, settings or systems stand, which of these, and the names."""
-    against = content["against"]
-    yield "against", "systems", [against] if isinstance(against, str) else against
-    yield "tuned_on", "tasks", content.get("tuned_on", [])
-    yield "paper", "systems", list(content.get("paper", {}))
-    for system, scores in content.get("paper", {}).items():
-        yield f"paper: {system}", "tasks", list(scores)
-    for kind in ("settings", "systems"):
-        for name, entry in content[kind].items():
-            for key in ("tasks", "settings"):
-                yield f"{kind}: {name}: {key}", key, list(entry.get(key, []))
-
-
-__all__ = [
-    "Configuration",
-    "Table",
-    "check_table",
-    "merged",
-    "read_recipe",
-]
+__all__ = ["Configuration", "Prerequisite", "Setting", "System", "Table", "Task", "merged", "read_recipe"]

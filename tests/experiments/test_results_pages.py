@@ -1,4 +1,4 @@
-"""What is made of results/: the encoders' cards and the pictures, and that the committed ones are what is made."""
+"""Pages, cards and pictures made from results/; the committed ones are reproduced."""
 
 import json
 import re
@@ -17,6 +17,7 @@ from lab.results_pictures import write_pictures
 from lab.table_runs import FinishedRuns
 from lab.tables import Table
 from sacrebleu.metrics import BLEU, CHRF
+from table_samples import with_changes
 
 from modeling_star.errors import UserError
 from modeling_star.evaluation.bootstrap import count_examples, score_counts
@@ -65,24 +66,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def change_run(folder: Path, name: str, **changes: Any) -> None:
+    """Change keys of a kept run, and of mappings within."""
+    (path,) = (folder / "results").rglob(name)
+    path.write_text(json.dumps(with_changes(json.loads(path.read_text(encoding="utf-8")), changes)), encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     "change", [{"counts": "1 1 1; 1 1 1"}, {"references": "another"}], ids=["fewer rows", "other labels"]
 )
 def test_runs_on_other_test_rows_make_no_page(folder: Path, change: dict[str, str]) -> None:
-    finished = FinishedRuns(Table.read(folder / "tables" / "films.yaml"), folder / "results")
-    for system in ("star", "vanilla"):
-        (configuration,) = finished.table.configurations("films", "none", system)
-        path = finished.path(configuration, 2)
-        own = {"references": "one"} if system == "star" else change
-        path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **own}), encoding="utf-8")
-    if "references" in change:  # the first run told none
-        (configuration,) = finished.table.configurations("films", "none", "star")
-        path = finished.path(configuration, 1)
-        told = {**json.loads(path.read_text(encoding="utf-8")), "references": "one"}
-        path.write_text(json.dumps(told), encoding="utf-8")
-    with pytest.raises(
-        UserError, match=r"films/films/none: star, seed 1, was measured on other test rows \(4\) than van"
-    ):
+    change_run(folder, "star-0-seed2.json", references="one")
+    change_run(folder, "vanilla-0-seed2.json", **change)
+    if "references" in change:  # the first run has none
+        change_run(folder, "star-0-seed1.json", references="one")
+    with pytest.raises(UserError, match=r"films/films/none: star, seed 1, and vanilla, seed 2"):
         write_page(folder / "tables", folder / "results", folder / "results.md")
 
 
@@ -98,12 +96,10 @@ def test_each_encoder_has_a_card_with_its_scores_and_commands(folder: Path) -> N
     assert "No weights are published" in text
     assert "[made/results.md](../made/results.md) has them" in text
     assert "All ran on a CPU with torch 2.13.0 and OMP_NUM_THREADS=1." in text
-    # A model-index tells scores of weights.
+    # A model-index has scores of weights.
     data = ModelCard(text).data
     assert (data.license, data.tags, data.eval_results) == ("apache-2.0", ["star-transformer"], None)
-    (path,) = (folder / "results").rglob("star-0-seed1.json")
-    kept = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps({**kept, "environment": {**kept["environment"], "threads": 2}}), encoding="utf-8")
+    change_run(folder, "star-0-seed1.json", environment={"threads": 2})
     card, _ = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "made" / "results.md")
     assert "OMP_NUM_THREADS=2 python experiments/reproduce.py RUNS" in card.read_text(encoding="utf-8")
 
@@ -158,9 +154,7 @@ def page_and_card(folder: Path) -> list[str]:
 
 def test_numbers_that_no_commit_is_known_of_are_marked(folder: Path) -> None:
     assert not any("†" in text for text in page_and_card(folder))
-    (path,) = (folder / "results").rglob("vanilla-0-seed2.json")
-    kept = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps({**kept, "environment": {**kept["environment"], "commit": None}}), encoding="utf-8")
+    change_run(folder, "vanilla-0-seed2.json", environment={"commit": None})
     page, card = page_and_card(folder)
     assert "| vanilla | 50.0 ± 0.0 (2) † |" in page
     assert "| 50.0 ± 0.0 (2) † |" in card
@@ -171,25 +165,20 @@ def test_numbers_that_no_commit_is_known_of_are_marked(folder: Path) -> None:
 
 
 def test_what_ran_on_a_gpu_is_marked_and_only_the_others_are_timed(folder: Path) -> None:
-    def moved(seed: int) -> None:
-        (path,) = (folder / "results").rglob(f"vanilla-0-seed{seed}.json")
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        kept["environment"]["device"] = "NVIDIA X1"
-        path.write_text(json.dumps({**kept, "training_seconds": 12.0}), encoding="utf-8")
-
+    on_gpu = {"environment": {"device": "NVIDIA X1"}, "training_seconds": 12.0}
     assert not any("‡" in text for text in page_and_card(folder))
-    moved(2)
+    change_run(folder, "vanilla-0-seed2.json", **on_gpu)
     page, card = page_and_card(folder)
     assert "| vanilla | 50.0 ± 0.0 (2) ‡ |" in page
     assert "| vanilla | 2.00 M, 1.0 |" in page
     assert "| 50.0 ± 0.0 (2) ‡ |" in card
     assert "a CPU with torch 2.13.0 and OMP_NUM_THREADS=1, or on NVIDIA X1 with torch 2.13.0" in card
     assert all("\n‡ Has a run on a GPU" in text for text in (page, card))
-    moved(1)
+    change_run(folder, "vanilla-0-seed1.json", **on_gpu)
     assert "| vanilla | 2.00 M, 0.2 ‡ |" in page_and_card(folder)[0]
 
 
-def test_a_cell_with_several_configurations_is_told_by_the_chosen_one(folder: Path) -> None:
+def test_a_card_names_the_chosen_configuration(folder: Path) -> None:
     path = folder / "tables" / "films.yaml"
     grid = [{"learning_rate": 1e-3}, {"learning_rate": 1e-4}]
     content = {**CONTENT, "settings": {"none": {"title": "random", "grid": grid}}}
@@ -202,7 +191,7 @@ def test_a_cell_with_several_configurations_is_told_by_the_chosen_one(folder: Pa
     assert "films.yaml --only films/none/star --configuration 1 --seeds 1`" in card.read_text(encoding="utf-8")
 
 
-def test_a_page_of_ones_own_table_names_its_file_and_its_runs(folder: Path) -> None:
+def test_a_page_of_a_custom_table_names_its_file_and_its_runs(folder: Path) -> None:
     page, _ = page_and_card(folder)
     assert page.startswith(
         f"# Results\n\nMade by `python experiments/reproduce.py {folder}/tables/films.yaml` from `{folder}/results/`"
@@ -213,7 +202,7 @@ def test_a_page_of_ones_own_table_names_its_file_and_its_runs(folder: Path) -> N
 def test_a_page_is_not_emptied_for_lack_of_runs(folder: Path) -> None:
     page = folder / "results.md"
     page.write_text("a page", encoding="utf-8")
-    with pytest.raises(UserError, match=r"reslts holds no finished run.*nothing is written.*MINE\.yaml --page"):
+    with pytest.raises(UserError, match="reslts holds no finished run"):
         write_page(folder / "tables", folder / "reslts", page)
     assert page.read_text(encoding="utf-8") == "a page"
 
@@ -242,13 +231,13 @@ def test_a_picture_shows_the_differences_with_their_intervals(folder: Path, monk
     monkeypatch.setattr("lab.results_pictures.save_figure", keep)
     write_pictures(folder / "tables", folder / "results", folder / "pictures")
     (table,) = Table.begun(folder / "tables", folder / "results")
-    expected = intervals(table, read_cells(table, "none", folder / "results"), table.compared[0])
+    expected = intervals(table, read_cells(table, "none", folder / "results"), table.against[0])
     drawn = {}
     for container in figures[0].axes[0].containers:
         points, _, (bars,) = container
         for value, height, ends in zip(*points.get_data(), bars.get_segments(), strict=True):
             drawn[container.get_label(), height] = [value, *sorted(end for end, _ in ends)]
-    titles = {system: told["title"] for system, told in table.content["systems"].items()}
+    titles = {name: system.title for name, system in table.systems.items()}
     assert sorted(label for label, _ in drawn) == sorted(titles[system] for _, system in expected)
     wanted = [[100 * one.difference, 100 * one.low, 100 * one.high] for one in expected.values()]
     for own, other in zip(sorted(drawn.values()), sorted(wanted), strict=True):
@@ -304,10 +293,10 @@ def test_several_systems_can_be_what_the_others_are_compared_with(folder: Path) 
     first, second = lines.index("| Star minus | Films |"), lines.index("| linear minus | Films |")
     names = [line.split(" | ")[0].strip("| ") for line in lines]
     assert names[first + 2 : second - 1] == ["vanilla", "linear"]
-    assert names[second + 2 : second + 4] == ["vanilla", ""], "Star and linear stand there once"
+    assert names[second + 2 : second + 4] == ["vanilla", ""], "Star and linear are compared once"
 
 
-def test_a_table_to_choose_by_tells_validation_scores_alone(folder: Path) -> None:
+def test_a_table_of_validation_scores_has_those_alone(folder: Path) -> None:
     path = folder / "tables" / "films.yaml"
     path.write_text(yaml.safe_dump({**CONTENT, "split": "validation"}, sort_keys=False), encoding="utf-8")
     for file in (folder / "results").rglob("*.json"):
@@ -326,7 +315,7 @@ def test_a_further_score_of_the_same_runs_has_no_costs_of_its_own(folder: Path) 
         kept = json.loads(path.read_text(encoding="utf-8"))
         path.write_text(json.dumps({**kept, "repeated": "0100"}), encoding="utf-8")
     table = Table.read(folder / "tables" / "films.yaml")
-    table.content["tasks"]["films"] = {**table.content["tasks"]["films"], "repeated": "text"}
+    table.tasks["films"].repeated = "text"
     text = "\n".join(table_sections(table, folder / "results"))
     assert "|  | Films | Films, rows not in train |" in text
     assert "| parameters, training minutes | Films |\n" in text
@@ -407,12 +396,12 @@ def test_the_results_in_readme_are_those_of_the_page(monkeypatch: pytest.MonkeyP
         if row is None:
             continue
         table, (task, setting) = tables[row["table"]], (*row["cell"].split("/"), None)[:2]
-        setting = setting or next(iter(table.content["settings"]))
+        setting = setting or next(iter(table.settings))
         cells = read_cells(table, setting, Path("experiments/results"))
         tasks = started_tasks(cells) if task == "*" else [task]
         suffix = "_char" if "with characters" in what else ""
         for number, column in zip(shown, columns, strict=True):
-            own = [f"{name}{suffix}" for name in COLUMNS[column] if f"{name}{suffix}" in table.content["systems"]]
+            own = [f"{name}{suffix}" for name in COLUMNS[column] if f"{name}{suffix}" in table.systems]
             found = [[cells[one, name] for one in tasks] for name in own if (tasks[0], name) in cells]
             measured = [cell for cell in found if all(one.runs for one in cell)]
             assert len(measured) == bool(number), (column, line)
@@ -457,8 +446,8 @@ def test_every_committed_run_was_made_with_what_its_table_says(monkeypatch: pyte
             for configuration in configurations
             for seed in table.seeds
         }
-        for name in table.before:
-            finished.read_before(name)  # which compares by itself
+        for name in table.prerequisites:
+            finished.read_prerequisite(name)  # compares its arguments
         kept = {
             path: json.loads(path.read_text(encoding="utf-8"))
             for path in (results / table.name).rglob("*.json")

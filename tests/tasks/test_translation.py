@@ -510,7 +510,7 @@ def test_the_shapes_of_one_table_have_the_same_budget(monkeypatch: pytest.Monkey
     tokenizer = train_subword_tokenizer(TEXTS, vocab_size=300)
     tokenizer.add_tokens([f"<{n}>" for n in range(8000 - len(tokenizer))])
     sizes = {}
-    for system in table.content["systems"]:
+    for system in table.systems:
         (configuration,) = table.configurations("tatoeba_zh_en", "none", system)
         model = fresh_translator(tokenizer, config_name=configuration.arguments["config_name"])
         sizes[system] = model.num_parameters(only_trainable=True)

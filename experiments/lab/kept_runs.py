@@ -1,0 +1,119 @@
+"""Finished runs, kept as JSON files: claim a run, begin or resume it, and compare its arguments with others."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from lab.launching import read_environment
+from lab.tables import with_kept_names
+from modeling_star.errors import UserError
+from modeling_star.evaluation.reports import write_json
+from modeling_star.training.checkpoints import differences
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The content of a file, or `None`."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def check_arguments(path: Path, made_with: dict[str, Any], requested: dict[str, Any]) -> None:
+    """
+    Args:
+        path: of the result, or of the folder of an interrupted run.
+        made_with: its arguments.
+        requested: the arguments that it should have.
+
+    Raises:
+        UserError: they differ.
+    """
+    difference = differences(with_kept_names(made_with), with_kept_names(requested))
+    if difference:
+        raise UserError(
+            f"{path} was made with other arguments ({difference}). Delete it to run it again, or name other folders "
+            "for results and work."
+        )
+
+
+@contextmanager
+def claim(folder: Path) -> Iterator[bool]:
+    """Hold a run's folder, which is made if absent; False where another process holds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / "running.lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def begin(folder: Path, resumes: bool, arguments: dict[str, Any], environment: dict[str, Any]) -> None:
+    """
+    Write arguments.json and environment.json into the folder of a run that begins or resumes.
+
+    Args:
+        environment: of this process; the commit of a run that was begun in another one is unknown.
+
+    Raises:
+        UserError: the run was begun with other arguments.
+    """
+    check_resumed(folder, resumes, arguments)
+    if resumes and read_environment(folder) != environment:
+        environment = {**environment, "commit": None}
+    write_json(folder / "environment.json", environment)
+    write_json(folder / "arguments.json", arguments)
+
+
+def check_resumed(folder: Path, resumes: bool, arguments: dict[str, Any]) -> None:
+    """
+    Raises:
+        UserError: the run in a folder was begun with other arguments.
+    """
+    begun_with = read_json(folder / "arguments.json")
+    if resumes and begun_with is not None:
+        check_arguments(folder, begun_with, arguments)
+
+
+def count_rows(run: dict[str, Any]) -> int:
+    """The number of test rows of a kept run."""
+    return len(run.get("counts", "").split(";")[0].split())
+
+
+def are_of_other_rows(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether the test rows of two kept runs differ in number or in labels."""
+    if "counts" not in one or "counts" not in other:
+        return False
+    labels = {run["references"] for run in (one, other) if "references" in run}  # early runs have none
+    return count_rows(one) != count_rows(other) or len(labels) > 1
+
+
+def write_counts(counts: np.ndarray) -> str:
+    """`[examples, k]` as text, one column after the other, to the last digit."""
+    numbers = [[float(number) for number in column] for column in counts.T]
+    return "; ".join(" ".join(str(int(x)) if x.is_integer() else repr(x) for x in column) for column in numbers)
+
+
+def read_counts(text: str) -> np.ndarray:
+    """`[examples, k]`, from `write_counts`."""
+    return np.array([[float(number) for number in column.split()] for column in text.split(";")]).T
+
+
+__all__ = [
+    "are_of_other_rows",
+    "begin",
+    "check_arguments",
+    "check_resumed",
+    "claim",
+    "count_rows",
+    "read_counts",
+    "read_json",
+    "write_counts",
+]
