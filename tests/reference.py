@@ -171,7 +171,7 @@ def embed(
         if config.position_embedding_type == "learned":
             x = x + parameters["position_embeddings.weight"][position]
         if config.position_embedding_type == "sinusoidal":
-            x = x + sinusoid(position, config.hidden_size, config.position_base, like=x)
+            x = x + sinusoid(position, config.hidden_size, config.sinusoidal_base, like=x)
         if config.type_vocab_size > 0:
             x = x + parameters["token_type_embeddings.weight"][0 if types is None else types[position]]
         embedded.append(x)
@@ -355,7 +355,7 @@ def big_transformer(
             return []
         if config.local_connection == "adjacent":
             return [h[j] if 0 <= j < n else None for j in (i - 1, i, i + 1)]
-        columns: list[Vector | None] = [h[i]] if config.self_word else []
+        columns: list[Vector | None] = [h[i]] if config.include_self else []
         for length in range(2, config.max_word_length + 1):
             for place in range(length):
                 start = i - place

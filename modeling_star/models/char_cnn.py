@@ -91,7 +91,7 @@ class CharCNN(VocabularyTables):
         self.dropout = nn.Dropout(config.embedding_dropout_prob)
         self.kernel = config.char_kernel_size
         self.joins_words = config.char_scope == "word"
-        self.convolution = nn.Linear(self.kernel * config.char_embedding_size, config.char_hidden_size)
+        self.convolution = nn.Linear(self.kernel * config.char_embedding_size, config.char_num_filters)
         self.width = feature_width(config)
         characters = torch.zeros((config.vocab_size, config.max_char_length), dtype=torch.int32)
         self.register_buffer("characters", characters)
@@ -142,7 +142,7 @@ class CharCNN(VocabularyTables):
 
     def of_words(self, own: Tensor, ids: Tensor, layout: TokenLayout) -> Tensor:
         """For each token the maximum over the tokens of its word: features `[N, f]` and ids `[N]` to `[N, f]`."""
-        starts = ~layout.goes_on(self.traits[ids, 0], self.alone[ids])
+        starts = ~layout.is_continuation(self.traits[ids, 0], self.alone[ids])
         real = layout.pack(layout.mask)
         word = ((starts & real).cumsum(0) - 1).clamp(min=0)[:, None].expand_as(own)
         lowest = torch.finfo(own.dtype).min
@@ -232,7 +232,7 @@ class CharCNN(VocabularyTables):
 
 def feature_width(config: EncoderConfig) -> int:
     """What character features add to the width of the token embeddings: f, 2 f with those of words, 0 without any."""
-    own = config.char_hidden_size + len(TRAITS) if config.char_features else 0
+    own = config.char_num_filters + len(TRAITS) if config.char_features else 0
     return 2 * own if config.char_scope == "word" else own
 
 

@@ -24,11 +24,11 @@ class BigTransformerConfig(EncoderConfig):
         local_connection (`str`, defaults to `"lexicon"`): what a token attends to around it: "lexicon", the words that
             contain it; "adjacent", the tokens before, at and after it, each by itself; "none", nothing. The last two
             are the ablations of section IV-G.
-        self_word (`bool`, defaults to `True`): with "lexicon", every token is also a word of its own.
+        include_self (`bool`, defaults to `True`): with "lexicon", every token is also a word of its own.
         global_connection (`bool`, defaults to `True`): every token attends to the global node (Eq 4).
         pooling (`str`, defaults to `"mean"`): the vector of a text: "mean" or "max" over its last states, or "global",
             the global node of the last states.
-        position_embedding_type (`str`, defaults to `"sinusoidal"`), position_base (`float`, defaults to 100000): as
+        position_embedding_type (`str`, defaults to `"sinusoidal"`), sinusoidal_base (`float`, defaults to 100000): as
             Eqs 8 and 9 print them.
         scale_embedding (`bool`, *optional*): as in `EncoderConfig`. Defaults to `True` where sinusoidal positions are
             added to an embedding table, which they would drown, and to `False` elsewhere.
@@ -52,11 +52,11 @@ class BigTransformerConfig(EncoderConfig):
     lexicon_kind: Literal["words", "whole_word"] | None = None
     lexicon_size: int = 0
     local_connection: Literal["lexicon", "adjacent", "none"] = "lexicon"
-    self_word: bool = True
+    include_self: bool = True
     global_connection: bool = True
     pooling: Literal["mean", "max", "global"] = "mean"
     position_embedding_type: Literal["learned", "sinusoidal", "none", "ring"] = "sinusoidal"
-    position_base: float | int = 100000.0
+    sinusoidal_base: float | int = 100000.0
     scale_embedding: bool | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
@@ -91,7 +91,7 @@ class BigTransformerConfig(EncoderConfig):
         if self.local_connection == "adjacent":
             local = ("left", "self", "right")
         elif self.local_connection == "lexicon":
-            lengths = range(1 if self.self_word else 2, self.max_word_length + 1)
+            lengths = range(1 if self.include_self else 2, self.max_word_length + 1)
             local = tuple(f"{place} of {length}" for length in lengths for place in range(1, length + 1))
         return (*local, *(("global",) if self.global_connection else ()))
 

@@ -36,7 +36,7 @@ class EncoderConfig(BaseConfig):
         type_vocab_size (`int`, defaults to 0): token types that are embedded; 0 embeds none.
         position_embedding_type (`str`, defaults to `"learned"`): "learned", "sinusoidal", "none", or what an encoder
             adds to them.
-        position_base (`float`, defaults to 10000): base of the sinusoidal wavelengths.
+        sinusoidal_base (`float`, defaults to 10000): base of the sinusoidal wavelengths.
         max_position_embeddings (`int`, defaults to 512): longest sequence, in real tokens, that learned positions
             cover. The other kinds have no maximum.
         embedding_dropout_prob, hidden_dropout_prob, attention_probs_dropout_prob (`float`, default to 0.1): dropout
@@ -53,7 +53,7 @@ class EncoderConfig(BaseConfig):
             over all tokens of its word ("word"), or its own alone ("token"), which is as good where every word is one
             token.
         char_vocab_size (`int`, defaults to 1024): characters that are told apart, by code point modulo this.
-        char_embedding_size (`int`, defaults to 30), char_hidden_size (`int`, defaults to 100): width of a character,
+        char_embedding_size (`int`, defaults to 30), char_num_filters (`int`, defaults to 100): width of a character,
             and of what the convolution makes of them.
         char_kernel_size (`int`, defaults to 3): characters that the convolution sees at once; an odd number.
         max_char_length (`int`, defaults to 20): characters of the longest entry; of a longer one both ends are read.
@@ -74,7 +74,7 @@ class EncoderConfig(BaseConfig):
     scale_embedding: bool = False
     type_vocab_size: int = 0
     position_embedding_type: Literal["learned", "sinusoidal", "none", "ring"] = "learned"
-    position_base: float | int = 10000.0
+    sinusoidal_base: float | int = 10000.0
     max_position_embeddings: int = 512
     embedding_dropout_prob: float | int = 0.1
     hidden_dropout_prob: float | int = 0.1
@@ -86,7 +86,7 @@ class EncoderConfig(BaseConfig):
     char_scope: Literal["token", "word"] = "word"
     char_vocab_size: int = 1024
     char_embedding_size: int = 30
-    char_hidden_size: int = 100
+    char_num_filters: int = 100
     char_kernel_size: int = 3
     max_char_length: int = 20
     use_crf: bool = False
@@ -151,7 +151,7 @@ class EncoderConfig(BaseConfig):
 
     def validate_characters(self) -> None:
         """Part of strict validation: the convolution over characters has a middle, and something to see."""
-        self._check_positive("char_vocab_size", "char_embedding_size", "char_hidden_size", "char_kernel_size")
+        self._check_positive("char_vocab_size", "char_embedding_size", "char_num_filters", "char_kernel_size")
         self._check_positive("max_char_length")
         if self.char_kernel_size % 2 == 0:
             raise ValueError(

@@ -10,8 +10,8 @@ from .configuration_encoder import EncoderConfig
 @strict
 class VanillaTransformerConfig(EncoderConfig):
     r"""
-    Configuration of the standard Transformer encoder (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762): what
-    the Star-Transformer and BiG-Transformer papers compare with. The fields that all encoders share are described in
+    Configuration of the standard Transformer encoder (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762): the
+    baseline of the Star-Transformer and BiG-Transformer papers. The fields that all encoders share are described in
     `EncoderConfig`.
 
     Args:
@@ -41,8 +41,7 @@ class VanillaTransformerConfig(EncoderConfig):
 
     def validate_intermediate_size(self) -> None:
         """Part of strict validation: the feed-forward layer is at least one wide."""
-        if self.intermediate_size < 1:
-            raise ValueError(f"intermediate_size={self.intermediate_size} is given; at least 1 is needed.")
+        self._check_positive("intermediate_size")
 
 
 __all__ = ["VanillaTransformerConfig"]

@@ -182,7 +182,7 @@ class TokenEmbeddings(nn.Module):
 
     def _sinusoids(self, layout: TokenLayout, position: Tensor | None, like: Tensor) -> Tensor:
         """Sinusoidal positions `[N, d]`, those given or, of a batch, from a table of those that its texts share."""
-        options = (like.shape[-1], self.config.position_base, like.dtype)
+        options = (like.shape[-1], self.config.sinusoidal_base, like.dtype)
         if position is None and layout.is_packed and len(like) > layout.max_length:
             places = torch.arange(layout.max_length, device=like.device)
             return sinusoidal_positions(places, *options)[layout.position]

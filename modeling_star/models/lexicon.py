@@ -62,7 +62,7 @@ class Lexicon:
     Words as sequences of token ids, for `WordMatcher`.
 
     Made by `from_words`, `from_file`, `from_jieba` or `whole_word`. Single tokens are not in it: to the
-    BiG-Transformer every token is a word by itself (`self_word`).
+    BiG-Transformer every token is a word by itself (`include_self`).
 
     Args:
         kind (`str`): `"words"`, a list of words; or `"whole_word"`, the words that a subword tokenizer cut up.
@@ -337,7 +337,7 @@ class WordMatcher(nn.Module):
         known = (ids >= 0) & (ids < len(self.continues))
         entry = ids.clamp(0, len(self.continues) - 1)
         alone = self.alone[entry] | ~known
-        continues = layout.goes_on(self.continues[entry] & known, alone)
+        continues = layout.is_continuation(self.continues[entry] & known, alone)
         run, following, found = ~continues, continues, []
         for length in range(2, self.max_word_length + 1):
             following = layout.shifted(following, 1)

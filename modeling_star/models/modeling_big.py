@@ -5,6 +5,7 @@ Axes: b batch  n columns  N flat tokens  M of them in a part  d width  h heads  
       L longest word
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,19 +14,18 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging
 
-from .attention import AttentionProjections, BandCandidates, band_attention, use_kernels
+from .attention import BandCandidates, CandidateAttention, Candidates
 from .configuration_big import BigTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .lexicon import Lexicon, WordMatcher
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
-from .sparse_attention import row_attention, row_attention_applies
 from .token_layout import CPUBlock, TokenLayout, is_traced
 
 
 logger = logging.get_logger(__name__)
 
 
-class WordAttention(nn.Module):
+class WordAttention(CandidateAttention):
     """
     MultiHeadAtt of a token over the words that contain it and the global node (Eqs 4 to 7).
 
@@ -34,133 +34,27 @@ class WordAttention(nn.Module):
     """
 
     def __init__(self, config: BigTransformerConfig):
-        super().__init__()
-        self.dropout_p = config.attention_probs_dropout_prob
-        head_dim = config.hidden_size // config.num_attention_heads
-        self.projections = AttentionProjections(config.hidden_size, config.num_attention_heads, head_dim)
+        heads = config.num_attention_heads
+        super().__init__(config.hidden_size, heads, config.hidden_size // heads, config.attention_probs_dropout_prob)
         # W_s of the layer below: the matrix that makes the node this layer reads.
         self.global_node: nn.Linear | None = None
         if config.global_connection:
             self.global_node = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
-        self.always_attends = config.global_connection or config.self_word or config.local_connection != "lexicon"
+        self.always_attends = (
+            config.global_connection or config.include_self or config.local_connection != "lexicon"
+        )
 
     def nodes(self, tokens: Tensor, layout: TokenLayout) -> Tensor | None:
         """The global node of each sequence, from all tokens (`[N, d]` to `[b, d]`); `None` without it."""
         return None if self.global_node is None else self.global_node(layout.mean(tokens))
 
-    def forward(
-        self,
-        rows: Tensor,
-        nodes: Tensor | None,
-        candidates: BandCandidates | None,
-        part: CPUBlock,
-        layout: TokenLayout,
-    ) -> tuple[Tensor, Tensor | None]:
-        """
-        Args:
-            rows: a part's tokens and those in reach of them `[M', d]`, H^(l-1).
-            nodes: as `nodes` gives them.
-            candidates: the words around each token of the part; `None` without local connections.
-            part: which tokens, and where they lie.
-            layout: where all tokens lie.
-
-        Returns:
-            The update `[M, d]`, zeros where a token has nothing to attend to, and the weights `[M, h, r]`; of packed
-            tokens, which none are recorded of, `None`.
-        """
-        dropout_p = self.dropout_p if self.training else 0.0
-        own = rows if candidates is None else part.within_band(rows, candidates.reach)
-        query = self.projections.project_query(own)
-        nodes = None if nodes is None else nodes[part.sequences]
-        weights = None
-        if candidates is not None and part.alone and use_kernels(query, layout, candidates.reach):
-            context = self._with_kernels(query, rows, nodes, candidates, layout, dropout_p)
-            update = self.projections.project_output(context)
-        elif layout.is_packed and row_attention_applies(query):
-            context, total = self._over_rows(query, rows, nodes, candidates, part, layout, dropout_p)
-            update = self.projections.project_unbiased(context, total)
-        else:
-            context, weights = self._over_band(query, rows, nodes, candidates, part, layout, dropout_p)
-            update = self.projections.project_output(context)
+    def forward(self, candidates: Candidates) -> tuple[Tensor, Tensor | None]:
+        """As `CandidateAttention.forward`; zeros where a token has nothing to attend to."""
+        update, weights = super().forward(candidates)
         if not self.always_attends:
             # The bias of W_O is not the sum of anything.
-            update = update.masked_fill(~candidates.exists.any(-1, keepdim=True), 0)
+            update = update.masked_fill(~candidates.band.exists.any(-1, keepdim=True), 0)
         return update, weights
-
-    def _with_kernels(
-        self,
-        query: Tensor,
-        rows: Tensor,
-        nodes: Tensor | None,
-        candidates: BandCandidates,
-        layout: TokenLayout,
-        dropout_p: float,
-    ) -> Tensor:
-        """The context of all tokens: `candidate_kernels.band_attention`."""
-        from .triton_ring_attention import band_attention as kernel
-
-        weight = self.projections.key_value_weight()
-        pairs = (2, self.projections.num_heads, self.projections.head_dim)
-        return kernel(
-            query,
-            nn.functional.linear(rows, weight).unflatten(-1, pairs),
-            None if nodes is None else nn.functional.linear(nodes, weight).unflatten(-1, pairs),
-            self.projections.value_bias,
-            candidates.exists,
-            candidates.spans,
-            candidates.reach,
-            layout,
-            dropout_p,
-        )
-
-    def _over_rows(
-        self,
-        query: Tensor,
-        rows: Tensor,
-        nodes: Tensor | None,
-        candidates: BandCandidates | None,
-        part: CPUBlock,
-        layout: TokenLayout,
-        dropout_p: float,
-    ) -> tuple[Tensor, Tensor | None]:
-        """The context without the values' bias, and by what that bias counts: `row_attention`."""
-        sources, index = [], []
-        if candidates is not None:
-            sources.append(rows)
-            index.append(part.band_index(candidates.reach, len(query)))
-        if nodes is not None:
-            index.append(part.sequence_index(layout)[:, None] + sum(map(len, sources)))
-            sources.append(nodes)
-            candidates = None if candidates is None else candidates.with_node()
-        table = nn.functional.linear(torch.cat(sources), self.projections.key_value_weight())
-        return row_attention(
-            query,
-            table,
-            torch.cat(index, dim=1),
-            spans=None if candidates is None else candidates.spans,
-            exists=None if candidates is None else candidates.exists,
-            dropout_p=dropout_p,
-        )
-
-    def _over_band(
-        self,
-        query: Tensor,
-        rows: Tensor,
-        nodes: Tensor | None,
-        candidates: BandCandidates | None,
-        part: CPUBlock,
-        layout: TokenLayout,
-        dropout_p: float,
-    ) -> tuple[Tensor, Tensor]:
-        """The context and the weights: `band_attention`."""
-        keys, values, node = [], [], None
-        if candidates is not None:
-            key, value = self.projections.project_key_value(rows)
-            keys, values = (part.band(x, candidates.reach, layout) for x in (key, value))
-        if nodes is not None:
-            key, value = self.projections.project_key_value(nodes)
-            node = (part.of_sequences(key, layout), part.of_sequences(value, layout))
-        return band_attention(query, keys, values, self.projections.value_bias, node, candidates, dropout_p)
 
 
 class BigTransformerLayer(GradientCheckpointingLayer):
@@ -184,44 +78,39 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(
-        self, tokens: Tensor, candidates: BandCandidates | None, layout: TokenLayout, parts: list[CPUBlock]
+        self, tokens: Tensor, band: BandCandidates | None, layout: TokenLayout, blocks: list[CPUBlock]
     ) -> tuple[Tensor, Tensor | None]:
         """
         Args:
             tokens: `[N, d]`, H^(l-1).
-            candidates: the words around each token; `None` without local connections.
+            band: the words around each token; `None` without local connections.
             layout: where the tokens lie.
-            parts: the tokens in parts, `layout.parts`.
+            blocks: the tokens in blocks, `layout.blocks`.
 
         Returns:
-            H^l `[N, d]` and the attention weights `[N, h, r]`; of packed tokens, which none are recorded of, `None`.
+            H^l `[N, d]` and the attention weights `[N, h, r]`; `None` in their place for packed tokens, of which none
+            are recorded.
         """
-        nodes = None if self.attention is None else self.attention.nodes(tokens, layout)
-        pieces = CPUBlock.split(tokens, parts)
-        done = (self._update(pieces, index, nodes, candidates, part, layout) for index, part in enumerate(parts))
-        return CPUBlock.join(done, parts, tokens)
+        attention = self.attention
+        nodes = None if attention is None else attention.nodes(tokens, layout)
+        key_value_weight = None if attention is None else attention.projections.key_value_weight()
+        pieces = CPUBlock.split(tokens, blocks)
+        around = layout.around(tokens, pieces, blocks)
 
-    def _update(
-        self,
-        pieces: list[Tensor],
-        index: int,
-        nodes: Tensor | None,
-        candidates: BandCandidates | None,
-        part: CPUBlock,
-        layout: TokenLayout,
-    ) -> tuple[Tensor, Tensor | None]:
-        """H^l `[M, d]` and the weights `[M, h, r]` of the tokens of one part."""
-        own = pieces[index]
-        if self.attention is None:
-            weights: Tensor | None = own.new_zeros(own.shape[0], self.num_heads, 0)
-            own = self.attention_norm(own)
-        else:
-            here = candidates if candidates is None or part.alone else candidates[part.tokens]
-            rows = part.with_band(pieces, index, 0 if here is None else here.reach)
-            update, weights = self.attention(rows, nodes, here, part, layout)
-            own = self.attention_norm(own + self.dropout(update))
-        update = self.output(self.activation(self.intermediate(own)))
-        return self.output_norm(own + self.dropout(update)), weights
+        def updated() -> Iterator[tuple[Tensor, Tensor | None]]:
+            for block, state, rows in zip(blocks, pieces, around, strict=True):
+                if attention is None:
+                    weights: Tensor | None = state.new_zeros(state.shape[0], self.num_heads, 0)
+                    state = self.attention_norm(state)
+                else:
+                    words = None if band is None else band.of_block(block)
+                    candidates = Candidates(rows, block, layout, key_value_weight, block.of_block(nodes), words)
+                    update, weights = attention(candidates)
+                    state = self.attention_norm(state + self.dropout(update))
+                update = self.output(self.activation(self.intermediate(state)))
+                yield self.output_norm(state + self.dropout(update)), weights
+
+        return CPUBlock.join(updated(), blocks, tokens)
 
 
 class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
@@ -316,12 +205,11 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
     def encode(
         self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Any]]:
-        candidates = self._candidates(layout, inputs)
-        # A part reaches no further than into the next.
-        parts = layout.parts(at_least=1 if candidates is None else candidates.reach)
+        band = self._candidates(layout, inputs)
+        blocks = layout.blocks(0 if band is None else band.reach, closed=False)
         tokens = record.hidden_state(embedded)
         for layer in self.layers:
-            tokens, weights = layer(tokens, candidates, layout, parts)
+            tokens, weights = layer(tokens, band, layout, blocks)
             tokens = record.hidden_state(tokens)
             record.attention(weights)
         return tokens, {"pooler_output": self._pool(tokens, layout)} if self.add_pooling_layer else {}
@@ -340,7 +228,7 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         else:
             self._warn_of_no_words()
             words = torch.zeros_like(layout.position).bool()[:, None].expand(-1, self.config.max_word_length)
-        return BandCandidates.words(words, layout, self.config.self_word)
+        return BandCandidates.words(words, layout, self.config.include_self)
 
     def _has_words(self) -> bool:
         """

@@ -1,6 +1,6 @@
 """
 The relay over its sequence as Triton kernels, forward and backward: the core of `attention.relay_attention` over
-packed tokens. kernels.py says what holds for all kernels.
+packed tokens. triton_utils.py describes what all kernels have in common.
 
 All heads of a sequence look at the same tokens, which serve as keys and as values. So a program takes a chunk of
 tokens for all heads at once, as small matrix products, and tokens are read once for the scores and once for the sums.

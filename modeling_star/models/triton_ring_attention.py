@@ -1,6 +1,6 @@
 """
-A token over its candidates as Triton kernels, forward and backward: `attention.ring_attention` and
-`attention.band_attention` over packed tokens. kernels.py says what holds for all kernels.
+A token over its candidates as Triton kernels, forward and backward: `attention.candidate_attention` over packed
+tokens. triton_utils.py describes what all kernels have in common.
 
 One kernel serves the ring and the band. Both have local candidates, which are sums over places around the token; the
 ring's are one place each, closed at the ends. To these come at most two more: the token's embedding, and one node of
@@ -131,7 +131,7 @@ def _candidates_forward(
     ROLES: tl.constexpr, EMBEDDING: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr, TOKEN_BLOCK: tl.constexpr,
     WIDTH_BLOCK: tl.constexpr, ROLE_BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """What `ring_attention` and `band_attention` return."""
+    """The context that `candidate_attention` returns."""
     head = tl.program_id(0) % HEADS
     tokens = (tl.program_id(0) // HEADS).to(tl.int64) * TOKEN_BLOCK + tl.arange(0, TOKEN_BLOCK)
     real = tokens < count
@@ -479,68 +479,45 @@ class _CandidateAttention(torch.autograd.Function):
         return *grads, value_bias_grad, role_bias_grad, None
 
 
-def ring_attention(
+def candidate_attention(
     query: Tensor,
     key_value: Tensor,
     embedded: Tensor | None,
-    relay: Tensor | None,
+    node: Tensor | None,
     value_bias: Tensor,
     role_bias: Tensor | None,
     neighbours: Tensor | None,
+    exists: Tensor | None,
+    spans: Tensor | None,
     layout: TokenLayout,
     dropout_p: float,
 ) -> Tensor:
     """
-    `attention.ring_attention` of each token to its ring neighbours from left to right, itself in the middle, its
-    embedding and its sequence's relay, in this order.
+    `attention.candidate_attention` on a ring or a band. On a ring the candidates are the neighbours from left to
+    right, the token itself in the middle, its embedding, and the relay of its sequence, in this order; on a band they
+    are sums of the tokens around, and the global node.
 
     Args:
         query: `[N, h, c]`, not yet scaled.
         key_value: `[N, 2, h, c]`, keys and values, the values without their bias.
-        embedded: `[N, 2, h, c]`, those of the embeddings; `None` where they are the same.
-        relay: `[b, 2, h, c]`, those of the relays; or `None`.
+        embedded: `[N, 2, h, c]`, those of the embeddings; `None` on a band, or where they are the same.
+        node: `[b, 2, h, c]`, those of the relays or global nodes; or `None`.
         value_bias: `[h, c]`.
         role_bias: `[h, r]`; or `None`.
-        neighbours: `[w, N]`, which tokens they are (`TokenLayout.ring`); `None` for the token itself alone.
-        layout: where the tokens lie, packed.
-        dropout_p: probability with which a weight is dropped; 0 outside training.
-
-    Returns:
-        The context `[N, h, c]`.
-    """
-    reach, embedding = 0 if neighbours is None else len(neighbours) // 2, 1 if embedded is None else 2
-    case = _Case(layout, neighbours, None, None, reach, embedding, float(dropout_p), new_seed(dropout_p))
-    return _CandidateAttention.apply(query, key_value, embedded, relay, value_bias, role_bias, case)
-
-
-def band_attention(
-    query: Tensor,
-    key_value: Tensor,
-    node: Tensor | None,
-    value_bias: Tensor,
-    exists: Tensor,
-    spans: Tensor,
-    reach: int,
-    layout: TokenLayout,
-    dropout_p: float,
-) -> Tensor:
-    """
-    `attention.band_attention` of each token to sums of the tokens around it, and to one node of its sequence.
-
-    Args:
-        query: `[N, h, c]`, not yet scaled.
-        key_value: `[N, 2, h, c]`, keys and values, the values without their bias.
-        node: `[b, 2, h, c]`, those of the nodes; or `None`.
-        value_bias: `[h, c]`.
-        exists, spans, reach: the sums, as `attention.BandCandidates` tells them.
+        neighbours: `[w, N]`, the ring neighbours (`TokenLayout.ring`); `None` on a band, or for the token alone.
+        exists, spans: `[N, r]` and `[w, r]`, the sums of a band (`attention.BandCandidates`); `None` on a ring.
         layout: where the tokens lie, packed.
         dropout_p: probability with which a weight is dropped; 0 outside training.
 
     Returns:
         The context `[N, h, c]`, zeros where a token has nothing to attend to.
     """
-    case = _Case(layout, None, exists, spans, reach, 0, float(dropout_p), new_seed(dropout_p))
-    return _CandidateAttention.apply(query, key_value, None, node, value_bias, None, case)
+    seed, dropout_p = new_seed(dropout_p), float(dropout_p)
+    places = neighbours if spans is None else spans
+    reach = 0 if places is None else len(places) // 2
+    embedding = 0 if spans is not None else 1 if embedded is None else 2
+    case = _Case(layout, neighbours, exists, spans, reach, embedding, dropout_p, seed)
+    return _CandidateAttention.apply(query, key_value, embedded, node, value_bias, role_bias, case)
 
 
-__all__ = ["band_attention", "ring_attention"]
+__all__ = ["candidate_attention"]

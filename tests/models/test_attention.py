@@ -319,12 +319,12 @@ def summed(leaves: dict[str, Tensor], name: str, i: int, candidates: BandCandida
     return torch.stack(found)
 
 
-def words_of(mask: Tensor, longest: int, keep_padding: bool, self_word: bool) -> tuple[TokenLayout, BandCandidates]:
+def words_of(mask: Tensor, longest: int, keep_padding: bool, include_self: bool) -> tuple[TokenLayout, BandCandidates]:
     """A layout, and random words in it."""
     layout = TokenLayout.from_mask(mask, keep_padding)
     fits = torch.stack([layout.has_shifted(length) for length in range(longest)], dim=-1)
     words = fits & (random(*fits.shape, seed=9) > 0)
-    return layout, BandCandidates.words(words, layout, self_word)
+    return layout, BandCandidates.words(words, layout, include_self)
 
 
 both_layouts = pytest.mark.parametrize("keep_padding", [False, True], ids=["packed", "padded"])
@@ -333,13 +333,13 @@ both_layouts = pytest.mark.parametrize("keep_padding", [False, True], ids=["pack
 @both_layouts
 @pytest.mark.parametrize("with_node", [False, True], ids=["words alone", "with node"])
 @given(
-    mask=masks(max_columns=6).filter(lambda mask: bool(mask.any())), longest=st.integers(2, 4), self_word=st.booleans()
+    mask=masks(max_columns=6).filter(lambda mask: bool(mask.any())), longest=st.integers(2, 4), include_self=st.booleans()
 )
 @examples(25)
 def test_band_attention_equals_attention_to_vectors_that_are_summed(
-    keep_padding: bool, with_node: bool, mask: Tensor, longest: int, self_word: bool
+    keep_padding: bool, with_node: bool, mask: Tensor, longest: int, include_self: bool
 ) -> None:
-    layout, candidates = words_of(mask, longest, keep_padding, self_word)
+    layout, candidates = words_of(mask, longest, keep_padding, include_self)
     real = layout.pack(mask).nonzero().flatten().tolist()
     leaves, context, weights = band_case(layout, candidates, with_node)
     # Part of the graph, also where no token has anything to attend to.
@@ -372,7 +372,7 @@ def test_band_attention_equals_attention_to_vectors_that_are_summed(
 
 def test_band_dropout_drops_words_whole_and_adds_the_bias_once_for_each() -> None:
     torch.manual_seed(0)
-    layout, candidates = words_of(torch.ones(1, 60), 3, keep_padding=False, self_word=True)
+    layout, candidates = words_of(torch.ones(1, 60), 3, keep_padding=False, include_self=True)
     whole = band_case(layout, candidates, with_node=True)[2]
     leaves, context, weights = band_case(layout, candidates, with_node=True, dropout_p=0.4)
     torch.testing.assert_close(weights, torch.where(weights > 0, whole / 0.6, 0.0))
@@ -388,7 +388,7 @@ def test_the_words_of_a_token_come_by_length_and_by_its_place_in_them() -> None:
     layout = TokenLayout.from_mask(torch.ones(1, 4).bool(), keep_padding=False)
     words = torch.zeros(4, 3).bool()
     words[0, 1] = words[1, 2] = words[2, 1] = True  # 0-1, 1-3, 2-3
-    candidates = BandCandidates.words(words, layout, self_word=True)
+    candidates = BandCandidates.words(words, layout, include_self=True)
     # self; first and second of two; first, second and third of three
     assert candidates.exists.long().tolist() == [
         [1, 1, 0, 0, 0, 0],
@@ -405,7 +405,7 @@ def test_the_words_of_a_token_come_by_length_and_by_its_place_in_them() -> None:
         [0, 1, 1, 1, 0],
         [1, 1, 1, 0, 0],
     ]
-    without = BandCandidates.words(words, layout, self_word=False)
+    without = BandCandidates.words(words, layout, include_self=False)
     assert torch.equal(without.exists, candidates.exists[:, 1:])
     assert torch.equal(without.spans, candidates.spans[:, 1:])
 
@@ -425,7 +425,7 @@ def test_nothing_of_the_size_of_words_times_width_is_made(with_node: bool) -> No
             return out
 
     n, h, c, longest = 64, 2, 32, 4
-    layout, candidates = words_of(torch.ones(1, n), longest, keep_padding=False, self_word=True)
+    layout, candidates = words_of(torch.ones(1, n), longest, keep_padding=False, include_self=True)
     query, key, value = (random(n, h, c, seed=seed) for seed in range(3))
     [part] = layout.parts()
     with Largest() as largest:

@@ -158,12 +158,12 @@ def band_leaves(mask: Tensor, h: int, c: int, with_node: bool) -> dict[str, Tens
     return leaves | ({"node": random(len(mask), 2, h, c, seed=3)} if with_node else {})
 
 
-def candidates_of(layout: TokenLayout, longest: int, self_word: bool) -> BandCandidates:
+def candidates_of(layout: TokenLayout, longest: int, include_self: bool) -> BandCandidates:
     """Random words, or, if the longest is of one token, the tokens on both sides."""
     if longest == 1:
         return BandCandidates.adjacent(layout)
     fits = torch.stack([layout.has_shifted(length) for length in range(longest)], dim=-1)
-    return BandCandidates.words(fits & (random(*fits.shape, seed=9).to(fits.device) > 0), layout, self_word)
+    return BandCandidates.words(fits & (random(*fits.shape, seed=9).to(fits.device) > 0), layout, include_self)
 
 
 def band_kernel(
@@ -190,15 +190,15 @@ def band_reference(leaves: dict[str, Tensor], layout: TokenLayout, candidates: B
 def assert_band_is_same(
     mask: Tensor,
     longest: int,
-    self_word: bool,
+    include_self: bool,
     with_node: bool,
     dtype: torch.dtype = EXACT,
     h: int = 2,
     c: int = 3,
 ) -> None:
     assert_same(
-        lambda given, layout: band_kernel(given, layout, candidates_of(layout, longest, self_word)),
-        lambda given, layout: band_reference(given, layout, candidates_of(layout, longest, self_word)),
+        lambda given, layout: band_kernel(given, layout, candidates_of(layout, longest, include_self)),
+        lambda given, layout: band_reference(given, layout, candidates_of(layout, longest, include_self)),
         band_leaves(mask, h, c, with_node),
         mask,
         dtype,
@@ -266,7 +266,7 @@ ODD = padded([17, 0, 2], 17, "holes")
 def test_sums_are_float32_whatever_the_inputs(dtype: torch.dtype) -> None:
     assert_ring_is_same(ODD, 1, dtype, h=1, c=50, radial=True, embedded=True, biased=True)
     assert_relay_is_same(ODD, dtype, h=1, c=50, d=75)
-    assert_band_is_same(ODD, 2, self_word=True, with_node=True, dtype=dtype, h=1, c=50)
+    assert_band_is_same(ODD, 2, include_self=True, with_node=True, dtype=dtype, h=1, c=50)
 
 
 def test_scores_far_apart_and_large_overflow_nowhere() -> None:
@@ -352,7 +352,7 @@ def test_band_dropout_drops_words_whole_and_adds_the_bias_once_for_each() -> Non
     layout = TokenLayout.from_mask(mask.bool().to(DEVICE), keep_padding=False)
     words = torch.zeros(120, 2, dtype=torch.bool, device=DEVICE)
     words[::2, 1] = True  # each text is one word of two tokens
-    candidates = BandCandidates.words(words, layout, self_word=True)
+    candidates = BandCandidates.words(words, layout, include_self=True)
     leaves = band_leaves(mask, 1, 2, with_node=False)
     leaves["key_value"][:, 1] = torch.eye(2, dtype=torch.float64).repeat(60, 1)[:, None]
 
@@ -387,7 +387,7 @@ def test_backward_drops_what_forward_dropped(operation: str) -> None:
         leaves = ring_leaves(mask, 1, 2, radius=1, radial=True, embedded=True, biased=True)
     else:
         leaves = relay_leaves(mask, 2, 2, 3) if operation == "relay" else band_leaves(mask, 1, 2, with_node=True)
-    candidates = candidates_of(layout, 2, self_word=True)
+    candidates = candidates_of(layout, 2, include_self=True)
 
     def dropped(given: dict[str, Tensor], dropout_p: float = 0.5) -> Tensor:
         torch.manual_seed(2)

@@ -303,7 +303,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "BigTransformer": [
         {},
         {"lexicon": LEXICON, "num_hidden_layers": 1},
-        {"lexicon": LEXICON, "self_word": False, "global_connection": False},
+        {"lexicon": LEXICON, "include_self": False, "global_connection": False},
         {"local_connection": "adjacent", "pooling": "max"},
         {"local_connection": "adjacent", "global_connection": False, "pooling": "global"},
         {"local_connection": "none", "pooling": "global"},
