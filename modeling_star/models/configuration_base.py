@@ -14,10 +14,11 @@ from transformers.utils import logging
 logger = logging.get_logger(__name__)
 
 # Keys that transformers itself passes to or stores in any configuration, beside the declared fields.
-_LIBRARY_KEYS = frozenset(
-    "name_or_path num_labels output_attentions attn_implementation torch_dtype auto_map tie_last_hidden_states "
-    "custom_pipelines finetuning_task task_specific_params use_cache per_layer_config quantization_config".split()
-)
+_LIBRARY_KEYS = {
+    *("name_or_path", "num_labels", "output_attentions", "attn_implementation", "torch_dtype", "auto_map"),
+    *("tie_last_hidden_states", "custom_pipelines", "finetuning_task", "task_specific_params", "use_cache"),
+    *("per_layer_config", "quantization_config"),
+}
 
 
 def did_you_mean(given: str, allowed: list[str]) -> str:

@@ -29,21 +29,12 @@ class StarTransformerConfig(EncoderConfig):
         share_layers (`bool`, defaults to `False`): one set of weights for all T layers.
         pooling (`str`, defaults to `"max"`): what is added to the relay in the vector of a text: the "max" over the
             last satellites (section 3.3), or their "mean".
-
-    Example:
-
-    ```python
-    >>> from modeling_star import StarTransformerConfig, StarTransformerModel
-
-    >>> model = StarTransformerModel(StarTransformerConfig(vocab_size=8000))
-    >>> model.config.head_dim
-    50
-    ```
     """
 
     model_type = "star_transformer"
     head_dim_hint: ClassVar[str] = ", or set head_dim"
     derived_fields: ClassVar[tuple[str, ...]] = (*EncoderConfig.derived_fields, "head_dim")
+    sizes: ClassVar[tuple[str, ...]] = (*EncoderConfig.sizes, "head_dim", "ring_radius")
     position_embedding_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none", "ring")
 
     head_dim: int | None = None
@@ -63,17 +54,6 @@ class StarTransformerConfig(EncoderConfig):
             self.heads_must_divide()
             self.head_dim = self.hidden_size // self.num_attention_heads
         super().__post_init__(**kwargs)
-
-    def validate_head_dim(self) -> None:
-        """Part of strict validation: a head is at least one wide."""
-        self._check_positive("head_dim")
-
-    def validate_ring_radius(self) -> None:
-        """Part of strict validation: a ring has neighbours."""
-        if self.ring_radius < 1:
-            raise ValueError(
-                f"ring_radius={self.ring_radius} is given; at least 1 is needed. Without neighbours: use_ring=False."
-            )
 
     @property
     def reach(self) -> int:

@@ -16,20 +16,11 @@ class VanillaTransformerConfig(EncoderConfig):
 
     Args:
         intermediate_size (`int`, *optional*): width of the feed-forward layer; defaults to 4 x `hidden_size`.
-
-    Example:
-
-    ```python
-    >>> from modeling_star import VanillaTransformerConfig, VanillaTransformerModel
-
-    >>> model = VanillaTransformerModel(VanillaTransformerConfig(vocab_size=8000))
-    >>> model.config.intermediate_size
-    1200
-    ```
     """
 
     model_type = "vanilla_transformer"
     derived_fields: ClassVar[tuple[str, ...]] = (*EncoderConfig.derived_fields, "intermediate_size")
+    sizes: ClassVar[tuple[str, ...]] = (*EncoderConfig.sizes, "intermediate_size")
 
     intermediate_size: int | None = None
 
@@ -38,10 +29,6 @@ class VanillaTransformerConfig(EncoderConfig):
         if self.intermediate_size is None:
             self.intermediate_size = 4 * self.hidden_size
         super().__post_init__(**kwargs)
-
-    def validate_intermediate_size(self) -> None:
-        """Part of strict validation: the feed-forward layer is at least one wide."""
-        self._check_positive("intermediate_size")
 
 
 __all__ = ["VanillaTransformerConfig"]

@@ -40,9 +40,7 @@ class WordAttention(CandidateAttention):
         self.global_node: nn.Linear | None = None
         if config.global_connection:
             self.global_node = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
-        self.always_attends = (
-            config.global_connection or config.include_self or config.local_connection != "lexicon"
-        )
+        self.always_attends = config.global_connection or config.include_self or config.local_connection != "lexicon"
 
     def nodes(self, tokens: Tensor, layout: TokenLayout) -> Tensor | None:
         """The global node of each sequence, from all tokens (`[N, d]` to `[b, d]`); `None` without it."""
@@ -123,36 +121,36 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
 
     def set_lexicon(self, lexicon: Lexicon | None) -> None:
         """
-        Give the model the words that it finds in its input, in place of those it had; they are saved with it.
+        Replace the words that the model finds in its input; they are saved with it.
 
-        No weight depends on them: a trained model takes another lexicon as it is. The configuration follows: give
-        each model one of its own, copy.deepcopy(config), where several are built from one.
+        No weight depends on them: a trained model takes another lexicon as it is. The configuration is changed too:
+        models that are built from one need copies, copy.deepcopy(config).
 
         Args:
-            lexicon: words of the tokenizer that makes the input; `None` takes the words away.
+            lexicon: words of the tokenizer that makes the input; `None` removes the words.
 
         Raises:
             TypeError: it is no `Lexicon`.
             ValueError: the model reads no words, or embeds fewer tokens than those of the lexicon.
         """
         config, encoder = self.config, self._encoder
-        # What is used of it, not its class: code that came with a saved model has a Lexicon of its own.
-        used = ("kind", "max_word_length", "words", "continues", "alone")
-        if lexicon is not None and not all(hasattr(lexicon, name) for name in used):
+        # Attributes, not its class: the code of a saved model has a Lexicon class of its own.
+        needed = ("kind", "max_word_length", "words", "continues", "alone")
+        if lexicon is not None and not all(hasattr(lexicon, name) for name in needed):
             raise TypeError(
                 f"lexicon={str(lexicon)[:40]!r} is a {type(lexicon).__name__}: write "
-                "model.set_lexicon(Lexicon.from_words(words, tokenizer)), or Lexicon.from_jieba(tokenizer)."
+                "model.set_lexicon(Lexicon.from_words(words, tokenizer))."
             )
         largest = -1 if lexicon is None or lexicon.words is None else int(lexicon.words.max())
         if largest >= config.vocab_size:
             raise ValueError(
-                f"The lexicon has token ids up to {largest}, and the model embeds {config.vocab_size} "
-                "tokens: make it with the model's own tokenizer."
+                f"The lexicon has token ids up to {largest}, and the model embeds {config.vocab_size} tokens: make it "
+                "with the model's tokenizer."
             )
         if encoder.matcher is None:
             raise ValueError(
-                f"set_lexicon is called on a model with local_connection={config.local_connection!r}, which reads no "
-                'words: build it with local_connection="lexicon".'
+                f"local_connection={config.local_connection!r} reads no words: build the model with "
+                'local_connection="lexicon".'
             )
         encoder.matcher.load(lexicon, self.device)
         config.lexicon_kind, config.lexicon_size = encoder.matcher.kind, WordMatcher.table_size(lexicon)
@@ -160,7 +158,7 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """As in every encoder; a lexicon that the checkpoint lacks is an empty one."""
+        """As in every encoder; a lexicon that the checkpoint lacks is empty."""
         super()._init_weights(module)
         if isinstance(module, WordMatcher):
             module.reset_buffers()
@@ -170,14 +168,14 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
     """
     The bare BiG-Transformer (Algorithm 1): each token attends to the words that contain it and to one global node.
 
-    Which words stand in the input is looked up from `input_ids` in the model's lexicon (`set_lexicon`), or told by
-    `word_mask`. A word's vector is the sum of its tokens' (Eq 3), so that the model has no parameter for words. The
-    ablations that read no words look at neither.
+    The words in the input come from `input_ids` and the model's lexicon (`set_lexicon`), or from `word_mask`. A word's
+    vector is the sum of its tokens' (Eq 3), so that the model has no parameter for words. The ablations that read no
+    words ignore both.
 
     Returns an `EncoderOutput` with `last_hidden_state [b, n, d]` (zeros at padding) and `pooler_output [b, d]`, as
     `config.pooling` says. `attentions` are `[b, h, n, r]` in the order of `config.candidate_roles`: by length, then
-    by the token's place in the word, the global node last; L (L + 1) / 2 + 1 in all, of which an ablation keeps what
-    it has. Weights are 0 for words that are not there.
+    by the token's place in the word, the global node last; L (L + 1) / 2 + 1 in all, fewer in an ablation. Weights are
+    0 for words that do not occur.
 
     Example:
 
@@ -215,7 +213,7 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         return tokens, {"pooler_output": self._pool(tokens, layout)} if self.add_pooling_layer else {}
 
     def _candidates(self, layout: TokenLayout, inputs: dict[str, Tensor | None]) -> BandCandidates | None:
-        """What the tokens attend to around them, the same in every layer."""
+        """The candidates around each token, the same in every layer."""
         if self.config.local_connection == "none":
             return None
         if self.config.local_connection == "adjacent":
@@ -226,22 +224,24 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         elif ids is not None and self._has_words():
             words = self.matcher(layout.pack(ids), layout)
         else:
-            self._warn_of_no_words()
             words = torch.zeros_like(layout.position).bool()[:, None].expand(-1, self.config.max_word_length)
+            if not is_traced():
+                logger.warning_once(
+                    f"{type(self).__name__} takes each token for a word and finds no others: it needs input_ids and a "
+                    "lexicon, model.set_lexicon(Lexicon.from_file(path, tokenizer)), or word_mask."
+                )
         return BandCandidates.words(words, layout, self.config.include_self)
 
     def _has_words(self) -> bool:
         """
-        Whether there is a lexicon; that of a fresh model whose configuration, a saved model's, names one is empty. It
-        is looked at once.
+        Whether there is a lexicon with words; a fresh model with the configuration of a saved one has an empty one.
+        This is checked until there are words.
         """
         if self.config.lexicon_kind is None or self.matcher is None:
             return False
         if not self.matcher.filled and not is_traced():
             self.matcher.filled = not self.matcher.is_empty
-            if not self.matcher.filled:
-                self._warn_of_no_words(empty=True)
-        return True
+        return self.matcher.filled or is_traced()
 
     def _given_words(self, layout: TokenLayout, word_mask: Tensor) -> Tensor:
         """
@@ -253,38 +253,16 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         words = layout.pack(word_mask) != 0
         fits = torch.stack([layout.has_shifted(length) for length in range(words.shape[1])], dim=-1)
         if not is_traced():
-            # Rows, columns and lengths less 2; not at padding, which is not looked at.
+            # Not at padding, which may hold anything, nor for words of one token.
             cut_off = layout.unpack(words & ~fits)[..., 1:].nonzero()
             if len(cut_off):
                 row, column, length = cut_off[0].tolist()
-                left = int(layout.unpack(layout.lengths[layout.sequence_index] - layout.position)[row, column])
                 row //= 2 if self.config.pair_mode == "siamese" else 1
                 raise ValueError(
-                    f"word_mask has a word of {length + 2} tokens in row {row}, column {column}, where its text has "
-                    f"{left} more: leave out the words that reach past the end, as those that truncation cuts off."
+                    f"word_mask has a word of {length + 2} tokens in row {row}, column {column}, which reaches past "
+                    "the end of its text: omit such words."
                 )
         return words & fits
-
-    def _warn_of_no_words(self, empty: bool = False) -> None:
-        if is_traced():
-            return
-        name = type(self).__name__
-        if self.config.lexicon_kind is None:
-            logger.warning_once(
-                f"{name} has no lexicon: it takes each token for a word and finds no others. Give it one, "
-                "model.set_lexicon(Lexicon.from_file(path, tokenizer)), or give word_mask with the input."
-            )
-        elif empty:
-            logger.warning_once(
-                f"{name} has no words: its configuration, that of a saved model, names a lexicon, and words are saved "
-                "with weights alone. Give it one, model.set_lexicon(Lexicon.from_file(path, tokenizer)), or load the "
-                "saved model by from_pretrained."
-            )
-        else:
-            logger.warning_once(
-                f"{name} finds words by input_ids, and inputs_embeds are given: it takes each token for a word and "
-                "finds no others. Give word_mask with them."
-            )
 
     def _pool(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
         """One vector a sequence, `[b, d]`; zeros for an empty one."""

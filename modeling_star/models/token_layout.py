@@ -1,4 +1,4 @@
-"""Padded batches and flat tokens: no other file's results depend on which of the two a forward pass works on.
+"""Padded batches and flat tokens: results depend on neither.
 
 Axes: b batch  n columns  N flat tokens  m longest sequence  d width
 """
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 
-# What is computed for so many tokens at a time stays in the processor's cache from one operation to the next.
+# Tokens of a block, whose states stay in the processor's cache from one operation to the next.
 TOKENS_AT_ONCE = 1024
-# What one program of a GPU kernel sums up: a long sequence is shared out among many.
+# Tokens that one program of a GPU kernel sums up: a long sequence is distributed over many.
 TOKENS_OF_CHUNK = 128
 
 
@@ -27,7 +27,7 @@ def is_traced() -> bool:
 @dataclass(frozen=True)
 class TokenLayout:
     """
-    Where the tokens of a batch lie, and how to move between `[b, n, ...]` and flat tokens `[N, ...]`.
+    The positions of a batch's tokens, and conversion between `[b, n, ...]` and flat tokens `[N, ...]`.
 
     Packed, N counts the real tokens only: padding costs nothing and cannot reach them. Padded, N = b * n with every
     column kept, so that shapes do not depend on the data (`torch.compile`, export) and recorded states are
@@ -139,7 +139,7 @@ class TokenLayout:
 
     def mean(self, tokens: Tensor) -> Tensor:
         """Mean over the real tokens of each sequence (`[N, d]` to `[b, d]`); zeros for an empty one."""
-        # In half precision neither the sum nor the length of a long text is a number.
+        # In half precision the sum and the length of a long text overflow.
         wide = torch.promote_types(tokens.dtype, torch.float32)
         if self.is_ragged:
             return self._bags(tokens.to(wide), "mean").to(tokens.dtype)
@@ -160,7 +160,7 @@ class TokenLayout:
         return self.zero_empty(rows.amax(1))
 
     def _bags(self, tokens: Tensor, mode: str) -> Tensor:
-        """Each sequence as a bag of embeddings (`[N, d]` to `[b, d]`): it alone is read, and not copied."""
+        """Each sequence as a bag of embeddings (`[N, d]` to `[b, d]`), without a copy."""
         index = torch.arange(len(tokens), device=tokens.device)
         return torch.nn.functional.embedding_bag(index, tokens, self.starts, mode=mode)
 
@@ -168,7 +168,7 @@ class TokenLayout:
         """
         For each token the value of the one `offset` places later in its sequence, earlier if negative (`[N, ...]`).
 
-        Where there is none, which `has_shifted` tells, some other token's value stands.
+        Where `has_shifted` is false, it is the value of any other token.
         """
         if self.column_index is not None:
             # The tokens of a sequence follow one another.
@@ -280,7 +280,7 @@ class TokenLayout:
         """All tokens, packed, in runs of TOKENS_OF_CHUNK or fewer, none of which crosses from sequence to sequence."""
         size, b = TOKENS_OF_CHUNK, len(self.lengths)
         first = torch.nn.functional.pad(((self.lengths + size - 1) // size).cumsum(0), (1, 0))
-        # There are at most so many: to know how many there are would be to wait for the GPU.
+        # The most there can be: counting them would synchronise with the GPU.
         chunk = torch.arange(len(self.position) // size + b, device=first.device)
         sequence = torch.searchsorted(first[1:], chunk, right=True).clamp(max=b - 1)
         place = (chunk - first[sequence]) * size
@@ -445,7 +445,7 @@ def _packed_layout(mask: Tensor) -> TokenLayout:
     end = start + lengths[sequence_index] - 1
     left = torch.where(token == start, end, token - 1)
     right = torch.where(token == end, start, token + 1)
-    # At least one place a row: an empty row then is padding like any other.
+    # At least one place per row: an empty row is padding.
     max_length = max(int(lengths.max()), 1)
     return TokenLayout(mask, lengths, sequence_index, position, left, right, column_index, max_length)
 
@@ -455,7 +455,7 @@ def _padded_layout(mask: Tensor) -> TokenLayout:
     lengths = mask.sum(1)
     rank = mask.cumsum(1) - 1
     columns = torch.arange(n, device=mask.device).expand(b, n)
-    # column_of_rank[i, r] is the column of the r-th real token; padding writes into the surplus place n.
+    # column_of_rank[i, r] is the column of the r-th real token; padding writes into the additional place n.
     place = torch.where(mask, rank, n)
     column_of_rank = torch.zeros((b, n + 1), dtype=torch.long, device=mask.device).scatter(1, place, columns)
     position = rank.clamp(min=0)

@@ -82,8 +82,8 @@ def _relay_scores(
         shrink = tl.exp(highest - higher)
         total = total * shrink + tl.sum(exponentials, axis=0)
         if DROPOUT:
-            kept = keep(seed, tokens[:, None] * HEADS + heads[None, :], dropout_p)
-            dropped = dropped * shrink + tl.sum(exponentials * kept, axis=0)
+            factor = keep(seed, tokens[:, None] * HEADS + heads[None, :], dropout_p)
+            dropped = dropped * shrink + tl.sum(exponentials * factor, axis=0)
         highest = higher
     mine = statistics + chunk * 3 * HEADS + heads
     tl.store(mine, highest, mask=heads < HEADS)
@@ -205,9 +205,9 @@ def _relay_backward_weights(
         grads += of_total[None, :]
         dropped = weights
         if DROPOUT:
-            kept = keep(seed, tokens[:, None] * HEADS + heads[None, :], dropout_p)
-            dropped = weights * kept
-            grads *= kept
+            factor = keep(seed, tokens[:, None] * HEADS + heads[None, :], dropout_p)
+            dropped = weights * factor
+            grads *= factor
         store(weights_pointer, tokens, real, HEADS, 0, heads, HEADS, dropped)
         store(score_grads, tokens, real, HEADS, 0, heads, HEADS, weights * (grads - mean[None, :]))
 
