@@ -229,11 +229,6 @@ class CandidateAttention(nn.Module):
         query = self.projections.project_query(candidates.block.own(candidates.rows))
         return choose_backend(query, candidates)(self, query, candidates)
 
-    @property
-    def current_dropout_p(self) -> float:
-        """0 outside training."""
-        return self.dropout_p if self.training else 0.0
-
 
 # From queries `[M, h, c]`, not yet scaled, to what `CandidateAttention.forward` returns.
 Backend = Callable[[CandidateAttention, Tensor, Candidates], tuple[Tensor, Tensor | None]]
@@ -281,7 +276,7 @@ def attend_with_torch(
         role_bias=attention.role_bias,
         band=candidates.band,
         node=None if node is None else split(node),
-        dropout_p=attention.current_dropout_p,
+        dropout_p=attention.dropout_p if attention.training else 0.0,
     )
     return projections.project_output(context), weights
 
@@ -318,7 +313,7 @@ def attend_over_sparse_rows(
         attention.role_bias,
         spans=None if band is None else band.spans,
         exists=None if band is None else band.exists,
-        dropout_p=attention.current_dropout_p,
+        dropout_p=attention.dropout_p if attention.training else 0.0,
     )
     return attention.projections.project_unbiased(context, total), None
 
@@ -346,7 +341,7 @@ def attend_with_triton(
         None if candidates.band is None else candidates.band.exists,
         None if candidates.band is None else candidates.band.spans,
         candidates.layout,
-        attention.current_dropout_p,
+        attention.dropout_p if attention.training else 0.0,
     )
     return attention.projections.project_output(context), None
 
@@ -438,14 +433,7 @@ def _drop(weights: Tensor, dropout_p: float, dim: int = -1) -> tuple[Tensor, Ten
 
 
 def relay_attention(
-    query: Tensor,
-    relay: Tensor,
-    tokens: Tensor,
-    layout: TokenLayout,
-    key_weight: Tensor,
-    value_weight: Tensor,
-    value_bias: Tensor,
-    dropout_p: float,
+    projections: AttentionProjections, relay: Tensor, tokens: Tensor, layout: TokenLayout, dropout_p: float
 ) -> tuple[Tensor, Tensor | None]:
     """
     The relay attends to itself and to every token of its sequence (Eq 7), without projecting the tokens.
@@ -454,18 +442,19 @@ def relay_attention(
     costs 2 d h multiply-adds in place of the 2 d^2 of its key and value.
 
     Args:
-        query: `[b, h, c]`, not yet scaled.
+        projections: W_Q, W_K and W_V.
         relay: `[b, d]`, the first of its own candidates.
         tokens: `[N, d]`, laid out by `layout`.
-        key_weight, value_weight: `[h, c, d]`.
-        value_bias: `[h, c]`, added once, times the sum of the weights.
         dropout_p: probability with which a weight is dropped; 0 outside training.
 
     Returns:
         The context `[b, h, c]` and the weights `[b, h, 1 + m]` over the relay and the places of `layout.to_rows`;
         `None` in place of the weights where kernels are used.
     """
-    query = _by_head(query / math.sqrt(query.shape[-1]), key_weight)
+    heads = (projections.num_heads, projections.head_dim)
+    key_weight, value_weight = (projections.weight_of(name).unflatten(0, heads) for name in ("key", "value"))
+    value_bias = projections.value_bias  # counts once, times the sum of the weights
+    query = _by_head(projections.project_query(relay) / math.sqrt(heads[1]), key_weight)
     weights: Tensor | None = None
     if use_kernels(query, layout):
         from .triton_relay_attention import relay_mix

@@ -58,12 +58,6 @@ class TextEncoderDecoderConfig(BaseConfig):
     use_cache: bool = True
 
     def __post_init__(self, **kwargs: Any) -> None:
-        for side in ("encoder", "decoder"):
-            given = getattr(self, side)
-            if not (given is None or isinstance(given, (dict, PreTrainedConfig))):
-                raise ValueError(
-                    f"{side}={given!r} is given; a configuration or its fields are needed, {side}={{...}}."
-                )
         size = {} if self.vocab_size is None else {"vocab_size": self.vocab_size}
         if self.encoder is None or isinstance(self.encoder, dict):
             self.encoder = _encoder_config({**(self.encoder or {}), **size})
@@ -118,13 +112,6 @@ class TextEncoderDecoderConfig(BaseConfig):
         if unknown is not None and not unknown.startswith("_"):
             known = [name for name in MarianConfig().to_dict() if not name.startswith("_")]
             raise ValueError(f"Marian has no field {unknown!r} for a decoder.{did_you_mean(unknown, known)}")
-        heads = fields["decoder_attention_heads"]
-        if width % heads:
-            divisors = [h for h in range(1, min(width, 4 * heads) + 1) if width % h == 0]
-            raise ValueError(
-                f"The decoder's d_model={width} is not a multiple of decoder_attention_heads={heads}: use one of "
-                f"{divisors} heads."
-            )
         special = {f"{name}_token_id": getattr(self, f"{name}_token_id") for name in ("pad", "bos", "eos")}
         # It has no encoder, but caches count these as layers of the model.
         shape = {"encoder_layers": fields["decoder_layers"], "encoder_ffn_dim": fields["decoder_ffn_dim"]}

@@ -32,7 +32,6 @@ class StarTransformerConfig(EncoderConfig):
     """
 
     model_type = "star_transformer"
-    head_dim_hint: ClassVar[str] = ", or set head_dim"
     derived_fields: ClassVar[tuple[str, ...]] = (*EncoderConfig.derived_fields, "head_dim")
     sizes: ClassVar[tuple[str, ...]] = (*EncoderConfig.sizes, "head_dim", "ring_radius")
     position_embedding_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none", "ring")

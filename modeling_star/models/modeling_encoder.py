@@ -202,7 +202,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
             fields: of the configuration, such as `hidden_size=300`, `num_labels=9`; they override `config`.
 
         Raises:
-            ValueError: mode is unknown, `config` is of another kind, or a field contradicts the embeddings.
+            ValueError: mode is unknown, or `config` is of another class.
 
         Example:
 
@@ -228,12 +228,6 @@ class EncoderPreTrainedModel(PreTrainedModel):
             taken |= {"backbone_config": source_config, "position_embedding_type": "none"}
         else:
             taken["embedding_size"] = table.shape[1]
-        for name in ("vocab_size", "embedding_size"):
-            if name in taken and fields.get(name, taken[name]) != taken[name]:
-                raise ValueError(
-                    f"{name}={fields[name]} is given, and {name_or_path} has {taken[name]}: omit it. hidden_size may "
-                    "be any."
-                )
         model = cls(cls.config_class(**{**taken, **fields}))
         if mode == "contextual":
             backbone = model._embeddings.backbone
@@ -272,10 +266,6 @@ class EncoderPreTrainedModel(PreTrainedModel):
             logger.warning(
                 f"{path} has vectors for only {int(has_vector.sum())} of {len(vocabulary)} vocabulary entries; the "
                 "others are random. Check its language, its encoding (UTF-8) and whether it keeps capitals."
-            )
-        if fields.get("vocab_size", len(table)) != len(table):
-            raise ValueError(
-                f"vocab_size={fields['vocab_size']} is given, and the vocabulary has {len(table)}: omit it."
             )
         # Entries without a vector start at the scale of those with one.
         table[~has_vector] = torch.randn(int((~has_vector).sum()), table.shape[1]) * table[has_vector].std()

@@ -43,17 +43,8 @@ class RelayAttention(nn.Module):
         Returns:
             The update `[b, d]` and the weights `[b, h, 1 + m]`; `None` in their place where kernels are used.
         """
-        heads = (self.projections.num_heads, self.projections.head_dim)
-        context, weights = relay_attention(
-            self.projections.project_query(relay),
-            relay,
-            tokens,
-            layout,
-            self.projections.weight_of("key").unflatten(0, heads),
-            self.projections.weight_of("value").unflatten(0, heads),
-            self.projections.value_bias,
-            self.dropout_p if self.training else 0.0,
-        )
+        dropout_p = self.dropout_p if self.training else 0.0
+        context, weights = relay_attention(self.projections, relay, tokens, layout, dropout_p)
         return self.projections.project_output(context), weights
 
 
@@ -84,10 +75,6 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         # Before the attention, the relay is normalised for the satellites to read, also where it is not updated.
         normalises_relay = config.use_radial and (updates_relay or self.pre_norm)
         self.relay_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if normalises_relay else None
-
-    def embedded_key_value(self, embedded: Tensor) -> Tensor:
-        """Keys and values of the embeddings, `[N, d]` to `[N, 2 h c]`."""
-        return nn.functional.linear(embedded, self.ring_attention.projections.key_value_weight())
 
     def forward(
         self,
@@ -203,8 +190,10 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
         tokens = embedded = record.hidden_state(embedded)
         relay = layout.mean(embedded) if self.config.use_radial else None
         blocks = layout.blocks(self.config.reach, closed=True)
-        first: Any = self.layers[0]
-        shared = first.embedded_key_value(embedded) if self.config.share_layers else None
+        shared: Tensor | None = None
+        if self.config.share_layers:
+            first: Any = self.layers[0]
+            shared = nn.functional.linear(embedded, first.ring_attention.projections.key_value_weight())
         for step in range(self.config.num_hidden_layers):
             layer: Any = self.layers[0 if self.config.share_layers else step]
             is_last = step == self.config.num_hidden_layers - 1

@@ -119,31 +119,14 @@ class _RowAttention(torch.autograd.Function):
 
 
 def sequence_scores(tokens: Tensor, query: Tensor, layout: TokenLayout) -> Tensor:
-    """
-    Dot products of each token with the queries of its sequence.
-
-    Args:
-        tokens: `[N, d]`, packed, float32 or float64 on a CPU.
-        query: `[b, h, d]`.
-        layout: the sequence of each.
-
-    Returns:
-        `[N, h]`
-    """
+    """Dot products of packed tokens `[N, d]` with the queries `[b, h, d]` of their sequences: `[N, h]`."""
     return _SequenceScores.apply(tokens, query, layout)
 
 
 def sequence_sums(tokens: Tensor, weights: Tensor, layout: TokenLayout) -> Tensor:
     """
-    Weighted sums of the tokens of each sequence, one for each column of weights.
-
-    Args:
-        tokens: `[N, d]`, packed, float32 or float64 on a CPU.
-        weights: `[N, h]`.
-        layout: the sequence of each.
-
-    Returns:
-        `[b, h, d]`, zeros for an empty sequence.
+    Sums over each sequence of packed tokens `[N, d]`, one for each column of weights `[N, h]`: `[b, h, d]`, zeros for
+    an empty sequence.
     """
     return _SequenceSums.apply(tokens, weights, layout)
 

@@ -19,16 +19,7 @@ import torch
 from torch import Tensor
 
 from .token_layout import TokenLayout
-from .triton_utils import (
-    TYPES,
-    keep,
-    launch,
-    load,
-    new_seed,
-    store,
-    sum_type,
-    summed_over_chunks,
-)
+from .triton_utils import TYPES, keep, launch, load, new_seed, store, sum_type, summed_over_chunks
 from .utils import first_derivatives_only
 
 

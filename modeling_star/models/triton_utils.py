@@ -85,8 +85,8 @@ def sum_type(x: Tensor) -> torch.dtype:
 
 def new_seed(dropout_p: float) -> int:
     """
-    The seed of dropout. It comes from the CPU's generator, so that nothing waits for the GPU, and torch.manual_seed and
-    gradient checkpointing apply to it.
+    The seed of dropout, from the CPU's generator: nothing waits for the GPU, and torch.manual_seed and gradient
+    checkpointing apply to it.
     """
     return int(torch.randint(2**31 - 1, (), device="cpu")) if dropout_p > 0 else 0
 
