@@ -47,7 +47,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "defaults": {},
         "ring": {"position_embedding_type": "ring", "norm_position": "pre", "residual": True, "head_dim": 5},
         "radius": {"ring_radius": 2},
-        "relays": {"num_relays": 2},
         "shared": {"share_layers": True, "position_embedding_type": "sinusoidal", "type_vocab_size": 2},
         "no radial": {"use_radial": False, "position_embedding_type": "none", "hidden_act": "gelu"},
         "no ring": {"use_ring": False, "pair_mode": "siamese", "classifier_hidden_size": 6},

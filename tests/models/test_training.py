@@ -287,8 +287,6 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"use_radial": False},
         {"use_ring": False},
         {"ring_radius": 2},
-        {"num_relays": 2},
-        {"num_relays": 2, "num_hidden_layers": 1},
         {"use_ring": False, "use_radial": False},
         {"norm_position": "pre"},
         {"norm_position": "pre", "use_radial": False, "residual": True},
