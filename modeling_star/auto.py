@@ -1,4 +1,5 @@
-"""Star-Transformer and its kin as Hugging Face Transformers models. Importing it enters them under Auto*."""
+"""Public names of the package. Importing this module registers all models under Auto*."""
+# ruff: noqa: F403
 
 import transformers
 from transformers import AutoConfig
@@ -13,48 +14,13 @@ from .models.configuration_encoder_decoder import TextEncoderDecoderConfig
 from .models.configuration_star import StarTransformerConfig
 from .models.configuration_vanilla import VanillaTransformerConfig
 from .models.lexicon import Lexicon
-from .models.modeling_big import (
-    BigTransformerForMaskedLM,
-    BigTransformerForQuestionAnswering,
-    BigTransformerForSequenceClassification,
-    BigTransformerForTokenClassification,
-    BigTransformerModel,
-    BigTransformerPreTrainedModel,
-)
-from .models.modeling_bilstm import (
-    BiLstmForMaskedLM,
-    BiLstmForQuestionAnswering,
-    BiLstmForSequenceClassification,
-    BiLstmForTokenClassification,
-    BiLstmModel,
-    BiLstmPreTrainedModel,
-)
-from .models.modeling_disan import (
-    DisanForMaskedLM,
-    DisanForQuestionAnswering,
-    DisanForSequenceClassification,
-    DisanForTokenClassification,
-    DisanModel,
-    DisanPreTrainedModel,
-)
+from .models.modeling_big import *
+from .models.modeling_bilstm import *
+from .models.modeling_disan import *
 from .models.modeling_encoder import AUTO_CLASSES, EncoderOutput
 from .models.modeling_encoder_decoder import TextEncoderDecoderModel
-from .models.modeling_star import (
-    StarTransformerForMaskedLM,
-    StarTransformerForQuestionAnswering,
-    StarTransformerForSequenceClassification,
-    StarTransformerForTokenClassification,
-    StarTransformerModel,
-    StarTransformerPreTrainedModel,
-)
-from .models.modeling_vanilla import (
-    VanillaTransformerForMaskedLM,
-    VanillaTransformerForQuestionAnswering,
-    VanillaTransformerForSequenceClassification,
-    VanillaTransformerForTokenClassification,
-    VanillaTransformerModel,
-    VanillaTransformerPreTrainedModel,
-)
+from .models.modeling_star import *
+from .models.modeling_vanilla import *
 
 
 for _module, _config, _stem in (
@@ -79,44 +45,19 @@ TextEncoderDecoderModel.register_for_auto_class("AutoModelForSeq2SeqLM")
 
 __all__ = [
     "BiLstmConfig",
-    "BiLstmForMaskedLM",
-    "BiLstmForQuestionAnswering",
-    "BiLstmForSequenceClassification",
-    "BiLstmForTokenClassification",
-    "BiLstmModel",
-    "BiLstmPreTrainedModel",
     "BigTransformerConfig",
-    "BigTransformerForMaskedLM",
-    "BigTransformerForQuestionAnswering",
-    "BigTransformerForSequenceClassification",
-    "BigTransformerForTokenClassification",
-    "BigTransformerModel",
-    "BigTransformerPreTrainedModel",
     "DisanConfig",
-    "DisanForMaskedLM",
-    "DisanForQuestionAnswering",
-    "DisanForSequenceClassification",
-    "DisanForTokenClassification",
-    "DisanModel",
-    "DisanPreTrainedModel",
     "EncoderOutput",
     "Lexicon",
     "StarTransformerConfig",
-    "StarTransformerForMaskedLM",
-    "StarTransformerForQuestionAnswering",
-    "StarTransformerForSequenceClassification",
-    "StarTransformerForTokenClassification",
-    "StarTransformerModel",
-    "StarTransformerPreTrainedModel",
     "TextEncoderDecoderConfig",
     "TextEncoderDecoderModel",
     "VanillaTransformerConfig",
-    "VanillaTransformerForMaskedLM",
-    "VanillaTransformerForQuestionAnswering",
-    "VanillaTransformerForSequenceClassification",
-    "VanillaTransformerForTokenClassification",
-    "VanillaTransformerModel",
-    "VanillaTransformerPreTrainedModel",
     "answer_question",
     "translate",
 ]
+__all__ += modeling_star.__all__
+__all__ += modeling_big.__all__
+__all__ += modeling_vanilla.__all__
+__all__ += modeling_disan.__all__
+__all__ += modeling_bilstm.__all__

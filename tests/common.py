@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import reference
@@ -49,7 +50,7 @@ def examples(count: int) -> Callable[[Any], Any]:
 
 
 def tiny_bert() -> BertConfig:
-    """A BERT to stand inside the embeddings, of another width than `TINY`."""
+    """A BERT for inside the embeddings, of another width than `TINY`."""
     return BertConfig(
         vocab_size=TINY["vocab_size"],
         hidden_size=12,
@@ -306,14 +307,13 @@ def _row_outputs(
             weights = columns(lambda text, t=t: text.attentions[t], h, roles).transpose(0, 1)
         outputs[f"attentions.{t}"] = weights
     if ending == "Model" and radial:
-        views = config.num_relays * h
         for t in range(steps):
 
             def over_columns(text: reference.Encoded, places: list[int], t: int = t) -> Tensor:
-                weights = torch.zeros(views, 1 + n, dtype=torch.float64)
+                weights = torch.zeros(h, 1 + n, dtype=torch.float64)
                 return weights.index_copy(1, torch.tensor([0, *(1 + i for i in places)]), text.relay_attentions[t])
 
-            outputs[f"relay_attentions.{t}"] = per_text(over_columns, views, 1 + n)
+            outputs[f"relay_attentions.{t}"] = per_text(over_columns, h, 1 + n)
     return outputs
 
 
@@ -350,6 +350,18 @@ class LinearAdapter(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.scale * super().forward(x)
+
+
+def given_projections(leaves: dict[str, Tensor]) -> Any:
+    """Projections as relay_attention uses them, the query already projected."""
+    h, c, _ = leaves["key"].shape
+    return SimpleNamespace(
+        num_heads=h,
+        head_dim=c,
+        project_query=lambda relay: leaves["query"],
+        weight_of=lambda name: leaves[name].flatten(0, 1),
+        value_bias=leaves["value_bias"],
+    )
 
 
 def words(*parts: str) -> str:

@@ -323,7 +323,7 @@ class EncoderContract(LossContract):
             model(**random_batch(padded([longest + 1], longest + 2, "left")).inputs(), **record)
 
     def test_sinusoidal_positions_are_those_of_the_formula_at_any_length(self) -> None:
-        model = self.model(position_embedding_type="sinusoidal", position_base=100.0, dtype=torch.float64)
+        model = self.model(position_embedding_type="sinusoidal", sinusoidal_base=100.0, dtype=torch.float64)
         n, d = 600, TINY["hidden_size"]
         added = model(inputs_embeds=torch.zeros(1, n, d).double(), output_hidden_states=True).hidden_states[0][0]
         for position in (0, 1, 7, n - 1):

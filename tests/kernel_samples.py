@@ -49,7 +49,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "BiG": ("BigTransformer", {"lexicon": LEXICON}),
     "BiG, nothing but words": (
         "BigTransformer",
-        {"lexicon": LEXICON, "self_word": False, "global_connection": False},
+        {"lexicon": LEXICON, "include_self": False, "global_connection": False},
     ),
     "BiG, adjacent": ("BigTransformer", {"local_connection": "adjacent"}),
 }

@@ -35,7 +35,7 @@ class Encoded:
         hidden_states: the embeddings and the states after each layer, T + 1 of n of `[d]`.
         attentions: for each layer and token its weights, T of n of `[h, r]`; the DiSAN's, averaged over the features
             of each direction, are `[2, n]`.
-        relay_attentions: for each update of the relays their weights over themselves and the tokens, `[k h, 1 + n]`.
+        relay_attentions: for each update of the relay its weights over itself and the tokens, `[h, 1 + n]`.
     """
 
     tokens: list[Vector]
@@ -171,7 +171,7 @@ def embed(
         if config.position_embedding_type == "learned":
             x = x + parameters["position_embeddings.weight"][position]
         if config.position_embedding_type == "sinusoidal":
-            x = x + sinusoid(position, config.hidden_size, config.position_base, like=x)
+            x = x + sinusoid(position, config.hidden_size, config.sinusoidal_base, like=x)
         if config.type_vocab_size > 0:
             x = x + parameters["token_type_embeddings.weight"][0 if types is None else types[position]]
         embedded.append(x)
@@ -204,22 +204,20 @@ def star_transformer(parameters: Parameters, config: Any, e: list[Vector], with_
         return new if pre else norm(parameters, name, new)
 
     h: list[Vector] = list(e)
-    relays: list[Vector] = []
-    if config.use_radial:
-        starts = parameters["relay_start"] if config.num_relays > 1 else [0]
-        relays = [mean_of(e) + start for start in starts]
+    relay = mean_of(e) if config.use_radial else None
     encoded = Encoded(h, hidden_states=[h])
     for t in range(1, steps + 1):
         layer = under(parameters, "layers.0" if config.share_layers else f"layers.{t - 1}")
         read_h = [norm(layer, "ring_norm", x) for x in h] if pre else h
-        read_relays = [norm(layer, "relay_norm", s) for s in relays] if pre else list(relays)
+        read_relay = norm(layer, "relay_norm", relay) if pre and config.use_radial else relay
         # update the satellite nodes
         new_h, weights = [], []
         for i in range(n):
             reach = config.ring_radius if config.use_ring else 0
             context = [read_h[(i + place) % n] for place in range(-reach, reach + 1)]
             context.append(e[i])
-            context.extend(read_relays)
+            if config.use_radial:
+                context.append(read_relay)
             attended, weights_of_token = multi_att(
                 under(layer, "ring_attention.projections"),
                 read_h[i],
@@ -232,30 +230,25 @@ def star_transformer(parameters: Parameters, config: Any, e: list[Vector], with_
             weights.append(weights_of_token)
         h = new_h
         encoded.attentions.append(weights)
-        # update the relay nodes
-        if relays and (with_pooler or t < steps):
+        # update the relay node
+        if config.use_radial and (with_pooler or t < steps):
             read_h = [norm(layer, "ring_norm", x) for x in h] if pre else h
-            weights_of_relays = []
-            for number, read_s in enumerate(read_relays):
-                attended, relay_weights = multi_att(
-                    under(layer, "relay_attention.projections"),
-                    read_s,
-                    [read_s, *read_h],
-                    config.num_attention_heads,
-                    config.head_dim,
-                )
-                relays[number] = update(layer, "relay_norm", relays[number], attended)
-                weights_of_relays.append(relay_weights)
-            encoded.relay_attentions.append(torch.cat(weights_of_relays))
+            attended, relay_weights = multi_att(
+                under(layer, "relay_attention.projections"),
+                read_relay,
+                [read_relay, *read_h],
+                config.num_attention_heads,
+                config.head_dim,
+            )
+            relay = update(layer, "relay_norm", relay, attended)
+            encoded.relay_attentions.append(relay_weights)
         if pre and t == steps:
             h = [norm(parameters, "ring_norm", x) for x in h]
         encoded.hidden_states.append(h)
     encoded.tokens = h
     if with_pooler:
         pooled = mean_of(h) if config.pooling == "mean" else max_of(h)
-        if pre:
-            relays = [norm(parameters, "relay_norm", s) for s in relays]
-        encoded.relay = mean_of(relays) if relays else None
+        encoded.relay = norm(parameters, "relay_norm", relay) if pre and config.use_radial else relay
         encoded.pooled = pooled if encoded.relay is None else encoded.relay + pooled
     return encoded
 
@@ -355,7 +348,7 @@ def big_transformer(
             return []
         if config.local_connection == "adjacent":
             return [h[j] if 0 <= j < n else None for j in (i - 1, i, i + 1)]
-        columns: list[Vector | None] = [h[i]] if config.self_word else []
+        columns: list[Vector | None] = [h[i]] if config.include_self else []
         for length in range(2, config.max_word_length + 1):
             for place in range(length):
                 start = i - place

@@ -52,7 +52,7 @@ CHARACTERS = {
     "char_features": True,
     "char_vocab_size": 7,
     "char_embedding_size": 3,
-    "char_hidden_size": 4,
+    "char_num_filters": 4,
     "max_char_length": 3,
 }
 # With SPECIAL_TOKENS, as many entries as a TINY model embeds.

@@ -1,9 +1,9 @@
 """
-Character features of tokens: what a token is spelled like, and how it is written.
+Character features of tokens: their spelling and writing (capitals, digits).
 
-The text of each vocabulary entry lies in a buffer, so that input_ids are enough, and is saved with the model. An entry
-is read the same wherever it stands: in training those of a batch once each, in inference all of them once for all. A
-word of several entries has the maximum of theirs.
+The text of each vocabulary entry is in a buffer, saved with the model, so that input_ids are enough. The features of
+an entry do not depend on its context: in training those in a batch are computed once each, in inference all entries
+once. A word of several entries has the maximum of theirs.
 
 Axes: N flat tokens  V vocabulary entries  M distinct entries  L max_char_length  c width of a character  f features of
 an entry
@@ -34,7 +34,7 @@ TRAITS = (
     "a digit among others",
     "neither letter nor digit",
 )
-# Before the characters themselves: nothing, and what stands around an entry.
+# Symbols before the characters: nothing, and the boundaries of an entry.
 _NOTHING, _WORD, _CONTINUATION, _END = range(4)
 _ENTRIES_AT_ONCE = 4096
 
@@ -68,12 +68,12 @@ class CharCNN(VocabularyTables):
     A convolution over the characters of each token and their maximum (section 2.1 of Ma and Hovy 2016,
     https://arxiv.org/abs/1603.01354), and `TRAITS` as zeros and ones.
 
-    Characters are told apart by code point modulo `char_vocab_size`: no list of them is needed, and none is unknown.
-    Around them stand symbols for the start of a word, the continuation of one, and the end. Special tokens, the
-    unknown token and ids without an entry have no characters, and zeros for features.
+    Characters are hashed by code point modulo `char_vocab_size`: there is no list of them, and none is unknown. They
+    are enclosed by symbols for the start of a word or its continuation, and for the end. Special tokens, the unknown
+    token and ids without an entry have no characters, and zeros as features.
 
-    In inference the features of all entries are kept until a weight is written to. torch does not tell of what is
-    written through `.data`: write `with torch.no_grad(): weight.copy_(new)`, or call `train()` and `eval()` after it.
+    In inference the features of all entries are cached until a weight is written to. torch does not register writes
+    through `.data`: use `with torch.no_grad(): weight.copy_(new)`, or call `train()` and `eval()` afterwards.
 
     Args:
         config: any encoder's configuration, for the sizes.
@@ -91,7 +91,7 @@ class CharCNN(VocabularyTables):
         self.dropout = nn.Dropout(config.embedding_dropout_prob)
         self.kernel = config.char_kernel_size
         self.joins_words = config.char_scope == "word"
-        self.convolution = nn.Linear(self.kernel * config.char_embedding_size, config.char_hidden_size)
+        self.convolution = nn.Linear(self.kernel * config.char_embedding_size, config.char_num_filters)
         self.width = feature_width(config)
         characters = torch.zeros((config.vocab_size, config.max_char_length), dtype=torch.int32)
         self.register_buffer("characters", characters)
@@ -102,10 +102,7 @@ class CharCNN(VocabularyTables):
 
     def load_vocabulary(self, vocabulary: Vocabulary, label_all_tokens: bool) -> None:
         longest = self.characters.shape[1]
-        characters, traits = (
-            torch.zeros_like(self.characters, device="cpu"),
-            torch.zeros_like(self.traits, device="cpu"),
-        )
+        characters, traits = (torch.zeros_like(table, device="cpu") for table in (self.characters, self.traits))
         for index, (text, continues) in enumerate(zip(vocabulary.texts, vocabulary.continues.tolist(), strict=True)):
             if text:
                 codes = spelled(text, longest)
@@ -123,7 +120,7 @@ class CharCNN(VocabularyTables):
             init.zeros_(table)
 
     def train(self, mode: bool = True) -> "CharCNN":
-        """As in nn.Module; what was computed for all entries is forgotten where the mode changes."""
+        """As in nn.Module; the cached features are dropped where the mode changes."""
         if mode != self.training:
             self._cached = None
         return super().train(mode)
@@ -135,29 +132,29 @@ class CharCNN(VocabularyTables):
             layout: where the tokens lie.
 
         Returns:
-            `[N, f]`, or `[N, 2 f]`: each token's own features and those of its word.
+            `[N, f]`, or `[N, 2 f]`: the features of each token and of its word.
         """
-        own = self.of_tokens(ids)
-        return torch.cat([own, self.of_words(own, ids, layout)], dim=-1) if self.joins_words else own
+        features = self.of_tokens(ids)
+        return torch.cat([features, self.of_words(features, ids, layout)], dim=-1) if self.joins_words else features
 
-    def of_words(self, own: Tensor, ids: Tensor, layout: TokenLayout) -> Tensor:
+    def of_words(self, features: Tensor, ids: Tensor, layout: TokenLayout) -> Tensor:
         """For each token the maximum over the tokens of its word: features `[N, f]` and ids `[N]` to `[N, f]`."""
-        starts = ~layout.goes_on(self.traits[ids, 0], self.alone[ids])
+        starts = ~layout.is_continuation(self.traits[ids, 0], self.alone[ids])
         real = layout.pack(layout.mask)
-        word = ((starts & real).cumsum(0) - 1).clamp(min=0)[:, None].expand_as(own)
-        lowest = torch.finfo(own.dtype).min
-        # There are at most as many words as tokens: to know how many would be to wait for the GPU.
-        words = torch.full_like(own, lowest)
-        words = words.scatter_reduce(0, word, own.masked_fill(~real[:, None], lowest), "amax")
+        word = ((starts & real).cumsum(0) - 1).clamp(min=0)[:, None].expand_as(features)
+        lowest = torch.finfo(features.dtype).min
+        # A row for each token: counting the words would synchronise with the GPU.
+        words = torch.full_like(features, lowest)
+        words = words.scatter_reduce(0, word, features.masked_fill(~real[:, None], lowest), "amax")
         return words.gather(0, word).masked_fill(~real[:, None], 0)
 
     def of_tokens(self, ids: Tensor) -> Tensor:
-        """Features of each token by itself, `[N]` to `[N, f]`."""
+        """Features of each token, `[N]` to `[N, f]`."""
         if is_traced():
             return self.features(self.characters[ids], self.traits[ids])
-        if not self.training and not torch.is_grad_enabled() and self._may_be_kept():
+        if not self.training and not torch.is_grad_enabled() and self._can_be_cached():
             return nn.functional.embedding(ids, self._of_all_entries())
-        self._cached = None  # what follows may be a step of a fused optimizer, which no tensor's version tells
+        self._cached = None  # a fused optimizer may follow, which changes no tensor's version
         entries, place = ids.unique(return_inverse=True)
         characters = self.characters[entries]
         if not characters.any():
@@ -179,7 +176,7 @@ class CharCNN(VocabularyTables):
         return torch.cat([spelling, traits.to(spelling.dtype)], dim=-1)
 
     def _symbols(self, characters: Tensor, continues: Tensor) -> Tensor:
-        """Rows of `embeddings` for code points `[M, L]` and what stands around them: `[M, L + 2]`."""
+        """Rows of `embeddings` for code points `[M, L]` and their boundaries: `[M, L + 2]`."""
         length = (characters != 0).sum(1, keepdim=True)
         symbols = (characters % self.buckets + _END + 1).masked_fill(characters == 0, _NOTHING)
         start = torch.where(continues, _CONTINUATION, _WORD)[:, None].to(symbols.dtype)
@@ -187,10 +184,10 @@ class CharCNN(VocabularyTables):
         symbols = symbols.scatter(1, length + 1, _END)
         return symbols.masked_fill(length == 0, _NOTHING)
 
-    def _may_be_kept(self) -> bool:
+    def _can_be_cached(self) -> bool:
         """
-        Whether weights alone decide, as an adapter may be switched off, which changes none, and tell when they are
-        written to, which tensors made in inference mode do not.
+        Whether the features depend on weights alone, without adapters, which may be switched off, and these register
+        writes, which tensors made in inference mode do not.
         """
         plain = is_plain(self.convolution, nn.Linear) and is_plain(self.embeddings, nn.Embedding)
         return plain and not any(tensor.is_inference() for tensor in self._decisive())
@@ -199,7 +196,7 @@ class CharCNN(VocabularyTables):
         return [self.characters, self.traits, *self.parameters()]
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: without the table, which can be computed again."""
+        """The state to pickle, without the cache."""
         return {**self.__dict__, "_cached": None}
 
     def _of_all_entries(self) -> Tensor:
@@ -210,7 +207,7 @@ class CharCNN(VocabularyTables):
         cached = self._cached
         if cached is not None:
             table, made_of = cached
-            # The tensors themselves are held: another one may take the address of one that is gone.
+            # The tensors are compared by identity: a new one may have the address of an old one.
             same = len(made_of) == len(tensors) and all(a is b for (a, _), b in zip(made_of, tensors, strict=True))
             if same and [state for _, state in made_of] == now:
                 return table
@@ -225,19 +222,18 @@ class CharCNN(VocabularyTables):
 
     def _warn_of_no_characters(self) -> None:
         logger.warning_once(
-            "char_features=True, and the tokens have no characters: model.set_vocabulary(tokenizer) tells the model "
-            "the text of its vocabulary."
+            "char_features=True, and the tokens have no characters: call model.set_vocabulary(tokenizer)."
         )
 
 
 def feature_width(config: EncoderConfig) -> int:
-    """What character features add to the width of the token embeddings: f, 2 f with those of words, 0 without any."""
-    own = config.char_hidden_size + len(TRAITS) if config.char_features else 0
-    return 2 * own if config.char_scope == "word" else own
+    """The width that character features add to the token embeddings: f, 2 f with those of words, 0 without any."""
+    width = config.char_num_filters + len(TRAITS) if config.char_features else 0
+    return 2 * width if config.char_scope == "word" else width
 
 
 def _state_of(tensor: Tensor) -> tuple:
-    """What changes where a tensor is written to, or moved."""
+    """Values that change when a tensor is written to, or moved."""
     return tensor._version, tensor.data_ptr(), tensor.dtype, tensor.device
 
 

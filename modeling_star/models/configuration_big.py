@@ -11,52 +11,44 @@ from .configuration_encoder import EncoderConfig
 class BigTransformerConfig(EncoderConfig):
     r"""
     Configuration of a BiG-Transformer (Shu et al., IJCNN 2020, https://openreview.net/forum?id=xulJokm5GeE). The
-    defaults are the paper's form, but for the sizes, which it does not tell; the fields that all encoders share are
+    defaults are the paper's form, except for the sizes, which it does not give; the fields that all encoders share are
     described in `EncoderConfig`.
 
     Args:
         intermediate_size (`int`, *optional*): width of the feed-forward layer; defaults to 4 x `hidden_size`.
         max_word_length (`int`, defaults to 4): tokens of the longest word that is matched. Time and memory grow with
             its square.
-        lexicon_kind (`str`, *optional*): "words" or "whole_word", what the model's lexicon is made of. Set by
+        lexicon_kind (`str`, *optional*): "words" or "whole_word", the kind of the model's lexicon. Set by
             `model.set_lexicon(lexicon)`, as is the next field.
         lexicon_size (`int`, defaults to 0): size of the tables that hold the lexicon.
-        local_connection (`str`, defaults to `"lexicon"`): what a token attends to around it: "lexicon", the words that
-            contain it; "adjacent", the tokens before, at and after it, each by itself; "none", nothing. The last two
+        local_connection (`str`, defaults to `"lexicon"`): the candidates around a token: "lexicon", the words that
+            contain it; "adjacent", the tokens before, at and after it, each of its own; "none", nothing. The last two
             are the ablations of section IV-G.
-        self_word (`bool`, defaults to `True`): with "lexicon", every token is also a word of its own.
+        include_self (`bool`, defaults to `True`): with "lexicon", every token is also a word of its own.
         global_connection (`bool`, defaults to `True`): every token attends to the global node (Eq 4).
         pooling (`str`, defaults to `"mean"`): the vector of a text: "mean" or "max" over its last states, or "global",
             the global node of the last states.
-        position_embedding_type (`str`, defaults to `"sinusoidal"`), position_base (`float`, defaults to 100000): as
-            Eqs 8 and 9 print them.
+        position_embedding_type (`str`, defaults to `"sinusoidal"`), sinusoidal_base (`float`, defaults to 100000): as
+            in Eqs 8 and 9.
         scale_embedding (`bool`, *optional*): as in `EncoderConfig`. Defaults to `True` where sinusoidal positions are
-            added to an embedding table, which they would drown, and to `False` elsewhere.
-
-    Example:
-
-    ```python
-    >>> from modeling_star import BigTransformerConfig, BigTransformerModel
-
-    >>> model = BigTransformerModel(BigTransformerConfig(vocab_size=8000, max_word_length=2))
-    >>> model.config.candidate_roles
-    ('1 of 1', '1 of 2', '2 of 2', 'global')
-    ```
+            added to an embedding table, which they would dominate, and to `False` elsewhere.
     """
 
     model_type = "big_transformer"
+    attribute_map = {**EncoderConfig.attribute_map, "self_word": "include_self"}
     derived_fields: ClassVar[tuple[str, ...]] = (*EncoderConfig.derived_fields, "intermediate_size", "scale_embedding")
+    sizes: ClassVar[tuple[str, ...]] = (*EncoderConfig.sizes, "intermediate_size")
 
     intermediate_size: int | None = None
     max_word_length: int = 4
     lexicon_kind: Literal["words", "whole_word"] | None = None
     lexicon_size: int = 0
     local_connection: Literal["lexicon", "adjacent", "none"] = "lexicon"
-    self_word: bool = True
+    include_self: bool = True
     global_connection: bool = True
     pooling: Literal["mean", "max", "global"] = "mean"
     position_embedding_type: Literal["learned", "sinusoidal", "none", "ring"] = "sinusoidal"
-    position_base: float | int = 100000.0
+    sinusoidal_base: float | int = 100000.0
     scale_embedding: bool | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
@@ -67,31 +59,26 @@ class BigTransformerConfig(EncoderConfig):
             self.scale_embedding = self.position_embedding_type == "sinusoidal" and self.backbone_config is None
         super().__post_init__(**kwargs)
 
-    def validate_intermediate_size(self) -> None:
-        """Part of strict validation: the feed-forward layer is at least one wide."""
-        self._check_positive("intermediate_size")
-
     def validate_lexicon(self) -> None:
         """Part of strict validation: words have two tokens or more, and a lexicon has a kind and a size."""
         if self.max_word_length < 2:
             raise ValueError(
-                f"max_word_length={self.max_word_length} is given; at least 2 is needed. For tokens alone: "
-                "max_word_length=2 and no lexicon."
+                f"max_word_length={self.max_word_length} is given; at least 2 is needed. For tokens only: no lexicon."
             )
         if (self.lexicon_kind is None) != (self.lexicon_size == 0) or self.lexicon_size < 0:
             raise ValueError(
-                f"lexicon_kind={self.lexicon_kind!r} and lexicon_size={self.lexicon_size} are given; leave both out "
-                "and write model.set_lexicon(lexicon), which sets them."
+                f"lexicon_kind={self.lexicon_kind!r} and lexicon_size={self.lexicon_size} are given; omit both: "
+                "model.set_lexicon(lexicon) sets them."
             )
 
     @property
     def candidate_roles(self) -> tuple[str, ...]:
-        """What a token attends to, in the order of the attention weights: "2 of 3", the word it is the second of."""
+        """The candidates in the order of the attention weights: "2 of 3" is the word whose second token it is."""
         local: tuple[str, ...] = ()
         if self.local_connection == "adjacent":
             local = ("left", "self", "right")
         elif self.local_connection == "lexicon":
-            lengths = range(1 if self.self_word else 2, self.max_word_length + 1)
+            lengths = range(1 if self.include_self else 2, self.max_word_length + 1)
             local = tuple(f"{place} of {length}" for length in lengths for place in range(1, length + 1))
         return (*local, *(("global",) if self.global_connection else ()))
 

@@ -11,22 +11,12 @@ from .configuration_encoder import EncoderConfig
 class DisanConfig(EncoderConfig):
     r"""
     Configuration of DiSAN, the Directional Self-Attention Network (Shen et al. 2018,
-    https://arxiv.org/abs/1709.04696). The defaults are the paper's form: one layer, whose masks take the place of
-    positions. The fields that all encoders share are described in `EncoderConfig`.
+    https://arxiv.org/abs/1709.04696). The defaults are the paper's form: one layer, whose masks replace positions.
+    The fields that all encoders share are described in `EncoderConfig`.
 
-    Each direction is `hidden_size / 2` wide, and a token's state is both. Every feature has attention weights of its
-    own, so `num_attention_heads` is not looked at. `hidden_dropout_prob` drops from what a token has attended to,
-    before the fusion gate; `hidden_act` is the activation of the heads, that of the encoder is ELU.
-
-    Example:
-
-    ```python
-    >>> from modeling_star import DisanConfig, DisanModel
-
-    >>> model = DisanModel(DisanConfig(vocab_size=8000, hidden_size=300))
-    >>> model.config.num_hidden_layers
-    1
-    ```
+    Each direction is `hidden_size / 2` wide, and a token's state is both. Every feature has separate weights, so
+    `num_attention_heads` is ignored. `hidden_dropout_prob` applies to the attention's output, before the fusion
+    gate; `hidden_act` is the activation of the heads, that of the encoder is ELU.
     """
 
     model_type = "disan"

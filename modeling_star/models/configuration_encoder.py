@@ -1,4 +1,4 @@
-"""The fields that every encoder shares, declared and checked once."""
+"""The configuration fields that all encoders share."""
 
 import copy
 from dataclasses import fields
@@ -17,7 +17,7 @@ PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "r
 @strict
 class EncoderConfig(BaseConfig):
     r"""
-    What StarTransformerConfig, VanillaTransformerConfig and the other encoders have in common.
+    The fields that the configurations of all encoders have in common.
 
     Args:
         vocab_size (`int`, defaults to 30522): entries of the token embedding table; with `backbone_config`, those of
@@ -32,13 +32,13 @@ class EncoderConfig(BaseConfig):
         freeze_embeddings (`bool`, defaults to `False`): the table or the backbone is not trained; a backbone then
             also runs without dropout.
         scale_embedding (`bool`, defaults to `False`): token embeddings are multiplied by the square root of their
-            width, as where a decoder's output shares the table (section 3.4 of https://arxiv.org/abs/1706.03762).
+            width, as for a table shared with a decoder's output (section 3.4 of https://arxiv.org/abs/1706.03762).
         type_vocab_size (`int`, defaults to 0): token types that are embedded; 0 embeds none.
-        position_embedding_type (`str`, defaults to `"learned"`): "learned", "sinusoidal", "none", or what an encoder
-            adds to them.
-        position_base (`float`, defaults to 10000): base of the sinusoidal wavelengths.
+        position_embedding_type (`str`, defaults to `"learned"`): "learned", "sinusoidal", "none", and "ring" for the
+            Star-Transformer.
+        sinusoidal_base (`float`, defaults to 10000): base of the sinusoidal wavelengths.
         max_position_embeddings (`int`, defaults to 512): longest sequence, in real tokens, that learned positions
-            cover. The other kinds have no maximum.
+            cover. The other types have no maximum.
         embedding_dropout_prob, hidden_dropout_prob, attention_probs_dropout_prob (`float`, default to 0.1): dropout
             on the embeddings, after each output projection, and on the attention weights.
         classifier_dropout (`float`, *optional*): dropout in the heads; defaults to `hidden_dropout_prob`.
@@ -46,20 +46,18 @@ class EncoderConfig(BaseConfig):
             to `hidden_size`.
         pair_mode (`str`, defaults to `"cross"`): "cross" reads a pair as one sequence; "siamese" splits each row by
             `token_type_ids` into two sequences that do not see each other.
-        char_features (`bool`, defaults to `False`): what a token is spelled like and how it is written (capitals,
-            digits) joins its embedding, once `model.set_vocabulary(tokenizer)` has told the text of the vocabulary.
-            Special tokens have none, nor has a word that became [UNK].
-        char_scope (`str`, defaults to `"word"`): what a token's characters are: its own and, beside them, the maximum
-            over all tokens of its word ("word"), or its own alone ("token"), which is as good where every word is one
-            token.
-        char_vocab_size (`int`, defaults to 1024): characters that are told apart, by code point modulo this.
-        char_embedding_size (`int`, defaults to 30), char_hidden_size (`int`, defaults to 100): width of a character,
-            and of what the convolution makes of them.
-        char_kernel_size (`int`, defaults to 3): characters that the convolution sees at once; an odd number.
-        max_char_length (`int`, defaults to 20): characters of the longest entry; of a longer one both ends are read.
+        char_features (`bool`, defaults to `False`): the spelling of a token and its writing (capitals, digits) join
+            its embedding; needs `model.set_vocabulary(tokenizer)`. Special tokens and [UNK] have no characters.
+        char_scope (`str`, defaults to `"word"`): "word" joins the features of a token and the maximum over all tokens
+            of its word; "token" only the former, which is enough where every word is one token.
+        char_vocab_size (`int`, defaults to 1024): number of distinct characters, by code point modulo this.
+        char_embedding_size (`int`, defaults to 30), char_num_filters (`int`, defaults to 100): width of a character,
+            and of the convolution's output.
+        char_kernel_size (`int`, defaults to 3): characters in a window of the convolution; an odd number.
+        max_char_length (`int`, defaults to 20): characters of the longest entry; both ends are read of a longer one.
         use_crf (`bool`, defaults to `False`): a tagger scores its labels together, by a linear-chain CRF.
-        crf_constraints (`str`, *optional*): transitions between entity labels that the CRF rules out: those of
-            "iob1", "iob2" or "iobes" (also BILOU and BMES), or "auto" for what the labels are. By default none.
+        crf_constraints (`str`, *optional*): transitions between entity labels that the CRF forbids: those of "iob1",
+            "iob2" or "iobes" (also BILOU and BMES), or "auto" for the scheme of the labels. By default none.
         hidden_act (`str`, defaults to `"relu"`): any activation that transformers knows by name.
         layer_norm_eps (`float`, defaults to 1e-5), initializer_range (`float`, defaults to 0.02): as in BERT.
     """
@@ -74,7 +72,7 @@ class EncoderConfig(BaseConfig):
     scale_embedding: bool = False
     type_vocab_size: int = 0
     position_embedding_type: Literal["learned", "sinusoidal", "none", "ring"] = "learned"
-    position_base: float | int = 10000.0
+    sinusoidal_base: float | int = 10000.0
     max_position_embeddings: int = 512
     embedding_dropout_prob: float | int = 0.1
     hidden_dropout_prob: float | int = 0.1
@@ -86,7 +84,7 @@ class EncoderConfig(BaseConfig):
     char_scope: Literal["token", "word"] = "word"
     char_vocab_size: int = 1024
     char_embedding_size: int = 30
-    char_hidden_size: int = 100
+    char_num_filters: int = 100
     char_kernel_size: int = 3
     max_char_length: int = 20
     use_crf: bool = False
@@ -106,12 +104,12 @@ class EncoderConfig(BaseConfig):
             backbone = dict(self.backbone_config)
             if "model_type" not in backbone:
                 raise ValueError(
-                    "backbone_config is a dict without model_type, so its kind of encoder is unknown: write "
-                    'backbone_config={"model_type": "bert", ...} or pass AutoConfig.from_pretrained(...).'
+                    'backbone_config has no model_type: backbone_config={"model_type": "bert", ...} or '
+                    "AutoConfig.from_pretrained(...)."
                 )
             self.backbone_config = AutoConfig.for_model(backbone.pop("model_type"), **backbone)
         if self.backbone_config is not None:
-            # The encoder inside has its own vocabulary; where its configuration came from is nobody's business.
+            # The encoder inside has its own vocabulary; the source of its configuration is not saved.
             self.backbone_config = copy.deepcopy(self.backbone_config)
             self.backbone_config.name_or_path = ""
             self.vocab_size = getattr(self.backbone_config, "vocab_size", self.vocab_size)
@@ -123,41 +121,37 @@ class EncoderConfig(BaseConfig):
 
     @property
     def keys_to_ignore_at_inference(self) -> list[str]:
-        """What Trainer leaves out of predictions, so that a tagger with a CRF predicts logits as any other does."""
+        """Outputs that Trainer omits from predictions, so that a tagger with a CRF predicts logits as any other."""
         return ["paths", "sequence_losses"] if self.use_crf else []
 
+    attribute_map = {"char_hidden_size": "char_num_filters", "position_base": "sinusoidal_base"}
     derived_fields: ClassVar[tuple[str, ...]] = ("embedding_size",)
     inner_configurations: ClassVar[tuple[str, ...]] = ("backbone_config",)
+    sizes: ClassVar[tuple[str, ...]] = (
+        *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "embedding_size"),
+        *("max_position_embeddings", "classifier_hidden_size"),
+        *("char_vocab_size", "char_embedding_size", "char_num_filters", "char_kernel_size", "max_char_length"),
+    )
     position_embedding_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none")
 
     def validate_positions(self) -> None:
-        """Part of strict validation: the encoder has this kind of position."""
+        """Part of strict validation: the encoder has this type of position."""
         given, allowed = self.position_embedding_type, self.position_embedding_types
         if given not in allowed:
             raise ValueError(f"position_embedding_type={given!r} is given; {type(self).__name__} has {allowed}.")
 
     def validate_sizes(self) -> None:
         """Part of strict validation: every size is at least 1."""
-        self._check_positive("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "embedding_size")
-        self._check_positive("max_position_embeddings", "classifier_hidden_size")
+        self._check_positive(*self.sizes)
         if self.type_vocab_size < 0:
             raise ValueError(f"type_vocab_size={self.type_vocab_size} is given; 0 (none embedded) or more is allowed.")
         inside = getattr(self.backbone_config, "hidden_size", self.embedding_size)
         if self.embedding_size != inside:
             raise ValueError(
-                f"embedding_size={self.embedding_size} is given, but the encoder in backbone_config is {inside} wide: "
-                "leave embedding_size out."
+                f"embedding_size={self.embedding_size} is given; the encoder in backbone_config has {inside}: omit it."
             )
-
-    def validate_characters(self) -> None:
-        """Part of strict validation: the convolution over characters has a middle, and something to see."""
-        self._check_positive("char_vocab_size", "char_embedding_size", "char_hidden_size", "char_kernel_size")
-        self._check_positive("max_char_length")
         if self.char_kernel_size % 2 == 0:
-            raise ValueError(
-                f"char_kernel_size={self.char_kernel_size} is given; an odd number is needed, as many characters "
-                "before a place as after it: char_kernel_size=3."
-            )
+            raise ValueError(f"char_kernel_size={self.char_kernel_size} is given; an odd number is needed.")
 
     def validate_crf(self) -> None:
         """Part of strict validation: constraints have a CRF."""
@@ -169,36 +163,19 @@ class EncoderConfig(BaseConfig):
         for f in fields(self):
             value = getattr(self, f.name)
             if "dropout" in f.name and value is not None and not 0 <= value < 1:
-                raise ValueError(
-                    f"{f.name}={value} is given; a probability from 0 up to, not including, 1 is allowed."
-                )
+                raise ValueError(f"{f.name}={value} is given; a probability in [0, 1) is allowed.")
 
     def validate_label_ids(self) -> None:
-        """Part of strict validation: labels are counted from 0, as a head's outputs are."""
+        """Part of strict validation: labels are counted from 0."""
         given = sorted(self.id2label or {})
         if given != list(range(len(given))):
-            raise ValueError(
-                f"id2label has the ids {given}; they are counted from 0, one for each output of a head: "
-                "id2label=dict(enumerate(labels)); of a saved model, in its config.json."
-            )
-
-    def validate_problem_type(self) -> None:
-        """Part of strict validation, which lets any word pass for this inherited field (seen in transformers 5.23)."""
-        given = self.problem_type
-        if given is not None and given not in PROBLEM_TYPES:
-            raise ValueError(
-                f"problem_type={given!r} is given; {', '.join(PROBLEM_TYPES)} are allowed."
-                f"{did_you_mean(given, list(PROBLEM_TYPES))}"
-            )
+            raise ValueError(f"id2label has the ids {given}; they count from 0: id2label=dict(enumerate(labels)).")
 
     def validate_activation(self) -> None:
         """Part of strict validation: the activation is one that transformers knows."""
         if self.hidden_act not in ACT2FN:
-            allowed = sorted(ACT2FN)
-            raise ValueError(
-                f"hidden_act={self.hidden_act!r} is given; allowed are {', '.join(allowed)}."
-                f"{did_you_mean(self.hidden_act, allowed)}"
-            )
+            hint = did_you_mean(self.hidden_act, sorted(ACT2FN))
+            raise ValueError(f"hidden_act={self.hidden_act!r} is given, which transformers does not have.{hint}")
 
     def _check_positive(self, *names: str) -> None:
         for name in names:
@@ -207,25 +184,19 @@ class EncoderConfig(BaseConfig):
                 raise ValueError(f"{name}={value} is given; at least 1 is needed.")
 
     def heads_must_divide(self) -> None:
-        """Raise where the heads do not share `hidden_size` evenly, naming the counts that do."""
+        """Raise where the heads do not share `hidden_size` evenly."""
         self._check_positive("hidden_size", "num_attention_heads")
         if self.hidden_size % self.num_attention_heads:
-            divisors = [h for h in range(1, min(self.hidden_size, 64) + 1) if self.hidden_size % h == 0]
             raise ValueError(
-                f"hidden_size={self.hidden_size} is not a multiple of num_attention_heads={self.num_attention_heads}: "
-                f"use one of {divisors} heads{self.head_dim_hint}."
+                f"hidden_size={self.hidden_size} is given; a multiple of "
+                f"num_attention_heads={self.num_attention_heads} is needed."
             )
-
-    head_dim_hint: ClassVar[str] = ""
 
     def directions_must_share(self) -> None:
-        """Raise where `hidden_size` is odd: the states of two directions stand side by side in it."""
+        """Raise where `hidden_size` is odd: the states of two directions share it."""
         self._check_positive("hidden_size")
         if self.hidden_size % 2:
-            raise ValueError(
-                f"hidden_size={self.hidden_size} is given; its two directions share it, so an even one is needed: "
-                f"hidden_size={self.hidden_size + 1}."
-            )
+            raise ValueError(f"hidden_size={self.hidden_size} is given; two directions share it: use an even number.")
 
 
 __all__ = ["EncoderConfig"]

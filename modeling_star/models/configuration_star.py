@@ -23,70 +23,36 @@ class StarTransformerConfig(EncoderConfig):
         ring_radius (`int`, defaults to 1): how many neighbours on either side a satellite reads; the paper's is one.
             On a ring shorter than that, places that are the same token count as candidates of their own.
         use_radial (`bool`, defaults to `True`): `False` is variant (a) of Table 6, without the relay node.
-        num_relays (`int`, defaults to 1): how many relays there are; the paper has one. Several begin apart, each by a
-            vector of its own, share the weights of their attention, and read themselves and the satellites; a
-            satellite reads all of them. With several, a GPU computes without kernels.
         norm_position (`str`, defaults to `"post"`): "post" normalises after the activation (Eqs 6 and 8), "pre"
             before the attention.
         residual (`bool`, defaults to `False`): adds the state before the update; the paper does not.
         share_layers (`bool`, defaults to `False`): one set of weights for all T layers.
         pooling (`str`, defaults to `"max"`): what is added to the relay in the vector of a text: the "max" over the
             last satellites (section 3.3), or their "mean".
-
-    Example:
-
-    ```python
-    >>> from modeling_star import StarTransformerConfig, StarTransformerModel
-
-    >>> model = StarTransformerModel(StarTransformerConfig(vocab_size=8000))
-    >>> model.config.head_dim
-    50
-    ```
     """
 
     model_type = "star_transformer"
-    head_dim_hint: ClassVar[str] = ", or set head_dim"
     derived_fields: ClassVar[tuple[str, ...]] = (*EncoderConfig.derived_fields, "head_dim")
+    sizes: ClassVar[tuple[str, ...]] = (*EncoderConfig.sizes, "head_dim", "ring_radius")
     position_embedding_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none", "ring")
 
     head_dim: int | None = None
     use_ring: bool = True
     ring_radius: int = 1
     use_radial: bool = True
-    num_relays: int = 1
     norm_position: Literal["post", "pre"] = "post"
     residual: bool = False
     share_layers: bool = False
     pooling: Literal["max", "mean"] = "max"
 
     def __post_init__(self, **kwargs: Any) -> None:
+        num_relays = kwargs.pop("num_relays", 1)  # saved by version 0.1
+        if num_relays != 1:
+            raise ValueError(f"num_relays={num_relays} is given; a Star-Transformer has one relay: leave it out.")
         if self.head_dim is None:
             self.heads_must_divide()
             self.head_dim = self.hidden_size // self.num_attention_heads
         super().__post_init__(**kwargs)
-
-    def validate_head_dim(self) -> None:
-        """Part of strict validation: a head is at least one wide."""
-        if self.head_dim < 1:
-            raise ValueError(f"head_dim={self.head_dim} is given; at least 1 is needed.")
-
-    def validate_ring_radius(self) -> None:
-        """Part of strict validation: a ring has neighbours."""
-        if self.ring_radius < 1:
-            raise ValueError(
-                f"ring_radius={self.ring_radius} is given; at least 1 is needed. Without neighbours: use_ring=False."
-            )
-
-    def validate_num_relays(self) -> None:
-        """Part of strict validation: there is a relay, and none is asked for where there are no radial connections."""
-        if self.num_relays < 1:
-            raise ValueError(
-                f"num_relays={self.num_relays} is given; at least 1 is needed. Without a relay: use_radial=False."
-            )
-        if self.num_relays > 1 and not self.use_radial:
-            raise ValueError(
-                f"num_relays={self.num_relays} is given with use_radial=False, which has no relay: set one of them."
-            )
 
     @property
     def reach(self) -> int:
@@ -95,14 +61,10 @@ class StarTransformerConfig(EncoderConfig):
 
     @property
     def candidate_roles(self) -> tuple[str, ...]:
-        """
-        What stands in C_i (Eq 4), in the order of the attention weights; further neighbours are left_2, right_2,
-        further relays relay_2.
-        """
+        """The members of C_i (Eq 4), in the order of the attention weights; further neighbours are left_2, right_2."""
         steps = ["" if distance == 1 else f"_{distance}" for distance in range(1, self.reach + 1)]
         left, right = [f"left{step}" for step in reversed(steps)], [f"right{step}" for step in steps]
-        relays = ["relay", *(f"relay_{number}" for number in range(2, self.num_relays + 1))] if self.use_radial else []
-        return (*left, "self", *right, "embedding", *relays)
+        return (*left, "self", *right, "embedding", *(["relay"] if self.use_radial else []))
 
 
 __all__ = ["StarTransformerConfig"]

@@ -10,26 +10,17 @@ from .configuration_encoder import EncoderConfig
 @strict
 class VanillaTransformerConfig(EncoderConfig):
     r"""
-    Configuration of the standard Transformer encoder (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762): what
-    the Star-Transformer and BiG-Transformer papers compare with. The fields that all encoders share are described in
+    Configuration of the standard Transformer encoder (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762): the
+    baseline of the Star-Transformer and BiG-Transformer papers. The fields that all encoders share are described in
     `EncoderConfig`.
 
     Args:
         intermediate_size (`int`, *optional*): width of the feed-forward layer; defaults to 4 x `hidden_size`.
-
-    Example:
-
-    ```python
-    >>> from modeling_star import VanillaTransformerConfig, VanillaTransformerModel
-
-    >>> model = VanillaTransformerModel(VanillaTransformerConfig(vocab_size=8000))
-    >>> model.config.intermediate_size
-    1200
-    ```
     """
 
     model_type = "vanilla_transformer"
     derived_fields: ClassVar[tuple[str, ...]] = (*EncoderConfig.derived_fields, "intermediate_size")
+    sizes: ClassVar[tuple[str, ...]] = (*EncoderConfig.sizes, "intermediate_size")
 
     intermediate_size: int | None = None
 
@@ -38,11 +29,6 @@ class VanillaTransformerConfig(EncoderConfig):
         if self.intermediate_size is None:
             self.intermediate_size = 4 * self.hidden_size
         super().__post_init__(**kwargs)
-
-    def validate_intermediate_size(self) -> None:
-        """Part of strict validation: the feed-forward layer is at least one wide."""
-        if self.intermediate_size < 1:
-            raise ValueError(f"intermediate_size={self.intermediate_size} is given; at least 1 is needed.")
 
 
 __all__ = ["VanillaTransformerConfig"]

@@ -10,7 +10,7 @@ Axes: b batch  n columns  k labels  g chains that are run side by side
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,18 +25,18 @@ logger = logging.get_logger(__name__)
 
 TagScheme = Literal["iob1", "iob2", "iobes"]
 
-IGNORE_INDEX = -100  # the label of a token whose tag is not told
+IGNORE_INDEX = -100  # the label of a token whose tag is unknown
 # Score of a transition that the constraints forbid: its probability is 0 in any precision, and losses stay finite.
 FORBIDDEN = -1e4
-# Score of a tag other than the one that is told: outweighs any number of forbidden transitions.
+# Score of a tag other than the known one: outweighs any number of forbidden transitions.
 _RULED_OUT = -1e12
-# A score is its parameter times this, with the gradient of the score itself: scores move so many times as fast as the
-# weights of a layer, many of which move one logit together. At their speed they are learnt too late to be of use
-# (docs/decisions.md tells how 30 was chosen).
+# A score is its parameter times this, with the gradient of the score itself, so that it learns this many times as fast
+# as the weights of a layer, many of which change one logit together. At their rate it would learn too late
+# (docs/decisions.md).
 CRF_LR_MULTIPLIER = 30.0
 # BILOU, BMES and BMEWO are IOBES in other letters.
 ENTITY_PREFIXES = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S", "W": "S"}
-# The type of what labels without one mark: the words of a text that is written without blanks.
+# The type of labels without one: the words of a text without spaces.
 SEGMENT = "word"
 
 
@@ -73,7 +73,7 @@ def typed_labels(labels: Sequence[str]) -> list[str]:
 def entity_tag(label: str) -> tuple[str, str] | None:
     """
     Prefix and type of an entity label in the letters of IOBES: "B-PER" -> ("B", "PER"), "U-PER" -> ("S", "PER"),
-    "O" -> ("O", ""). `None` for what is no such label, as a part of speech.
+    "O" -> ("O", ""). `None` for any other label, such as a part of speech.
     """
     if label == "O":
         return "O", ""
@@ -83,8 +83,8 @@ def entity_tag(label: str) -> tuple[str, str] | None:
 
 def tag_scheme(labels: Sequence[str]) -> TagScheme:
     """
-    The scheme that a set of labels is of: "iobes" (also BILOU, BMES, BMEWO) if any ends an entity or is a whole one;
-    else "iob1" if a type has no B-, since IOB1 needs it between neighbours alone; else "iob2".
+    The scheme of a set of labels: "iobes" (also BILOU, BMES, BMEWO) if any ends an entity or is a whole one; else
+    "iob1" if a type has no B-, which IOB1 needs only between neighbours; else "iob2".
 
     Raises:
         ValueError: there is a label of no entity, or none of an entity.
@@ -94,24 +94,24 @@ def tag_scheme(labels: Sequence[str]) -> TagScheme:
     if strange or all(tag[0] == "O" for tag in tags):
         shown = ", ".join(map(repr, (strange or list(labels))[:5]))
         raise ValueError(
-            f"crf_constraints are for entity labels (O, B-PER, I-PER, ...), and the labels have {shown}: leave "
-            "crf_constraints out, or give the model the names of its labels, id2label={0: 'O', 1: 'B-PER', ...}."
+            f"crf_constraints need entity labels (O, B-PER, I-PER, ...), and the labels have {shown}: set "
+            "crf_constraints=None, or name the labels, id2label={0: 'O', 1: 'B-PER', ...}."
         )
     prefixes: dict[str, set[str]] = {}
     for prefix, kind in tags:
         prefixes.setdefault(kind, set()).add(prefix)
-    if any(found & {"E", "S"} for found in prefixes.values()):
+    if any(letters & {"E", "S"} for letters in prefixes.values()):
         return "iobes"
-    return "iob1" if any("I" in found and "B" not in found for found in prefixes.values()) else "iob2"
+    return "iob1" if any("I" in letters and "B" not in letters for letters in prefixes.values()) else "iob2"
 
 
 def may_follow(before: str | None, after: str | None, scheme: TagScheme) -> bool:
     """
-    Whether the label `after` may stand behind the label `before`; `None` is the start, and the end, of a text.
+    Whether the label `after` may follow the label `before`; `None` is the start, and the end, of a text.
 
     - iob2: I-x continues B-x or I-x.
-    - iob1: B-x stands only where it parts two entities of type x.
-    - iobes: what B-x has opened goes on with I-x and ends with E-x; S-x is an entity by itself.
+    - iob1: B-x occurs only between two adjacent entities of type x.
+    - iobes: B-x is continued by I-x and ended by E-x; S-x is a whole entity.
     """
     (first, first_kind), (second, second_kind) = (
         ("O", "") if label is None else entity_tag(label) for label in (before, after)
@@ -124,25 +124,25 @@ def may_follow(before: str | None, after: str | None, scheme: TagScheme) -> bool
 
 class LinearChainCrf(VocabularyTables):
     """
-    Scores of tags and of their transitions, and what follows from them: likelihoods, marginals, the best path.
+    Scores of tags and of their transitions, with likelihoods, marginals and the best path.
 
-    The scores are SPEED times the parameters, and their gradients those of the scores.
+    The scores are CRF_LR_MULTIPLIER times the parameters; the gradients of both are the same.
 
-    The chain of a row is the real tokens that carry a tag. Which do is told by the vocabulary (`set_vocabulary`:
-    neither special tokens nor those that continue a word), by `tag_mask`, or else all do. It is the same with and
-    without labels: a label of -100 inside the chain is unknown, and summed over.
+    The chain of a row is the real tokens that carry a tag: by the vocabulary (`set_vocabulary`: neither special tokens
+    nor those that continue a word), by `tag_mask`, or else all. It is the same with and without labels: a label of
+    -100 inside the chain is unknown, and summed over.
 
-    Labels that begin or end as the constraints forbid, as I-x first or B-x last under "iobes", are those of a part of
-    a text, of a window or of what was cut: neither start nor end has a score there. Paths that are looked for are
-    always those of a whole text.
+    Labels that begin or end as the constraints forbid, such as I-x first or B-x last under "iobes", belong to a part
+    of a text, a window or a truncated text: neither start nor end has a score there. Best paths are always those of a
+    whole text.
 
     Args:
-        labels: names of the k labels, in the order of their ids; looked at for `constraints`.
-        constraints: which transitions are forbidden: a scheme, "auto" for the one that the labels are of, or `None`.
+        labels: names of the k labels, in the order of their ids; used for `constraints`.
+        constraints: which transitions are forbidden: a scheme, "auto" for the labels' scheme, or `None`.
         vocab_size: rows of the table of the entries that carry no tag.
 
     Raises:
-        ValueError: constraints are asked for, and the labels are no entity labels.
+        ValueError: there are constraints, and the labels are no entity labels.
     """
 
     vocabulary_tables = ("carries_no_tag",)
@@ -160,8 +160,6 @@ class LinearChainCrf(VocabularyTables):
         if constraints is not None:
             scheme = tag_scheme(typed_labels(self.labels))
             self.scheme = scheme if constraints == "auto" else constraints
-            if self.scheme not in get_args(TagScheme):
-                raise ValueError(f'crf_constraints={constraints!r} is given; "auto", "iob1", "iob2", "iobes" or None.')
         self.register_buffer("forbidden", self._forbidden(), persistent=False)
         self.register_buffer("carries_no_tag", torch.zeros(vocab_size, dtype=torch.bool))
         self.register_load_state_dict_post_hook(_renew_constraints)
@@ -173,7 +171,7 @@ class LinearChainCrf(VocabularyTables):
         return torch.tensor(rows, device="cpu")
 
     def reset(self) -> None:
-        """For `_init_weights`: scores of 0, with which a CRF is the tagger without one; no vocabulary."""
+        """For `_init_weights`: scores of 0, which equal a tagger without a CRF; no vocabulary."""
         for parameter in (self.start_transitions, self.end_transitions, self.transitions):
             init.zeros_(parameter)
         init.zeros_(self.carries_no_tag)
@@ -193,25 +191,17 @@ class LinearChainCrf(VocabularyTables):
 
         Args:
             real: `[b, n]`, bool, false at padding.
-            input_ids: `[b, n]`; without them nothing is known of the tokens.
-            tag_mask: `[b, n]`, nonzero at the tokens that are tagged, in place of what the vocabulary says.
+            input_ids: `[b, n]`; without them all tokens are tagged.
+            tag_mask: `[b, n]`, nonzero at the tagged tokens, instead of the vocabulary.
 
         Returns:
             `[b, n]`, bool.
-
-        Raises:
-            ValueError: `tag_mask` has another shape.
         """
         if tag_mask is not None:
-            if tag_mask.shape != real.shape:
-                raise ValueError(
-                    f"tag_mask has shape {list(tag_mask.shape)}; {list(real.shape)} is needed, one value for each "
-                    "token."
-                )
             return real & (tag_mask != 0)
         if input_ids is None:
             return real
-        # Any number may stand at padding.
+        # Padding may hold any number.
         return real & ~self.carries_no_tag[input_ids.masked_fill(~real, 0)]
 
     def breaks_constraints(self, labels: Tensor, chain: Tensor) -> Tensor:
@@ -219,7 +209,7 @@ class LinearChainCrf(VocabularyTables):
         Which rows have a label that may not follow the one before it.
 
         Args:
-            labels, chain: as in `log_likelihood`; labels that are not known break nothing.
+            labels, chain: as in `log_likelihood`; unknown labels break nothing.
 
         Returns:
             `[b]`, bool.
@@ -231,15 +221,15 @@ class LinearChainCrf(VocabularyTables):
         known = (before != IGNORE_INDEX) & (after != IGNORE_INDEX)
         return (known & self.forbidden[before.masked_fill(~known, 0), after.masked_fill(~known, 0)]).any(1)
 
-    # ------ what the scores say
+    # ------ likelihood, marginals, best path
 
     def log_likelihood(self, emissions: Tensor, labels: Tensor, chain: Tensor) -> Tensor:
         """
         Log probability of the labels of each row, the unknown ones summed over; 0 for a row without chain or labels.
 
         Args:
-            emissions: `[b, n, k]`, in any precision; computed with in float32 at least.
-            labels: `[b, n]`, -100 where the label is not known; not looked at outside the chain.
+            emissions: `[b, n, k]`, in any precision; widened to float32 at least.
+            labels: `[b, n]`, -100 where the label is unknown; ignored outside the chain.
             chain: `[b, n]`, bool.
 
         Returns:
@@ -248,14 +238,14 @@ class LinearChainCrf(VocabularyTables):
         emissions = _widened(emissions)
         tags = torch.arange(emissions.shape[-1], device=emissions.device)
         ruled_out = (labels[..., None] != tags) & (labels[..., None] != IGNORE_INDEX)
-        told = emissions.masked_fill(ruled_out, _RULED_OUT)
+        labelled = emissions.masked_fill(ruled_out, _RULED_OUT)
         start, end, transitions = self._scores(emissions.dtype)
         if self.scheme is not None:
             start = self._unless_cut(start, self.forbidden[-1, :-1], labels, chain)
             end = self._unless_cut(end, self.forbidden[:-1, -1], labels.flip(1), chain.flip(1))
         # With all tags, and with the tags that the labels leave.
         last = _messages(
-            torch.stack([emissions, told]),
+            torch.stack([emissions, labelled]),
             chain.expand(2, *chain.shape),
             start.expand(2, *chain.shape[:1], -1),
             transitions.expand(2, -1, -1),
@@ -276,7 +266,7 @@ class LinearChainCrf(VocabularyTables):
         """
         wide = _widened(emissions)
         start, end, transitions = self._scores(wide.dtype)
-        # To the end is from the start, read backwards.
+        # The backward pass is a forward pass over the reversed row.
         forward, backward = _messages(
             torch.stack([wide, wide.flip(1)]),
             torch.stack([chain, chain.flip(1)]),
@@ -323,13 +313,13 @@ class LinearChainCrf(VocabularyTables):
             (self.end_transitions, self.forbidden[:-1, -1]),
             (self.transitions, self.forbidden[:-1, :-1]),
         )
-        start, end, transitions = (_sped_up(x.to(dtype)).masked_fill(out, FORBIDDEN) for x, out in parts)
+        start, end, transitions = (_scaled(x.to(dtype)).masked_fill(out, FORBIDDEN) for x, out in parts)
         return start, end, transitions
 
     @staticmethod
     def _unless_cut(scores: Tensor, forbidden: Tensor, labels: Tensor, chain: Tensor) -> Tensor:
         """
-        Scores of the start for each row: none where the first label of a chain may not be one.
+        Scores of the start for each row: 0 where the first label of a chain may not be one.
 
         Args:
             scores: `[k]`.
@@ -344,13 +334,13 @@ class LinearChainCrf(VocabularyTables):
         return scores.masked_fill(known & forbidden[first.masked_fill(~known, 0)], 0)
 
 
-def _sped_up(parameter: Tensor) -> Tensor:
-    # A gradient that is larger by SPEED would leave the others nothing of what clipping allows.
+def _scaled(parameter: Tensor) -> Tensor:
+    # A gradient scaled by CRF_LR_MULTIPLIER too would take up all that gradient clipping allows.
     return parameter + (CRF_LR_MULTIPLIER - 1) * parameter.detach()
 
 
 def _renew_constraints(crf: LinearChainCrf, _: Any) -> None:
-    """After `load_state_dict`: where `to_empty` gave a model of the meta device memory, anything stands in it."""
+    """After `load_state_dict`: `to_empty` leaves memory of a model from the meta device uninitialised."""
     if not crf.forbidden.is_meta:
         crf.forbidden.copy_(crf._forbidden())
 
@@ -365,7 +355,7 @@ def _messages(emissions: Tensor, chain: Tensor, start: Tensor, transitions: Tens
 
     Args:
         emissions: `[g, b, n, k]`.
-        chain: `[g, b, n]`, bool; other columns are passed over.
+        chain: `[g, b, n]`, bool; other columns are skipped.
         start: `[g, b, k]`, or the same for all rows `[g, 1, k]`.
         transitions: `[g, k, k]`.
 

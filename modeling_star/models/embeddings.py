@@ -8,10 +8,8 @@ import contextlib
 import gzip
 import inspect
 import math
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 import torch
 from torch import Tensor, nn
@@ -26,11 +24,11 @@ FROM_PADDING = (
     *("camembert", "data2vec-text", "esm", "ibert", "lilt", "longformer", "luke", "markuplm", "mpnet", "roberta"),
     *("roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
 )
-"""RoBERTa and its kin (in transformers 5.23), which count positions from `pad_token_id + 1`."""
+"""Model types like RoBERTa (in transformers 5.23), which count positions from `pad_token_id + 1`."""
 
 
 def first_position(config: PreTrainedConfig) -> int:
-    """What an encoder of transformers calls the position of a first token."""
+    """The position id that an encoder of transformers gives to a first token."""
     return (config.pad_token_id or 0) + 1 if config.model_type in FROM_PADDING else 0
 
 
@@ -48,7 +46,7 @@ def sinusoidal_positions(position: Tensor, width: int, base: float, dtype: torch
     Returns:
         `[N, d]`, sine in the even columns and cosine in the odd ones.
     """
-    # In float32 the angle of a position in the hundred thousands is off by a hundredth; Apple's devices have no other.
+    # In float32 the angle of a position above 100,000 is off by a hundredth; Apple's devices have no float64.
     precise = torch.float32 if position.device.type == "mps" else torch.float64
     index = torch.arange(0, width, 2, device=position.device, dtype=precise)
     angles = position[:, None].to(precise) * torch.exp(index * (-math.log(base) / width))
@@ -57,20 +55,15 @@ def sinusoidal_positions(position: Tensor, width: int, base: float, dtype: torch
 
 def build_backbone(config: PreTrainedConfig) -> PreTrainedModel:
     """
-    The encoder of `config` with fresh weights, without a pooler: nothing here would train it.
+    The encoder of `config` with fresh weights, without a pooler, which nothing would train.
 
     Raises:
         ValueError: it is no encoder of transformers.
     """
-    if type(config) not in MODEL_MAPPING:
+    if type(config) not in MODEL_MAPPING or config.is_encoder_decoder:
         raise ValueError(
-            f"backbone_config is a {type(config).__name__}, for which transformers has no AutoModel: give the config "
-            'of an encoder such as BERT, backbone_config=AutoConfig.from_pretrained("bert-base-uncased").'
-        )
-    if config.is_encoder_decoder:
-        raise ValueError(
-            f"backbone_config is a {type(config).__name__}, of an encoder with a decoder, whose states are not those "
-            "of the text: give the config of an encoder alone, such as BERT."
+            f"backbone_config is a {type(config).__name__}; the configuration of an encoder such as BERT is needed: "
+            'AutoConfig.from_pretrained("bert-base-uncased").'
         )
     model_class = MODEL_MAPPING[type(config)]
     has_pooler = "add_pooling_layer" in inspect.signature(model_class.__init__).parameters
@@ -95,8 +88,8 @@ class TokenEmbeddings(nn.Module):
         else:
             self.backbone = build_backbone(config.backbone_config)
         self.characters = CharCNN(config) if config.char_features else None
-        width, own_width = config.hidden_size, config.embedding_size + feature_width(config)
-        self.projection = nn.Linear(own_width, width) if own_width != width else None
+        width, joined_width = config.hidden_size, config.embedding_size + feature_width(config)
+        self.projection = nn.Linear(joined_width, width) if joined_width != width else None
         self.position_embeddings = (
             nn.Embedding(config.max_position_embeddings, width)
             if config.position_embedding_type == "learned"
@@ -130,7 +123,7 @@ class TokenEmbeddings(nn.Module):
         return self
 
     def _has_frozen_backbone(self) -> bool:
-        """Whether nothing inside is trained: adapters there are, and so is what a user has thawed again."""
+        """Whether nothing inside is trained: adapters are, and parameters that a user has unfrozen."""
         if self.backbone is None or not self.config.freeze_embeddings:
             return False
         return not any(parameter.requires_grad for parameter in self.backbone.parameters())
@@ -146,8 +139,7 @@ class TokenEmbeddings(nn.Module):
         """
         Args:
             layout: where the tokens of the batch lie.
-            input_ids: `[b, n]`; or `inputs_embeds`: `[b, n, w]`, which take the place of the table's rows and have no
-                characters.
+            input_ids: `[b, n]`; or `inputs_embeds`: `[b, n, w]`, instead of rows of the table, without characters.
             token_type_ids, position_ids: `[b, n]`. Positions default to the place among the real tokens.
 
         Returns:
@@ -163,7 +155,7 @@ class TokenEmbeddings(nn.Module):
         if self.config.scale_embedding:
             embedded = embedded * math.sqrt(embedded.shape[-1])
         if self.characters is not None and input_ids is not None:
-            # What stands at padding must not even decide in which order numbers are summed.
+            # Ids at padding must not even decide in which order numbers are summed.
             ids = tokens.masked_fill(~layout.pack(layout.mask), 0)
             embedded = torch.cat([embedded, self.characters(ids, layout)], dim=-1)
         elif self.characters is not None:
@@ -182,14 +174,14 @@ class TokenEmbeddings(nn.Module):
 
     def _sinusoids(self, layout: TokenLayout, position: Tensor | None, like: Tensor) -> Tensor:
         """Sinusoidal positions `[N, d]`, those given or, of a batch, from a table of those that its texts share."""
-        options = (like.shape[-1], self.config.position_base, like.dtype)
+        options = (like.shape[-1], self.config.sinusoidal_base, like.dtype)
         if position is None and layout.is_packed and len(like) > layout.max_length:
             places = torch.arange(layout.max_length, device=like.device)
             return sinusoidal_positions(places, *options)[layout.position]
         return sinusoidal_positions(layout.position if position is None else position, *options)
 
     def _looked_up(self, ids: Tensor, layout: TokenLayout) -> Tensor:
-        """Rows of the table, `[N]` to `[N, w]`; in rows of `[b, m]` where Trainer's NEFTune asks for their length."""
+        """Rows of the table, `[N]` to `[N, w]`; looked up as `[b, m]` where Trainer's NEFTune needs the length."""
         if getattr(self.word_embeddings, "neftune_noise_alpha", None) is None:
             return self.word_embeddings(ids)
         return layout.from_rows(self.word_embeddings(layout.to_rows(ids)))
@@ -211,7 +203,7 @@ class TokenEmbeddings(nn.Module):
         taken = inspect.signature(self.backbone.forward).parameters
         if position is not None and "position_ids" not in taken:
             raise ValueError(
-                f"position_ids are given, and the {self.backbone.config.model_type} inside takes none: leave them out."
+                f"position_ids are given, and the {self.backbone.config.model_type} inside takes none: omit them."
             )
         if position is not None:
             inputs["position_ids"] = layout.to_right_padded(position + first_position(self.backbone.config))[0]
@@ -220,7 +212,7 @@ class TokenEmbeddings(nn.Module):
         # An empty sequence attends to its first padding place: a softmax over nothing would be NaN.
         first = torch.arange(mask.shape[1], device=mask.device) == 0
         inputs["attention_mask"] = (mask | (first & ~mask.any(1, keepdim=True))).long()
-        # Whoever asks for the gradient of `inputs_embeds` gets it through frozen weights too.
+        # The gradient of `inputs_embeds` flows through frozen weights too.
         fixed = self._has_frozen_backbone() and not tokens.requires_grad
         frozen = torch.no_grad() if fixed else contextlib.nullcontext()
         with frozen:
@@ -228,60 +220,33 @@ class TokenEmbeddings(nn.Module):
         return layout.from_right_padded(hidden)
 
 
-def _open_text(path: Path) -> TextIO:
+def _read_lines(path: Path, width: int | None) -> Iterator[tuple[str, list[str]]]:
+    """
+    Word and number fields of each line of a vectors file; a word2vec header (`count width`) and empty lines are
+    skipped.
+
+    Raises:
+        ValueError: a line is of another width than the first, or than `width`.
+    """
+    opened = gzip.open if path.suffix == ".gz" else open
     # Published files hold a few words in other encodings, which no vocabulary has; some begin with a byte-order mark.
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace")
-    return path.open(encoding="utf-8-sig", errors="replace")
-
-
-class _VectorsFile:
-    """The lines of a vectors file, each checked for its width; numbers are read only where asked for."""
-
-    def __init__(self, path: Path, width: int | None):
-        self.path = path
-        self.width = width
-
-    def __iter__(self) -> Iterator[tuple[int, str, list[str]]]:
-        """Line number, word and number fields; a word2vec header line (`count width`) and empty lines are skipped."""
-        with _open_text(self.path) as file:
-            for number, line in enumerate(self._whole(file), start=1):
-                fields = line.rstrip().split("\t" if "\t" in line else " ")
-                if fields == [""]:
-                    continue
-                if number == 1 and len(fields) == 2 and all(field.isdecimal() for field in fields):
-                    self.width = self.width or int(fields[1]) or None
-                    continue
-                if self.width is None:
-                    self.width = max(len(fields) - 1, 1)
-                # GloVe 840B has words with spaces in them: the last `width` fields are the vector.
-                if len(fields) <= self.width or (len(fields) > self.width + 1 and _is_number(fields[-self.width - 1])):
-                    raise self.broken(number, f"{len(fields) - 1} fields stand after the word", line)
-                yield number, " ".join(fields[: -self.width]), fields[-self.width :]
-
-    def _whole(self, file: TextIO) -> Iterator[str]:
-        """The lines, or an error that names the file where it is no gzip file or only the beginning of one."""
-        try:
-            yield from file
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise ValueError(f"{self.path} is no whole gzip file ({error}): fetch it again, or unpack it.") from error
-
-    def numbers(self, number: int, word: str, fields: list[str]) -> Tensor:
-        """The vector `[w]` of one line, which is finite."""
-        line = f"{word} {' '.join(fields)}"
-        try:
-            vector = torch.tensor([float(field) for field in fields])
-        except ValueError as error:
-            raise self.broken(number, str(error), line) from None
-        if not vector.isfinite().all():
-            raise self.broken(number, "not all are finite", line)
-        return vector
-
-    def broken(self, number: int, what: str, line: str) -> ValueError:
-        return ValueError(
-            f"{self.path}, line {number}: expected a word and {self.width} numbers, but {what}: {line.strip()[:60]!r}."
-            " Mend that line; if the whole file has another width, give it as embedding_size."
-        )
+    with opened(path, "rt", encoding="utf-8-sig", errors="replace") as file:
+        for number, line in enumerate(file, start=1):
+            parts = line.rstrip().split("\t" if "\t" in line else " ")
+            if parts == [""]:
+                continue
+            if number == 1 and len(parts) == 2 and all(part.isdecimal() for part in parts):
+                width = width or int(parts[1]) or None
+                continue
+            if width is None:
+                width = max(len(parts) - 1, 1)
+            # GloVe 840B has words with spaces in them: the last `width` parts are the vector.
+            if len(parts) <= width or (len(parts) > width + 1 and _is_number(parts[-width - 1])):
+                raise ValueError(
+                    f"{path}, line {number}: a word and {width} numbers are needed: {line.strip()[:60]!r}. Fix this "
+                    "line; if the whole file has another width, give embedding_size."
+                )
+            yield " ".join(parts[:-width]), parts[-width:]
 
 
 def _is_number(text: str) -> bool:
@@ -293,59 +258,52 @@ def _is_number(text: str) -> bool:
 
 
 def words_of_vectors(path: str | Path) -> Iterator[str]:
-    """
-    The words that a file of vectors has one for, in their order.
-
-    Args:
-        path: see `read_vectors`.
-
-    Raises:
-        ValueError: a line is of another width, and named.
-    """
-    return (word for _, word, _ in _VectorsFile(Path(path), None))
+    """The words of a vectors file in their order; arguments and errors as in `read_vectors`."""
+    return (word for word, _ in _read_lines(Path(path), None))
 
 
 def read_vectors(path: str | Path, vocabulary: dict[str, int], width: int | None = None) -> tuple[Tensor, Tensor]:
     """
     Read the word vectors of a vocabulary from a GloVe or word2vec text file (`.gz` too).
 
-    An entry without a vector of its own takes that of its lower-cased form; one without either is left at zero.
+    An entry that the file lacks takes the vector of its lower-cased form, or else zeros.
 
     Args:
-        path: one word a line, followed by w numbers; a `count w` header is allowed.
-        vocabulary: word to id, as `tokenizer.get_vocab()` gives it.
+        path: one word per line, followed by w numbers; a `count w` header is allowed.
+        vocabulary: word to id, from `tokenizer.get_vocab()`.
         width: w that the file must have; taken from its first line when `None`.
 
     Returns:
-        The table `[V, w]` in float32, V being the largest id + 1, and which rows were found `[V]`.
+        The table `[V, w]` in float32, V being the largest id + 1, and which rows have a vector `[V]`.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a line is broken or of another width (it is named), or the file is empty.
+        ValueError: a line is broken or of another width, or the file is empty.
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no vectors file {path}: name a GloVe or word2vec text file, .gz allowed.")
     lowered: dict[str, list[int]] = {}
     for word, index in vocabulary.items():
         lowered.setdefault(word.lower(), []).append(index)
     size = max(vocabulary.values(), default=-1) + 1
-    exact, found = torch.zeros(size, dtype=torch.bool), torch.zeros(size, dtype=torch.bool)
-    file, table = _VectorsFile(path, width), None
-    for number, word, fields in file:
+    exact, has_vector = torch.zeros(size, dtype=torch.bool), torch.zeros(size, dtype=torch.bool)
+    table = None
+    for word, numbers in _read_lines(path, width):
         if table is None:
-            table = torch.zeros(size, len(fields))
-        own = vocabulary.get(word)
+            table = torch.zeros(size, len(numbers))
+        exact_row = vocabulary.get(word)
         rows = [index for index in lowered.get(word, ()) if not exact[index]]
-        rows = rows if own is None else [own, *rows]
+        rows = rows if exact_row is None else [exact_row, *rows]
         if rows:
-            table[rows] = file.numbers(number, word, fields)
-            found[rows] = True
-        if own is not None:
-            exact[own] = True
+            vector = torch.tensor([float(number) for number in numbers])
+            if not vector.isfinite().all():
+                raise ValueError(f"{path}: the vector of {word!r} is not finite. Fix or remove its line.")
+            table[rows] = vector
+            has_vector[rows] = True
+        if exact_row is not None:
+            exact[exact_row] = True
     if table is None:
-        raise ValueError(f"{path} holds no vectors: expected one word a line, followed by its numbers.")
-    return table, found
+        raise ValueError(f"{path} has no vectors: one word per line, followed by its numbers, is needed.")
+    return table, has_vector
 
 
 __all__ = ["TokenEmbeddings", "build_backbone", "read_vectors", "sinusoidal_positions", "words_of_vectors"]

@@ -1,6 +1,5 @@
 """
-The four task heads, written once: `class StarTransformerForX(ForX, StarTransformerPreTrainedModel)` is all that an
-encoder adds.
+The four task heads, shared by all encoders: each adds `class XForTask(XPreTrainedModel, ForTask)` with its encoder.
 
 Axes: b batch  n columns  d width  k labels
 """
@@ -34,59 +33,24 @@ NO_SPAN = -1e4
 
 def head_dropout(config: EncoderConfig) -> nn.Dropout:
     """Dropout of the heads: `classifier_dropout`, or else `hidden_dropout_prob`."""
-    own = config.classifier_dropout
-    return nn.Dropout(config.hidden_dropout_prob if own is None else own)
+    given = config.classifier_dropout
+    return nn.Dropout(config.hidden_dropout_prob if given is None else given)
 
 
-def shaped_labels(labels: Tensor, shape: torch.Size | tuple[int, ...], what: str) -> Tensor:
+def class_labels(labels: Tensor, shape: torch.Size | tuple[int, ...]) -> Tensor:
     """
-    Labels as a loss wants them, whole numbers of 64 bits; in a traced graph as they are.
+    Labels as cross entropy takes them, int64.
 
     Args:
-        labels: in `shape`, a last axis of 1 allowed.
+        labels: whole numbers in `shape`; a last axis of 1 is allowed.
         shape: `[b]` or `[b, n]`.
-        what: is needed, for a message.
 
     Raises:
-        ValueError: they have another shape, or are no whole numbers.
+        ValueError: they are no whole numbers.
     """
-    if is_traced():
-        return labels
-    labels = labels.reshape(1) if labels.dim() == 0 else labels
-    if labels.shape not in (shape, (*shape, 1)):
-        raise ValueError(f"labels have shape {list(labels.shape)}; {list(shape)} is needed, {what}.")
     if labels.is_floating_point():
-        raise ValueError(f"labels are {labels.dtype}; whole numbers are needed, {what}: labels.long().")
+        raise ValueError(f"labels are {labels.dtype}; whole numbers are needed: labels.long().")
     return labels.reshape(shape).long()
-
-
-def check_labels(labels: Tensor, count: int) -> None:
-    """
-    Make sure that labels are among those that a model has.
-
-    Args:
-        labels: those that are known, of any shape.
-        count: how many the model has.
-
-    Raises:
-        IndexError: one is none of them.
-    """
-    if labels.numel() == 0:
-        return
-    low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= count:
-        raise IndexError(
-            f"A label is {low if low < 0 else high}; the model has {count}, from 0 to {count - 1}, and -100 for none."
-        )
-
-
-def check_known_labels(labels: Tensor, count: int) -> None:
-    """
-    `check_labels` of those that are not -100, where a look at them costs nothing: on a GPU it would have training
-    wait, and torch raises there, in its own words; a graph cannot.
-    """
-    if labels.device.type == "cpu" and not is_traced():
-        check_labels(labels[labels != IGNORE_INDEX], count)
 
 
 def pair_features(pooled: Tensor) -> Tensor:
@@ -129,42 +93,30 @@ def sequence_loss(
 
     Args:
         logits: `[b, k]`.
-        labels: `[b]` for one class or one number, `[b, k]` for several; a class or one of several labels that is -100
-            is not known, and costs nothing.
+        labels: `[b]` for one class or one number, `[b, k]` for several; -100 is an unknown class or label, without
+            loss.
         problem_type: as in the configuration.
         num_items_in_batch: labels in the whole accumulated batch; `None` averages over this one.
 
     Raises:
-        ValueError: the problem type is unknown, or the labels have another shape.
-        IndexError: a class that the model lacks.
+        ValueError: the problem type is unknown, or classes are no whole numbers.
     """
-    if problem_type not in PROBLEM_TYPES:
-        raise ValueError(f"config.problem_type={problem_type!r} is given; {', '.join(PROBLEM_TYPES)} are allowed.")
-    b, k = logits.shape
+    labels, logits = labels.to(logits.device), logits.float()
     if problem_type == "single_label_classification":
-        labels = shaped_labels(labels, (b,), "a class for each text; several at once are float labels [b, k]")
-        check_known_labels(labels, k)
-    elif not is_traced() and (labels.shape[:1] not in ((), (b,)) or labels.numel() != logits.numel()):
-        needed = f"[{b}] or [{b}, 1]" if k == 1 else f"[{b}, {k}]"
-        raise ValueError(
-            f"labels have shape {list(labels.shape)} and are {labels.dtype}; for {problem_type} {needed} is needed, "
-            "a number for each output of each text. For one class of each text: labels.long(), whole numbers [b]."
-        )
-    labels = labels.to(logits.device)
-    logits = logits.float()
-    if problem_type == "single_label_classification":
-        losses = nn.functional.cross_entropy(logits, labels.reshape(-1), reduction="none")
+        labels = class_labels(labels, logits.shape[:1])
+        losses = nn.functional.cross_entropy(logits, labels, reduction="none")
         count: Tensor | int = items_of(labels, num_items_in_batch)
-    else:
+    elif problem_type == "regression":
         labels = labels.reshape(logits.shape).float()
-        if problem_type == "regression":
-            losses = nn.functional.mse_loss(logits, labels, reduction="none")
-            count = losses.numel() if num_items_in_batch is None else items_of(labels, num_items_in_batch)
-        else:
-            losses = mask_ignored(
-                nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none"), labels
-            )
-            count = items_of(labels, num_items_in_batch)
+        losses = nn.functional.mse_loss(logits, labels, reduction="none")
+        count = losses.numel() if num_items_in_batch is None else items_of(labels, num_items_in_batch)
+    elif problem_type == "multi_label_classification":
+        labels = labels.reshape(logits.shape).float()
+        losses = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+        losses = mask_ignored(losses, labels)
+        count = items_of(labels, num_items_in_batch)
+    else:
+        raise ValueError(f"config.problem_type={problem_type!r} is given; {', '.join(PROBLEM_TYPES)} are allowed.")
     return losses.sum() / (count.to(logits.device) if torch.is_tensor(count) else count)
 
 
@@ -190,7 +142,7 @@ class EncoderForTask(EncoderPreTrainedModel):
 
     def __init__(self, config: EncoderConfig):
         super().__init__(config)
-        if self.loss_name is not None:  # transformers goes by the name of the class, which a subclass changes
+        if self.loss_name is not None:  # transformers derives it from the class name, which a subclass changes
             self.loss_type = self.loss_name
         self.num_labels = config.num_labels
         self.model = type(self).encoder_class(config, add_pooling_layer=self.uses_pooler)
@@ -236,23 +188,16 @@ class ForSequenceClassification(EncoderForTask):
         The other inputs are described in `EncoderModel.forward`. Returns logits `[b, k]`.
         """
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        output = self.model(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            word_mask,
-            **{**kwargs, "output_token_states": False},
-            return_dict=True,
-        )
+        kwargs["output_token_states"] = False
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, word_mask)
+        output = self.model(*inputs, **kwargs, return_dict=True)
         pooled = output.pooler_output
         logits = self.classifier(pair_features(pooled) if self.config.pair_mode == "siamese" else pooled)
         loss = None
         if labels is not None:
             problem_type = self.config.problem_type or self._problem_type(labels)
             loss = sequence_loss(logits, labels, problem_type, num_items_in_batch)
-            # Only once there is a loss: labels that were given by mistake say nothing of the next ones.
+            # Only once there is a loss: it must not follow from labels that were given by mistake.
             if self.config.problem_type is None:
                 self.config.problem_type = problem_type
         return SequenceClassifierOutput(
@@ -267,7 +212,7 @@ class ForSequenceClassification(EncoderForTask):
 
 class ForTokenClassification(EncoderForTask):
     """
-    A label for every token, from the token states; with `config.use_crf`, from the token states and the labels around.
+    A label for every token, from the token states and, with `config.use_crf`, the labels around.
     """
 
     loss_name = "ForTokenClassification"
@@ -310,19 +255,11 @@ class ForTokenClassification(EncoderForTask):
         `CrfTokenClassifierOutput`, whose logits carry no gradient where labels are given: the loss does.
         """
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        output = self.model(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            word_mask,
-            **kwargs,
-            return_dict=True,
-        )
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, word_mask)
+        output = self.model(*inputs, **kwargs, return_dict=True)
         logits = self.classifier(self.dropout(output.last_hidden_state))
         if labels is not None:
-            labels = shaped_labels(labels, logits.shape[:2], "a label for each token")
+            labels = class_labels(labels, logits.shape[:2])
         recorded = {"hidden_states": output.hidden_states, "attentions": output.attentions}
         if self.crf is not None:
             real = torch.ones_like(logits[..., 0]).bool() if attention_mask is None else attention_mask != 0
@@ -330,14 +267,13 @@ class ForTokenClassification(EncoderForTask):
             if labels is not None and tag_mask is None and not is_traced() and not self.crf.has_vocabulary:
                 logger.warning_once(
                     "The CRF does not know which tokens carry a tag, and runs over special tokens and pieces of words "
-                    "too, which costs quality: model.set_vocabulary(tokenizer) before training."
+                    "too, which can hurt quality: call model.set_vocabulary(tokenizer) before training."
                 )
             return self._with_crf(logits, labels, real, chain, num_items_in_batch, recorded)
         if tag_mask is not None:
-            raise ValueError("tag_mask is given to a tagger without a CRF: leave it out, or set use_crf=True.")
+            raise ValueError("tag_mask is given to a tagger without a CRF: omit it, or set use_crf=True.")
         loss = None
         if labels is not None:
-            check_known_labels(labels, self.config.num_labels)
             count = items_of(labels, num_items_in_batch)
             loss = self.loss_function(logits, labels, self.config, num_items_in_batch=count)
         return TokenClassifierOutput(loss=loss, logits=logits, **recorded)
@@ -351,45 +287,41 @@ class ForTokenClassification(EncoderForTask):
         num_items_in_batch: Tensor | int | None,
         recorded: dict[str, Any],
     ) -> CrfTokenClassifierOutput:
-        """The output of a tagger with a CRF, from the scores `[b, n, k]` of the tags by themselves."""
+        """The output of a tagger with a CRF, from the emissions `[b, n, k]`."""
         loss, losses, paths = None, None, None
         if labels is not None:
-            # What carries a label is tagged, whatever the vocabulary says.
-            told = real & (labels != IGNORE_INDEX)
+            # A token with a label is tagged, whatever the vocabulary says.
+            labelled = real & (labels != IGNORE_INDEX)
             if not is_traced():
-                check_labels(labels[told], self.config.num_labels)
-            losses = -self.crf.log_likelihood(emissions, labels, chain | told)
-            count = told.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
+                self._check_labels(labels[labelled])
+            losses = -self.crf.log_likelihood(emissions, labels, chain | labelled)
+            count = labelled.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
             loss = losses.sum() / count.to(emissions.device).clamp(min=1)
-            self._warn_of_forbidden(labels, chain | told)
-            self._warn_of_untrained(emissions)
+            self._warn_of_forbidden(labels, chain | labelled)
         with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
             logits = self.crf.log_marginals(emissions, chain)
         if labels is None or not self.training:
             paths = self.crf.best_paths(emissions, chain).masked_fill(~real, IGNORE_INDEX)
         return CrfTokenClassifierOutput(loss=loss, logits=logits, paths=paths, sequence_losses=losses, **recorded)
 
+    def _check_labels(self, labels: Tensor) -> None:
+        """Raise where a known label is none of the model's: to the CRF it would rule out every tag."""
+        wrong = labels[(labels < 0) | (labels >= self.config.num_labels)]
+        if len(wrong):
+            raise IndexError(f"A label is {int(wrong[0])}; 0 to {self.config.num_labels - 1}, or -100, are allowed.")
+
     def _warn_of_forbidden(self, labels: Tensor, chain: Tensor) -> None:
         if self.crf.scheme is not None and not is_traced() and bool(self.crf.breaks_constraints(labels, chain).any()):
             logger.warning_once(
                 f"Some labels follow one another as crf_constraints={self.crf.scheme!r} forbids, which costs "
-                f"{-FORBIDDEN:.0f} each time: mend them, or name their scheme, or set crf_constraints=None."
-            )
-
-    def _warn_of_untrained(self, emissions: Tensor) -> None:
-        if is_traced() or not self.training or not emissions.requires_grad:
-            return
-        if not any(parameter.requires_grad for parameter in self.crf.parameters()):
-            logger.warning_once(
-                "The tagger is trained, and its CRF is not, none of whose parameters has requires_grad=True: adapters "
-                'leave it out unless they are told, LoraConfig(..., modules_to_save=["classifier", "crf"]).'
+                f"{-FORBIDDEN:.0f} each time: fix the labels, name their scheme, or set crf_constraints=None."
             )
 
     @torch.no_grad()
     def decode(self, *args: Any, **kwargs: Any) -> Tensor:
         """
-        The label of each token, `[b, n]`, -100 at padding: of the best path where there is a CRF, else the best ones.
-        Without dropout, also where the model is in train mode.
+        The label of each token, `[b, n]`, -100 at padding: with a CRF those of the best path. Without dropout, also in
+        training mode.
 
         Args:
             args, kwargs: the inputs of `forward`, without labels.
@@ -413,15 +345,7 @@ def span_loss(logits: Tensor, positions: Tensor, num_items_in_batch: Tensor | in
         logits: `[b, n]`.
         positions: `[b]`.
         num_items_in_batch: answers in the whole accumulated batch; `None` averages over this one.
-
-    Raises:
-        ValueError: positions of another shape.
     """
-    if not is_traced() and positions.shape not in (logits.shape[:1], (len(logits), 1)):
-        raise ValueError(
-            f"start_positions or end_positions have shape {list(positions.shape)}; [{len(logits)}] is needed, a "
-            "column for each row."
-        )
     positions = positions.to(logits.device).reshape(-1).long()
     outside = (positions < 0) | (positions >= logits.shape[1])
     positions = positions.masked_fill(outside, IGNORE_INDEX)
@@ -434,10 +358,7 @@ class ForQuestionAnswering(EncoderForTask):
 
     def build_head(self, config: EncoderConfig) -> None:
         if config.pair_mode == "siamese":
-            logger.warning_once(
-                'pair_mode="siamese" reads question and context apart, so that no answer depends on its question: '
-                'write pair_mode="cross".'
-            )
+            logger.warning_once('With pair_mode="siamese" no answer depends on its question: use pair_mode="cross".')
         self.dropout = head_dropout(config)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
 
@@ -462,16 +383,8 @@ class ForQuestionAnswering(EncoderForTask):
         The other inputs are described in `EncoderModel.forward`. Returns start and end logits, `[b, n]` each.
         """
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        output = self.model(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            word_mask,
-            **kwargs,
-            return_dict=True,
-        )
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, word_mask)
+        output = self.model(*inputs, **kwargs, return_dict=True)
         logits = self.qa_outputs(self.dropout(output.last_hidden_state))
         if attention_mask is not None:
             # No answer starts or ends at padding, which would also take part in the loss's softmax.
@@ -512,7 +425,7 @@ class MaskedLMHead(nn.Module):
 
 
 class ForMaskedLM(EncoderForTask):
-    """The token that stands at a masked place, from its state; the output is tied to the embedding table."""
+    """The token behind each mask, from the state there; the output is tied to the embedding table."""
 
     loss_name = "ForMaskedLM"
 
@@ -547,19 +460,10 @@ class ForMaskedLM(EncoderForTask):
         The other inputs are described in `EncoderModel.forward`. Returns logits `[b, n, vocab_size]`.
         """
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        output = self.model(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            position_ids,
-            inputs_embeds,
-            word_mask,
-            **kwargs,
-            return_dict=True,
-        )
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, word_mask)
+        output = self.model(*inputs, **kwargs, return_dict=True)
         if labels is not None:
-            labels = shaped_labels(labels, output.last_hidden_state.shape[:2], "an id for each token, -100 for none")
-            check_known_labels(labels, self.config.vocab_size)
+            labels = class_labels(labels, output.last_hidden_state.shape[:2])
         logits = self.lm_head(output.last_hidden_state)
         loss = None
         if labels is not None:

@@ -1,7 +1,7 @@
-"""Words as sequences of token ids, and which of them start at which token: exact, vectorised, from input_ids alone.
+"""Words as sequences of token ids, and a matcher of the words that start at each token, exact and vectorised.
 
-A lexicon lives in a model as buffers of a `WordMatcher`, so that the stock tokenizer, Trainer and pipelines feed it.
-No library is imported for it: jieba's dictionary is a text file that is read where it lies.
+A model holds its lexicon in buffers of a `WordMatcher`, so that it needs only input_ids: stock tokenizers, Trainer and
+pipelines work.
 
 Axes: N flat tokens  W words  S rows of the table  V vocabulary entries  L max_word_length
 """
@@ -9,14 +9,13 @@ Axes: N flat tokens  W words  S rows of the table  V vocabulary entries  L max_w
 import gzip
 import importlib.util
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -43,9 +42,8 @@ _IDS_ALONE = {
     "return_token_type_ids": False,
     "verbose": False,
 }
-_WORDS_TOLD = 4
-_HALF = re.compile("[\ud800-\udfff]")
-_NEIGHBOUR = "，"  # a token by itself in any vocabulary that has it
+_EXAMPLES = 4
+_NEIGHBOUR = "，"  # a single token in any vocabulary that has it
 # A word may hold spaces; columns begin with a number, or are one of jieba's parts of speech alone.
 _NUMBER = r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?"
 _PARTS_OF_SPEECH = (
@@ -53,7 +51,6 @@ _PARTS_OF_SPEECH = (
     "ul|uv|uz|v|vd|vg|vi|vn|vq|w|x|y|z|zg"
 )
 _COLUMNS = re.compile(rf"(\s+{_NUMBER}(\s+\S+)*|(?<=[^\x00-\x7f])\s+({_PARTS_OF_SPEECH}))$")
-_BY_COMMA = re.compile(rf"[^,]+,\s*{_NUMBER}(,.*)?")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,8 +58,8 @@ class Lexicon:
     """
     Words as sequences of token ids, for `WordMatcher`.
 
-    Made by `from_words`, `from_file`, `from_jieba` or `whole_word`. Single tokens are not in it: to the
-    BiG-Transformer every token is a word by itself (`self_word`).
+    Made by `from_words`, `from_file`, `from_jieba` or `whole_word`. Single tokens are not in it: for the
+    BiG-Transformer every token is a word (`include_self`).
 
     Args:
         kind (`str`): `"words"`, a list of words; or `"whole_word"`, the words that a subword tokenizer cut up.
@@ -96,107 +93,92 @@ class Lexicon:
         The words of a list, as `tokenizer` cuts them up.
 
         Tokenizers that mark spaces (byte-level BPE, SentencePiece) cut a word differently at the start of a text,
-        after a space and after other characters: each of the three is a word here. What they merge with its
-        neighbours in a running text is not found in it.
-
-        One log line tells how many words are left out, and why.
+        after a space and after other characters: each of the three is a word here. A word that they merge with its
+        neighbours in a running text is not matched there.
 
         Args:
-            words: a word may occur twice, or become the same tokens as another.
+            words: duplicates are allowed.
             tokenizer: the one that makes the model's input_ids.
             max_word_length: the most tokens of a word; longer words are left out.
 
         Raises:
-            ValueError: no word is of use, one holds half a character, or max_word_length is less than 2.
-            TypeError: one text is given, or something that is not text.
+            ValueError: no word can be used, or max_word_length is less than 2.
+            TypeError: a single text is given.
         """
         _check_length(max_word_length)
         if isinstance(words, (str, bytes, Path)):
             raise TypeError(
-                f"words={str(words)[:40]!r} is one text; a list of words is needed: "
-                "Lexicon.from_words([...], tokenizer). For a file of them: Lexicon.from_file(path, tokenizer)."
+                f"words={str(words)[:40]!r} is one text; a list of words is needed. For a file: "
+                "Lexicon.from_file(path, tokenizer)."
             )
-        given = list(words)
-        for word in given:
-            if not isinstance(word, str):
-                raise TypeError(f"words hold {word!r}, a {type(word).__name__}; each word is a str.")
-            if _HALF.search(word):
-                raise ValueError(f"words hold {word!r}, which has half a character (a lone surrogate): leave it out.")
-        kept: set[tuple[int, ...]] = set()
+        rows: set[tuple[int, ...]] = set()
         counts: Counter[str] = Counter()
         examples: list[str] = []
-        different = list(dict.fromkeys(given))
+        different = list(dict.fromkeys(words))
         for word, forms in zip(different, _tokenized(different, tokenizer), strict=True):
             usable = [form for form in forms if 2 <= len(form) <= max_word_length]
-            if usable and len(examples) < _WORDS_TOLD:
+            if usable and len(examples) < _EXAMPLES:
                 examples.append(word)
-            kept.update(map(tuple, usable))
+            rows.update(map(tuple, usable))
             counts["words" if usable else _reason(forms)] += 1
         reasons = {name: counts[name] for name in ("too long", "with unknown tokens", "empty") if counts[name]}
         left_out = sum(reasons.values())
         why = f" ({', '.join(f'{count:,} {name}' for name, count in reasons.items())})" if reasons else ""
         summary = (
-            f"{len(kept):,} words of 2 to {max_word_length} tokens; {left_out:,} left out{why}; "
-            f"{counts['single tokens']:,} single tokens, which every token is by itself"
+            f"{len(rows):,} words of 2 to {max_word_length} tokens; {left_out:,} left out{why}; "
+            f"{counts['single tokens']:,} single tokens, which need no entry"
         )
-        if not kept:
+        if not rows:
             raise ValueError(
-                f"The lexicon has no word of use: {summary}. Give words that this tokenizer cuts into 2 to "
-                f"{max_word_length} known tokens, or raise max_word_length: "
-                f"Lexicon.from_words(words, tokenizer, max_word_length={max_word_length + 2})."
+                f"The lexicon has no usable word: {summary}. Give words of 2 to {max_word_length} known tokens, or "
+                f"raise max_word_length: Lexicon.from_words(words, tokenizer, max_word_length={max_word_length + 2})."
             )
         logger.info(f"Lexicon: {summary}. The first: {', '.join(examples)}.")
-        return cls("words", max_word_length, words=_padded_rows(kept, max_word_length), left_out=left_out)
+        return cls("words", max_word_length, words=_padded_rows(rows, max_word_length), left_out=left_out)
 
     @classmethod
     def from_file(cls, path: str | Path, tokenizer: PreTrainedTokenizerBase, max_word_length: int = 4) -> "Lexicon":
         """
-        The words of a text file in UTF-8, one a line; `.gz` too.
+        The words of a text file in UTF-8, one per line; `.gz` too.
 
         A line is a word alone; a word, a tab and anything (THUOCL: `word<TAB>frequency`); a word, spaces, a number and
         anything (jieba: `word frequency tag`; vectors); or a Chinese word, spaces and one of jieba's parts of speech.
-        A word with spaces in it is kept whole: "Edu Trust认证 2000" is "Edu Trust认证". A word that ends in a number
-        of its own needs a tab after it.
+        A word may contain spaces: "Edu Trust认证 2000" is "Edu Trust认证". A word that ends in a number needs a tab
+        after it.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: it is empty, a csv, not in UTF-8, no whole gzip file, or as in `from_words`.
+            OSError, UnicodeDecodeError: there is no such file, or it is not in UTF-8.
+            ValueError: it is a csv, or as in `from_words`.
         """
-        _check_length(max_word_length)
         path = Path(path)
-        if not path.is_file():
-            raise FileNotFoundError(f"There is no word list {path}: name a text file, one word a line, .gz allowed.")
-        lines = [line for line in _read_text(path).splitlines() if line.strip()]
-        # A comma parts nothing, as a word may hold one.
-        if path.name.removesuffix(".gz").endswith(".csv") or (lines and all(map(_BY_COMMA.fullmatch, lines))):
-            raise ValueError(f"{path} is a csv, and one word a line is read: write its words alone to words.txt.")
-        words = [word for line in lines if (word := _word_of(line))]
-        if not words:
-            raise ValueError(f"{path} holds no words: expected one word a line, anything else after a tab.")
-        return cls.from_words(words, tokenizer, max_word_length)
+        if path.name.removesuffix(".gz").endswith(".csv"):
+            raise ValueError(f"{path} is a csv; one word per line is needed: write its words to words.txt.")
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8-sig") as file:
+            lines = file.read().splitlines()
+        return cls.from_words([word for line in lines if (word := _word_of(line))], tokenizer, max_word_length)
 
     @classmethod
     def from_jieba(cls, tokenizer: PreTrainedTokenizerBase, max_word_length: int = 4) -> "Lexicon":
         """
-        The 349,046 words of the dictionary that the PyPI package jieba carries; only this file of it is read.
+        The 349,046 words of the dictionary in the PyPI package jieba, which is read without importing the package.
 
         Raises:
             ImportError: jieba is not installed.
         """
-        # find_spec does not run the package, which would build a dictionary of its own.
         spec = importlib.util.find_spec("jieba")
         if spec is None or not spec.submodule_search_locations:
-            raise ImportError("jieba's dictionary is asked for, but jieba is not installed: pip install jieba")
+            raise ImportError("from_jieba needs jieba's dictionary: pip install jieba")
         return cls.from_file(Path(spec.submodule_search_locations[0], "dict.txt"), tokenizer, max_word_length)
 
     @classmethod
     def whole_word(cls, tokenizer: PreTrainedTokenizerBase, max_word_length: int = 4) -> "Lexicon":
         """
-        The words that a subword tokenizer cut up, told from its vocabulary.
+        The words that a subword tokenizer cut up, as the marks in its vocabulary say.
 
         WordPiece: an entry with "##" before it continues a word. Byte-level BPE and SentencePiece: one without "Ġ" or
-        "▁" before it does. So with those two, punctuation belongs to the word before it ("Ġend", "."), and a text
-        without spaces is one long word. Special and added tokens and line breaks belong to none.
+        "▁" before it does. With those two, punctuation belongs to the word before it ("Ġend", "."), and a text without
+        spaces is one long word. Special and added tokens and line breaks belong to none.
 
         A word of 2 to `max_word_length` tokens is matched once, a longer one not at all.
 
@@ -207,13 +189,12 @@ class Lexicon:
         vocabulary = Vocabulary.read(tokenizer)
         if vocabulary.marker is None:
             raise ValueError(
-                f"The vocabulary of this {type(tokenizer).__name__} ({len(vocabulary):,} entries) does not tell which "
-                'tokens continue a word: "##" before them (WordPiece), or "Ġ" (byte-level BPE) or "▁" (SentencePiece) '
-                "before those that start one, is needed. Give a list of words: Lexicon.from_words(words, tokenizer)."
+                f'The vocabulary of this {type(tokenizer).__name__} has none of the marks "##", "Ġ" and "▁", which '
+                "say what continues a word. Give a list of words: Lexicon.from_words(words, tokenizer)."
             )
         continues, alone = vocabulary.continues, vocabulary.alone
         logger.info(
-            f'Lexicon: words are told by "{vocabulary.marker}"; {int(continues.sum()):,} of {len(vocabulary):,} '
+            f'Lexicon: words are marked by "{vocabulary.marker}"; {int(continues.sum()):,} of {len(vocabulary):,} '
             "entries continue one."
         )
         return cls("whole_word", max_word_length, continues=continues, alone=alone)
@@ -226,16 +207,14 @@ class Lexicon:
 
 class WordMatcher(nn.Module):
     """
-    Which words of a lexicon start at which token. Everything is in buffers, saved with the model.
+    The words of a lexicon that start at each token. Everything is in buffers, saved with the model.
 
-    Words lie in a cuckoo hash table: each has two places, one in either half of the rows, and lies in one of them. Its
-    rows are the words' ids themselves, so two look-ups and a comparison are exact, whatever the hash.
-
-    Pagh and Rodler, Cuckoo hashing (2004).
+    Words are in a cuckoo hash table (Pagh and Rodler 2004): each has two possible rows, one in either half. The rows
+    are the words' ids, so that two look-ups and a comparison are exact, whatever the hash.
 
     Args:
         kind: `"words"`, `"whole_word"`, or `None`: no lexicon, nothing matches.
-        size: rows of the table, or vocabulary entries, as `table_size` tells; nothing matches before `load`.
+        size: rows of the table, or vocabulary entries, from `table_size`; nothing matches before `load`.
         max_word_length: L, the most tokens of a word.
     """
 
@@ -246,14 +225,10 @@ class WordMatcher(nn.Module):
 
     def __init__(self, kind: LexiconKind | None, size: int, max_word_length: int):
         super().__init__()
-        self.filled = False  # known to hold something, so that it is looked at once
-        if kind is not None and kind not in get_args(LexiconKind):
-            raise ValueError(f'kind={kind!r} is given; "words", "whole_word" or None is allowed.')
+        self.filled = False  # known to have words, so that this is checked once
         self.kind = kind
         self.max_word_length = max_word_length
         words, whole = kind == "words", kind == "whole_word"
-        if (words and (size < 2 or size % 2)) or (whole and size < 1):
-            raise ValueError(f"size={size} is given with kind={kind!r}; WordMatcher.table_size(lexicon) tells it.")
         self.register_buffer("table", torch.full((size, max_word_length), -1, dtype=torch.int32) if words else None)
         self.register_buffer("multipliers", torch.zeros(2, dtype=torch.long) if words else None)
         self.register_buffer("continues", torch.zeros(size, dtype=torch.bool) if whole else None)
@@ -271,7 +246,7 @@ class WordMatcher(nn.Module):
         Match the words of `lexicon` from now on, whatever kind and size it has; `None`: nothing.
 
         Args:
-            device: where the buffers go; default to where those of the last lexicon are, else the CPU.
+            device: of the buffers; defaults to that of the last lexicon, else the CPU.
         """
         if device is None:
             device = next((buffer.device for buffer in self.buffers()), "cpu")
@@ -296,7 +271,7 @@ class WordMatcher(nn.Module):
         return not any(bool(buffer.any()) for buffer in self.buffers())
 
     def reset_buffers(self) -> None:
-        """Match nothing, for `_init_weights`: what from_pretrained found in the checkpoint is left as it is."""
+        """Match nothing, for `_init_weights`, which leaves buffers from a checkpoint as they are."""
         for name, buffer in self.named_buffers():
             init.constant_(buffer, -1 if name == "table" else 0)
 
@@ -320,31 +295,30 @@ class WordMatcher(nn.Module):
     def _match_words(self, ids: Tensor, layout: TokenLayout) -> list[Tensor]:
         """Whether a word of 2, 3, .. L tokens starts at each token: L - 1 of `[N]`."""
         state = _hashed(torch.zeros((), dtype=torch.long, device=ids.device), ids, self.multipliers)
-        window, found = [ids], []
+        window, matches = [ids], []
         for length in range(2, self.max_word_length + 1):
-            # Once around: the token after the last one of the window.
             window.append(layout.shifted(window[-1], 1))
             state = _hashed(state, window[-1], self.multipliers)
             rows = self.table[_places(state, len(self.table))]
             word = nn.functional.pad(torch.stack(window, 1), (0, self.max_word_length - length), value=-1)
             same = (rows == word[:, None].to(rows.dtype)).all(2).any(1)
-            found.append(same & layout.has_shifted(length - 1))
-        return found
+            matches.append(same & layout.has_shifted(length - 1))
+        return matches
 
     def _match_whole_words(self, ids: Tensor, layout: TokenLayout) -> list[Tensor]:
         """As `_match_words`, for the runs of tokens that a subword tokenizer made of one word."""
-        # Entries that the vocabulary has got since stand alone.
+        # Entries that were added to the vocabulary later are words of their own.
         known = (ids >= 0) & (ids < len(self.continues))
         entry = ids.clamp(0, len(self.continues) - 1)
         alone = self.alone[entry] | ~known
-        continues = layout.goes_on(self.continues[entry] & known, alone)
-        run, following, found = ~continues, continues, []
+        continues = layout.is_continuation(self.continues[entry] & known, alone)
+        run, following, matches = ~continues, continues, []
         for length in range(2, self.max_word_length + 1):
             following = layout.shifted(following, 1)
             run = run & following & layout.has_shifted(length - 1)
-            goes_on = layout.shifted(following, 1) & layout.has_shifted(length)
-            found.append(run & ~goes_on)
-        return found
+            is_longer = layout.shifted(following, 1) & layout.has_shifted(length)
+            matches.append(run & ~is_longer)
+        return matches
 
 
 # ------ text to rows of ids
@@ -352,27 +326,7 @@ class WordMatcher(nn.Module):
 
 def _check_length(max_word_length: int) -> None:
     if max_word_length < 2:
-        raise ValueError(
-            f"max_word_length={max_word_length} is given; 2 or more is needed, as single tokens are words anyway: "
-            "max_word_length=4."
-        )
-
-
-def _read_text(path: Path) -> str:
-    content = path.read_bytes()
-    if path.suffix == ".gz":
-        try:
-            content = gzip.decompress(content)
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise ValueError(f"{path} is no whole gzip file ({error}): fetch it again, or unpack it.") from error
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise ValueError(
-            f"{path}, line {line}: this is no text in UTF-8 ({error.reason}). "
-            f"If it is in GBK: iconv -f GB18030 -t UTF-8 {path} > words.txt"
-        ) from error
+        raise ValueError(f"max_word_length={max_word_length} is given; 2 or more is needed: single tokens are words.")
 
 
 def _word_of(line: str) -> str:
@@ -381,7 +335,7 @@ def _word_of(line: str) -> str:
 
 
 def _reason(forms: list[list[int]]) -> str:
-    """Why none of the `forms` of a word is of use; a form with unknown tokens is not among them."""
+    """Why none of the `forms` of a word can be used; a form with unknown tokens is not among them."""
     if not forms:
         return "with unknown tokens"
     if any(len(form) == 1 for form in forms):
@@ -398,12 +352,12 @@ def _tokenized(words: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator
 
 
 def _one_form(tokenizer: PreTrainedTokenizerBase) -> Callable[[list[str]], Iterator[list[list[int]]]]:
-    """For a tokenizer to which a word is the same everywhere."""
+    """For a tokenizer that cuts up a word in the same way everywhere."""
     unknown = tokenizer.unk_token_id
 
     def forms_of(words: list[str]) -> Iterator[list[list[int]]]:
         if tokenizer.is_fast:
-            # The same as a call of many texts, at half the cost: each word of the one text is cut up by itself.
+            # Each word of one text is cut up separately, at half the cost of a call with many texts.
             text = tokenizer(words, is_split_into_words=True, **_IDS_ALONE)
             cut: list[list[int]] = [[] for _ in words]
             for word, index in zip(text.word_ids(), text["input_ids"], strict=True):
@@ -418,7 +372,7 @@ def _one_form(tokenizer: PreTrainedTokenizerBase) -> Callable[[list[str]], Itera
 def _spaced_forms(tokenizer: PreTrainedTokenizerBase, marker: str) -> Callable[[list[str]], Iterator[list[list[int]]]]:
     """For a tokenizer that marks spaces: a word at the start of a text, after a space, and after another character."""
     unknown = tokenizer.unk_token_id
-    # A space that is a token by itself is no part of a word.
+    # A space that is a separate token is no part of a word.
     spaces = {index for token, index in tokenizer.get_vocab().items() if not token.strip(marker)}
     [neighbour] = tokenizer([_NEIGHBOUR], **_IDS_ALONE)["input_ids"]
 
@@ -430,7 +384,7 @@ def _spaced_forms(tokenizer: PreTrainedTokenizerBase, marker: str) -> Callable[[
             forms = [first, after_space]
             if after_other[: len(neighbour)] == neighbour:
                 forms.append(after_other[len(neighbour) :])
-            # A word that has an unknown token by itself may melt with its neighbour into one.
+            # A word with an unknown token may merge with its neighbour.
             known = unknown not in first
             yield [_without_leading(form, spaces) for form in forms if known and unknown not in form]
 
@@ -443,7 +397,7 @@ def _without_leading(ids: list[int], spaces: set[int]) -> list[int]:
 
 
 def _padded_rows(words: set[tuple[int, ...]], width: int) -> Tensor:
-    """Sorted rows `[W, width]`, -1 after the ids of each word: the same words, the same rows."""
+    """Sorted rows `[W, width]`, -1 after the ids of each word."""
     ordered = sorted(words)
     lengths = torch.tensor([len(word) for word in ordered])
     rows = torch.full((len(ordered), width), -1, dtype=torch.long)
@@ -455,13 +409,13 @@ def _padded_rows(words: set[tuple[int, ...]], width: int) -> Tensor:
 
 
 def _hashed(state: Tensor, ids: Tensor, multipliers: Tensor) -> Tensor:
-    """The two hashes `[N, 2]` of windows that `ids` (`[N]`) make one token longer."""
+    """The two hashes `[N, 2]` of windows that are extended by one token each, `ids` (`[N]`)."""
     return (state * multipliers + ids[:, None] + 1) % _PRIME
 
 
 def _places(state: Tensor, rows: int) -> Tensor:
     """The two places `[N, 2]` of the words with the hashes `state`, one in each half of the table's rows."""
-    # Squared: sums of multiples alone would keep the patterns of dense sets of ids, which two places cannot undo.
+    # Squared: sums of multiples alone would keep the patterns of dense sets of ids, which two places cannot resolve.
     half = rows // 2
     return (state * state % _PRIME) % half + torch.arange(2, device=state.device) * half
 
@@ -477,21 +431,18 @@ def _build_table(words: Tensor) -> tuple[Tensor, Tensor]:
         state = torch.zeros((len(words), 2), dtype=torch.long)
         for ids in words.unbind(1):
             state = torch.where(ids[:, None] >= 0, _hashed(state, ids, multipliers), state)
-        # Each new attempt has a little more room too, so that there always is one that succeeds.
+        # Each new attempt has a little more room too, so that one succeeds.
         half = 8 + len(words) * (20 + attempt) * 6 // 100
         place = _one_place_each(_places(state, 2 * half), 2 * half)
         if place is not None:
             table = torch.full((2 * half, words.shape[1]), -1, dtype=torch.int32)
             table[place] = words.int()
             return table, multipliers
-    raise RuntimeError(
-        f"{len(words)} words found no place in {_ATTEMPTS} tables. Rows of Lexicon.words must differ: "
-        "torch.unique(words, dim=0)."
-    )
+    raise RuntimeError(f"{len(words)} words do not fit into {_ATTEMPTS} tables: make the rows unique.")
 
 
 def _multipliers(attempt: int) -> Tensor:
-    """Two numbers that look random, others for each attempt, the same on every machine."""
+    """Two pseudo-random numbers for each attempt, the same on every machine."""
     return torch.tensor([pow(_GENERATOR, 1000 + 2 * attempt + side, _PRIME) for side in range(2)])
 
 
@@ -499,24 +450,24 @@ def _one_place_each(places: Tensor, size: int) -> Tensor | None:
     """
     One of the two `places` (`[W, 2]`) for each word, no place twice (`[W]`); `None` where that cannot be.
 
-    Words are the edges of a graph over the places. A word that is the only one at a place takes it, and so on; what
-    remains then is circles, in which each word takes the place towards the next, or something that has no solution.
+    Words are the edges of a graph over the places. A word that is the only one at a place takes it, repeatedly. In the
+    circles that remain each word takes the place towards the next; anything else has no solution.
     """
     chosen = torch.full((len(places),), -1, dtype=torch.long)
-    left = torch.arange(len(places))
+    open_words = torch.arange(len(places))
     while True:
-        ends = places[left]
+        ends = places[open_words]
         degree = torch.bincount(ends.flatten(), minlength=size)
         lone = degree[ends] == 1
         settled = lone.any(1)
         if not settled.any():
             break
-        chosen[left[settled]] = torch.where(lone[:, 0], ends[:, 0], ends[:, 1])[settled]
-        left = left[~settled]
+        chosen[open_words[settled]] = torch.where(lone[:, 0], ends[:, 0], ends[:, 1])[settled]
+        open_words = open_words[~settled]
     if degree.max() > 2:
         return None
     at: dict[int, list[int]] = {}
-    edges = dict(zip(left.tolist(), places[left].tolist(), strict=True))
+    edges = dict(zip(open_words.tolist(), places[open_words].tolist(), strict=True))
     for word, (first, second) in edges.items():
         at.setdefault(first, []).append(word)
         at.setdefault(second, []).append(word)

@@ -5,6 +5,7 @@ Axes: b batch  n columns  N flat tokens  M of them in a part  d width  h heads  
       L longest word
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,19 +14,18 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging
 
-from .attention import AttentionProjections, BandCandidates, band_attention, use_kernels
+from .attention import BandCandidates, CandidateAttention, Candidates
 from .configuration_big import BigTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .lexicon import Lexicon, WordMatcher
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
-from .sparse_attention import row_attention, row_attention_applies
 from .token_layout import CPUBlock, TokenLayout, is_traced
 
 
 logger = logging.get_logger(__name__)
 
 
-class WordAttention(nn.Module):
+class WordAttention(CandidateAttention):
     """
     MultiHeadAtt of a token over the words that contain it and the global node (Eqs 4 to 7).
 
@@ -34,133 +34,25 @@ class WordAttention(nn.Module):
     """
 
     def __init__(self, config: BigTransformerConfig):
-        super().__init__()
-        self.dropout_p = config.attention_probs_dropout_prob
-        head_dim = config.hidden_size // config.num_attention_heads
-        self.projections = AttentionProjections(config.hidden_size, config.num_attention_heads, head_dim)
+        heads = config.num_attention_heads
+        super().__init__(config.hidden_size, heads, config.hidden_size // heads, config.attention_probs_dropout_prob)
         # W_s of the layer below: the matrix that makes the node this layer reads.
         self.global_node: nn.Linear | None = None
         if config.global_connection:
             self.global_node = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
-        self.always_attends = config.global_connection or config.self_word or config.local_connection != "lexicon"
+        self.always_attends = config.global_connection or config.include_self or config.local_connection != "lexicon"
 
     def nodes(self, tokens: Tensor, layout: TokenLayout) -> Tensor | None:
         """The global node of each sequence, from all tokens (`[N, d]` to `[b, d]`); `None` without it."""
         return None if self.global_node is None else self.global_node(layout.mean(tokens))
 
-    def forward(
-        self,
-        rows: Tensor,
-        nodes: Tensor | None,
-        candidates: BandCandidates | None,
-        part: CPUBlock,
-        layout: TokenLayout,
-    ) -> tuple[Tensor, Tensor | None]:
-        """
-        Args:
-            rows: a part's tokens and those in reach of them `[M', d]`, H^(l-1).
-            nodes: as `nodes` gives them.
-            candidates: the words around each token of the part; `None` without local connections.
-            part: which tokens, and where they lie.
-            layout: where all tokens lie.
-
-        Returns:
-            The update `[M, d]`, zeros where a token has nothing to attend to, and the weights `[M, h, r]`; of packed
-            tokens, which none are recorded of, `None`.
-        """
-        dropout_p = self.dropout_p if self.training else 0.0
-        own = rows if candidates is None else part.within_band(rows, candidates.reach)
-        query = self.projections.project_query(own)
-        nodes = None if nodes is None else nodes[part.sequences]
-        weights = None
-        if candidates is not None and part.alone and use_kernels(query, layout, candidates.reach):
-            context = self._with_kernels(query, rows, nodes, candidates, layout, dropout_p)
-            update = self.projections.project_output(context)
-        elif layout.is_packed and row_attention_applies(query):
-            context, total = self._over_rows(query, rows, nodes, candidates, part, layout, dropout_p)
-            update = self.projections.project_unbiased(context, total)
-        else:
-            context, weights = self._over_band(query, rows, nodes, candidates, part, layout, dropout_p)
-            update = self.projections.project_output(context)
+    def forward(self, candidates: Candidates) -> tuple[Tensor, Tensor | None]:
+        """As `CandidateAttention.forward`; zeros where a token has nothing to attend to."""
+        update, weights = super().forward(candidates)
         if not self.always_attends:
             # The bias of W_O is not the sum of anything.
-            update = update.masked_fill(~candidates.exists.any(-1, keepdim=True), 0)
+            update = update.masked_fill(~candidates.band.exists.any(-1, keepdim=True), 0)
         return update, weights
-
-    def _with_kernels(
-        self,
-        query: Tensor,
-        rows: Tensor,
-        nodes: Tensor | None,
-        candidates: BandCandidates,
-        layout: TokenLayout,
-        dropout_p: float,
-    ) -> Tensor:
-        """The context of all tokens: `candidate_kernels.band_attention`."""
-        from .triton_ring_attention import band_attention as kernel
-
-        weight = self.projections.key_value_weight()
-        pairs = (2, self.projections.num_heads, self.projections.head_dim)
-        return kernel(
-            query,
-            nn.functional.linear(rows, weight).unflatten(-1, pairs),
-            None if nodes is None else nn.functional.linear(nodes, weight).unflatten(-1, pairs),
-            self.projections.value_bias,
-            candidates.exists,
-            candidates.spans,
-            candidates.reach,
-            layout,
-            dropout_p,
-        )
-
-    def _over_rows(
-        self,
-        query: Tensor,
-        rows: Tensor,
-        nodes: Tensor | None,
-        candidates: BandCandidates | None,
-        part: CPUBlock,
-        layout: TokenLayout,
-        dropout_p: float,
-    ) -> tuple[Tensor, Tensor | None]:
-        """The context without the values' bias, and by what that bias counts: `row_attention`."""
-        sources, index = [], []
-        if candidates is not None:
-            sources.append(rows)
-            index.append(part.band_index(candidates.reach, len(query)))
-        if nodes is not None:
-            index.append(part.sequence_index(layout)[:, None] + sum(map(len, sources)))
-            sources.append(nodes)
-            candidates = None if candidates is None else candidates.with_node()
-        table = nn.functional.linear(torch.cat(sources), self.projections.key_value_weight())
-        return row_attention(
-            query,
-            table,
-            torch.cat(index, dim=1),
-            spans=None if candidates is None else candidates.spans,
-            exists=None if candidates is None else candidates.exists,
-            dropout_p=dropout_p,
-        )
-
-    def _over_band(
-        self,
-        query: Tensor,
-        rows: Tensor,
-        nodes: Tensor | None,
-        candidates: BandCandidates | None,
-        part: CPUBlock,
-        layout: TokenLayout,
-        dropout_p: float,
-    ) -> tuple[Tensor, Tensor]:
-        """The context and the weights: `band_attention`."""
-        keys, values, node = [], [], None
-        if candidates is not None:
-            key, value = self.projections.project_key_value(rows)
-            keys, values = (part.band(x, candidates.reach, layout) for x in (key, value))
-        if nodes is not None:
-            key, value = self.projections.project_key_value(nodes)
-            node = (part.of_sequences(key, layout), part.of_sequences(value, layout))
-        return band_attention(query, keys, values, self.projections.value_bias, node, candidates, dropout_p)
 
 
 class BigTransformerLayer(GradientCheckpointingLayer):
@@ -184,44 +76,39 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(
-        self, tokens: Tensor, candidates: BandCandidates | None, layout: TokenLayout, parts: list[CPUBlock]
+        self, tokens: Tensor, band: BandCandidates | None, layout: TokenLayout, blocks: list[CPUBlock]
     ) -> tuple[Tensor, Tensor | None]:
         """
         Args:
             tokens: `[N, d]`, H^(l-1).
-            candidates: the words around each token; `None` without local connections.
+            band: the words around each token; `None` without local connections.
             layout: where the tokens lie.
-            parts: the tokens in parts, `layout.parts`.
+            blocks: the tokens in blocks, `layout.blocks`.
 
         Returns:
-            H^l `[N, d]` and the attention weights `[N, h, r]`; of packed tokens, which none are recorded of, `None`.
+            H^l `[N, d]` and the attention weights `[N, h, r]`; `None` in their place for packed tokens, of which none
+            are recorded.
         """
-        nodes = None if self.attention is None else self.attention.nodes(tokens, layout)
-        pieces = CPUBlock.split(tokens, parts)
-        done = (self._update(pieces, index, nodes, candidates, part, layout) for index, part in enumerate(parts))
-        return CPUBlock.join(done, parts, tokens)
+        attention = self.attention
+        nodes = None if attention is None else attention.nodes(tokens, layout)
+        key_value_weight = None if attention is None else attention.projections.key_value_weight()
+        pieces = CPUBlock.split(tokens, blocks)
+        around = layout.around(tokens, pieces, blocks)
 
-    def _update(
-        self,
-        pieces: list[Tensor],
-        index: int,
-        nodes: Tensor | None,
-        candidates: BandCandidates | None,
-        part: CPUBlock,
-        layout: TokenLayout,
-    ) -> tuple[Tensor, Tensor | None]:
-        """H^l `[M, d]` and the weights `[M, h, r]` of the tokens of one part."""
-        own = pieces[index]
-        if self.attention is None:
-            weights: Tensor | None = own.new_zeros(own.shape[0], self.num_heads, 0)
-            own = self.attention_norm(own)
-        else:
-            here = candidates if candidates is None or part.alone else candidates[part.tokens]
-            rows = part.with_band(pieces, index, 0 if here is None else here.reach)
-            update, weights = self.attention(rows, nodes, here, part, layout)
-            own = self.attention_norm(own + self.dropout(update))
-        update = self.output(self.activation(self.intermediate(own)))
-        return self.output_norm(own + self.dropout(update)), weights
+        def updated() -> Iterator[tuple[Tensor, Tensor | None]]:
+            for block, state, rows in zip(blocks, pieces, around, strict=True):
+                if attention is None:
+                    weights: Tensor | None = state.new_zeros(state.shape[0], self.num_heads, 0)
+                    state = self.attention_norm(state)
+                else:
+                    words = None if band is None else band.of_block(block)
+                    candidates = Candidates(rows, block, layout, key_value_weight, block.of_block(nodes), words)
+                    update, weights = attention(candidates)
+                    state = self.attention_norm(state + self.dropout(update))
+                update = self.output(self.activation(self.intermediate(state)))
+                yield self.output_norm(state + self.dropout(update)), weights
+
+        return CPUBlock.join(updated(), blocks, tokens)
 
 
 class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
@@ -234,36 +121,36 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
 
     def set_lexicon(self, lexicon: Lexicon | None) -> None:
         """
-        Give the model the words that it finds in its input, in place of those it had; they are saved with it.
+        Replace the words that the model finds in its input; they are saved with it.
 
-        No weight depends on them: a trained model takes another lexicon as it is. The configuration follows: give
-        each model one of its own, copy.deepcopy(config), where several are built from one.
+        No weight depends on them: a trained model takes another lexicon as it is. The configuration is changed too:
+        models that are built from one need copies, copy.deepcopy(config).
 
         Args:
-            lexicon: words of the tokenizer that makes the input; `None` takes the words away.
+            lexicon: words of the tokenizer that makes the input; `None` removes the words.
 
         Raises:
             TypeError: it is no `Lexicon`.
             ValueError: the model reads no words, or embeds fewer tokens than those of the lexicon.
         """
         config, encoder = self.config, self._encoder
-        # What is used of it, not its class: code that came with a saved model has a Lexicon of its own.
-        used = ("kind", "max_word_length", "words", "continues", "alone")
-        if lexicon is not None and not all(hasattr(lexicon, name) for name in used):
+        # Attributes, not its class: the code of a saved model has a Lexicon class of its own.
+        needed = ("kind", "max_word_length", "words", "continues", "alone")
+        if lexicon is not None and not all(hasattr(lexicon, name) for name in needed):
             raise TypeError(
                 f"lexicon={str(lexicon)[:40]!r} is a {type(lexicon).__name__}: write "
-                "model.set_lexicon(Lexicon.from_words(words, tokenizer)), or Lexicon.from_jieba(tokenizer)."
+                "model.set_lexicon(Lexicon.from_words(words, tokenizer))."
             )
         largest = -1 if lexicon is None or lexicon.words is None else int(lexicon.words.max())
         if largest >= config.vocab_size:
             raise ValueError(
-                f"The lexicon has token ids up to {largest}, and the model embeds {config.vocab_size} "
-                "tokens: make it with the model's own tokenizer."
+                f"The lexicon has token ids up to {largest}, and the model embeds {config.vocab_size} tokens: make it "
+                "with the model's tokenizer."
             )
         if encoder.matcher is None:
             raise ValueError(
-                f"set_lexicon is called on a model with local_connection={config.local_connection!r}, which reads no "
-                'words: build it with local_connection="lexicon".'
+                f"local_connection={config.local_connection!r} reads no words: build the model with "
+                'local_connection="lexicon".'
             )
         encoder.matcher.load(lexicon, self.device)
         config.lexicon_kind, config.lexicon_size = encoder.matcher.kind, WordMatcher.table_size(lexicon)
@@ -271,7 +158,7 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """As in every encoder; a lexicon that the checkpoint lacks is an empty one."""
+        """As in every encoder; a lexicon that the checkpoint lacks is empty."""
         super()._init_weights(module)
         if isinstance(module, WordMatcher):
             module.reset_buffers()
@@ -281,14 +168,14 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
     """
     The bare BiG-Transformer (Algorithm 1): each token attends to the words that contain it and to one global node.
 
-    Which words stand in the input is looked up from `input_ids` in the model's lexicon (`set_lexicon`), or told by
-    `word_mask`. A word's vector is the sum of its tokens' (Eq 3), so that the model has no parameter for words. The
-    ablations that read no words look at neither.
+    The words in the input come from `input_ids` and the model's lexicon (`set_lexicon`), or from `word_mask`. A word's
+    vector is the sum of its tokens' (Eq 3), so that the model has no parameter for words. The ablations that read no
+    words ignore both.
 
     Returns an `EncoderOutput` with `last_hidden_state [b, n, d]` (zeros at padding) and `pooler_output [b, d]`, as
     `config.pooling` says. `attentions` are `[b, h, n, r]` in the order of `config.candidate_roles`: by length, then
-    by the token's place in the word, the global node last; L (L + 1) / 2 + 1 in all, of which an ablation keeps what
-    it has. Weights are 0 for words that are not there.
+    by the token's place in the word, the global node last; L (L + 1) / 2 + 1 in all, fewer in an ablation. Weights are
+    0 for words that do not occur.
 
     Example:
 
@@ -316,18 +203,17 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
     def encode(
         self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Any]]:
-        candidates = self._candidates(layout, inputs)
-        # A part reaches no further than into the next.
-        parts = layout.parts(at_least=1 if candidates is None else candidates.reach)
+        band = self._candidates(layout, inputs)
+        blocks = layout.blocks(0 if band is None else band.reach, closed=False)
         tokens = record.hidden_state(embedded)
         for layer in self.layers:
-            tokens, weights = layer(tokens, candidates, layout, parts)
+            tokens, weights = layer(tokens, band, layout, blocks)
             tokens = record.hidden_state(tokens)
             record.attention(weights)
         return tokens, {"pooler_output": self._pool(tokens, layout)} if self.add_pooling_layer else {}
 
     def _candidates(self, layout: TokenLayout, inputs: dict[str, Tensor | None]) -> BandCandidates | None:
-        """What the tokens attend to around them, the same in every layer."""
+        """The candidates around each token, the same in every layer."""
         if self.config.local_connection == "none":
             return None
         if self.config.local_connection == "adjacent":
@@ -338,22 +224,24 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         elif ids is not None and self._has_words():
             words = self.matcher(layout.pack(ids), layout)
         else:
-            self._warn_of_no_words()
             words = torch.zeros_like(layout.position).bool()[:, None].expand(-1, self.config.max_word_length)
-        return BandCandidates.words(words, layout, self.config.self_word)
+            if not is_traced():
+                logger.warning_once(
+                    f"{type(self).__name__} takes each token for a word and finds no others: it needs input_ids and a "
+                    "lexicon, model.set_lexicon(Lexicon.from_file(path, tokenizer)), or word_mask."
+                )
+        return BandCandidates.words(words, layout, self.config.include_self)
 
     def _has_words(self) -> bool:
         """
-        Whether there is a lexicon; that of a fresh model whose configuration, a saved model's, names one is empty. It
-        is looked at once.
+        Whether there is a lexicon with words; a fresh model with the configuration of a saved one has an empty one.
+        This is checked until there are words.
         """
         if self.config.lexicon_kind is None or self.matcher is None:
             return False
         if not self.matcher.filled and not is_traced():
             self.matcher.filled = not self.matcher.is_empty
-            if not self.matcher.filled:
-                self._warn_of_no_words(empty=True)
-        return True
+        return self.matcher.filled or is_traced()
 
     def _given_words(self, layout: TokenLayout, word_mask: Tensor) -> Tensor:
         """
@@ -365,38 +253,16 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         words = layout.pack(word_mask) != 0
         fits = torch.stack([layout.has_shifted(length) for length in range(words.shape[1])], dim=-1)
         if not is_traced():
-            # Rows, columns and lengths less 2; not at padding, which is not looked at.
+            # Not at padding, which may hold anything, nor for words of one token.
             cut_off = layout.unpack(words & ~fits)[..., 1:].nonzero()
             if len(cut_off):
                 row, column, length = cut_off[0].tolist()
-                left = int(layout.unpack(layout.lengths[layout.sequence_index] - layout.position)[row, column])
                 row //= 2 if self.config.pair_mode == "siamese" else 1
                 raise ValueError(
-                    f"word_mask has a word of {length + 2} tokens in row {row}, column {column}, where its text has "
-                    f"{left} more: leave out the words that reach past the end, as those that truncation cuts off."
+                    f"word_mask has a word of {length + 2} tokens in row {row}, column {column}, which reaches past "
+                    "the end of its text: omit such words."
                 )
         return words & fits
-
-    def _warn_of_no_words(self, empty: bool = False) -> None:
-        if is_traced():
-            return
-        name = type(self).__name__
-        if self.config.lexicon_kind is None:
-            logger.warning_once(
-                f"{name} has no lexicon: it takes each token for a word and finds no others. Give it one, "
-                "model.set_lexicon(Lexicon.from_file(path, tokenizer)), or give word_mask with the input."
-            )
-        elif empty:
-            logger.warning_once(
-                f"{name} has no words: its configuration, that of a saved model, names a lexicon, and words are saved "
-                "with weights alone. Give it one, model.set_lexicon(Lexicon.from_file(path, tokenizer)), or load the "
-                "saved model by from_pretrained."
-            )
-        else:
-            logger.warning_once(
-                f"{name} finds words by input_ids, and inputs_embeds are given: it takes each token for a word and "
-                "finds no others. Give word_mask with them."
-            )
 
     def _pool(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
         """One vector a sequence, `[b, d]`; zeros for an empty one."""

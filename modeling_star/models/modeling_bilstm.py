@@ -22,7 +22,7 @@ from .token_layout import TokenLayout, is_traced
 class RightPaddedLSTM(nn.LSTM):
     """torch's LSTM of one layer, over right-padded rows whose padding the direction from the right does not read."""
 
-    # Dynamo refuses LSTMs: a compiled model leaves its graph here.
+    # Dynamo refuses LSTMs: a compiled model breaks its graph here.
     @torch.compiler.disable
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
         """
@@ -33,8 +33,8 @@ class RightPaddedLSTM(nn.LSTM):
         Returns:
             The states `[b, m, w]`, or `[b, m, 2w]` of two directions; anything finite at padding.
         """
-        # cuDNN takes packed rows, of which none may be empty, in both directions at once. On a CPU gradients of packed
-        # rows cost the square of their length: 17 times those of padded ones at 512 tokens.
+        # cuDNN takes packed rows, none of them empty, in both directions at once. On a CPU gradients of packed rows
+        # cost the square of their length: 17 times those of padded ones at 512 tokens.
         if rows.is_cuda and not is_traced():
             packed = pack_padded_sequence(rows, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
             return pad_packed_sequence(super().forward(packed)[0], batch_first=True, total_length=rows.shape[1])[0]
@@ -48,7 +48,7 @@ class RightPaddedLSTM(nn.LSTM):
         states = self._one_direction(rows, "")
         if not self.bidirectional:
             return states
-        # From its last token on: what begins at the padding has read it first.
+        # The other direction starts at each row's last token, not at its padding.
         backwards = self._one_direction(reversed_rows(rows, lengths), "_reverse")
         return torch.cat([states, reversed_rows(backwards, lengths)], dim=-1)
 
@@ -64,7 +64,7 @@ class RightPaddedLSTM(nn.LSTM):
 
 
 def reversed_rows(rows: Tensor, lengths: Tensor) -> Tensor:
-    """Rows `[b, m, d]` whose tokens, `lengths [b]` of each, stand the other way round; padding stays where it is."""
+    """Rows `[b, m, d]` with their tokens, `lengths [b]` of each, in reverse order; padding is not moved."""
     place = torch.arange(rows.shape[1], device=rows.device)
     index = torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)
     return rows.gather(1, index[..., None].expand_as(rows))
@@ -106,7 +106,7 @@ class BiLstmPreTrainedModel(EncoderPreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """As in every encoder: Xavier for the LSTM's matrices, whose four gates stand on one another, biases of 0."""
+        """As in every encoder: Xavier for the LSTM's matrices, the four gates as one, biases of 0."""
         super()._init_weights(module)
         if isinstance(module, nn.LSTM):
             for name, parameter in module.named_parameters():

@@ -33,7 +33,7 @@ SCORES_AT_ONCE_ON_DEVICE = 2**24
 # Features whose scores are held at once in a traced graph, which knows no lengths to make blocks of.
 FEATURES_AT_ONCE = 16
 
-# What was attended to `[r, q, f]`, and the weights' sums over the features `[r, q, k]` where they are asked for.
+# The context `[r, q, f]`, and the weights' sums over the features `[r, q, k]` or `None`.
 Attended = tuple[Tensor, Tensor | None]
 
 
@@ -49,11 +49,11 @@ def token2token_attention(
 ) -> tuple[Tensor, Tensor | None]:
     """
     Masked multi-dimensional token2token attention (section 3.3): the scores of token j for token i are the vector
-    `c tanh((query_i + key_j) / c)`, and each of its features has a softmax of its own, over the tokens before i or
-    over those after it.
+    `c tanh((query_i + key_j) / c)`, and each of its features has a separate softmax, over the tokens before i or over
+    those after it.
 
-    The m x m x f scores are worked out in blocks of rows and queries, and once more in the backward pass.
-    Gradients can be differentiated again where the weights are asked for, or in a traced graph.
+    The m x m x f scores are computed in blocks of rows and queries, and again in the backward pass. Gradients can be
+    differentiated again where the weights are returned, or in a traced graph.
 
     Args:
         query, key, value: `[b, m, f]`.
@@ -64,7 +64,7 @@ def token2token_attention(
         output_weights: also return the weights.
 
     Returns:
-        What was attended to `[b, m, f]`, zeros where there is nothing to, and the weights as they were applied,
+        The context `[b, m, f]`, zeros where there is no token to attend to, and the weights as they were applied,
         averaged over the features, `[b, m, m]`, or `None`.
     """
     f = query.shape[-1]
@@ -72,19 +72,18 @@ def token2token_attention(
     query, key = query * (2 / SCORE_SCALE), key * (2 / SCORE_SCALE)
     in_place = extents is not None and not output_weights
     if in_place:
-        # Sums of many exponentials are no numbers in half precision. Here, and not in each block, which keeps what it
-        # is given for the backward pass.
+        # Sums of many exponentials overflow in half precision. Not in each block, which saves its inputs for backward.
         query, key, value = (x.to(torch.promote_types(dtype, torch.float32)) for x in (query, key, value))
     attend: Callable[..., Attended] = partial(
         attend_block, backwards=backwards, dropout_p=dropout_p, output_weights=output_weights
     )
     if extents is None:
         pieces = zip(*(x.split(FEATURES_AT_ONCE, dim=-1) for x in (query, key, value)), strict=True)
-        # One draw for all features.
-        kept = dropout(key.new_ones(*real.shape, real.shape[1]), dropout_p) if dropout_p > 0 else None
-        done = [attend(*piece, real, 0, kept=kept) for piece in pieces]
-        context = torch.cat([context for context, _ in done], dim=-1)
-        sums = torch.stack([sums for _, sums in done]).sum(0) if output_weights else None
+        # One mask for all features.
+        dropout_mask = dropout(key.new_ones(*real.shape, real.shape[1]), dropout_p) if dropout_p > 0 else None
+        blocks = [attend(*piece, real, 0, dropout_mask=dropout_mask) for piece in pieces]
+        context = torch.cat([context for context, _ in blocks], dim=-1)
+        sums = torch.stack([sums for _, sums in blocks]).sum(0) if output_weights else None
     else:
         limit = SCORES_AT_ONCE_ON_DEVICE
         if query.device.type == "cpu":
@@ -96,17 +95,17 @@ def token2token_attention(
             attend = partial(checkpoint, attend, use_reentrant=False, preserve_rng_state=dropout_p > 0)
         sizes = [len(group) for group in groups]
         pieces = zip(*(x.split(sizes) for x in (query, key, value, real)), strict=True)
-        done = [
+        blocks = [
             attend_rows(q, k, v, places, max(1, *group), limit, backwards, attend)
             for group, (q, k, v, places) in zip(groups, pieces, strict=True)
         ]
-        context = torch.cat([context for context, _ in done])
-        sums = torch.cat([sums for _, sums in done]) if output_weights else None
+        context = torch.cat([context for context, _ in blocks])
+        sums = torch.cat([sums for _, sums in blocks]) if output_weights else None
     return context.to(dtype), None if sums is None else sums / f
 
 
 def group_rows(extents: list[int], features: int, limit: int) -> list[list[int]]:
-    """The extents of rows that follow one another in groups with no more than `limit` scores, or of one row each."""
+    """The extents of consecutive rows in groups with at most `limit` scores, or of one row each."""
     groups: list[list[int]] = []
     for extent in extents:
         if groups and (len(groups[-1]) + 1) * max(extent, *groups[-1]) ** 2 * features <= limit:
@@ -130,8 +129,7 @@ def attend_rows(
     `token2token_attention` of a few rows, in blocks of queries.
 
     Args:
-        query, key, value: `[r, m, f]`, queries and keys times 2 / c.
-        real: `[r, m]`, bool.
+        query, key, value, real: as there, of these rows; queries and keys times 2 / c.
         extent: how many places of these rows hold all real ones.
         limit: scores of a block; a block of one query may have more.
         backwards: attend to the tokens after, not to those before.
@@ -145,7 +143,7 @@ def attend_rows(
     contexts, sums = [], []
     for start in range(0, extent, at_once):
         queries = slice(start, min(start + at_once, extent))
-        # The tokens on the other side are allowed to none of these queries.
+        # None of these queries attends to the tokens on the other side.
         keys = slice(start, extent) if backwards else slice(0, queries.stop)
         context, summed = attend(query[:, queries], key[:, keys], value[:, keys], real[:, keys], start - keys.start)
         contexts.append(context)
@@ -162,7 +160,7 @@ def attend_block(
     real: Tensor,
     offset: int,
     *,
-    kept: Tensor | None = None,
+    dropout_mask: Tensor | None = None,
     backwards: bool,
     dropout_p: float,
     output_weights: bool,
@@ -174,25 +172,25 @@ def attend_block(
         query: `[r, q, f]`, times 2 / c.
         key, value: `[r, k, f]`, the keys times 2 / c.
         real: `[r, k]`, bool.
-        offset: how many places the first query stands after the first key.
-        kept: what dropout multiplies the weights with, `[r, q, k]`; drawn here where none is given.
+        offset: place of the first query, counted from the first key.
+        dropout_mask: factors of the weights `[r, q, k]`; drawn here where none is given.
         backwards, dropout_p, output_weights: as there.
 
     Returns:
         `[r, q, f]`, and the weights' sums over the features `[r, q, k]` or `None`.
     """
     allowed = _allowed(real, query.shape[1], offset, backwards)
-    # c tanh(x) is 2 c sigmoid(2 x) - c, of which the softmax does not see the last c.
+    # c tanh(x) is 2 c sigmoid(2 x) - c, whose constant cancels in the softmax.
     scores = (query[:, :, None] + key[:, None]).sigmoid_()
     bias = torch.zeros_like(allowed, dtype=scores.dtype).masked_fill(~allowed, torch.finfo(scores.dtype).min)
     weights = torch.add(bias[..., None], scores, alpha=2 * SCORE_SCALE).softmax(2).to(value.dtype)
-    if kept is None and dropout_p > 0:
-        kept = dropout(torch.ones_like(allowed, dtype=weights.dtype), dropout_p)
-    if kept is not None:
-        weights = weights * kept[..., None]
-    # A softmax over nothing is not nothing.
+    if dropout_mask is None and dropout_p > 0:
+        dropout_mask = dropout(torch.ones_like(allowed, dtype=weights.dtype), dropout_p)
+    if dropout_mask is not None:
+        weights = weights * dropout_mask[..., None]
+    # A softmax over nothing is not 0.
     nothing = ~allowed.any(2, keepdim=True)
-    # Autocast on a GPU sums in float32 and leaves it at that.
+    # Autocast on a GPU returns sums in float32.
     context = (weights * value[:, None]).sum(2).to(value.dtype).masked_fill(nothing, 0)
     summed = weights.sum(-1).to(value.dtype).masked_fill(nothing, 0) if output_weights else None
     return context, summed
@@ -208,10 +206,10 @@ def attend_block_fast(
 
 class _BlockAttention(torch.autograd.Function):
     """
-    With `s = sigmoid(q_i + k_j)`, `e = exp(2 c s)` where j is allowed to i and 0 elsewhere, `z = sum_j e` and `u` the
-    dropout of a pair, `context_i = sum_j u e v_j / z`: no score is so high that a maximum had to be taken off first.
+    With `s = sigmoid(q_i + k_j)`, `e = exp(2 c s)` where i may attend to j and 0 elsewhere, `z = sum_j e` and `u` the
+    dropout of a pair, `context_i = sum_j u e v_j / z`: no score is so high that a maximum must be subtracted first.
 
-    Scores are not kept: the backward pass works them out again, and draws `u` again from the seed.
+    Scores are not saved: the backward pass computes them again, and draws `u` again from the seed.
     """
 
     @staticmethod
@@ -227,12 +225,12 @@ class _BlockAttention(torch.autograd.Function):
         seed: int,
     ) -> Tensor:
         allowed = _allowed(real, query.shape[1], offset, backwards)[..., None]
-        kept = _kept(allowed, dropout_p, seed, query.dtype)
+        dropout_mask = _dropout_mask(allowed, dropout_p, seed, query.dtype)
         weights = (query[:, :, None] + key[:, None]).sigmoid_().mul_(2 * SCORE_SCALE).exp_().mul_(allowed)
         total = weights.sum(2)
         total.masked_fill_(total == 0, 1)
-        if kept is not None:
-            weights.mul_(kept)
+        if dropout_mask is not None:
+            weights.mul_(dropout_mask)
         context = weights.mul_(value[:, None]).sum(2).div_(total)
         ctx.save_for_backward(query, key, value, real, total, context)
         ctx.options = offset, backwards, dropout_p, seed
@@ -244,41 +242,41 @@ class _BlockAttention(torch.autograd.Function):
         query, key, value, real, total, context = ctx.saved_tensors
         offset, backwards, dropout_p, seed = ctx.options
         allowed = _allowed(real, query.shape[1], offset, backwards)[..., None]
-        kept = _kept(allowed, dropout_p, seed, query.dtype)
+        dropout_mask = _dropout_mask(allowed, dropout_p, seed, query.dtype)
         scores = (query[:, :, None] + key[:, None]).sigmoid_()
-        # In turn: e, its share of the gradient e g / z, what reaches the sums q_i + k_j.
+        # In turn: e, its share of the gradient e g / z, the gradient of q_i + k_j.
         flow = (scores * (2 * SCORE_SCALE)).exp_().mul_(allowed).mul_((d_context / total)[:, :, None])
-        if kept is None:
+        if dropout_mask is None:
             d_value = flow.sum(1)
             flow.mul_(value[:, None] - context[:, :, None])
         else:
-            d_value = (flow * kept).sum(1)
-            flow.mul_((kept * value[:, None]).sub_(context[:, :, None]))
+            d_value = (flow * dropout_mask).sum(1)
+            flow.mul_((dropout_mask * value[:, None]).sub_(context[:, :, None]))
         flow.mul_(scores).mul_(scores.neg_().add_(1)).mul_(2 * SCORE_SCALE)
         return flow.sum(2), flow.sum(1), d_value, None, None, None, None, None
 
 
 def _allowed(real: Tensor, queries: int, offset: int, backwards: bool) -> Tensor:
-    """Which of the real places `[r, k]` stand on the side that is looked at from each of the queries: `[r, q, k]`."""
+    """Which of the real places `[r, k]` each of the queries may attend to: `[r, q, k]`."""
     place = torch.arange(offset, offset + queries, device=real.device)[:, None]
     key_place = torch.arange(real.shape[1], device=real.device)
     return real[:, None] & (key_place > place if backwards else key_place < place)
 
 
-def _kept(allowed: Tensor, dropout_p: float, seed: int, dtype: torch.dtype) -> Tensor | None:
-    """What dropout multiplies the weights with, shaped as `allowed`, from the seed alone; `None` without dropout."""
+def _dropout_mask(allowed: Tensor, dropout_p: float, seed: int, dtype: torch.dtype) -> Tensor | None:
+    """Factors of the weights, shaped as `allowed`, determined by the seed; `None` without dropout."""
     if dropout_p == 0:
         return None
     generator = torch.Generator(allowed.device).manual_seed(seed)
-    kept = torch.empty(allowed.shape, dtype=dtype, device=allowed.device).bernoulli_(
+    dropout_mask = torch.empty(allowed.shape, dtype=dtype, device=allowed.device).bernoulli_(
         1 - dropout_p, generator=generator
     )
-    return kept.div_(1 - dropout_p)
+    return dropout_mask.div_(1 - dropout_p)
 
 
 class DirectionalSelfAttention(nn.Module):
     """
-    One DiSA block (section 3.3): states of its own, token2token attention in one direction, and a fusion gate of both.
+    One DiSA block (section 3.3): hidden states, token2token attention in one direction, and a fusion gate of both.
 
     Args:
         config: the width and the dropouts.
@@ -361,7 +359,7 @@ class DisanLayer(GradientCheckpointingLayer):
 class Source2TokenAttention(nn.Module):
     """
     Multi-dimensional source2token attention (section 3.2), which makes one vector of a sequence: the scores of a token
-    are the vector `W ELU(W1 u + b1)`, and each of its features has a softmax of its own over the tokens.
+    are the vector `W ELU(W1 u + b1)`, and each of its features has a separate softmax over the tokens.
 
     The paper's bias b after W would add the same to the scores of all tokens and cancel.
 
@@ -376,7 +374,7 @@ class Source2TokenAttention(nn.Module):
         self.score = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
 
     def forward(self, rows: Tensor, real: Tensor) -> Tensor:
-        """Rows `[b, m, d]`, whose real places `[b, m]` are looked at, to `[b, d]`; arbitrary for an empty one."""
+        """Rows `[b, m, d]` with real places `[b, m]` to `[b, d]`; arbitrary for an empty one."""
         scores = self.score(elu(self.dense(rows)))
         scores = scores.masked_fill(~real[..., None], torch.finfo(scores.dtype).min)
         weights = dropout(scores.softmax(1).to(rows.dtype), self.dropout_p, self.training)

@@ -1,4 +1,4 @@
-"""What every encoder of this package is as a transformers model: inputs, outputs, saving, loading, embeddings."""
+"""The base of every encoder as a transformers model: inputs, outputs, saving, loading, embeddings."""
 
 import sys
 from collections.abc import Iterator
@@ -43,10 +43,10 @@ class EncoderOutput(ModelOutput):
     Args:
         last_hidden_state: `[b, n, d]`, zeros at padding.
         pooler_output: `[b, d]`, the fixed-length vector of the sequence; `None` without a pooling layer.
-        relay_state: `[b, d]`, state of the Star-Transformer's relay node after its last update; the mean of several.
+        relay_state: `[b, d]`, state of the Star-Transformer's relay node after its last update.
         hidden_states: T + 1 of `[b, n, d]`: the embeddings, then each layer's states.
-        attentions: one per layer; their shape is told by each encoder's class. `None` for one that attends to nothing.
-        relay_attentions: one of `[b, h, n + 1]` per relay update, the relay first; of k relays `[b, k h, n + 1]`.
+        attentions: one per layer, in the shape that each encoder's class documents; `None` for the BiLSTM.
+        relay_attentions: one of `[b, h, n + 1]` per relay update, the relay first.
     """
 
     last_hidden_state: Tensor | None = None
@@ -80,34 +80,33 @@ class EncoderPreTrainedModel(PreTrainedModel):
     # ------ gradients
 
     def enable_input_require_grads(self) -> None:
-        """As in PreTrainedModel; where an encoder inside is frozen, what comes out of it requires gradients."""
+        """As in PreTrainedModel; the output of a frozen encoder inside requires gradients too."""
         super().enable_input_require_grads()
-        if self._embeddings_hook is not None:  # asked for twice
-            self._embeddings_hook.remove()
-        self._embeddings_hook = self._embeddings.register_forward_hook(_require_gradient)
+        if self._embeddings_hook is None:
+            self._embeddings_hook = self._embeddings.register_forward_hook(_require_gradient)
 
     def disable_input_require_grads(self) -> None:
         """As in PreTrainedModel."""
         super().disable_input_require_grads()
-        hook, self._embeddings_hook = self._embeddings_hook, None
-        if hook is not None:
-            hook.remove()
+        if self._embeddings_hook is not None:
+            self._embeddings_hook.remove()
+            self._embeddings_hook = None
 
     # ------ embeddings
 
     @property
     def _encoder(self) -> "EncoderModel":
-        """This encoder, or the one that a head is on top of, whatever the head calls it."""
-        base = self.base_model
-        among = [base] if isinstance(base, EncoderModel) else self.modules()
-        found = [module for module in among if isinstance(module, EncoderModel)]
-        if len(found) != 1:
+        """This encoder, or the one inside a head, whatever its attribute is called."""
+        if isinstance(self.base_model, EncoderModel):
+            return self.base_model
+        encoders = [module for module in self.modules() if isinstance(module, EncoderModel)]
+        if len(encoders) != 1:
             # An AttributeError would be hidden: torch looks the property up as a module then.
             raise TypeError(
-                f"{type(self).__name__} has {len(found)} encoders, and one is needed here. Call the method on one of "
-                'them, such as model.NAME.set_lexicon(...), or set base_model_prefix = "NAME" in the class.'
+                f"{type(self).__name__} has {len(encoders)} encoders, and one is needed: call the method on one of "
+                'them, model.NAME.set_lexicon(...), or set base_model_prefix = "NAME" in the class.'
             )
-        return found[0]
+        return encoders[0]
 
     @property
     def _embeddings(self) -> TokenEmbeddings:
@@ -136,21 +135,21 @@ class EncoderPreTrainedModel(PreTrainedModel):
 
     def set_vocabulary(self, tokenizer: PreTrainedTokenizerBase, label_all_tokens: bool = False) -> None:
         """
-        Tell the model what its vocabulary says: the text of each token, for character features, and which tokens carry
-        a tag, for a CRF. It is saved with the model.
+        Give the model its vocabulary: the text of each token, for character features, and which tokens carry a tag,
+        for a CRF. It is saved with the model.
 
         Args:
             tokenizer: the one that makes the model's input_ids.
-            label_all_tokens: the pieces that continue a word are labelled too, not its first one alone.
+            label_all_tokens: the pieces that continue a word are labelled too, not only its first one.
 
         Raises:
-            ValueError: the model has no use of it, or the tokenizer has more entries than the model.
+            ValueError: the model has neither, or the tokenizer has more entries than the model.
         """
-        found = self._vocabulary_tables()
-        if not found:
+        all_tables = self._vocabulary_tables()
+        if not all_tables:
             raise ValueError(
-                f"set_vocabulary is called on a {type(self).__name__} that asks nothing of its vocabulary: it is for "
-                "taggers with use_crf=True and for models with char_features=True."
+                f"set_vocabulary is called on a {type(self).__name__} without a CRF or character features: set "
+                "use_crf=True or char_features=True."
             )
         vocabulary = Vocabulary.read(tokenizer)
         if len(vocabulary) > self.config.vocab_size:
@@ -158,7 +157,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
                 f"The tokenizer has ids up to {len(vocabulary) - 1}, and the model embeds {self.config.vocab_size} "
                 "tokens: model.resize_token_embeddings(len(tokenizer)) first."
             )
-        for tables in found:
+        for tables in all_tables:
             tables.load_vocabulary(vocabulary, label_all_tokens)
 
     def _vocabulary_tables(self) -> list[VocabularyTables]:
@@ -189,7 +188,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
         **fields: Any,
     ) -> "EncoderPreTrainedModel":
         """
-        A fresh model on embeddings that exist already. Once saved, it needs their source no more.
+        A fresh model on pretrained embeddings. Once saved, it does not need their source.
 
         Args:
             name_or_path: an encoder such as "bert-base-chinese" (a Hub name or a folder); with mode="vectors", a
@@ -199,11 +198,11 @@ class EncoderPreTrainedModel(PreTrainedModel):
             freeze: do not train what was copied.
             vocabulary: word to id, from `tokenizer.get_vocab()`; mode="vectors" needs it.
             revision, token, cache_dir: as in `AutoModel.from_pretrained`.
-            config: the shape; what it says of the embeddings and the vocabulary gives way to theirs.
-            fields: of the configuration, such as `hidden_size=300`, `num_labels=9`; they win over `config`.
+            config: the shape; its fields about embeddings and vocabulary are replaced.
+            fields: of the configuration, such as `hidden_size=300`, `num_labels=9`; they override `config`.
 
         Raises:
-            ValueError: mode is unknown, `config` is of another kind, or a field contradicts the embeddings.
+            ValueError: mode is unknown, or `config` is of another class.
 
         Example:
 
@@ -225,28 +224,22 @@ class EncoderPreTrainedModel(PreTrainedModel):
         table = source.get_input_embeddings().weight
         taken = {"vocab_size": len(table), "freeze_embeddings": freeze, "pad_token_id": source_config.pad_token_id}
         if mode == "contextual":
-            # The encoder inside has told positions apart already.
+            # The encoder inside has positions already.
             taken |= {"backbone_config": source_config, "position_embedding_type": "none"}
         else:
             taken["embedding_size"] = table.shape[1]
-        for name in ("vocab_size", "embedding_size"):
-            if name in taken and fields.get(name, taken[name]) != taken[name]:
-                raise ValueError(
-                    f"{name}={fields[name]} is given with the embeddings of {name_or_path}, whose {name} is "
-                    f"{taken[name]}: leave it out. hidden_size may be any, they are projected to it."
-                )
         model = cls(cls.config_class(**{**taken, **fields}))
         if mode == "contextual":
-            own = model._embeddings.backbone.state_dict()
-            # Poolers stay behind: build_backbone leaves them out.
-            model._embeddings.backbone.load_state_dict({k: v for k, v in source.state_dict().items() if k in own})
+            backbone = model._embeddings.backbone
+            names = backbone.state_dict().keys()  # without the pooler's
+            backbone.load_state_dict({k: v for k, v in source.state_dict().items() if k in names})
         else:
             model._copy_table(table.detach())
         return model
 
     @classmethod
     def _shape_of(cls, config: PreTrainedConfig, fields: dict[str, Any], mode: str) -> dict[str, Any]:
-        """The fields of a configuration but those that tell of embeddings and words, with others in their place."""
+        """The fields of a configuration, without those about embeddings and words, overridden by others."""
         if not isinstance(config, cls.config_class):
             raise ValueError(
                 f"config is a {type(config).__name__}; {cls.__name__} needs a {cls.config_class.__name__}, such as "
@@ -256,7 +249,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
         others = {"vocab_size", "embedding_size", "backbone_config", "freeze_embeddings", "pad_token_id"}
         others |= {"lexicon_kind", "lexicon_size"}  # words are saved with weights
         if mode == "contextual" and shape["position_embedding_type"] == cls.config_class().position_embedding_type:
-            others.add("position_embedding_type")  # nobody's wish, so that the encoder inside decides
+            others.add("position_embedding_type")  # the default: the encoder inside decides
         return {name: value for name, value in shape.items() if name in fields or name not in others}
 
     @classmethod
@@ -264,25 +257,18 @@ class EncoderPreTrainedModel(PreTrainedModel):
         cls, path: str | Path, freeze: bool, vocabulary: dict[str, int] | None, fields: dict[str, Any]
     ) -> "EncoderPreTrainedModel":
         if vocabulary is None:
-            raise ValueError(
-                'mode="vectors" needs the ids that the words have: '
-                'from_embeddings(path, mode="vectors", vocabulary=tokenizer.get_vocab()).'
-            )
-        table, found = read_vectors(path, vocabulary, fields.get("embedding_size"))
-        logger.info(f"{path}: vectors found for {int(found.sum())} of {len(vocabulary)} vocabulary entries.")
-        if not found.any():
+            raise ValueError('mode="vectors" needs the ids of the words: vocabulary=tokenizer.get_vocab().')
+        table, has_vector = read_vectors(path, vocabulary, fields.get("embedding_size"))
+        logger.info(f"{path}: vectors found for {int(has_vector.sum())} of {len(vocabulary)} vocabulary entries.")
+        if not has_vector.any():
             raise ValueError(f"{path} has a vector for none of the {len(vocabulary)} vocabulary entries.")
-        if found.float().mean() < _FEW_VECTORS:
+        if has_vector.float().mean() < _FEW_VECTORS:
             logger.warning(
-                f"{path} has vectors for {int(found.sum())} of {len(vocabulary)} vocabulary entries only; the others "
-                "are random. Is it of the same language, in UTF-8, and are capitals kept or not in both?"
-            )
-        if fields.get("vocab_size", len(table)) != len(table):
-            raise ValueError(
-                f"vocab_size={fields['vocab_size']} is given with a vocabulary of {len(table)} ids: leave it out."
+                f"{path} has vectors for only {int(has_vector.sum())} of {len(vocabulary)} vocabulary entries; the "
+                "others are random. Check its language, its encoding (UTF-8) and whether it keeps capitals."
             )
         # Entries without a vector start at the scale of those with one.
-        table[~found] = torch.randn(int((~found).sum()), table.shape[1]) * table[found].std()
+        table[~has_vector] = torch.randn(int((~has_vector).sum()), table.shape[1]) * table[has_vector].std()
         taken = {"vocab_size": len(table), "embedding_size": table.shape[1], "freeze_embeddings": freeze}
         model = cls(cls.config_class(**{**taken, **fields}))
         model._copy_table(table)
@@ -305,10 +291,10 @@ class EncoderPreTrainedModel(PreTrainedModel):
 @contextmanager
 def as_published(model: PreTrainedModel) -> Iterator[type[PreTrainedModel] | None]:
     """
-    Within it a model goes under the name of the class whose code is saved with it.
+    Give a model, for a while, the name of the class whose code is saved with it.
 
-    transformers copies the file of an object's own class. FSDP makes another class of a model (`fully_shard`), and
-    users make subclasses: what is saved is the nearest class that is registered for it (`register_for_auto_class`).
+    transformers copies the file of an object's class. FSDP replaces the class of a model (`fully_shard`), and users
+    define subclasses: the saved class is the nearest registered one (`register_for_auto_class`).
 
     Args:
         model: any model.
@@ -316,18 +302,18 @@ def as_published(model: PreTrainedModel) -> Iterator[type[PreTrainedModel] | Non
     Yields:
         That class, or `None` where none is registered.
     """
-    own = type(model)
-    published = next((base for base in own.__mro__ if vars(base).get("_auto_class") is not None), None)
-    if published not in (None, own):
-        model.__class__ = type(published.__name__, (own,), {"__module__": published.__module__})
+    current = type(model)
+    published = next((base for base in current.__mro__ if vars(base).get("_auto_class") is not None), None)
+    if published not in (None, current):
+        model.__class__ = type(published.__name__, (current,), {"__module__": published.__module__})
     try:
         yield published
     finally:
-        model.__class__ = own
+        model.__class__ = current
 
 
 def _auto_map(model: type[PreTrainedModel], config: type[PreTrainedConfig]) -> dict[str, str]:
-    """Under which Auto classes the models of an encoder stand; a user's own class is left to transformers."""
+    """The Auto classes of an encoder's models; a custom class is left to transformers."""
     module = sys.modules[model.__module__]
     endings = [ending for ending in AUTO_CLASSES.values() if model.__name__.endswith(ending)]
     stem = model.__name__.removesuffix(endings[0]) if endings else model.__name__
@@ -343,7 +329,7 @@ class EncoderModel(EncoderPreTrainedModel):
 
     Args:
         config: the encoder's configuration.
-        add_pooling_layer: build what only the pooled vector needs; heads that work on tokens do without.
+        add_pooling_layer: build the layers that only the pooled vector needs; heads on tokens omit them.
     """
 
     def __init__(self, config: EncoderConfig, add_pooling_layer: bool = True):
@@ -356,7 +342,7 @@ class EncoderModel(EncoderPreTrainedModel):
             self.embeddings.freeze()
 
     def build_encoder(self, config: EncoderConfig) -> None:
-        """Create the encoder's own modules. Each encoder defines it."""
+        """Create the encoder's modules. Each encoder defines it."""
         raise TypeError(f"{type(self).__name__} defines no build_encoder(config).")
 
     def encode(
@@ -369,7 +355,7 @@ class EncoderModel(EncoderPreTrainedModel):
             embedded: the states that the encoder starts from.
             layout: where the tokens lie.
             record: takes hidden states and attention weights.
-            inputs: the tensors of the forward call by name, `[b, n, ...]` and checked, for what is not embedded.
+            inputs: the checked tensors of the forward call by name, `[b, n, ...]`, for those that are not embedded.
         """
         raise TypeError(f"{type(self).__name__} defines no encode(embedded, layout, record, inputs).")
 
@@ -391,16 +377,16 @@ class EncoderModel(EncoderPreTrainedModel):
         Args:
             input_ids: `[b, n]`; or `inputs_embeds`: `[b, n, w]`, w being the width of
                 `get_input_embeddings()`.
-            attention_mask: `[b, n]`, 1 at real tokens; padding may stand anywhere.
-            token_type_ids: `[b, n]`: embedded where `type_vocab_size` > 0, and what splits a pair in siamese mode.
+            attention_mask: `[b, n]`, 1 at real tokens; padding may be anywhere.
+            token_type_ids: `[b, n]`: embedded where `type_vocab_size` > 0; they split a pair in siamese mode.
             position_ids: `[b, n]`, or `[1, n]` for all rows; default to each token's place among the real tokens of
                 its sequence.
             word_mask: `[b, n, max_word_length]`, for the BiG-Transformer: the words, in place of its lexicon's. At
-                `[b, i, l - 1]`, nonzero where a word of l real tokens starts in column i; what stands at l = 1 and at
-                padding is not looked at.
+                `[b, i, l - 1]`, nonzero where a word of l real tokens starts in column i; l = 1 and padding are
+                ignored.
             output_attentions, output_hidden_states: record them; default to the configuration's.
-            output_token_states: whether `last_hidden_state` is asked for, which has a place for all padding.
-            kwargs: what Trainer and pipelines add; not used here.
+            output_token_states: return `last_hidden_state`, which costs memory for all padding.
+            kwargs: keywords that Trainer and pipelines add; ignored.
 
         Raises:
             ValueError, IndexError: inputs of wrong shape, ids outside the vocabulary, or too long a sequence.
@@ -416,7 +402,7 @@ class EncoderModel(EncoderPreTrainedModel):
             "position_ids": position_ids,
             "word_mask": word_mask,
         }
-        mask, inputs = self._checked(attention_mask, inputs, look_at_values=not traced)
+        mask, inputs = self._checked(attention_mask, inputs, check_values=not traced)
         siamese = self.config.pair_mode == "siamese"
         if siamese:
             mask, inputs = split_pairs(mask, inputs)
@@ -434,26 +420,19 @@ class EncoderModel(EncoderPreTrainedModel):
         return join_pairs(output) if siamese else output
 
     def _checked(
-        self, attention_mask: Tensor | None, inputs: dict[str, Tensor | None], look_at_values: bool
+        self, attention_mask: Tensor | None, inputs: dict[str, Tensor | None], check_values: bool
     ) -> tuple[Tensor, dict[str, Tensor | None]]:
-        """The mask as booleans `[b, n]`, and the inputs, all checked against it; what stands at padding may be any."""
+        """The mask as booleans `[b, n]`, and the inputs, checked against it; padding may hold anything."""
         ids, embeds = inputs["input_ids"], inputs["inputs_embeds"]
         if (ids is None) == (embeds is None):
-            raise ValueError(
-                "Give either input_ids or inputs_embeds: model(input_ids=...) or model(inputs_embeds=...)."
-            )
-        if ids is not None and ids.dim() != 2:
-            raise ValueError(
-                f"input_ids has shape {list(ids.shape)}; [batch, length] is needed: input_ids[None] for one row."
-            )
-        # Those of ELECTRA or ALBERT inside are narrower than what comes out of it.
+            raise ValueError("Give either input_ids or inputs_embeds: model(input_ids=...).")
+        # The table of an ELECTRA or ALBERT inside is narrower than its output.
         width = getattr(self.get_input_embeddings(), "embedding_dim", self.config.embedding_size)
-        if embeds is not None and (embeds.dim() != 3 or embeds.shape[-1] != width):
-            raise ValueError(f"inputs_embeds has shape {list(embeds.shape)}; [batch, length, {width}] is needed.")
         given = ids if ids is not None else embeds
         shape = given.shape[:2]
-        if 0 in shape:
-            raise ValueError(f"The inputs have shape {list(given.shape)}; at least one row and one column are needed.")
+        if given.shape[2:] != (() if ids is not None else (width,)) or given.dim() < 2 or 0 in shape:
+            needed = "[batch, length]" if ids is not None else f"[batch, length, {width}]"
+            raise ValueError(f"The inputs have shape {list(given.shape)}; {needed} is needed, neither of them 0.")
         self._check_word_mask(inputs["word_mask"], shape)
         positions = inputs["position_ids"]
         if positions is not None and positions.shape == (1, *shape[1:]):
@@ -461,18 +440,21 @@ class EncoderModel(EncoderPreTrainedModel):
         for name, tensor in {"attention_mask": attention_mask, **inputs}.items():
             if tensor is not None and name not in ("inputs_embeds", "word_mask") and tensor.shape != shape:
                 raise ValueError(
-                    f"{name} has shape {list(tensor.shape)}; {list(shape)} is needed, one value for each token. "
-                    "A tokenizer gives both alike: model(**tokenizer(texts, padding=True, return_tensors='pt'))."
+                    f"{name} has shape {list(tensor.shape)}; {list(shape)} is needed, one value for each token."
                 )
-        if look_at_values and attention_mask is not None:
-            _check_no_additive(attention_mask)
-        mask = (
-            torch.ones(shape, dtype=torch.bool, device=given.device) if attention_mask is None else attention_mask != 0
-        )
-        if not look_at_values:
-            # No number is looked at in a traced graph, and what stands at padding may be any.
+        if attention_mask is None:
+            mask = torch.ones(shape, dtype=torch.bool, device=given.device)
+        else:
+            mask = attention_mask != 0
+        if not check_values:
+            # A traced graph cannot depend on values.
             named = {name: inputs[name] for name in ("input_ids", "token_type_ids", "position_ids")}
             return mask, inputs | {name: x.masked_fill(~mask, 0) for name, x in named.items() if x is not None}
+        if attention_mask is not None and attention_mask.dtype != torch.bool and bool((attention_mask < 0).any()):
+            raise ValueError(
+                f"attention_mask holds {attention_mask.min().item()}, as additive masks do; 1 at real tokens and 0 at "
+                "padding is needed: attention_mask=(attention_mask == 0).long()."
+            )
         if ids is not None:
             self.warn_if_padding_and_no_attention_mask(ids, attention_mask)
         sizes = {
@@ -486,15 +468,15 @@ class EncoderModel(EncoderPreTrainedModel):
         """Raise where words are given to an encoder that reads none, or not in the shape `[*shape, L]`."""
         longest = getattr(self.config, "max_word_length", None)
         if word_mask is not None and longest is None:
-            raise ValueError(f"word_mask is given, and {type(self).__name__} reads no words: leave it out.")
+            raise ValueError(f"word_mask is given, and {type(self).__name__} reads no words: omit it.")
         if word_mask is not None and word_mask.shape != (*shape, longest):
             raise ValueError(
                 f"word_mask has shape {list(word_mask.shape)}; {[*shape, longest]} is needed, [batch, length, "
-                "config.max_word_length]: word_mask[b, i, l - 1] says whether a word of l tokens starts in column i."
+                "config.max_word_length]."
             )
 
     def _token_types(self) -> int | None:
-        """How many token types the inputs may name; `None`: any, as nothing reads them."""
+        """How many token types are read; `None` where none is, so that any is allowed."""
         inside = getattr(self.config.backbone_config, "type_vocab_size", 0)
         siamese = self.config.pair_mode == "siamese"
         # An encoder inside that has one type is given none.
@@ -504,22 +486,18 @@ class EncoderModel(EncoderPreTrainedModel):
     @staticmethod
     def _in_range(name: str, given: Tensor | None, size: int | None, mask: Tensor) -> Tensor | None:
         """
-        `given` `[b, n]`, with zeros at padding where something else than 0 to `size` - 1 stands there.
+        `given` `[b, n]`, with zeros at padding that is not from 0 to `size` - 1.
 
         Raises:
-            IndexError: it stands at a real token.
+            IndexError: a real token is not.
         """
         if given is None or size is None or _outside(given, size) is None:
             return given
         wrong = _outside(given[mask], size)
         if wrong is None:
             return given.masked_fill(~mask, 0)
-        if name == "input_ids":
-            raise IndexError(
-                f"input_ids hold {wrong}; ids from 0 to {size - 1} are in the vocabulary. For a tokenizer with more "
-                "entries: model.resize_token_embeddings(len(tokenizer))."
-            )
-        raise IndexError(f"{name} hold {wrong}; 0 to {size - 1} are allowed.")
+        hint = "; for added tokens, model.resize_token_embeddings(len(tokenizer))" if name == "input_ids" else ""
+        raise IndexError(f"{name} hold {wrong}; 0 to {size - 1} are allowed{hint}.")
 
     def _check_length(self, layout: TokenLayout) -> None:
         """Raise where a sequence is longer than positions reach."""
@@ -528,12 +506,11 @@ class EncoderModel(EncoderPreTrainedModel):
         if limit is not None and longest > limit:
             backbone = self.config.backbone_config
             inside = backbone is not None and limit == longest_input(backbone)
-            what = f"the {backbone.model_type} inside the embeddings" if inside else "max_position_embeddings"
+            owner = f"the {backbone.model_type} inside the embeddings" if inside else "max_position_embeddings"
             raise ValueError(
-                f"A sequence of {longest} tokens is given; {what} allows {limit}. Cut it, tokenizer(..., "
-                f"truncation=True, max_length={limit}), or read it in overlapping windows, tokenizer(..., "
-                f"truncation=True, max_length={limit}, stride={limit // 4}, return_overflowing_tokens=True)"
-                + ('; position_embedding_type="ring" or "sinusoidal" has no limit.' if backbone is None else ".")
+                f"A sequence of {longest} tokens is given; {owner} allows {limit}. Cut it, or read it in overlapping "
+                f"windows: tokenizer(..., truncation=True, max_length={limit}, stride={limit // 4}, "
+                "return_overflowing_tokens=True)."
             )
 
 
@@ -550,17 +527,8 @@ def _outside(given: Tensor, size: int) -> int | None:
     return low if low < 0 else high if high >= size else None
 
 
-def _check_no_additive(attention_mask: Tensor) -> None:
-    """Raise where a mask is of the kind that is added to scores: 0 at what is kept, large and negative elsewhere."""
-    if attention_mask.dtype != torch.bool and bool((attention_mask < 0).any()):
-        raise ValueError(
-            f"attention_mask holds {attention_mask.min().item()}, as masks do that are added to scores; 1 at real "
-            "tokens and 0 at padding is needed: attention_mask=(attention_mask == 0).long()."
-        )
-
-
 class Recorder:
-    """Collects hidden states and attention weights in the order of the layers, where they were asked for."""
+    """Collects hidden states and attention weights in the order of the layers, where they are requested."""
 
     def __init__(self, layout: TokenLayout, hidden_states: bool, attentions: bool):
         self.layout = layout
@@ -572,10 +540,10 @@ class Recorder:
 
     def hidden_state(self, tokens: Tensor) -> Tensor:
         """
-        `[N, d]`, recorded as `[b, n, d]`.
+        Record `[N, d]` as `[b, n, d]`.
 
         Returns:
-            `tokens` to go on with, made of what was recorded, which so has a gradient.
+            `tokens` to continue with, made from the recorded tensor, so that this has a gradient.
         """
         if self._hidden_states is None:
             return tokens
@@ -602,10 +570,10 @@ class Recorder:
 
 
 def longest_input(config: PreTrainedConfig) -> int | None:
-    """Tokens that an encoder, ours or another, takes at most; `None` where it has no limit."""
+    """The most tokens that any encoder of transformers takes; `None` where it has no limit."""
     backbone = getattr(config, "backbone_config", None)
     inside = None if backbone is None else longest_input(backbone)
-    # BERT's own word for learned positions is "absolute"; most encoders say nothing.
+    # BERT calls learned positions "absolute"; most encoders have no such field.
     if getattr(config, "position_embedding_type", "learned") not in ("learned", "absolute"):
         return inside
     positions = getattr(config, "max_position_embeddings", None)
@@ -623,21 +591,21 @@ def split_pairs(mask: Tensor, inputs: dict[str, Tensor | None]) -> tuple[Tensor,
     types = inputs["token_type_ids"]
     if types is None:
         raise ValueError(
-            'pair_mode="siamese" tells the two texts apart by token_type_ids, and none are given: '
+            'pair_mode="siamese" needs token_type_ids: '
             "model(**tokenizer(first, second, return_token_type_ids=True, return_tensors='pt'))."
         )
     second = mask & (types == 1)
     if mask.device.type == "cpu" and not is_traced() and not second.any() and mask.any():
         logger.warning_once(
-            'pair_mode="siamese" reads an empty second text in every row of a batch: no token_type_ids are 1. Some '
-            "tokenizers (RoBERTa's) give both texts the type 0, and cannot be used with it."
+            'pair_mode="siamese": every second text of a batch is empty, as no token_type_ids are 1. Tokenizers that '
+            "give both texts the type 0, as RoBERTa's, cannot be used with it."
         )
     halves = torch.stack([mask & (types == 0), second], dim=1).flatten(0, 1)
     return halves, {name: None if x is None else x.repeat_interleave(2, dim=0) for name, x in inputs.items()}
 
 
 def join_pairs(output: EncoderOutput) -> EncoderOutput:
-    """Undo `split_pairs`: token outputs are laid back into their row, per-sequence ones get an axis of 2."""
+    """Undo `split_pairs`: token outputs return to their row, per-sequence ones get an axis of 2."""
 
     def join(name: str, x: Tensor) -> Tensor:
         halves = x.unflatten(0, (-1, 2))

@@ -4,7 +4,6 @@ An encoder of this package with the decoder of the standard Transformer, for tra
 Axes: b batch  n source columns  m target columns  d width of the encoder  w width of the decoder  V vocabulary
 """
 
-import inspect
 from typing import Any
 
 import torch
@@ -12,9 +11,8 @@ from torch import Tensor, nn
 from transformers import GenerationMixin, MarianForCausalLM, PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import Seq2SeqLMOutput
-from transformers.utils import TransformersKwargs, can_return_tuple, logging
+from transformers.utils import can_return_tuple
 
-from .configuration_base import did_you_mean
 from .configuration_encoder_decoder import TextEncoderDecoderConfig
 from .crf import IGNORE_INDEX
 from .modeling_big import BigTransformerModel
@@ -26,11 +24,7 @@ from .modeling_vanilla import VanillaTransformerModel
 from .token_layout import is_traced
 
 
-logger = logging.get_logger(__name__)
-
-_FOR_DECODER = {*inspect.signature(MarianForCausalLM.forward).parameters, *TransformersKwargs.__annotations__}
-_OWN = ["input_ids", "attention_mask", "token_type_ids", "position_ids", "word_mask", "inputs_embeds", "labels"]
-# The parameter that is saved where one table serves several sides.
+# The parameter that is saved where several sides share one table.
 TABLE = "decoder.model.decoder.embed_tokens.weight"
 ENCODERS: dict[str, type[EncoderModel]] = {
     model.config_class.model_type: model
@@ -40,11 +34,11 @@ ENCODERS: dict[str, type[EncoderModel]] = {
 
 class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
     """
-    Any encoder of this package, read by the decoder of https://arxiv.org/abs/1706.03762 (transformers' Marian: causal
+    Any encoder of this package with the decoder of https://arxiv.org/abs/1706.03762 (transformers' Marian: causal
     self-attention, attention to the encoder's states, feed-forward; sinusoidal positions, post-norm).
 
-    The encoder's states at padding are masked, and it is exact about padding itself: a source alone or in a batch
-    gives the same output. `generate` works with beams and caches as for any model of transformers.
+    Padding changes no output: a source alone and the same in a batch give the same. `generate` works with beams and
+    caches as for any model of transformers.
 
     Example:
 
@@ -64,17 +58,17 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _no_split_modules = ["TokenEmbeddings", "StarTransformerLayer", "BigTransformerLayer", "MarianDecoderLayer"]
-    # Heads of a checkpoint's encoder that only a pooled vector needs.
+    # Parts of a checkpoint's encoder that only a pooled vector needs.
     _keys_to_ignore_on_load_unexpected = [r"(^|\.)relay_(attention|norm)\."]
 
     def __init__(self, config: TextEncoderDecoderConfig):
-        asked = config._attn_implementation  # before it is decided for this model, most of which is no attention
+        implementation = config._attn_implementation  # the requested one, which the next line replaces
         super().__init__(config)
-        if asked is not None:
-            config.decoder._attn_implementation = asked
+        if implementation is not None:
+            config.decoder._attn_implementation = implementation
         self.encoder = ENCODERS[config.encoder.model_type](config.encoder, add_pooling_layer=False)
         self.decoder = MarianForCausalLM(config.decoder)
-        # What one side is told later, such as a lexicon, is to be saved with the whole.
+        # Later changes of one side, such as a lexicon, are saved with the whole.
         self.encoder.config, self.decoder.config = config.encoder, config.decoder
         same_width = config.encoder.hidden_size == config.decoder.d_model
         self.projection = None if same_width else nn.Linear(config.encoder.hidden_size, config.decoder.d_model)
@@ -86,48 +80,22 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Both sides know their own; the projection between them starts Xavier-uniform."""
+        """Both sides initialise their own; the projection between them starts Xavier-uniform."""
         super()._init_weights(module)
         if isinstance(module, nn.Linear):
             init.xavier_uniform_(module.weight)
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """As in PreTrainedModel, with the code of this class also where FSDP or a user has made another of it."""
+        """As in PreTrainedModel, with the code of this class also where FSDP or a user has subclassed it."""
         with as_published(self):
             super().save_pretrained(*args, **kwargs)
 
     @classmethod
-    def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
-        """
-        As in PreTrainedModel, which makes every parameter trainable: what was fixed is fixed again. A table that was
-        saved as one for several sides becomes that of each, where they are to share it no longer.
-        """
-        model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
-        missing = set(info["missing_keys"])
-        info["missing_keys"] = missing - model._copy_shared_table(missing)
-        model._freeze_what_is_fixed()
-        return (model, info) if output_loading_info else model
-
-    @torch.no_grad()
-    def _copy_shared_table(self, missing: set[str]) -> set[str]:
-        """
-        Args:
-            missing: the parameters that were not saved.
-
-        Returns:
-            Those of them that the saved table is copied to.
-        """
-        own = self.state_dict()
-        sides = {"encoder.embeddings.word_embeddings.weight", "decoder.lm_head.weight"}.intersection(missing, own)
-        table = own[TABLE]
-        if TABLE in missing:
-            return set()
-        copied = {side for side in sides if own[side].shape == table.shape}
-        for side in copied:
-            own[side].copy_(table)
-        if copied:
-            logger.warning(f"{', '.join(sorted(copied))}: a copy of {TABLE}, with which it was saved as one.")
-        return copied
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """As in PreTrainedModel, which makes every parameter trainable: fixed ones are fixed again."""
+        loaded = super().from_pretrained(*args, **kwargs)
+        (loaded[0] if isinstance(loaded, tuple) else loaded)._freeze_what_is_fixed()
+        return loaded
 
     def _freeze_what_is_fixed(self) -> None:
         """Sinusoids are a parameter in Marian; the encoder's embeddings may be frozen."""
@@ -136,7 +104,7 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
             self.encoder.embeddings.freeze()
 
     def enable_input_require_grads(self) -> None:
-        """As in PreTrainedModel, and as in the encoder, whose frozen encoder inside gives no gradients."""
+        """As in PreTrainedModel, and as in the encoder, which may have a frozen encoder inside."""
         super().enable_input_require_grads()
         self.encoder.enable_input_require_grads()
 
@@ -155,7 +123,7 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
         return self.encoder.get_input_embeddings()
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
-        """The encoder's table `[V, d]`; that of all where there is one for source, target and output."""
+        """The encoder's table `[V, d]`; all tables where they are shared."""
         self.encoder.set_input_embeddings(value)
         if self.config.share_embeddings:
             self.decoder.set_input_embeddings(value)
@@ -170,15 +138,14 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """
         Raises:
-            ValueError: always; the vocabulary is that of the tokenizer which the model was trained with.
+            ValueError: always; source, target and output use the tokenizer that the model was trained with.
         """
         raise ValueError(
-            "The vocabulary of an encoder with a decoder cannot be resized: build the model anew, "
-            "TextEncoderDecoderConfig(vocab_size=len(tokenizer), ...)."
+            "The vocabulary cannot be resized: build a new model, TextEncoderDecoderConfig(vocab_size=len(tokenizer))."
         )
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """The labels `[b, m]` one place to the right, behind the start token; padding where they are -100."""
+        """The labels `[b, m]` shifted right by one, after the start token; padding where they are -100."""
         start = labels.new_full((len(labels), 1), self.config.decoder_start_token_id)
         shifted = torch.cat([start, labels[:, :-1]], dim=1)
         return shifted.masked_fill(shifted == IGNORE_INDEX, self.config.pad_token_id)
@@ -189,9 +156,8 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
         positions = self.config.decoder.max_position_embeddings
         if not is_traced() and length > positions:
             raise ValueError(
-                f"A target of {length} tokens is given or asked for; the decoder's max_position_embeddings allows "
-                f"{positions}: cut the labels, tokenizer(..., truncation=True, max_length={positions}), generate with "
-                f"max_length={positions}, or build a model with a longer decoder."
+                f"A target of {length} tokens is given or generated; the decoder's max_position_embeddings allows "
+                f"{positions}: set max_length={positions}, in the tokenizer with truncation=True."
             )
 
     @can_return_tuple
@@ -220,13 +186,13 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
                 `EncoderModel.forward` takes it, `[b, n, ...]`.
             decoder_input_ids: `[b, m]`, the target so far; made of `labels` where these are given alone.
             decoder_attention_mask: `[b, m]`; not needed for padding on the right.
-            encoder_outputs: what the encoder returned, in place of the source.
+            encoder_outputs: the encoder's output, instead of the source.
             past_key_values, use_cache: transformers' caches.
             labels: `[b, m]`, -100 where there is nothing to predict.
             output_attentions, output_hidden_states: of both sides; default to this configuration's, or else to those
                 of each side.
-            kwargs: `num_items_in_batch`, the number of labels that the loss is a mean over; what else transformers'
-                Marian takes, as `logits_to_keep`.
+            kwargs: `num_items_in_batch`, the number of labels that the loss is a mean over; other arguments of
+                transformers' Marian, such as `logits_to_keep`.
 
         Returns:
             Logits `[b, m, V]`, and a loss where there are labels.
@@ -235,19 +201,14 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
             ValueError: there is no target, or one that is longer than the decoder's positions.
         """
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        for name in kwargs:
-            hint = "" if name in _FOR_DECODER else did_you_mean(name, _OWN)
-            if hint:  # anything else is what tokenizers and Trainer add
-                logger.warning_once(f"forward() does not read {name!r}.{hint}")
         if decoder_input_ids is None and decoder_inputs_embeds is None and labels is None:
             raise ValueError(
-                "No target is given: model(input_ids, decoder_input_ids=...), or labels=... for a loss, or "
-                "model.generate(input_ids). Trainer's label_smoothing_factor takes the labels away: "
-                "DataCollatorForSeq2Seq(tokenizer, model=model) puts decoder_input_ids beside them."
+                "No target is given: model(input_ids, decoder_input_ids=...) or model.generate(input_ids). With "
+                "label_smoothing_factor, DataCollatorForSeq2Seq(tokenizer, model=model) adds decoder_input_ids."
             )
         recorded = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
-        for name, asked in recorded.items():
-            if asked is None and getattr(self.config, name):
+        for name, requested in recorded.items():
+            if requested is None and getattr(self.config, name):
                 recorded[name] = True
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
@@ -261,7 +222,7 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
                 return_dict=True,
             )
         elif isinstance(encoder_outputs, tuple):
-            encoder_outputs = named_encoder_output(encoder_outputs)
+            encoder_outputs = EncoderOutput(last_hidden_state=encoder_outputs[0])
         states = encoder_outputs.last_hidden_state
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
@@ -274,7 +235,7 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
             inputs_embeds=decoder_inputs_embeds,
             past_key_values=past_key_values,
             use_cache=use_cache if labels is None else False,
-            **{name: asked for name, asked in recorded.items() if asked is not None},
+            **{name: requested for name, requested in recorded.items() if requested is not None},
             **kwargs,
             return_dict=True,
         )
@@ -289,20 +250,6 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
             encoder_hidden_states=encoder_outputs.hidden_states,
             encoder_attentions=encoder_outputs.attentions,
         )
-
-
-def named_encoder_output(outputs: tuple[Any, ...]) -> EncoderOutput:
-    """
-    What an encoder returned as a tuple, which leaves out those fields that are `None`: told by their shapes.
-
-    Args:
-        outputs: the states `[b, n, d]` first, then what is per sequence, then tuples of what was recorded.
-    """
-    states, *others = outputs
-    lists = [field for field in others if isinstance(field, tuple)]
-    hidden = next((field for field in lists if field[0].shape == states.shape), None)
-    attentions = next((field for field in lists if field[0].dim() == 4), None)
-    return EncoderOutput(states, hidden_states=hidden, attentions=attentions)
 
 
 def translation_loss(logits: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:

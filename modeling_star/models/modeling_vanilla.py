@@ -20,7 +20,7 @@ from .utils import is_plain, readable
 
 class VanillaTransformerLayer(GradientCheckpointingLayer):
     """
-    One post-norm layer: torch.nn.TransformerEncoderLayer, which also tells its attention weights.
+    One post-norm layer: torch.nn.TransformerEncoderLayer, with its attention weights.
 
     Args:
         config: the encoder's configuration.
@@ -43,43 +43,40 @@ class VanillaTransformerLayer(GradientCheckpointingLayer):
         """
         Args:
             rows: `[b, m, d]`.
-            padding: `[b, m]`, true where no token stands; never a whole row.
-            output_attentions: compute the weights as well, a second time: the layer keeps them to itself.
+            padding: `[b, m]`, true at padding; never a whole row.
+            output_attentions: compute the weights a second time, which the layer does not return.
 
         Returns:
             The new states `[b, m, d]` and the weights `[b, h, m, m]` or `None`.
 
         Raises:
-            TypeError: an adapter or a quantised layer stands at `self_attn.out_proj`, or a hook there changes what it
-                gives: neither would be seen.
+            TypeError: an adapter or a quantised layer has replaced `self_attn.out_proj`, or a hook changes its output;
+                both would be ignored.
         """
         attention = self.layer.self_attn
         if isinstance(attention, nn.MultiheadAttention):
-            instead = "Adapters may stand at linear1 and linear2: LoraConfig(target_modules=['linear1', 'linear2'])."
-            readable(attention.out_proj, "self_attn.out_proj", instead)  # by torch.nn.MultiheadAttention
+            alternative = "Put adapters at linear1 and linear2: LoraConfig(target_modules=['linear1', 'linear2'])."
+            readable(attention.out_proj, "self_attn.out_proj", alternative)  # as torch.nn.MultiheadAttention does
         weights = None
         if output_attentions:
             _, weights = attention(
                 rows, rows, rows, key_padding_mask=padding, need_weights=True, average_attn_weights=False
             )
-        if self._reads_what_it_calls():
+        if self._is_plain():
             return self.layer(rows, src_key_padding_mask=padding), weights
         return self._called(rows, padding), weights
 
-    def _reads_what_it_calls(self) -> bool:
+    def _is_plain(self) -> bool:
         """Whether torch's fused inference, which reads weights and calls no layer, computes what the layers would."""
-        layer = self.layer
-        own: dict[str, type[nn.Module]] = {
-            "self_attn": nn.MultiheadAttention,
-            "linear1": nn.Linear,
-            "linear2": nn.Linear,
+        kinds: dict[str, type[nn.Module]] = {
+            **{"self_attn": nn.MultiheadAttention, "linear1": nn.Linear, "linear2": nn.Linear},
+            **{"norm1": nn.LayerNorm, "norm2": nn.LayerNorm},
         }
-        own |= {"norm1": nn.LayerNorm, "norm2": nn.LayerNorm}
-        parts = ((getattr(layer, name), kind) for name, kind in own.items())
-        return all(type(part) is kind and is_plain(part, kind) for part, kind in parts)
+        layers = ((getattr(self.layer, name), kind) for name, kind in kinds.items())
+        return all(type(layer) is kind and is_plain(layer, kind) for layer, kind in layers)
 
     def _called(self, rows: Tensor, padding: Tensor) -> Tensor:
-        """The layer with each of its parts called, adapters among them: `[b, m, d]` to `[b, m, d]`."""
+        """The layer as calls of its parts, which may be adapters: `[b, m, d]` to `[b, m, d]`."""
         layer = self.layer
         update, _ = layer.self_attn(rows, rows, rows, key_padding_mask=padding, need_weights=False)
         rows = layer.norm1(rows + layer.dropout1(update))
@@ -122,7 +119,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel, EncoderModel):
     ) -> tuple[Tensor, dict[str, Any]]:
         tokens = record.hidden_state(embedded)
         rows, real = layout.to_rows(tokens), layout.row_mask
-        # A softmax over nothing is NaN: an empty sequence attends to its padding, and is zeroed on the way out.
+        # A softmax over nothing is NaN: an empty sequence attends to its padding, and is zeroed afterwards.
         padding = ~real & real.any(1, keepdim=True)
         for layer in self.layers:
             rows, weights = layer(rows, padding, record.wants_attentions)

@@ -1,9 +1,9 @@
 """
-What the attentions are made of, fast on a CPU: rows of a tensor are named by number, so that no copy of them is
-gathered. attention.py says what is computed, and computes it wherever this does not apply.
+Operations of the attentions on a CPU that index the rows of a tensor without gathering a copy of them. attention.py
+has the reference in torch operations.
 
 Axes: b batch  N flat tokens  M of them  d width  R rows of a table  h heads  c width of a head
-      w rows that a token looks at  r candidates
+      w rows that a token attends to  r candidates
 """
 
 import functools
@@ -18,7 +18,7 @@ from .utils import first_derivatives_only
 
 
 def row_attention_applies(states: Tensor) -> bool:
-    """Whether states on this device and of this precision can be had by row."""
+    """Whether the operations support this device and precision."""
     return states.device.type == "cpu" and states.dtype in (torch.float32, torch.float64)
 
 
@@ -34,12 +34,12 @@ def row_attention(
     """
     Each token attends to candidates that are rows of a table, or sums of some of its rows.
 
-    Gradients reach `query`, `table` and `role_bias`, once: their own gradients are not defined.
+    Gradients reach `query`, `table` and `role_bias`; they cannot be differentiated again.
 
     Args:
         query: `[M, h, c]`, float32 or float64 on a CPU, not yet scaled.
         table: `[R, 2 h c]`: in every row a key and, beside it, its value without bias.
-        index: `[M, w]`, long: the rows that each token looks at.
+        index: `[M, w]`, long: the rows that each token attends to.
         role_bias: `[h, r]`, added to the scores; or `None`.
         spans: `[w, r]`, bool: which of its w rows a candidate is the sum of; `None` where each is one, r = w.
         exists: `[M, r]`, bool: whether a token has the candidate; `None` where it has all.
@@ -55,10 +55,10 @@ def row_attention(
 
 class _RowAttention(torch.autograd.Function):
     """
-    Scores, softmax, dropout and sum as one step of autograd, which keeps the inputs and the weights.
+    Scores, softmax, dropout and sum as one step of autograd, which saves the inputs and the weights.
 
     With `s_ij = q_i . k_j`, `a = dropout(softmax(S^T s))` and `context_i = sum_j (S a)_ij v_j`, S being `spans`, every
-    product with keys and values takes rows by number, backward as well as forward.
+    product with keys and values indexes rows, backward as well as forward.
     """
 
     @staticmethod
@@ -85,28 +85,28 @@ class _RowAttention(torch.autograd.Function):
             scores = scores.masked_fill(~exists.T[..., None], torch.finfo(scores.dtype).min)
         weights = scores.softmax(0)
         if exists is not None and not exists.any(1).all():
-            # A softmax over nothing is not nothing.
+            # A softmax over nothing is not 0.
             weights = weights.masked_fill(~exists.T[..., None], 0)
-        kept = nn.functional.dropout(torch.ones_like(weights), dropout_p) if dropout_p else None
-        applied = weights if kept is None else weights * kept
+        dropout_mask = nn.functional.dropout(torch.ones_like(weights), dropout_p) if dropout_p else None
+        applied = weights if dropout_mask is None else weights * dropout_mask
         spread = _spread(applied, spans)
         context = _weighted_sums(rows, keys + h, spread)
-        ctx.save_for_backward(query, table, index, spans, weights, kept)
+        ctx.save_for_backward(query, table, index, spans, weights, dropout_mask)
         ctx.has_bias = role_bias is not None
         return context.view(m, h, c), applied.sum(0) if dropout_p else query.new_zeros(())
 
     @staticmethod
     @first_derivatives_only
     def backward(ctx: Any, d_context: Tensor, d_total: Tensor) -> tuple[Tensor | None, ...]:
-        query, table, index, spans, weights, kept = ctx.saved_tensors
+        query, table, index, spans, weights, dropout_mask = ctx.saved_tensors
         m, h, c = query.shape
         rows = table.view(-1, c)
         keys = _head_rows(index, h)
         d_context = d_context.reshape(-1, c)
         d_weights = _gather(_dots(d_context, rows, keys + h).T, spans).unflatten(1, (m, h))
         applied = weights
-        if kept is not None:
-            applied, d_weights = weights * kept, (d_weights + d_total) * kept
+        if dropout_mask is not None:
+            applied, d_weights = weights * dropout_mask, (d_weights + d_total) * dropout_mask
         d_scores = weights * (d_weights - (weights * d_weights).sum(0))
         d_bias = d_scores.sum(1).T if ctx.has_bias else None
         d_dots = _spread(d_scores * c**-0.5, spans)
@@ -119,31 +119,14 @@ class _RowAttention(torch.autograd.Function):
 
 
 def sequence_scores(tokens: Tensor, query: Tensor, layout: TokenLayout) -> Tensor:
-    """
-    Dot products of each token with the queries of its sequence.
-
-    Args:
-        tokens: `[N, d]`, packed, float32 or float64 on a CPU.
-        query: `[b, h, d]`.
-        layout: which sequence each is of.
-
-    Returns:
-        `[N, h]`
-    """
+    """Dot products of packed tokens `[N, d]` with the queries `[b, h, d]` of their sequences: `[N, h]`."""
     return _SequenceScores.apply(tokens, query, layout)
 
 
 def sequence_sums(tokens: Tensor, weights: Tensor, layout: TokenLayout) -> Tensor:
     """
-    Weighted sums of the tokens of each sequence, one for each column of weights.
-
-    Args:
-        tokens: `[N, d]`, packed, float32 or float64 on a CPU.
-        weights: `[N, h]`.
-        layout: which sequence each is of.
-
-    Returns:
-        `[b, h, d]`, zeros for an empty sequence.
+    Sums over each sequence of packed tokens `[N, d]`, one for each column of weights `[N, h]`: `[b, h, d]`, zeros for
+    an empty sequence.
     """
     return _SequenceSums.apply(tokens, weights, layout)
 
@@ -183,7 +166,7 @@ class _SequenceSums(torch.autograd.Function):
 
 
 def _of_sequence(layout: TokenLayout, h: int) -> Tensor:
-    """Rows of `[b h, ...]` that are of each token's sequence, `[N, h]`."""
+    """Rows of `[b h, ...]` of each token's sequence, `[N, h]`."""
     return (layout.sequence_index[:, None] * h + torch.arange(h)).int()
 
 
@@ -204,15 +187,15 @@ def _head_rows(index: Tensor, h: int) -> Tensor:
 
 
 def _dots(vectors: Tensor, rows: Tensor, index: Tensor) -> Tensor:
-    """Dot products of each vector `[V, c]` and the `rows` that it names, `[V, w]` for `index` `[V, w]`."""
+    """Dot products of each vector `[V, c]` with its rows, `[V, w]` for `index` `[V, w]`."""
     v, w = index.shape
     if w > len(rows):
-        # More entries than the matrix of all dot products has places are refused.
+        # A sparse matrix cannot have more entries than places.
         return (vectors[:, None] * rows[index]).sum(-1)
     starts = torch.arange(0, v * w + 1, w, dtype=index.dtype)
-    _take_sparse_warning()
-    # Entries of a row are in no order, and some stand there twice: the kernel takes them one by one (torch 2.13).
-    # Zeros, not empty: what is not a number stays so when it is multiplied by beta.
+    _hide_beta_warning()
+    # Entries of a row are in no order, and may occur twice: the kernel reads them one by one (torch 2.13). Zeros, not
+    # empty memory: NaN times beta = 0 is NaN.
     wanted = torch.sparse_csr_tensor(
         starts, index.flatten(), rows.new_zeros(v * w), (v, len(rows)), check_invariants=False
     )
@@ -220,8 +203,8 @@ def _dots(vectors: Tensor, rows: Tensor, index: Tensor) -> Tensor:
 
 
 @functools.cache
-def _take_sparse_warning() -> None:
-    """torch says once in a process that its sparse rows are beta, which tells our users nothing."""
+def _hide_beta_warning() -> None:
+    """Hide torch's warning, once in a process, that sparse rows are in beta."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         nothing = torch.zeros(1, dtype=torch.int32)
@@ -229,12 +212,12 @@ def _take_sparse_warning() -> None:
 
 
 def _weighted_sums(rows: Tensor, index: Tensor, weights: Tensor) -> Tensor:
-    """Sums of `rows` `[.., c]` named by `index` `[V, w]` with `weights` `[V, w]`: `[V, c]`."""
+    """Sums of `rows` `[.., c]` at `index` `[V, w]` with `weights` `[V, w]`: `[V, c]`."""
     return nn.functional.embedding_bag(index, rows, per_sample_weights=weights, mode="sum")
 
 
 def _gather(dots: Tensor, spans: Tensor | None) -> Tensor:
-    """From the rows that a token looks at to its candidates, `[w, ...]` to `[r, ...]`."""
+    """From the rows that a token attends to to its candidates, `[w, ...]` to `[r, ...]`."""
     return dots if spans is None else spans.T @ dots
 
 
@@ -246,12 +229,12 @@ def _spread(weights: Tensor, spans: Tensor | None) -> Tensor:
 
 def _sums_by_row(source: Tensor, index: Tensor, for_keys: Tensor, for_values: Tensor, count: int, h: int) -> Tensor:
     """
-    What flows back to a table: for each row the sum over the tokens that looked at it.
+    The gradient of a table: for each row the sum over the tokens that attend to it.
 
     Args:
-        source: `[2 M h, c]`, what goes to keys above what goes to values.
+        source: `[2 M h, c]`, the vectors that keys receive above those that values receive.
         index: `[M, w]`.
-        for_keys, for_values: `[M h, w]`, with which weight.
+        for_keys, for_values: `[M h, w]`, their weights.
         count, h: R and h.
 
     Returns:
@@ -260,16 +243,16 @@ def _sums_by_row(source: Tensor, index: Tensor, for_keys: Tensor, for_values: Te
     m, w = index.shape
     order = index.flatten().argsort()
     row = index.flatten()[order]
-    looks = row.bincount(minlength=count)
-    start = looks.cumsum(0) - looks
+    uses = row.bincount(minlength=count)
+    start = uses.cumsum(0) - uses
     slot = torch.arange(2 * h)
-    # Row after row, within it key after key and value after value of the heads, within these look after look.
-    place = (start[row] * (2 * h - 1) + torch.arange(m * w))[:, None] + slot * looks[row][:, None]
+    # Row after row, within it key after key and value after value of the heads, within these use after use.
+    place = (start[row] * (2 * h - 1) + torch.arange(m * w))[:, None] + slot * uses[row][:, None]
     token, nth = order // w, order % w
     line = torch.where(slot < h, slot, (m - 1) * h + slot) + (token * h)[:, None]
     weights = torch.cat([for_keys, for_values])[line, nth[:, None]]
     place, line, weights = place.flatten(), line.flatten(), weights.flatten()
     line = torch.empty_like(line).scatter_(0, place, line)
     weights = torch.empty_like(weights).scatter_(0, place, weights)
-    offsets = (start[:, None] * (2 * h) + slot * looks[:, None]).flatten()
+    offsets = (start[:, None] * (2 * h) + slot * uses[:, None]).flatten()
     return nn.functional.embedding_bag(line, source, offsets, per_sample_weights=weights, mode="sum")

@@ -1,4 +1,4 @@
-"""Padded batches and flat tokens: no other file's results depend on which of the two a forward pass works on.
+"""Padded batches and flat tokens: results depend on neither.
 
 Axes: b batch  n columns  N flat tokens  m longest sequence  d width
 """
@@ -7,14 +7,15 @@ import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 
-# What is computed for so many tokens at a time stays in the processor's cache from one operation to the next.
+# Tokens of a block, whose states stay in the processor's cache from one operation to the next.
 TOKENS_AT_ONCE = 1024
-# What one program of a GPU kernel sums up: a long sequence is shared out among many.
+# Tokens that one program of a GPU kernel sums up: a long sequence is distributed over many.
 TOKENS_OF_CHUNK = 128
 
 
@@ -26,7 +27,7 @@ def is_traced() -> bool:
 @dataclass(frozen=True)
 class TokenLayout:
     """
-    Where the tokens of a batch lie, and how to move between `[b, n, ...]` and flat tokens `[N, ...]`.
+    The positions of a batch's tokens, and conversion between `[b, n, ...]` and flat tokens `[N, ...]`.
 
     Packed, N counts the real tokens only: padding costs nothing and cannot reach them. Padded, N = b * n with every
     column kept, so that shapes do not depend on the data (`torch.compile`, export) and recorded states are
@@ -138,7 +139,7 @@ class TokenLayout:
 
     def mean(self, tokens: Tensor) -> Tensor:
         """Mean over the real tokens of each sequence (`[N, d]` to `[b, d]`); zeros for an empty one."""
-        # In half precision neither the sum nor the length of a long text is a number.
+        # In half precision the sum and the length of a long text overflow.
         wide = torch.promote_types(tokens.dtype, torch.float32)
         if self.is_ragged:
             return self._bags(tokens.to(wide), "mean").to(tokens.dtype)
@@ -159,7 +160,7 @@ class TokenLayout:
         return self.zero_empty(rows.amax(1))
 
     def _bags(self, tokens: Tensor, mode: str) -> Tensor:
-        """Each sequence as a bag of embeddings (`[N, d]` to `[b, d]`): it alone is read, and not copied."""
+        """Each sequence as a bag of embeddings (`[N, d]` to `[b, d]`), without a copy."""
         index = torch.arange(len(tokens), device=tokens.device)
         return torch.nn.functional.embedding_bag(index, tokens, self.starts, mode=mode)
 
@@ -167,7 +168,7 @@ class TokenLayout:
         """
         For each token the value of the one `offset` places later in its sequence, earlier if negative (`[N, ...]`).
 
-        Where there is none, which `has_shifted` tells, some other token's value stands.
+        Where `has_shifted` is false, it is the value of any other token.
         """
         if self.column_index is not None:
             # The tokens of a sequence follow one another.
@@ -186,9 +187,9 @@ class TokenLayout:
         inside = (place >= 0) & (place < self.lengths[self.sequence_index])
         return inside if self.column_index is not None else inside & self.mask.flatten()
 
-    def goes_on(self, continues: Tensor, alone: Tensor) -> Tensor:
+    def is_continuation(self, continues: Tensor, alone: Tensor) -> Tensor:
         """
-        Whether each token goes on with the word of the token before it (`[N]`, bool).
+        Whether each token continues the word of the token before it (`[N]`, bool).
 
         Args:
             continues: tokens whose entry continues a word (`[N]`, bool).
@@ -203,54 +204,83 @@ class TokenLayout:
         Returns:
             `[2 radius + 1, N]`, the token itself in the middle.
         """
-        own = torch.arange(self.left.shape[0], device=self.left.device)  # len() would fix the size of what is exported
-        before, after = [own], [own]
+        itself = torch.arange(self.left.shape[0], device=self.left.device)  # len() would fix the exported size
+        before, after = [itself], [itself]
         for step in range(radius):
             before.append(self.left[before[-1]] if step else self.left)
             after.append(self.right[after[-1]] if step else self.right)
         return torch.stack([*before[:0:-1], *after])
 
-    def parts(self, at_least: int = 1, radius: int = 0) -> "list[CPUBlock]":
+    def blocks(self, radius: int, closed: bool) -> "list[CPUBlock]":
         """
-        All tokens in parts that follow one another. On a CPU a part is TOKENS_AT_ONCE tokens or some more for each
-        thread. Elsewhere, and padded, there is one.
+        All tokens in consecutive blocks. On a CPU a block has TOKENS_AT_ONCE tokens or some more for each thread;
+        elsewhere, and padded, there is one.
 
         Args:
-            at_least: fewest tokens of a part.
-            radius: how many ring neighbours on either side its tokens read.
+            radius: how many neighbours on either side a token attends to.
+            closed: these are neighbours on the ring; otherwise sequences have ends.
         """
-        size = max(TOKENS_AT_ONCE, at_least, radius)
-        whole = not self.is_packed or self.position.device.type != "cpu"
-        size *= 1 if whole else torch.get_num_threads()
-        if whole or len(self.position) < 2 * size:
-            ring = self.ring(radius) if radius else None
-            return [CPUBlock(slice(None), slice(None), radius, ring, alone=True)]
         count = len(self.position)
+        single = not self.is_packed or self.position.device.type != "cpu"
+        size = max(TOKENS_AT_ONCE, radius) * (1 if single else torch.get_num_threads())
+        if single or count < 2 * size:
+            index = self.ring(radius) if closed and radius else None
+            return [CPUBlock(slice(None), slice(None), radius, closed, index, alone=True)]
         edges = [i * size for i in range(count // size)] + [count]
-        ring, starts = self.ring(radius), self.starts
-        return [self._part(start, stop, radius, ring, starts) for start, stop in itertools.pairwise(edges)]
+        ring, starts = self.ring(radius) if closed and radius else None, self.starts
+        return [self._block(start, stop, radius, closed, ring, starts) for start, stop in itertools.pairwise(edges)]
 
-    def _part(self, start: int, stop: int, radius: int, ring: Tensor, starts: Tensor) -> "CPUBlock":
+    def _block(
+        self, start: int, stop: int, radius: int, closed: bool, ring: Tensor | None, starts: Tensor
+    ) -> "CPUBlock":
         first, last = int(self.sequence_index[start]), int(self.sequence_index[stop - 1])
-        ring = ring[:, start:stop]
-        inner = int(ring[0, 0]) == start - radius and int(ring[-1, -1]) == stop - 1 + radius
-        rows = None
-        if radius and not (first == last and inner):
-            # Rows of `CPUBlock.with_neighbours`: the tokens before, its own, the tokens after, and the two far ends, where
-            # the ring of a sequence closes that began before this part, or goes on after it.
-            rows = ring - (start - radius)
-            ends = stop - start + 2 * radius
-            from_first = ends + ring - int(starts[first])
-            from_last = ends + 2 * radius + ring - int(starts[last] + self.lengths[last])
-            rows = torch.where(rows < 0, from_first, torch.where(rows >= ends, from_last, rows))
-        return CPUBlock(slice(start, stop), slice(first, last + 1), radius, rows, alone=False)
+        index = None
+        if ring is not None:
+            ring = ring[:, start:stop]
+            reads_no_end = int(ring[0, 0]) == start - radius and int(ring[-1, -1]) == stop - 1 + radius
+            if first != last or not reads_no_end:
+                # Rows of `around`: the tokens before, the block's own, the tokens after, and the two far ends, where
+                # the ring of a sequence closes that begins before this block, or continues after it.
+                index = ring - (start - radius)
+                ends = stop - start + 2 * radius
+                from_first = ends + ring - int(starts[first])
+                from_last = ends + 2 * radius + ring - int(starts[last] + self.lengths[last])
+                index = torch.where(index < 0, from_first, torch.where(index >= ends, from_last, index))
+        return CPUBlock(slice(start, stop), slice(first, last + 1), radius, closed, index, alone=False)
+
+    def around(self, tokens: Tensor, pieces: list[Tensor], blocks: "list[CPUBlock]") -> Iterator[Tensor]:
+        """
+        For each block the rows that its tokens' neighbours are among, the block's own too.
+
+        Args:
+            tokens: `[N, d]`.
+            pieces: the tokens of each block, `[M, d]`, `CPUBlock.split`.
+            blocks: as `blocks` makes them.
+
+        Yields:
+            `[M + 2 radius, d]`, from `radius` tokens before the block to as many after it; on a ring
+            `[M + 4 radius, d]`, with the first `radius` tokens of its first sequence and the last of its last.
+            `[M, d]` where the block is alone.
+        """
+        radius, closed = blocks[0].radius, blocks[0].closed
+        if radius == 0 or blocks[0].alone:
+            yield from pieces
+            return
+        if closed:
+            first, last = self.ends(radius)
+            heads, tails = tokens[first], tokens[last]
+        for number, block in enumerate(blocks):
+            rows = [pieces[number - 1][-radius:], pieces[number], pieces[(number + 1) % len(pieces)][:radius]]
+            if closed:
+                rows += [heads[block.sequences.start], tails[block.sequences.stop - 1]]
+            yield torch.cat(rows)
 
     @functools.cached_property
     def chunks(self) -> "KernelBlocks":
         """All tokens, packed, in runs of TOKENS_OF_CHUNK or fewer, none of which crosses from sequence to sequence."""
         size, b = TOKENS_OF_CHUNK, len(self.lengths)
         first = torch.nn.functional.pad(((self.lengths + size - 1) // size).cumsum(0), (1, 0))
-        # There are at most so many: to know how many there are would be to wait for the GPU.
+        # The most there can be: counting them would synchronise with the GPU.
         chunk = torch.arange(len(self.position) // size + b, device=first.device)
         sequence = torch.searchsorted(first[1:], chunk, right=True).clamp(max=b - 1)
         place = (chunk - first[sequence]) * size
@@ -292,177 +322,117 @@ class KernelBlocks:
 @dataclass(frozen=True)
 class CPUBlock:
     """
-    Some flat tokens that follow one another, and where their neighbours are.
+    Some consecutive flat tokens, and where their neighbours are.
 
     Args:
         tokens (`slice`): which tokens, M of the N.
         sequences (`slice`): the sequences that they belong to.
-        radius (`int`): how many ring neighbours on either side are read.
-        ring (`Tensor` of shape `[2 radius + 1, M]`, or `None`): rows of `with_neighbours` that hold the ring
+        radius (`int`): how many neighbours on either side a token attends to.
+        closed (`bool`): these are neighbours on the ring.
+        index (`Tensor` of shape `[2 radius + 1, M]`, or `None`): rows of `TokenLayout.around` that hold the ring
             neighbours, the token itself in the middle; `None` where they are the rows around it throughout.
-        alone (`bool`): the part is all there is, and neighbours lie within it.
+        alone (`bool`): there is no other block, and all neighbours lie within it.
     """
 
     tokens: slice
     sequences: slice
     radius: int
-    ring: Tensor | None
+    closed: bool
+    index: Tensor | None
     alone: bool
 
     @staticmethod
-    def split(tokens: Tensor, parts: "list[CPUBlock]") -> list[Tensor]:
-        """Flat tokens `[N, ...]` as those of each part `[M, ...]`."""
-        if len(parts) == 1:
-            return [tokens]
-        return list(tokens.split([part.tokens.stop - part.tokens.start for part in parts]))
+    def split(tokens: Tensor | None, blocks: "list[CPUBlock]") -> list[Any]:
+        """Flat tokens `[N, ...]` as those of each block `[M, ...]`; `None` as one `None` for each."""
+        if tokens is None or len(blocks) == 1:
+            return [tokens] * len(blocks)
+        return list(tokens.split([block.tokens.stop - block.tokens.start for block in blocks]))
 
     @staticmethod
     def join(
-        made: Iterator[tuple[Tensor, Tensor | None]], parts: "list[CPUBlock]", like: Tensor
+        made: Iterator[tuple[Tensor, Tensor | None]], blocks: "list[CPUBlock]", like: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         """
-        Flat tokens from the states of each part, which are made one part after another.
+        Flat tokens from the states of each block, which are made one block after another.
 
         Args:
-            made: states `[M, d]` of each part, and attention weights `[M, h, r]` or `None`.
-            parts: the parts, in this order.
-            like: what the joined tokens are like, `[N, d]`.
+            made: states `[M, d]` of each block, and attention weights `[M, h, r]` or `None`.
+            blocks: the blocks, in this order.
+            like: a tensor of the result's shape and type, `[N, d]`.
 
         Returns:
-            `[N, d]`, and the weights where there is one part: what is recorded keeps the padding, in one part.
+            `[N, d]`, and the weights where there is one block: what is recorded keeps the padding, in one block.
         """
-        if len(parts) == 1:
+        if len(blocks) == 1:
             return next(made)
         if torch.is_grad_enabled():
             return torch.cat([states for states, _ in made]), None
-        # Without a graph that holds on to them, the states of a part go into their place at once.
+        # Without a graph that holds on to them, the states of a block go into their place at once.
         joined = torch.empty_like(like)
-        for part, (states, _) in zip(parts, made, strict=True):
-            joined[part.tokens] = states
+        for block, (states, _) in zip(blocks, made, strict=True):
+            joined[block.tokens] = states
         return joined, None
 
-    def with_neighbours(self, parts: list[Tensor], index: int, ends: tuple[Tensor, Tensor] | None) -> Tensor:
+    def own(self, rows: Tensor) -> Tensor:
+        """The block's own of the rows of `TokenLayout.around`, `[R, ...]` to `[M, ...]`."""
+        return rows if self.alone else rows[self.radius : self.radius + self.tokens.stop - self.tokens.start]
+
+    def neighbours(self, rows: Tensor, layout: TokenLayout) -> list[Tensor]:
         """
-        The rows of this part and, unless it is alone, those that its tokens' neighbours may be: `[M + 4 radius, d]`.
+        For each place from `-radius` to `radius` what the token there has, seen from each token of the block.
 
         Args:
-            parts: the tokens of all parts, `[M, d]` each.
-            index: which of them this is.
-            ends: rows of the first and the last `radius` tokens of every sequence, `[b, radius, d]` each; not looked
-                at if alone.
-        """
-        own = parts[index]
-        if self.alone or self.radius == 0:
-            return own
-        before = parts[index - 1][-self.radius :]
-        after = parts[(index + 1) % len(parts)][: self.radius]
-        return torch.cat([before, own, after, ends[0][self.sequences.start], ends[1][self.sequences.stop - 1]])
-
-    def with_band(self, parts: list[Tensor], index: int, reach: int) -> Tensor:
-        """
-        The rows of this part and, unless it is alone, those of the `reach` tokens before and after it:
-        `[M + 2 reach, d]`.
-
-        Args:
-            parts: the tokens of all parts, `[M, d]` each.
-            index: which of them this is.
-            reach: how many tokens on either side; no more than a part has.
-        """
-        own = parts[index]
-        if self.alone or reach == 0:
-            return own
-        nothing = own.new_zeros(reach, *own.shape[1:])
-        before = parts[index - 1][-reach:] if index > 0 else nothing
-        after = parts[index + 1][:reach] if index + 1 < len(parts) else nothing
-        return torch.cat([before, own, after])
-
-    def band(self, rows: Tensor, reach: int, layout: TokenLayout) -> list[Tensor]:
-        """
-        For each place from `-reach` to `reach` what the token there has, seen from each token of the part.
-
-        Args:
-            rows: what the rows of `with_band` have.
-            reach: as there.
+            rows: what the rows of `TokenLayout.around` have, `[R, ...]`.
             layout: where all tokens lie.
 
         Returns:
-            2 reach + 1 of `[M, ...]`; where `has_shifted` says that there is no such token, anything finite.
+            2 radius + 1 of `[M, ...]`. Off the ring, anything finite where `has_shifted` is false.
         """
-        if not layout.is_packed:
-            return [layout.shifted(rows, offset) for offset in range(-reach, reach + 1)]
-        if self.alone:
-            rows = torch.nn.functional.pad(rows, (0, 0) * (rows.dim() - 1) + (reach, reach))
-        count = len(rows) - 2 * reach
-        return [rows[place : place + count] for place in range(2 * reach + 1)]
+        if self.index is not None:
+            places = [rows.index_select(0, index) for index in self.index]
+            places[self.radius] = self.own(rows)
+            return places
+        if not self.closed and not layout.is_packed:
+            return [layout.shifted(rows, offset) for offset in range(-self.radius, self.radius + 1)]
+        if not self.closed and self.alone:
+            rows = torch.nn.functional.pad(rows, (0, 0) * (rows.dim() - 1) + (self.radius, self.radius))
+        count = rows.shape[0] - (4 if self.closed else 2) * self.radius  # len() would fix it in a traced graph
+        return [rows[place : place + count] for place in range(2 * self.radius + 1)]
 
-    def band_index(self, reach: int, count: int) -> Tensor:
+    def neighbour_index(self, count: int) -> Tensor:
         """
-        Which of the rows of `with_band` stand `reach` places before each token to `reach` after it.
+        Which of the rows of `TokenLayout.around` hold each token's neighbours, itself in the middle.
 
         Args:
-            reach: as there.
             count: M.
 
         Returns:
-            `[M, 2 reach + 1]`; where `has_shifted` says that there is no such token, any row.
+            `[2 radius + 1, M]`. Off the ring, any row where `has_shifted` is false.
         """
-        index = torch.arange(count)[:, None] + torch.arange(2 * reach + 1)
-        return (index - reach).clamp(0, count - 1) if self.alone else index
+        if self.index is not None:
+            return self.index
+        index = torch.arange(2 * self.radius + 1)[:, None] + torch.arange(count)
+        return (index - self.radius).clamp(0, count - 1) if self.alone else index
 
-    def within_band(self, rows: Tensor, reach: int) -> Tensor:
-        """The part's own of the rows of `with_band`, `[M + 2 reach, ...]` to `[M, ...]`."""
-        return rows if self.alone else rows[reach : len(rows) - reach]
+    def of_block(self, states: Tensor | None) -> Tensor | None:
+        """What the block's `sequences` have, of what all have: `[b, ...]` to `[s, ...]`."""
+        return states if states is None or self.alone else states[self.sequences]
 
     def of_sequences(self, states: Tensor, layout: TokenLayout) -> Tensor:
         """
         What each token's sequence has, `[M, ...]`, or `[1, ...]` where all are of one sequence.
 
         Args:
-            states: what the part's `sequences` have, `[S, ...]`.
+            states: what the block's `sequences` have, `[s, ...]`.
             layout: where all tokens lie.
         """
         if not self.alone and len(states) == 1:
             return states
         return states.index_select(0, self.sequence_index(layout))
 
-    def neighbour_index(self, count: int) -> Tensor:
-        """
-        Which of the rows of `with_neighbours` hold each token's ring neighbours, itself in the middle.
-
-        Args:
-            count: M.
-
-        Returns:
-            `[2 radius + 1, M]`.
-        """
-        if self.ring is not None:
-            return self.ring
-        return torch.arange(2 * self.radius + 1)[:, None] + torch.arange(count)
-
     def sequence_index(self, layout: TokenLayout) -> Tensor:
-        """Which of the part's `sequences` each token is of (`[M]`)."""
+        """Which of the block's `sequences` each token is of (`[M]`)."""
         return layout.sequence_index if self.alone else layout.sequence_index[self.tokens] - self.sequences.start
-
-    def own(self, rows: Tensor) -> Tensor:
-        """The part's own of the rows of `with_neighbours`, `[M + 4 radius, ...]` to `[M, ...]`."""
-        return rows if self.alone else rows[self.radius : len(rows) - 3 * self.radius]
-
-    def neighbours(self, rows: Tensor) -> list[Tensor]:
-        """
-        Ring neighbours among the rows of `with_neighbours`, the token itself in the middle.
-
-        Args:
-            rows: `[M + 4 radius, ...]`; `[M, ...]` if alone.
-
-        Returns:
-            2 radius + 1 of `[M, ...]`.
-        """
-        if self.ring is None:
-            count = rows.shape[0] - 4 * self.radius  # len() would fix it in a traced graph
-            return [rows[place : place + count] for place in range(2 * self.radius + 1)]
-        places = [rows.index_select(0, index) for index in self.ring]
-        places[self.radius] = self.own(rows)
-        return places
 
 
 def _packed_layout(mask: Tensor) -> TokenLayout:
@@ -475,7 +445,7 @@ def _packed_layout(mask: Tensor) -> TokenLayout:
     end = start + lengths[sequence_index] - 1
     left = torch.where(token == start, end, token - 1)
     right = torch.where(token == end, start, token + 1)
-    # At least one place a row: an empty row then is padding like any other.
+    # At least one place per row: an empty row is padding.
     max_length = max(int(lengths.max()), 1)
     return TokenLayout(mask, lengths, sequence_index, position, left, right, column_index, max_length)
 
@@ -485,7 +455,7 @@ def _padded_layout(mask: Tensor) -> TokenLayout:
     lengths = mask.sum(1)
     rank = mask.cumsum(1) - 1
     columns = torch.arange(n, device=mask.device).expand(b, n)
-    # column_of_rank[i, r] is the column of the r-th real token; padding writes into the surplus place n.
+    # column_of_rank[i, r] is the column of the r-th real token; padding writes into the additional place n.
     place = torch.where(mask, rank, n)
     column_of_rank = torch.zeros((b, n + 1), dtype=torch.long, device=mask.device).scatter(1, place, columns)
     position = rank.clamp(min=0)

@@ -1,6 +1,6 @@
 """
 The relay over its sequence as Triton kernels, forward and backward: the core of `attention.relay_attention` over
-packed tokens. kernels.py says what holds for all kernels.
+packed tokens. triton_utils.py describes what all kernels have in common.
 
 All heads of a sequence look at the same tokens, which serve as keys and as values. So a program takes a chunk of
 tokens for all heads at once, as small matrix products, and tokens are read once for the scores and once for the sums.
@@ -82,8 +82,8 @@ def _relay_scores(
         shrink = tl.exp(highest - higher)
         total = total * shrink + tl.sum(exponentials, axis=0)
         if DROPOUT:
-            kept = keep(seed, tokens[:, None] * HEADS + heads[None, :], dropout_p)
-            dropped = dropped * shrink + tl.sum(exponentials * kept, axis=0)
+            factor = keep(seed, tokens[:, None] * HEADS + heads[None, :], dropout_p)
+            dropped = dropped * shrink + tl.sum(exponentials * factor, axis=0)
         highest = higher
     mine = statistics + chunk * 3 * HEADS + heads
     tl.store(mine, highest, mask=heads < HEADS)
@@ -205,9 +205,9 @@ def _relay_backward_weights(
         grads += of_total[None, :]
         dropped = weights
         if DROPOUT:
-            kept = keep(seed, tokens[:, None] * HEADS + heads[None, :], dropout_p)
-            dropped = weights * kept
-            grads *= kept
+            factor = keep(seed, tokens[:, None] * HEADS + heads[None, :], dropout_p)
+            dropped = weights * factor
+            grads *= factor
         store(weights_pointer, tokens, real, HEADS, 0, heads, HEADS, dropped)
         store(score_grads, tokens, real, HEADS, 0, heads, HEADS, weights * (grads - mean[None, :]))
 

@@ -1,13 +1,13 @@
 """
-A token over its candidates as Triton kernels, forward and backward: `attention.ring_attention` and
-`attention.band_attention` over packed tokens. kernels.py says what holds for all kernels.
+A token over its candidates as Triton kernels, forward and backward: `attention.candidate_attention` over packed
+tokens. triton_utils.py describes what all kernels have in common.
 
 One kernel serves the ring and the band. Both have local candidates, which are sums over places around the token; the
 ring's are one place each, closed at the ends. To these come at most two more: the token's embedding, and one node of
 its sequence, the relay of the Star-Transformer or the global node of the BiG-Transformer.
 
-A program computes some tokens for one head, [tokens, c] at a time. Heads change fastest from program to program: those
-that run side by side read the same rows, of which a head needs a piece of only c numbers.
+A program computes some tokens for one head, [tokens, c] at a time. Heads change fastest from program to program:
+programs that run at the same time read the same rows, of which a head needs only c numbers.
 
 Axes: N flat tokens  b sequences  h heads  c width of a head  w places of the band  r roles  p chunks
 """
@@ -19,16 +19,7 @@ import torch
 from torch import Tensor
 
 from .token_layout import TokenLayout
-from .triton_utils import (
-    TYPES,
-    keep,
-    launch,
-    load,
-    new_seed,
-    store,
-    sum_type,
-    summed_over_chunks,
-)
+from .triton_utils import TYPES, keep, launch, load, new_seed, store, sum_type, summed_over_chunks
 from .utils import first_derivatives_only
 
 
@@ -45,7 +36,7 @@ TILE = 1024
 
 @triton.jit
 def _rows_at(tokens, real, neighbours, count, place, REACH: tl.constexpr):
-    """Which token stands so many places after each, and whether there is one: on a ring always, on a band in 0..N."""
+    """The token so many places after each, and whether there is one: on a ring always, on a band in 0..N."""
     if neighbours is None:
         rows = tokens + place
         there = real & (rows >= 0) & (rows < count)
@@ -66,7 +57,7 @@ def _span(spans, roles, index, ROLES: tl.constexpr, TYPE: tl.constexpr):
 
 
 @triton.jit
-def _kept_candidates(seed, tokens, head, roles, dropout_p, HEADS: tl.constexpr, ROLE_BLOCK: tl.constexpr):
+def _candidate_factors(seed, tokens, head, roles, dropout_p, HEADS: tl.constexpr, ROLE_BLOCK: tl.constexpr):
     """`keep` of the local roles, the embedding and the node."""
     offsets = (tokens * HEADS + head) * (ROLE_BLOCK + 2)
     local = keep(seed, offsets[:, None] + roles[None, :], dropout_p)
@@ -131,7 +122,7 @@ def _candidates_forward(
     ROLES: tl.constexpr, EMBEDDING: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr, TOKEN_BLOCK: tl.constexpr,
     WIDTH_BLOCK: tl.constexpr, ROLE_BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """What `ring_attention` and `band_attention` return."""
+    """The context that `candidate_attention` returns."""
     head = tl.program_id(0) % HEADS
     tokens = (tl.program_id(0) // HEADS).to(tl.int64) * TOKEN_BLOCK + tl.arange(0, TOKEN_BLOCK)
     real = tokens < count
@@ -146,12 +137,12 @@ def _candidates_forward(
         HEADS, WIDTH, SCALE, REACH, UNROLL, ROLES, EMBEDDING, TYPE, TOKEN_BLOCK, WIDTH_BLOCK, ROLE_BLOCK,
     )  # fmt: skip
     if DROPOUT:
-        kept_local, kept_embedding, kept_node = _kept_candidates(
+        factor_local, factor_embedding, factor_node = _candidate_factors(
             seed, tokens, head, roles, dropout_p, HEADS, ROLE_BLOCK
         )
-        local *= kept_local
-        embedding *= kept_embedding
-        of_node *= kept_node
+        local *= factor_local
+        embedding *= factor_embedding
+        of_node *= factor_node
     total = tl.sum(local, axis=1) + embedding + of_node
     bias = tl.load(value_bias + head * WIDTH + columns, mask=columns < WIDTH, other=0.0).to(TYPE)
     context = total[:, None] * bias[None, :]
@@ -214,7 +205,7 @@ def _candidates_backward(
     """
     Gradients of what belongs to one token: its query, its embedding's key and value.
 
-    For `_gather_gradients` it leaves in `scratch` [2 w + 3, h, N]: the gradients of the scores at each place of the
+    For `_gather_gradients` it writes to `scratch` [2 w + 3, h, N]: the gradients of the scores at each place of the
     band and with the node, the weights of the same, and the sum of a token's weights. `role_bias_grads` [programs, r]
     are sums over the tokens of a program.
     """
@@ -240,15 +231,15 @@ def _candidates_backward(
     dropped_embedding = embedding
     dropped_node = of_node
     if DROPOUT:
-        kept_local, kept_embedding, kept_node = _kept_candidates(
+        factor_local, factor_embedding, factor_node = _candidate_factors(
             seed, tokens, head, roles, dropout_p, HEADS, ROLE_BLOCK
         )
-        local_grad *= kept_local
-        embedding_grad *= kept_embedding
-        node_grad *= kept_node
-        dropped_local = local * kept_local
-        dropped_embedding = embedding * kept_embedding
-        dropped_node = of_node * kept_node
+        local_grad *= factor_local
+        embedding_grad *= factor_embedding
+        node_grad *= factor_node
+        dropped_local = local * factor_local
+        dropped_embedding = embedding * factor_embedding
+        dropped_node = of_node * factor_node
 
     # Of the scores, through the softmax.
     mean = tl.sum(local * local_grad, axis=1) + embedding * embedding_grad + of_node * node_grad
@@ -303,10 +294,10 @@ def _gather_gradients(
     TYPE: tl.constexpr, TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
 ):  # fmt: skip
     """
-    Gradients of each token's key and value, and of what a sequence or all have in common, summed over a chunk.
+    Gradients of each token's key and value, and of the node and the value bias, summed over a chunk.
 
-    The token that sees this one a place away stands a place away on the other side: whose left neighbour it is, is its
-    right neighbour. So each collects, and nothing is scattered.
+    The token that attends to this one from a place away is a place away on the other side: the left neighbour of its
+    right neighbour is the token itself. So each token gathers, and nothing is scattered.
     `partial` [p, 3, h, c] are the sums of the node's key and value and of the value bias.
     """
     head = tl.program_id(0) % HEADS
@@ -354,14 +345,14 @@ def _gather_gradients(
 @dataclass(frozen=True)
 class _Case:
     """
-    What `_CandidateAttention` needs beside tensors that have gradients.
+    The arguments of `_CandidateAttention` without gradients.
 
     Args:
         layout: where the tokens lie, packed.
-        neighbours: `[w, N]`, which tokens stand around each on a ring; or `None`, where they are counted.
+        neighbours: `[w, N]`, the tokens around each on a ring; `None` on a band.
         exists, spans: which sums of the band there are; or `None` on a ring.
         reach: furthest place on either side.
-        embedding: 0 if it is no candidate, 1 if its key and value are the token's own, 2 if they are given.
+        embedding: 0 if it is no candidate, 1 if its key and value are the token's, 2 if they are given.
         dropout_p, seed: of the dropout of weights.
     """
 
@@ -479,68 +470,45 @@ class _CandidateAttention(torch.autograd.Function):
         return *grads, value_bias_grad, role_bias_grad, None
 
 
-def ring_attention(
+def candidate_attention(
     query: Tensor,
     key_value: Tensor,
     embedded: Tensor | None,
-    relay: Tensor | None,
+    node: Tensor | None,
     value_bias: Tensor,
     role_bias: Tensor | None,
     neighbours: Tensor | None,
+    exists: Tensor | None,
+    spans: Tensor | None,
     layout: TokenLayout,
     dropout_p: float,
 ) -> Tensor:
     """
-    `attention.ring_attention` of each token to its ring neighbours from left to right, itself in the middle, its
-    embedding and its sequence's relay, in this order.
+    `attention.candidate_attention` on a ring or a band. On a ring the candidates are the neighbours from left to
+    right, the token itself in the middle, its embedding, and the relay of its sequence, in this order; on a band they
+    are sums of the tokens around, and the global node.
 
     Args:
         query: `[N, h, c]`, not yet scaled.
         key_value: `[N, 2, h, c]`, keys and values, the values without their bias.
-        embedded: `[N, 2, h, c]`, those of the embeddings; `None` where they are the same.
-        relay: `[b, 2, h, c]`, those of the relays; or `None`.
+        embedded: `[N, 2, h, c]`, those of the embeddings; `None` on a band, or where they are the same.
+        node: `[b, 2, h, c]`, those of the relays or global nodes; or `None`.
         value_bias: `[h, c]`.
         role_bias: `[h, r]`; or `None`.
-        neighbours: `[w, N]`, which tokens they are (`TokenLayout.ring`); `None` for the token itself alone.
-        layout: where the tokens lie, packed.
-        dropout_p: probability with which a weight is dropped; 0 outside training.
-
-    Returns:
-        The context `[N, h, c]`.
-    """
-    reach, embedding = 0 if neighbours is None else len(neighbours) // 2, 1 if embedded is None else 2
-    case = _Case(layout, neighbours, None, None, reach, embedding, float(dropout_p), new_seed(dropout_p))
-    return _CandidateAttention.apply(query, key_value, embedded, relay, value_bias, role_bias, case)
-
-
-def band_attention(
-    query: Tensor,
-    key_value: Tensor,
-    node: Tensor | None,
-    value_bias: Tensor,
-    exists: Tensor,
-    spans: Tensor,
-    reach: int,
-    layout: TokenLayout,
-    dropout_p: float,
-) -> Tensor:
-    """
-    `attention.band_attention` of each token to sums of the tokens around it, and to one node of its sequence.
-
-    Args:
-        query: `[N, h, c]`, not yet scaled.
-        key_value: `[N, 2, h, c]`, keys and values, the values without their bias.
-        node: `[b, 2, h, c]`, those of the nodes; or `None`.
-        value_bias: `[h, c]`.
-        exists, spans, reach: the sums, as `attention.BandCandidates` tells them.
+        neighbours: `[w, N]`, the ring neighbours (`TokenLayout.ring`); `None` on a band, or for the token alone.
+        exists, spans: `[N, r]` and `[w, r]`, the sums of a band (`attention.BandCandidates`); `None` on a ring.
         layout: where the tokens lie, packed.
         dropout_p: probability with which a weight is dropped; 0 outside training.
 
     Returns:
         The context `[N, h, c]`, zeros where a token has nothing to attend to.
     """
-    case = _Case(layout, None, exists, spans, reach, 0, float(dropout_p), new_seed(dropout_p))
-    return _CandidateAttention.apply(query, key_value, None, node, value_bias, None, case)
+    seed, dropout_p = new_seed(dropout_p), float(dropout_p)
+    places = neighbours if spans is None else spans
+    reach = 0 if places is None else len(places) // 2
+    embedding = 0 if spans is not None else 1 if embedded is None else 2
+    case = _Case(layout, neighbours, exists, spans, reach, embedding, dropout_p, seed)
+    return _CandidateAttention.apply(query, key_value, embedded, node, value_bias, role_bias, case)
 
 
-__all__ = ["band_attention", "ring_attention"]
+__all__ = ["candidate_attention"]

@@ -1,16 +1,16 @@
 """
-What the Triton kernels of candidate_kernels.py and relay_kernels.py share. Only `attention.use_kernels` and what it
-allows import these files.
+Helpers of the Triton kernels in triton_ring_attention.py and triton_relay_attention.py, which only
+`attention.use_kernels` enables.
 
-What holds for all of them:
+All kernels have in common:
 
-- Neighbours, relays and nodes are read where they lie, through indices: the copies `[N, d]` that PyTorch's operations
-  would gather never exist.
+- Neighbours, relays and nodes are read through indices: the copies `[N, d]` that PyTorch's operations would gather
+  never exist.
 - Inputs are float16, bfloat16 or float32, sums float32. float64 works in Triton's interpreter, for the tests.
-- Nothing is added atomically, so that the same input gives the same bits. What a sequence gets from its tokens is
-  summed in two stages: over chunks of its tokens (`TokenLayout.chunks`), each by a program of its own however long the
-  sequence, then over the chunks. What a token gets from its neighbours is gathered: a ring and a band are symmetric.
-- Backward computes weights again from queries and keys: reading them costs what reading stored weights would.
+- Nothing is added atomically, so that the same input gives the same bits. Sums over a sequence have two stages: over
+  chunks of its tokens (`TokenLayout.chunks`), one program each however long the sequence is, then over the chunks.
+  Gradients from neighbours are gathered: a ring and a band are symmetric.
+- Backward computes weights again from queries and keys: reading them costs as much as reading stored weights.
 - Dropout draws from a counter (Philox), by token, head and role: backward draws the same again.
 
 Axes: N flat tokens  b sequences  p chunks of tokens  h heads
@@ -28,13 +28,13 @@ try:
     import triton
     import triton.language as tl
 except ImportError as error:
-    # In a block of its own: transformers demands of a user whatever a shipped file imports outside of one.
+    # In a try block: transformers requires users to install all other imports of a shipped file.
     raise ImportError("The kernels need Triton: pip install triton.") from error
 
 
 @triton.jit
 def load(pointer, rows, there, ROW: tl.constexpr, start, columns, WIDTH: tl.constexpr, TYPE: tl.constexpr):
-    """WIDTH numbers of each row, from `start` on, in a memory of rows of ROW numbers; zeros where there is no row."""
+    """WIDTH numbers of each row, from `start`, in memory of rows of ROW numbers; zeros where there is no row."""
     at = pointer + rows[:, None] * ROW + start + columns[None, :]
     return tl.load(at, mask=there[:, None] & (columns < WIDTH)[None, :], other=0.0).to(TYPE)
 
@@ -48,7 +48,7 @@ def store(pointer, rows, there, ROW: tl.constexpr, start, columns, WIDTH: tl.con
 
 @triton.jit
 def keep(seed, offsets, dropout_p):
-    """1 / (1 - p) where a weight stays and 0 where it is dropped, the same whenever asked for the same offset."""
+    """1 / (1 - p) where a weight is kept and 0 where it is dropped, always the same for the same offset."""
     return tl.where(tl.rand(seed, offsets) < dropout_p, 0.0, 1.0 / (1.0 - dropout_p))
 
 
@@ -85,14 +85,14 @@ def sum_type(x: Tensor) -> torch.dtype:
 
 def new_seed(dropout_p: float) -> int:
     """
-    Where dropout starts to draw. It comes from the generator of the CPU, so that nothing waits for the GPU, and both
-    torch.manual_seed and gradient checkpointing hold for it.
+    The seed of dropout, from the CPU's generator: nothing waits for the GPU, and torch.manual_seed and gradient
+    checkpointing apply to it.
     """
     return int(torch.randint(2**31 - 1, (), device="cpu")) if dropout_p > 0 else 0
 
 
 def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
-    """Run a kernel where its first argument lies, which need not be the current GPU."""
+    """Run a kernel on the GPU of its first argument, which may not be the current one."""
     with torch.cuda.device_of(arguments[0]):
         kernel[(programs,)](*arguments, **constants)
 
@@ -108,7 +108,7 @@ def summed_over_chunks(partial: Tensor, start: Tensor | None, layout: TokenLayou
 
 
 def failure_on(device: torch.device) -> Exception | None:
-    """Run the smallest of the kernels on a device; what went wrong, or `None`."""
+    """Run the smallest of the kernels on a device; its error, or `None`."""
     if device.type == "cuda" and torch.version.cuda and torch.cuda.get_device_capability(device) < (8, 0):
         return RuntimeError("Triton compiles for compute capability 8.0 and higher")
     try:
@@ -118,7 +118,7 @@ def failure_on(device: torch.device) -> Exception | None:
         launch(sum_chunks, 1, partial, None, first_chunk, out, **constants)
         if float(out) != 3:
             return ValueError(f"1 + 2 is {float(out)} there")
-    except Exception as error:  # whatever Triton raises where a compiler, a driver or a GPU that it knows is missing
+    except Exception as error:  # Triton has many where a compiler, a driver or a known GPU is missing
         return error
     return None
 

@@ -1,4 +1,4 @@
-"""A model in evaluation mode for a while, however many threads ask for it."""
+"""Helpers for modules: layers whose weights are read without a call, first-order backward passes, evaluation mode."""
 
 import functools
 import threading
@@ -14,60 +14,60 @@ from torch.autograd.function import once_differentiable
 
 def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
     """
-    Whether a layer computes what its kind does: no adapter, a subclass among them, nothing quantised, and no hook.
+    Whether a layer computes what its class does: it is no adapter or quantised layer, and has no hook.
 
     Args:
-        layer: what stands in its place.
-        kind: `nn.Linear`, say.
+        layer: any layer.
+        kind: the expected class, such as `nn.Linear`.
     """
-    return _is_of(layer, kind) and not _has_hooks(layer)
+    return _is_unmodified(layer, kind) and not _has_hooks(layer)
 
 
-def readable(layer: nn.Module, place: str, instead: str) -> nn.Linear:
+def readable(layer: nn.Module, name: str, alternative: str) -> nn.Linear:
     """
-    A linear layer whose weight and bias may be read without calling it, as they are now: what torch.nn.utils.prune and
-    its kin put in their place is made anew by a hook, which a call on one row runs.
+    A linear layer whose weight and bias may be read without calling it. Weights that a hook recomputes, as in
+    torch.nn.utils.prune, are recomputed by a call on one row.
 
     Args:
-        layer: what stands there.
-        place: its name, for the error.
-        instead: where adapters may stand, for the error.
+        layer: the layer.
+        name: its name, for the error.
+        alternative: where adapters are possible, for the error.
 
     Raises:
-        TypeError: an adapter or a quantised layer has taken its place, or a hook changes what it gives: neither would
-            be seen.
+        TypeError: an adapter or a quantised layer has replaced it, or a hook changes its output; both would be
+            ignored.
     """
-    advice = f"its weight is read without calling it: keep it a plain nn.Linear. {instead}"
-    if not isinstance(layer, nn.Linear) or not _is_of(layer, nn.Linear):
-        kind = f"{type(layer).__module__}.{type(layer).__name__}"  # a foreign one is often a Linear by name too
-        raise TypeError(f"{place} is a {kind}, and {advice}")
+    advice = f"its weight is read without calling it: keep it a plain nn.Linear. {alternative}"
+    if not isinstance(layer, nn.Linear) or not _is_unmodified(layer, nn.Linear):
+        kind = f"{type(layer).__module__}.{type(layer).__name__}"  # an adapter is often called Linear too
+        raise TypeError(f"{name} is a {kind}, and {advice}")
     if _has_hooks(layer):
         row = torch.linspace(-1, 1, layer.in_features, dtype=layer.weight.dtype, device=layer.weight.device)
-        given = layer(row[None])
-        own = nn.functional.linear(row[None], layer.weight, layer.bias)
-        if not isinstance(given, Tensor) or not torch.equal(given, own):
-            raise TypeError(f"A hook at {place} changes what it gives, and {advice}")
+        output = layer(row[None])
+        expected = nn.functional.linear(row[None], layer.weight, layer.bias)
+        if not isinstance(output, Tensor) or not torch.equal(output, expected):
+            raise TypeError(f"A hook at {name} changes its output, and {advice}")
     return layer
 
 
-def _is_of(layer: nn.Module, kind: type[nn.Module]) -> bool:
+def _is_unmodified(layer: nn.Module, kind: type[nn.Module]) -> bool:
     return isinstance(layer, kind) and type(layer).forward is kind.forward
 
 
 def _has_hooks(layer: nn.Module) -> bool:
     """
-    Whether something runs before or after a layer, or in its place (accelerate patches `forward`). Torch has no public
-    way to ask (seen in 2.13).
+    Whether code runs before, after or instead of a layer's forward, which accelerate patches. Torch has no public
+    function for this (2.13).
     """
     return bool(layer._forward_hooks or layer._forward_pre_hooks) or "forward" in layer.__dict__
 
 
 def first_derivatives_only(backward: Callable[..., Any]) -> Callable[..., Any]:
     """
-    Decorate the `backward` of a `torch.autograd.Function` that has no backward of its own.
+    Decorate the `backward` of a `torch.autograd.Function` that has no second derivatives.
 
-    torch's `once_differentiable` alone raises with `.backward()`, but lets `torch.autograd.grad(..., inputs)` leave
-    the part behind it out of a second derivative, in silence (seen in torch 2.13).
+    torch's `once_differentiable` alone raises with `.backward()`, but `torch.autograd.grad(..., inputs)` silently
+    omits this part of a second derivative (torch 2.13).
 
     Raises:
         RuntimeError: the derivatives are to be differentiated again (`create_graph=True`).
@@ -78,8 +78,8 @@ def first_derivatives_only(backward: Callable[..., Any]) -> Callable[..., Any]:
     def checked(ctx: Any, *grads: Any) -> Any:
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "create_graph=True is given, and this attention has first derivatives only. Torch's own operations, "
-                "which have all, take its place where attentions are recorded: model(..., output_attentions=True)."
+                "create_graph=True is given, and this attention has first derivatives only. Record the attentions to "
+                "use torch operations, which have all: model(..., output_attentions=True)."
             )
         return once(ctx, *grads)
 
@@ -87,41 +87,32 @@ def first_derivatives_only(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _lock = threading.Lock()
-# How many are within, and the modes before the first came: those of a model's modules need not be alike.
-_users: WeakKeyDictionary[nn.Module, tuple[int, dict[nn.Module, bool]]] = WeakKeyDictionary()
+# How many contexts a model is in, and the modes of its modules before the first.
+_evaluated: WeakKeyDictionary[nn.Module, tuple[int, dict[nn.Module, bool]]] = WeakKeyDictionary()
 
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
     """
-    Within it the model is in evaluation mode. The mode that each of its modules was in before comes back when the last
-    of several threads leaves: the first to leave would switch dropout on under the others.
+    Put a model in evaluation mode for a while. Several threads may do so: the modes of its modules are restored when
+    the last one leaves.
     """
     with _lock:
-        if model in _users:
-            users, modes = _users[model]
-        else:
-            users, modes = 0, {module: module.training for module in model.modules()}
-        _users[model] = users + 1, modes
+        users, modes = _evaluated.get(model) or (0, {module: module.training for module in model.modules()})
+        _evaluated[model] = users + 1, modes
         model.eval()
     try:
         yield
     finally:
         with _lock:
-            users, modes = _users.pop(model)
+            users, modes = _evaluated.pop(model)
             if users > 1:
-                _users[model] = users - 1, modes
+                _evaluated[model] = users - 1, modes
             else:
-                # Parents first, since train() is for all that is inside; and a module may do more in it.
-                model.train(modes[model])
+                # Parents first: train() applies to all modules inside.
                 for module in model.modules():
                     if module.training != modes.get(module, module.training):
                         module.train(modes[module])
 
 
-__all__ = [
-    "eval_mode",
-    "first_derivatives_only",
-    "is_plain",
-    "readable",
-]
+__all__ = ["eval_mode", "first_derivatives_only", "is_plain", "readable"]

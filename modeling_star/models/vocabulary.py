@@ -1,8 +1,8 @@
 """
-What the entries of a tokenizer's vocabulary say by themselves: their text, and which of them continue a word.
+The entries of a tokenizer's vocabulary: their text, and which of them continue a word.
 
-A model that needs to know keeps it in buffers with a row for each entry (`VocabularyTables`), so that input_ids stay
-its only input.
+A model that needs them keeps buffers with a row for each entry (`VocabularyTables`), so that input_ids stay its only
+input.
 
 Axes: V vocabulary entries
 """
@@ -15,16 +15,16 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 
-# What marks the tokens of a word in a vocabulary, and the other white space of that kind of vocabulary: byte-level
-# BPE writes tab to carriage return as the letters U+0109 to U+010D.
+# The marks of words in a vocabulary, and the other white space of that kind of vocabulary: byte-level BPE writes tab
+# to carriage return as the letters U+0109 to U+010D.
 MARKERS = {"##": " \t\n\r", "Ġ": "\u0109\u010a\u010b\u010c\u010d", "▁": " \t\n\r"}
 _WHITE_BYTES = {"<0x09>", "<0x0A>", "<0x0D>", "<0x20>"}
 
 
 def word_marker(tokenizer: PreTrainedTokenizerBase) -> str | None:
     """
-    What tells the tokens of a word apart in the vocabulary: the commonest of `MARKERS` that its kind of tokenizer
-    writes, or `None`. In a vocabulary of whole words "###" and the name "Ġorġ" are words.
+    The mark of words in a vocabulary: the commonest of `MARKERS` that this kind of tokenizer writes, or `None`. In a
+    vocabulary of whole words "###" and the name "Ġorġ" are words.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     kind = type(backend.model).__name__ if backend is not None else ""
@@ -46,13 +46,13 @@ class Vocabulary:
 
     Args:
         marker (`str` or `None`): "##" (WordPiece: continues a word), "Ġ" (byte-level BPE) or "▁" (SentencePiece: both
-            start one); `None`: every entry is a word or a character by itself.
+            start one); `None`: every entry is a word or a character.
         texts (`list[str]`): V texts without their marks; empty for special tokens, the unknown token among them, and
             for ids that no entry has.
         continues (`Tensor` of shape `[V]`, bool): entries that continue the word before them.
         alone (`Tensor` of shape `[V]`, bool): entries that no word reaches across: special and added tokens, line
             breaks.
-        special (`Tensor` of shape `[V]`, bool): special tokens, but for the unknown token, which stands for a word.
+        special (`Tensor` of shape `[V]`, bool): special tokens except the unknown token, which represents a word.
     """
 
     marker: str | None
@@ -81,20 +81,20 @@ class Vocabulary:
             if marker is not None:
                 continues[index] = not alone[index] and token.startswith(marker) == (marker == "##")
             if index not in specials:
-                # An added token is looked for in the text as it is.
+                # Added tokens are matched in the text verbatim.
                 texts[index] = token.strip() if index in added else _text_of(token, marker, tokenizer)
         return cls(marker, texts, continues, alone, special)
 
 
 def _is_white(token: str, marker: str | None) -> bool:
-    """Whether an entry is a line break or the like; the mark by itself is a word that starts."""
+    """Whether an entry is a line break or the like; the mark alone is a word that starts."""
     if marker is None or token in _WHITE_BYTES:
         return token in _WHITE_BYTES
     return not token.strip(MARKERS[marker] + marker) and bool(token.strip(marker))
 
 
 def _text_of(token: str, marker: str | None, tokenizer: PreTrainedTokenizerBase) -> str:
-    """An entry as it stands in a text, without white space around it."""
+    """An entry as written in a text, without white space around it."""
     if marker == "##":
         return token.removeprefix("##") or token
     if marker == "Ġ":
@@ -107,7 +107,7 @@ class VocabularyTables(nn.Module):
     """A module with buffers that have a row for each vocabulary entry; `model.set_vocabulary` fills them."""
 
     def load_vocabulary(self, vocabulary: Vocabulary, label_all_tokens: bool) -> None:
-        """Take what is needed of `vocabulary`; ids beyond it are left as those that nothing is known of."""
+        """Fill the tables from `vocabulary`; ids beyond it stay unknown."""
         raise TypeError(f"{type(self).__name__} defines no load_vocabulary(vocabulary, label_all_tokens).")
 
     @property
@@ -116,11 +116,11 @@ class VocabularyTables(nn.Module):
         return any(bool(table.any()) for table in self._tables().values())
 
     def resize_vocabulary(self, size: int) -> None:
-        """As many rows as resize_token_embeddings gives the embedding table; nothing is known of new ones."""
+        """Resize the tables along with the embedding table; new entries are unknown."""
         for name, table in self._tables().items():
             resized = table.new_zeros(size, *table.shape[1:])
-            kept = min(size, len(table))
-            resized[:kept] = table[:kept]
+            common = min(size, len(table))
+            resized[:common] = table[:common]
             setattr(self, name, resized)
 
     def _tables(self) -> dict[str, Tensor]:

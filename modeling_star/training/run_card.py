@@ -108,7 +108,7 @@ def _extras_of(config: PreTrainedConfig) -> dict[str, str]:
     """Rows of the card on what a model has beside its layers."""
     extras = {}
     if getattr(config, "char_features", False):
-        extras["character features"] = f"{config.char_hidden_size} wide"
+        extras["character features"] = f"{config.char_num_filters} wide"
     if getattr(config, "use_crf", False):
         constraints = getattr(config, "crf_constraints", None)
         extras["CRF"] = f"with constraints ({constraints})" if constraints else "without constraints"

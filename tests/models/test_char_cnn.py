@@ -47,7 +47,7 @@ def test_features_are_those_of_the_loops_in_values_and_gradients(kernel: int) ->
     for index in ids.tolist():
         text = texts[index]
         if text is None:
-            rows.append(torch.zeros(config.char_hidden_size + len(TRAITS), dtype=torch.float64))
+            rows.append(torch.zeros(config.char_num_filters + len(TRAITS), dtype=torch.float64))
             continue
         continues = text.startswith("##")
         codes = spelled(text.removeprefix("##"), config.max_char_length)

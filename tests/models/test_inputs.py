@@ -51,7 +51,7 @@ BAD_FIELDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "no width of embeddings": ({"embedding_size": 0}, ("embedding_size=0 is given", "at least 1")),
     **{
         f"no {name}": ({name: 0}, (f"{name}=0 is given", "at least 1"))
-        for name in ("char_vocab_size", "char_embedding_size", "char_hidden_size", "char_kernel_size")
+        for name in ("char_vocab_size", "char_embedding_size", "char_num_filters", "char_kernel_size")
     },
     "no characters": ({"max_char_length": 0}, ("max_char_length=0 is given", "at least 1")),
     "negative types": ({"type_vocab_size": -1}, ("type_vocab_size=-1 is given", "0 (none embedded) or more")),
@@ -99,8 +99,7 @@ def test_a_bad_field_is_named_with_what_is_allowed(
         (StarTransformerConfig, {"use_ring": "no"}, ("use_ring", "expected bool", "'no'")),
         (StarTransformerConfig, {"head_dim": 0}, ("head_dim=0 is given", "at least 1")),
         (StarTransformerConfig, {"ring_radius": 0}, ("ring_radius=0 is given", "at least 1", "use_ring=False")),
-        (StarTransformerConfig, {"num_relays": 0}, ("num_relays=0 is given", "at least 1", "use_radial=False")),
-        (StarTransformerConfig, {"num_relays": 2, "use_radial": False}, ("num_relays=2", "has no relay")),
+        (StarTransformerConfig, {"num_relays": 2}, ("num_relays=2",)),
         (StarTransformerConfig, {"hidden_size": 10, "num_attention_heads": 3}, ("or set head_dim",)),
         *(
             (
@@ -125,7 +124,7 @@ def test_a_bad_field_is_named_with_what_is_allowed(
         (BigTransformerConfig, {"max_word_length": 1}, ("max_word_length=1 is given", "at least 2")),
         (BigTransformerConfig, {"local_connection": "ring"}, ("local_connection", "lexicon", "adjacent", "none")),
         (BigTransformerConfig, {"pooling": "sum"}, ("pooling", "mean", "max", "global", "sum")),
-        (BigTransformerConfig, {"self_word": "no"}, ("self_word", "expected bool", "'no'")),
+        (BigTransformerConfig, {"include_self": "no"}, ("include_self", "expected bool", "'no'")),
         (BigTransformerConfig, {"lexicon_kind": "jieba"}, ("lexicon_kind", "words", "whole_word", "jieba")),
         (
             BigTransformerConfig,

@@ -2,7 +2,7 @@
 The Triton kernels against the operations that they stand for, in values and in gradients.
 
 On a CPU they run in Triton's interpreter, which conftest.py switches on; it takes milliseconds for every line of a
-kernel. On a CUDA GPU, `TRITON_INTERPRET=0 pytest tests/test_kernels.py` runs the same tests on it.
+kernel. On a CUDA GPU, `TRITON_INTERPRET=0 pytest tests/models/test_kernels.py` runs the same tests on it.
 """
 
 import os
@@ -20,6 +20,7 @@ from common import (
     assert_gradients_close,
     difference,
     examples,
+    given_projections,
     gradients,
     masks,
     named_outputs,
@@ -82,30 +83,35 @@ def ring_leaves(
     if embedded:
         leaves["embedded"] = random(n, 2, h, c, seed=3)
     if radial:
-        leaves["relay"] = random(b, 2, h, c, seed=4)
+        leaves["node"] = random(b, 2, h, c, seed=4)
     if biased:
         leaves["role_bias"] = random(h, 1 + 2 * radius + 1 + radial, seed=5)
     return leaves
 
 
 def ring_kernel(leaves: dict[str, Tensor], layout: TokenLayout, radius: int, dropout_p: float = 0.0) -> Tensor:
-    optional = {name: leaves.get(name) for name in ("embedded", "relay", "role_bias")}
+    optional = {name: leaves.get(name) for name in ("embedded", "node", "role_bias")}
     given = {name: leaves[name] for name in ("query", "key_value", "value_bias")}
-    ring = layout.ring(radius) if radius else None
-    return candidate_kernels.ring_attention(**given, **optional, neighbours=ring, layout=layout, dropout_p=dropout_p)
+    return candidate_kernels.candidate_attention(
+        **given,
+        **optional,
+        neighbours=layout.ring(radius) if radius else None,
+        exists=None,
+        spans=None,
+        layout=layout,
+        dropout_p=dropout_p,
+    )
 
 
 def ring_reference(leaves: dict[str, Tensor], layout: TokenLayout, radius: int) -> Tensor:
-    own = leaves["key_value"]
-    candidates = [own[index] for index in layout.ring(radius)]
-    candidates.append(leaves.get("embedded", own))
-    if "relay" in leaves:
-        candidates.append(leaves["relay"][layout.sequence_index])
-    keys, values = ([candidate[:, kind] for candidate in candidates] for kind in (0, 1))
-    context, _ = attention.ring_attention(
-        leaves["query"], keys, values, leaves["value_bias"], leaves.get("role_bias"), 0.0
-    )
-    return context
+    key_value = leaves["key_value"]
+    candidates = [key_value[index] for index in layout.ring(radius)]
+    candidates.append(leaves.get("embedded", key_value))
+    if "node" in leaves:
+        candidates.append(leaves["node"][layout.sequence_index])
+    places = [(candidate[:, 0], candidate[:, 1]) for candidate in candidates]
+    bias = leaves.get("role_bias")
+    return attention.candidate_attention(leaves["query"], places, leaves["value_bias"], role_bias=bias)[0]
 
 
 def assert_ring_is_same(
@@ -123,21 +129,23 @@ def assert_ring_is_same(
 
 def relay_leaves(mask: Tensor, h: int, c: int, d: int) -> dict[str, Tensor]:
     shapes = {
-        "query": (len(mask), 1, h, c),
-        "relays": (len(mask), 1, d),
+        "query": (len(mask), h, c),
+        "relay": (len(mask), d),
         "tokens": (int(mask.sum()), d),
-        "key_weight": (h, c, d),
-        "value_weight": (h, c, d),
+        "key": (h, c, d),
+        "value": (h, c, d),
         "value_bias": (h, c),
     }
     leaves = {name: random(*shape, seed=seed) for seed, (name, shape) in enumerate(shapes.items())}
     # Weights of a projection, so that no single token gets all the attention.
-    return leaves | {name: leaves[name] / d**0.5 for name in ("key_weight", "value_weight")}
+    return leaves | {name: leaves[name] / d**0.5 for name in ("key", "value")}
 
 
 def relay_operation(leaves: dict[str, Tensor], layout: TokenLayout, value: str, dropout_p: float = 0.0) -> Tensor:
     with setting(value):
-        context, weights = relay_attention(**leaves, layout=layout, dropout_p=dropout_p)
+        context, weights = relay_attention(
+            given_projections(leaves), leaves["relay"], leaves["tokens"], layout, dropout_p
+        )
     assert (weights is None) == (value == "1")
     return context
 
@@ -158,47 +166,46 @@ def band_leaves(mask: Tensor, h: int, c: int, with_node: bool) -> dict[str, Tens
     return leaves | ({"node": random(len(mask), 2, h, c, seed=3)} if with_node else {})
 
 
-def candidates_of(layout: TokenLayout, longest: int, self_word: bool) -> BandCandidates:
+def candidates_of(layout: TokenLayout, longest: int, include_self: bool) -> BandCandidates:
     """Random words, or, if the longest is of one token, the tokens on both sides."""
     if longest == 1:
         return BandCandidates.adjacent(layout)
     fits = torch.stack([layout.has_shifted(length) for length in range(longest)], dim=-1)
-    return BandCandidates.words(fits & (random(*fits.shape, seed=9).to(fits.device) > 0), layout, self_word)
+    return BandCandidates.words(fits & (random(*fits.shape, seed=9).to(fits.device) > 0), layout, include_self)
 
 
 def band_kernel(
     leaves: dict[str, Tensor], layout: TokenLayout, candidates: BandCandidates, dropout_p: float = 0.0
 ) -> Tensor:
     given = {name: leaves.get(name) for name in ("query", "key_value", "node", "value_bias")}
-    around = {name: getattr(candidates, name) for name in ("exists", "spans", "reach")}
-    return candidate_kernels.band_attention(**given, **around, layout=layout, dropout_p=dropout_p)
+    absent = {"embedded": None, "role_bias": None, "neighbours": None}
+    sums = {"exists": candidates.exists, "spans": candidates.spans}
+    return candidate_kernels.candidate_attention(**given, **absent, **sums, layout=layout, dropout_p=dropout_p)
 
 
 def band_reference(leaves: dict[str, Tensor], layout: TokenLayout, candidates: BandCandidates) -> Tensor:
-    [part] = layout.parts()
-    keys, values = (part.band(leaves["key_value"][:, kind], candidates.reach, layout) for kind in (0, 1))
+    [block] = layout.blocks(candidates.reach, closed=False)
+    places = [(place[:, 0], place[:, 1]) for place in block.neighbours(leaves["key_value"], layout)]
     node = None
     if "node" in leaves:
         of_tokens = leaves["node"][layout.sequence_index]
         node = (of_tokens[:, 0], of_tokens[:, 1])
-    context, _ = attention.band_attention(
-        leaves["query"], keys, values, leaves["value_bias"], node, candidates, dropout_p=0.0
-    )
-    return context
+    bias = leaves["value_bias"]
+    return attention.candidate_attention(leaves["query"], places, bias, band=candidates, node=node)[0]
 
 
 def assert_band_is_same(
     mask: Tensor,
     longest: int,
-    self_word: bool,
+    include_self: bool,
     with_node: bool,
     dtype: torch.dtype = EXACT,
     h: int = 2,
     c: int = 3,
 ) -> None:
     assert_same(
-        lambda given, layout: band_kernel(given, layout, candidates_of(layout, longest, self_word)),
-        lambda given, layout: band_reference(given, layout, candidates_of(layout, longest, self_word)),
+        lambda given, layout: band_kernel(given, layout, candidates_of(layout, longest, include_self)),
+        lambda given, layout: band_reference(given, layout, candidates_of(layout, longest, include_self)),
         band_leaves(mask, h, c, with_node),
         mask,
         dtype,
@@ -266,7 +273,7 @@ ODD = padded([17, 0, 2], 17, "holes")
 def test_sums_are_float32_whatever_the_inputs(dtype: torch.dtype) -> None:
     assert_ring_is_same(ODD, 1, dtype, h=1, c=50, radial=True, embedded=True, biased=True)
     assert_relay_is_same(ODD, dtype, h=1, c=50, d=75)
-    assert_band_is_same(ODD, 2, self_word=True, with_node=True, dtype=dtype, h=1, c=50)
+    assert_band_is_same(ODD, 2, include_self=True, with_node=True, dtype=dtype, h=1, c=50)
 
 
 def test_scores_far_apart_and_large_overflow_nowhere() -> None:
@@ -303,7 +310,7 @@ def ring_weights(dropout_p: float, bias: float = 0.0) -> Tensor:
     leaves = ring_leaves(ROWS_OF_FOUR, 2, 6, radius=1, radial=True, embedded=True, biased=False)
     units = torch.eye(6, dtype=torch.float64)
     leaves["key_value"][:, 1] = units[layout.position.cpu()][:, None]
-    leaves["embedded"][:, 1], leaves["relay"][:, 1] = units[4], units[5]
+    leaves["embedded"][:, 1], leaves["node"][:, 1] = units[4], units[5]
     leaves["value_bias"] = torch.full((2, 6), bias, dtype=torch.float64)
     context = ring_kernel({name: x.to(DEVICE, EXACT) for name, x in leaves.items()}, layout, 1, dropout_p).cpu()
     place = layout.position.cpu()[:, None] + torch.tensor([-1, 0, 1])
@@ -352,7 +359,7 @@ def test_band_dropout_drops_words_whole_and_adds_the_bias_once_for_each() -> Non
     layout = TokenLayout.from_mask(mask.bool().to(DEVICE), keep_padding=False)
     words = torch.zeros(120, 2, dtype=torch.bool, device=DEVICE)
     words[::2, 1] = True  # each text is one word of two tokens
-    candidates = BandCandidates.words(words, layout, self_word=True)
+    candidates = BandCandidates.words(words, layout, include_self=True)
     leaves = band_leaves(mask, 1, 2, with_node=False)
     leaves["key_value"][:, 1] = torch.eye(2, dtype=torch.float64).repeat(60, 1)[:, None]
 
@@ -387,7 +394,7 @@ def test_backward_drops_what_forward_dropped(operation: str) -> None:
         leaves = ring_leaves(mask, 1, 2, radius=1, radial=True, embedded=True, biased=True)
     else:
         leaves = relay_leaves(mask, 2, 2, 3) if operation == "relay" else band_leaves(mask, 1, 2, with_node=True)
-    candidates = candidates_of(layout, 2, self_word=True)
+    candidates = candidates_of(layout, 2, include_self=True)
 
     def dropped(given: dict[str, Tensor], dropout_p: float = 0.5) -> Tensor:
         torch.manual_seed(2)
@@ -495,7 +502,8 @@ import sys
 import torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime import JITFunction, driver
-from modeling_star import candidate_kernels, kernels, relay_kernels
+from modeling_star.models import triton_relay_attention as relay_kernels
+from modeling_star.models import triton_ring_attention as candidate_kernels
 from modeling_star.models.attention import BandCandidates
 from modeling_star.models.token_layout import TokenLayout
 
@@ -532,11 +540,11 @@ def random(*shape):
 
 
 leaves = random(80, h, c), random(80, 2, h, c), random(80, 2, h, c), random(2, 2, h, c), random(h, c), random(h, 5)
-candidate_kernels.ring_attention(*leaves, layout.ring(1), layout, 0.1).sum().backward()
+candidate_kernels.candidate_attention(*leaves, layout.ring(1), None, None, layout, 0.1).sum().backward()
 sum(x.sum() for x in relay_kernels.relay_mix(random(2, h, d), random(2, d), random(80, d), layout, 0.1)).backward()
 words = BandCandidates.words(torch.rand(80, 4) < 0.5, layout, True)
-leaves = random(80, h, c), random(80, 2, h, c), random(2, 2, h, c), random(h, c)
-candidate_kernels.band_attention(*leaves, words.exists, words.spans, words.reach, layout, 0.0).sum().backward()
+leaves = random(80, h, c), random(80, 2, h, c), None, random(2, 2, h, c), random(h, c), None, None
+candidate_kernels.candidate_attention(*leaves, words.exists, words.spans, layout, 0.0).sum().backward()
 print(*sorted(compiled))
 """
 

@@ -81,8 +81,8 @@ class TestBigTransformer(EncoderContract):
         "adjacent alone": {"local_connection": "adjacent", "global_connection": False},
         "global alone": {"local_connection": "none", "pooling": "global"},
         "lexicon without global": {"lexicon": LEXICON, "global_connection": False, "pooling": "global"},
-        "without self word": {"lexicon": LEXICON, "self_word": False},
-        "nothing but words": {"lexicon": LEXICON, "self_word": False, "global_connection": False},
+        "without self word": {"lexicon": LEXICON, "include_self": False},
+        "nothing but words": {"lexicon": LEXICON, "include_self": False, "global_connection": False},
         "no connection": {"local_connection": "none", "global_connection": False},
     }
     config_options = st.fixed_dictionaries(
@@ -99,7 +99,7 @@ class TestBigTransformer(EncoderContract):
             "hidden_act": st.sampled_from(["relu", "gelu", "silu"]),
             "max_word_length": st.integers(2, 5),
             "local_connection": st.sampled_from(["lexicon", "lexicon", "lexicon", "adjacent", "none"]),
-            "self_word": st.booleans(),
+            "include_self": st.booleans(),
             "global_connection": st.booleans(),
             "pooling": st.sampled_from(["mean", "max", "global"]),
         }
@@ -140,14 +140,14 @@ class TestBigTransformer(EncoderContract):
     def attention_shape(self, config: Any, b: int, n: int) -> tuple[int, ...]:
         longest = config.max_word_length
         local = {
-            "lexicon": longest * (longest + 1) // 2 - (0 if config.self_word else 1),
+            "lexicon": longest * (longest + 1) // 2 - (0 if config.include_self else 1),
             "adjacent": 3,
             "none": 0,
         }[config.local_connection]
         return (b, config.num_attention_heads, n, local + (1 if config.global_connection else 0))
 
     def sums_of_attention(self, config: Any, mask: Tensor, sums: Tensor) -> Tensor:
-        if config.global_connection or (config.self_word and config.local_connection == "lexicon"):
+        if config.global_connection or (config.include_self and config.local_connection == "lexicon"):
             return mask.float()
         if config.local_connection == "adjacent":
             return mask.float()
@@ -288,7 +288,7 @@ def test_a_token_attends_to_all_words_that_contain_it_to_itself_and_to_the_globa
 def test_a_text_without_any_word_is_made_of_single_tokens() -> None:
     model = tiny_model("BigTransformer", lexicon=lexicon_of({(1, 2)}))
     assert attended(model, [2, 1, 1, 12]) == [{"1 of 1", "global"}] * 4
-    model = tiny_model("BigTransformer", lexicon=lexicon_of({(1, 2)}), self_word=False, global_connection=False)
+    model = tiny_model("BigTransformer", lexicon=lexicon_of({(1, 2)}), include_self=False, global_connection=False)
     assert attended(model, [2, 1, 1, 12]) == [set()] * 4
 
 
@@ -359,7 +359,7 @@ def test_hidden_dropout_acts_after_the_attention_and_after_the_feed_forward_laye
 
 
 def test_where_there_is_nothing_to_attend_to_the_residual_carries_the_token() -> None:
-    options = {"self_word": False, "global_connection": False, "num_hidden_layers": 1}
+    options = {"include_self": False, "global_connection": False, "num_hidden_layers": 1}
     model = tiny_model("BigTransformer", lexicon=lexicon_of({(1, 2)}), **options)
     without = tiny_model("BigTransformer", local_connection="none", global_connection=False, num_hidden_layers=1)
     without.load_state_dict(model.state_dict(), strict=False)

@@ -43,7 +43,7 @@ MODELS = {
     "star-plus": star("ForTokenClassification", position_embedding_type="ring", residual=True),
     "characters": with_characters,
     "words": with_words,
-    "relays": star("ForQuestionAnswering", num_relays=3, ring_radius=2, pooling="mean", norm_position="pre"),
+    "radius": star("ForQuestionAnswering", ring_radius=2, pooling="mean", norm_position="pre"),
     "vanilla": lambda: tiny_model("VanillaTransformer", "ForMaskedLM"),
     "disan": lambda: tiny_model("Disan", "ForSequenceClassification"),
 }

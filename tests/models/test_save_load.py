@@ -47,7 +47,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "defaults": {},
         "ring": {"position_embedding_type": "ring", "norm_position": "pre", "residual": True, "head_dim": 5},
         "radius": {"ring_radius": 2},
-        "relays": {"num_relays": 2},
         "shared": {"share_layers": True, "position_embedding_type": "sinusoidal", "type_vocab_size": 2},
         "no radial": {"use_radial": False, "position_embedding_type": "none", "hidden_act": "gelu"},
         "no ring": {"use_ring": False, "pair_mode": "siamese", "classifier_hidden_size": 6},
@@ -58,10 +57,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "BigTransformer": {
         "defaults": {},
         "words": {"lexicon_kind": "words", "lexicon_size": 20, "max_word_length": 3, "intermediate_size": 6},
-        "whole words": {"lexicon_kind": "whole_word", "lexicon_size": 13, "self_word": False, "type_vocab_size": 2},
+        "whole words": {"lexicon_kind": "whole_word", "lexicon_size": 13, "include_self": False, "type_vocab_size": 2},
         "adjacent": {"local_connection": "adjacent", "pooling": "max", "position_embedding_type": "learned"},
         "no local": {"local_connection": "none", "pooling": "global", "pair_mode": "siamese", "hidden_act": "gelu"},
-        "no global": {"global_connection": False, "position_base": 100, "classifier_hidden_size": 6},
+        "no global": {"global_connection": False, "sinusoidal_base": 100, "classifier_hidden_size": 6},
         "contextual": {"backbone_config": tiny_bert(), "position_embedding_type": "none"},
     },
     "VanillaTransformer": {

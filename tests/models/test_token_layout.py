@@ -111,46 +111,38 @@ def test_shifting_counts_real_tokens_and_ends_with_the_sequence(keep_padding: bo
 
 
 @both_layouts
-@given(mask=masks(max_columns=9), reach=st.integers(0, 4), size=st.integers(1, 4), radius=st.integers(0, 4))
+@given(mask=masks(max_columns=9), size=st.integers(1, 4), radius=st.integers(0, 4), closed=st.booleans())
 @examples(150)
-def test_parts_are_all_tokens_in_order_with_what_stands_around_them(
-    keep_padding: bool, mask: Tensor, reach: int, size: int, radius: int
+def test_blocks_are_all_tokens_in_order_with_their_neighbours(
+    keep_padding: bool, mask: Tensor, size: int, radius: int, closed: bool
 ) -> None:
     modeling_star.models.token_layout.TOKENS_AT_ONCE = size
     layout = TokenLayout.from_mask(mask, keep_padding)
     x = layout.pack(numbers(mask))
     order = torch.arange(len(x))
-    parts = layout.parts(at_least=max(reach, 1), radius=radius)
-    assert torch.equal(torch.cat([order[part.tokens] for part in parts]), order)
-    least = max(reach, size, radius) * torch.get_num_threads()
-    assert len(parts) == 1 or all(least <= len(order[part.tokens]) < 2 * least for part in parts)
-    pieces = CPUBlock.split(x, parts)
-    ends = tuple(x[end] for end in layout.ends(radius)) if len(x) else (x, x)
-    for index, part in enumerate(parts):
-        assert torch.equal(pieces[index], x[part.tokens])
-        sequences = layout.sequence_index[part.tokens]
-        own = torch.arange(len(mask))[part.sequences]
-        assert torch.equal(part.of_sequences(own, layout).expand(len(sequences)), sequences)
-        assert torch.equal(own[part.sequence_index(layout)], sequences)
-        wide = part.with_band(pieces, index, reach)
-        assert torch.equal(part.within_band(wide, reach), x[part.tokens])
-        band = part.band(wide, reach, layout)
-        assert len(band) == 2 * reach + 1
-        for offset, there in zip(range(-reach, reach + 1), band, strict=True):
-            exists = layout.has_shifted(offset)[part.tokens]
-            assert there.shape == x[part.tokens].shape
-            assert there.isfinite().all()
-            assert torch.equal(there[exists], layout.shifted(x, offset)[part.tokens][exists])
+    blocks = layout.blocks(radius, closed)
+    assert torch.equal(torch.cat([order[block.tokens] for block in blocks]), order)
+    least = max(size, radius) * torch.get_num_threads()
+    assert len(blocks) == 1 or all(least <= len(order[block.tokens]) < 2 * least for block in blocks)
+    pieces = CPUBlock.split(x, blocks)
+    for block, piece, rows in zip(blocks, pieces, layout.around(x, pieces, blocks), strict=True):
+        assert torch.equal(piece, x[block.tokens])
+        assert torch.equal(block.own(rows), piece)
+        sequences = layout.sequence_index[block.tokens]
+        of_block = block.of_block(torch.arange(len(mask)))
+        assert torch.equal(block.of_sequences(of_block, layout).expand(len(sequences)), sequences)
+        assert torch.equal(of_block[block.sequence_index(layout)], sequences)
+        neighbours, places = block.neighbours(rows, layout), block.neighbour_index(len(piece))
+        for offset, neighbour, place in zip(range(-radius, radius + 1), neighbours, places, strict=True):
+            if closed:
+                exists, index = torch.ones(len(x)).bool(), layout.ring(radius)[offset + radius]
+            else:
+                exists, index = layout.has_shifted(offset), layout.shifted(order, offset)
+            exists, index = exists[block.tokens], index[block.tokens]
+            assert neighbour.isfinite().all()
+            assert torch.equal(neighbour[exists], x[index][exists])
             if layout.is_packed and len(x):
-                place = part.band_index(reach, len(sequences))[:, offset + reach]
-                assert torch.equal(wide[place][exists], there[exists])
-        rows = part.with_neighbours(pieces, index, ends)
-        assert torch.equal(part.own(rows), x[part.tokens])
-        neighbours = part.neighbours(rows)
-        places = part.neighbour_index(len(sequences))
-        for index_of_all, place, there in zip(layout.ring(radius), places, neighbours, strict=True):
-            assert torch.equal(there, x[index_of_all][part.tokens])
-            assert torch.equal(rows[place], there)
+                assert torch.equal(rows[place][exists], neighbour[exists])
 
 
 @given(mask=masks(max_columns=9), size=st.integers(1, 4))

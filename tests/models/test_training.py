@@ -287,8 +287,6 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"use_radial": False},
         {"use_ring": False},
         {"ring_radius": 2},
-        {"num_relays": 2},
-        {"num_relays": 2, "num_hidden_layers": 1},
         {"use_ring": False, "use_radial": False},
         {"norm_position": "pre"},
         {"norm_position": "pre", "use_radial": False, "residual": True},
@@ -303,7 +301,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "BigTransformer": [
         {},
         {"lexicon": LEXICON, "num_hidden_layers": 1},
-        {"lexicon": LEXICON, "self_word": False, "global_connection": False},
+        {"lexicon": LEXICON, "include_self": False, "global_connection": False},
         {"local_connection": "adjacent", "pooling": "max"},
         {"local_connection": "adjacent", "global_connection": False, "pooling": "global"},
         {"local_connection": "none", "pooling": "global"},
