@@ -1,7 +1,6 @@
 """What flags come to in a task of a script: its data, features, model and trainer, before anything is trained."""
 
 import itertools
-import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from task_samples import ROWS, TINY, Parsed, trainer_of
 from torch import Tensor
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
-from modeling_star import StarTransformerConfig, StarTransformerForMaskedLM
+from modeling_star import StarTransformerConfig
 from modeling_star.data.subwords import train_subword_tokenizer
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
@@ -227,10 +226,9 @@ def test_a_stream_leaves_the_tokenizer_whole_and_its_blocks_equally_long(
             ("--config_name=configuration/models/star-plus.json", "--model_type=bilstm"),
             "--model_type bilstm is given, and --config_name .*star-plus.json is a star_transformer",
         ),
-        (("--embeddings_mode=contextual",), "--embeddings_mode contextual says how --embeddings_from is used"),
-        (("--embeddings_from=README.md",), "README.md is a file, .* add --embeddings_mode vectors"),
+        (("--embeddings_mode=contextual",), "--embeddings_mode contextual needs --embeddings_from"),
         (("--num_train_epochs=0",), "--num_train_epochs 0 trains nothing"),
-        (("--config_overrides=num_labels=3",), "sets num_labels, and the labels are those of the data"),
+        (("--config_overrides=num_labels=3",), "sets num_labels"),
         (("--model_name_or_path=some/folder", "--model_type=bilstm"), "--model_type is for a fresh model"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -250,15 +248,6 @@ def test_another_training_than_was_asked_for_is_refused(
     *groups, training = parsed(ClassificationTask, *flags, f"--output_dir={tmp_path / 'run'}")
     with pytest.raises(UserError, match=told):
         run(ClassificationTask, *groups, training)
-
-
-def test_random_embeddings_that_stay_random_are_told(
-    parsed: Callable[..., Parsed], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    arguments = parsed(ClassificationTask, *TINY, "--freeze_embeddings", "--report_to=none")
-    _, trainer = trainer_of(ClassificationTask, arguments, tmp_path / "run")
-    assert not trainer.model.get_input_embeddings().weight.requires_grad
-    assert "without --embeddings_from: random embeddings stay as they are" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["big_transformer", "marian"])
@@ -297,38 +286,6 @@ def test_a_model_saved_under_other_names_is_saved_under_its_own(tmp_path: Path) 
     assert all(torch.equal(x, saved[name]) for name, x in bert.state_dict().items())
     load_weights(model, average_checkpoints([tmp_path / "checkpoint-1"]))
 
-
-def loaded(folder: Path, model: Any, caplog: pytest.LogCaptureFixture, **options: Any) -> str:
-    """What is told while a classifier is loaded from what was saved of another model."""
-    model.save_pretrained(folder)
-    held: list[logging.LogRecord] = []
-    source = logging.getLogger("transformers.modeling_utils")
-    listener = logging.Handler()
-    listener.emit = held.append  # type: ignore[method-assign]
-    source.addHandler(listener)
-    try:
-        with caplog.at_level(logging.INFO):
-            saved_model("AutoModelForSequenceClassification", str(folder), {"num_labels": 3}, **options)
-    finally:
-        source.removeHandler(listener)
-    return caplog.text + "".join(record.getMessage() for record in held)
-
-
-STAR = {"vocab_size": 20, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2}
-
-
-def test_what_a_new_head_needs_is_told_in_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    told = loaded(tmp_path, StarTransformerForMaskedLM(StarTransformerConfig(**STAR)), caplog)
-    assert "its head (classifier); the relay's update in layer 1, the last" in told
-    assert "LOAD REPORT" not in told
-
-
-def test_weights_that_lack_otherwise_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    model = StarTransformerForMaskedLM(StarTransformerConfig(**STAR))
-    told = loaded(tmp_path, model, caplog, overrides={"num_hidden_layers": 3})
-    assert "LOAD REPORT" in told
-    assert "layers.2.ring_attention" in told
-    assert "New in this model" not in told
 
 
 def test_the_time_to_prepare_a_model_is_no_score(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
