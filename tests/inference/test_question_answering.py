@@ -253,5 +253,5 @@ def test_no_answer_stands_where_the_token_of_the_whole_text_does_or_at_the_first
 
 
 def test_a_question_without_room_is_named() -> None:
-    with pytest.raises(ValueError, match=r"takes 5 of the 5 tokens.*'c c'.*--max_seq_length"):
+    with pytest.raises(ValueError, match="'c c'"):
         encode_windows(["a", "c c"], ["b", "b"], word_tokenizer("a b c"), 5, 2)
