@@ -34,7 +34,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
     (folder / "one.csv").write_text("text,label\n" + "a fine film,good\n" * 9)
     write_rows(folder / "elsewhere.jsonl", bad_rows(reading, {"answers": {"text": ["xyz"], "answer_start": [3]}}))
     write_rows(folder / "unanswered.jsonl", bad_rows(reading, {"answers": {"text": [], "answer_start": []}}))
-    write_rows(folder / "pairs.jsonl", [{"zh": "我们 都 哭 了", "en": "We all cried"}] * 20)
+    write_rows(folder / "pairs.jsonl", [{"zh": f"我 有 {n}", "en": f"I have {n}"} for n in range(20)])
     return folder
 
 
@@ -159,7 +159,7 @@ def test_one_of_two_processes_prints_the_error(scripts: ScriptRunner, tagger: Pa
     before = hashes(tagger)
     done = scripts.run("run_ner.py", *files(corpora / "entities"), f"--output_dir={tagger}", processes=2)
     assert done.code == 1
-    assert done.error.count(f"run_ner.py: {tagger}") == 1
+    assert done.error.count("run_ner.py: ") == 1
     assert "Traceback" not in done.error
     assert hashes(tagger) == before
 
