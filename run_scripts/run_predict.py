@@ -103,9 +103,8 @@ def main() -> None:
             model = SavedModel.load(arguments.model, arguments.trust_remote_code)
         if arguments.file is not None and not arguments.texts and model.takes_pairs:
             arguments.pairs = True
-        texts: list[Text] = arguments.texts
-        if arguments.pairs:
-            texts = list(zip(texts[::2], texts[1::2], strict=True))
+        typed = arguments.texts
+        texts: list[Text] = list(zip(typed[::2], typed[1::2], strict=True)) if arguments.pairs else typed
         rows: list[tuple[int | None, Text]] = [(None, text) for text in texts]
         if arguments.file is not None:
             rows += texts_of_file(model, arguments)

@@ -234,14 +234,14 @@ class ReadingTask(Task):
 
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
         examples = self.data.splits[split]
-        predictions = self.metrics.read(examples, features, predictions)
-        rows = [self._row(*pair) for pair in zip(examples, predictions, strict=True)]
+        answers = self.metrics.read(examples, features, predictions)
+        rows = [self._row(*pair) for pair in zip(examples, answers, strict=True)]
         sections: dict[str, str] = {}
         if self.data.is_labelled(split):
             truth = [answers["text"] for answers in examples["answers"]]
             exact, f1 = score_answers([row["predicted"] for row in rows], truth, self.metrics.language)
-            for row, answers, exact_match, overlap in zip(rows, truth, exact.tolist(), f1.tolist(), strict=True):
-                row |= {"label": answers, "exact_match": exact_match, "f1": overlap}
+            for row, label, exact_match, overlap in zip(rows, truth, exact.tolist(), f1.tolist(), strict=True):
+                row |= {"label": label, "exact_match": exact_match, "f1": overlap}
             lengths = np.array([len(context) for context in examples["context"]])
             sections = self._by_length(folder, split, lengths, exact, f1)
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

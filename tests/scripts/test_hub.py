@@ -10,7 +10,7 @@ import huggingface_hub
 import local_hub
 import pytest
 from script_runner import SCRIPTS
-from script_samples import QUICK, TINY, assert_card_tells_the_results, files, results_of
+from script_samples import QUICK, TINY, assert_card_has_the_results, files, results_of
 from transformers import BertConfig, BertModel
 
 from modeling_star import StarTransformerModel
@@ -57,7 +57,7 @@ def test_a_run_uploads_its_model_and_scores_and_no_predictions_checkpoints_or_pi
     assert (uploaded / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
     assert json.loads((uploaded.parents[1] / "info.json").read_text(encoding="utf-8")) == {"private": True}
     card = (uploaded / "README.md").read_text(encoding="utf-8")
-    assert_card_tells_the_results(card, results_of(run))
+    assert_card_has_the_results(card, results_of(run))
     assert 'model="someone/star"' in card
 
 

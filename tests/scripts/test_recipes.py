@@ -126,7 +126,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recipe(name: str) -> list[Path | str]:
-    """The arguments that begin a run. Recipes name a shape as it is found from the project's folder."""
+    """The first arguments of a run. Recipes name a shape relative to the project's folder."""
     path = ROOT / "configuration" / "recipes" / f"{name}.yaml"
     shape = yaml.safe_load(path.read_text(encoding="utf-8"))["config_name"]
     return [path, f"--config_name={ROOT / shape}"]

@@ -8,7 +8,7 @@ import pytest
 from script_runner import ScriptRunner
 from script_samples import (
     QUICK,
-    assert_card_tells_the_results,
+    assert_card_has_the_results,
     files,
     hashes,
     log_of,
@@ -64,7 +64,7 @@ def test_a_run_leaves_a_model_with_its_scores_curves_and_card(pretrained: Path) 
     speed = results["num_input_tokens_seen"] / results["train_runtime"]
     assert results["train_tokens_per_second"] == pytest.approx(speed, rel=1e-3)
     card = (pretrained / "README.md").read_text(encoding="utf-8")
-    assert_card_tells_the_results(card, results)
+    assert_card_has_the_results(card, results)
     model, tokenizer = AutoModelForMaskedLM.from_pretrained(pretrained), AutoTokenizer.from_pretrained(pretrained)
     assert type(model).__name__ == "StarTransformerForMaskedLM"
     assert len(tokenizer("good " * 100)["input_ids"]) > 64  # no truncation was saved with it
@@ -86,14 +86,14 @@ def test_the_validation_loss_is_that_of_the_saved_model_read_one_document_at_a_t
     model, tokenizer = AutoModelForMaskedLM.from_pretrained(pretrained), AutoTokenizer.from_pretrained(pretrained)
     collate = MaskingCollator.of(tokenizer, Lexicon.whole_word(tokenizer), 0.15, None)
     ids = [
-        [tokenizer.cls_token_id, *own[start : start + 30], tokenizer.sep_token_id]
+        [tokenizer.cls_token_id, *tokens[start : start + 30], tokenizer.sep_token_id]
         for text in (corpora / "texts" / "validation.txt").read_text(encoding="utf-8").splitlines()
-        for own in [tokenizer(text, add_special_tokens=False)["input_ids"]]
-        for start in range(0, len(own), 30)
+        for tokens in [tokenizer(text, add_special_tokens=False)["input_ids"]]
+        for start in range(0, len(tokens), 30)
     ]
     total, count = 0.0, 0
-    for number, own in enumerate(ids):
-        batch = collate([[Chunk(np.array(own), (2, number))]])
+    for number, tokens in enumerate(ids):
+        batch = collate([[Chunk(np.array(tokens), (2, number))]])
         with torch.no_grad():
             logits = model.eval()(input_ids=batch["input_ids"]).logits[0]
         total += float(torch.nn.functional.cross_entropy(logits, batch["labels"][0], reduction="sum"))

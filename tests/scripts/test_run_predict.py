@@ -1,4 +1,4 @@
-"""run_predict.py on tiny taggers and classifiers; answers and translations are with their own scripts."""
+"""run_predict.py on tiny taggers and classifiers; answers and translations are tested with their scripts."""
 
 import json
 import subprocess
@@ -26,17 +26,17 @@ def test_run_predict_reads_texts_longer_than_the_model(
     text = " ".join(row["tokens"]) if script == "run_ner.py" else read_rows(data / "test.jsonl")[0]["text"]
     (tmp_path / "texts.txt").write_text("\n".join([text, " ".join([text] * 20), text]) + "\n", encoding="utf-8")
     done = scripts.check("run_predict.py", folder, "--file", tmp_path / "texts.txt", "--json")
-    told = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
-    assert len(told) == 3
-    assert told[0] == {**told[2], "index": 0}
+    results = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
+    assert len(results) == 3
+    assert results[0] == {**results[2], "index": 0}
     if script == "run_ner.py":
-        assert told[0]["found"]
-        assert max(entity["end"] for entity in told[1]["found"]) > len(text) * 15, "the end is read too"
+        assert results[0]["found"]
+        assert max(entity["end"] for entity in results[1]["found"]) > len(text) * 15, "the end is read too"
         words = write_rows(tmp_path / "words.jsonl", [{"tokens": row["tokens"] * times} for times in (1, 20)])
         done = scripts.check("run_predict.py", folder, "--file", words, "--json")
         as_words = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
-        assert [row["text"] for row in as_words] == [row["text"] for row in told[:2]]
-        assert as_words[0]["found"] == told[0]["found"]
+        assert [row["text"] for row in as_words] == [row["text"] for row in results[:2]]
+        assert as_words[0]["found"] == results[0]["found"]
         assert max(entity["end"] for entity in as_words[1]["found"]) > len(text) * 15
     else:
         assert "1 of 3 texts are longer than the 32 tokens" in done.error
@@ -58,16 +58,16 @@ def test_a_tagger_of_characters_reads_a_text_as_it_reads_its_characters(scripts:
     learnt = ["--num_train_epochs=12", "--learning_rate=1e-2", "--warmup_steps=0", f"--output_dir={tmp_path}/run"]
     done = scripts.check("run_ner.py", *data, *TINY, *QUICK, *learnt)
     assert "give other tokens" not in done.error
-    found = []
+    outputs = []
     for name in ("all.txt", "all.conll"):
         done = scripts.check("run_predict.py", tmp_path / "run", "--file", tmp_path / name, "--json")
-        found.append([json.loads(line) for line in done.out.splitlines() if line.startswith("{")])
-    assert found[0] == found[1]
-    assert [row["text"] for row in found[0]] == [text for text, _, _ in sentences]
+        outputs.append([json.loads(line) for line in done.out.splitlines() if line.startswith("{")])
+    assert outputs[0] == outputs[1]
+    assert [row["text"] for row in outputs[0]] == [text for text, _, _ in sentences]
     predicted = read_rows(tmp_path / "run" / "predictions_test.jsonl")
-    for row, told in zip(found[0], predicted, strict=True):
-        assert sum(label.startswith("B-") for label in told["predicted"]) == len(row["found"])
-    assert {(entity["label"], entity["text"]) for row in found[0] for entity in row["found"]} > {("ORG", "NBA")}
+    for row, prediction in zip(outputs[0], predicted, strict=True):
+        assert sum(label.startswith("B-") for label in prediction["predicted"]) == len(row["found"])
+    assert {(entity["label"], entity["text"]) for row in outputs[0] for entity in row["found"]} > {("ORG", "NBA")}
 
 
 def test_pairs_are_read_from_the_command_line_and_from_files(
@@ -120,9 +120,9 @@ def test_run_predict_stops_quietly_where_its_output_is_cut(
         assert process.stderr is not None
         assert process.stdout.readline() == b"a fine film\n"
         process.stdout.close()
-        told = process.stderr.read().decode()
+        errors = process.stderr.read().decode()
     assert process.returncode == 1
-    assert "BrokenPipe" not in told
+    assert "BrokenPipe" not in errors
 
 
 def test_of_several_labels_those_above_the_threshold_are_marked(scripts: ScriptRunner, tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_of_several_labels_those_above_the_threshold_are_marked(scripts: ScriptR
     longer = ["--num_train_epochs=8", "--learning_rate=2e-2"]
     scripts.check("run_glue.py", *data, *TINY, *QUICK, *longer, f"--output_dir={folder}")
     done = scripts.check("run_predict.py", folder, "--file", tmp_path / "all.jsonl", "--json")
-    told = [json.loads(line)["found"] for line in done.out.splitlines() if line.startswith("{")]
-    predicted = [sorted(one["label"] for one in found if one["predicted"]) for found in told]
+    results = [json.loads(line)["found"] for line in done.out.splitlines() if line.startswith("{")]
+    predicted = [sorted(one["label"] for one in labels if one["predicted"]) for labels in results]
     assert predicted == [sorted(row["predicted"]) for row in read_rows(folder / "predictions_test.jsonl")]
     assert any(predicted)
     high = scripts.check("run_predict.py", folder, "good 1", "--threshold", "1")

@@ -12,7 +12,7 @@ from script_samples import (
     QUICK,
     SIZES,
     TINY,
-    assert_card_tells_the_results,
+    assert_card_has_the_results,
     files,
     hashes,
     read_rows,
@@ -57,8 +57,8 @@ def assert_predictions_are_spans(folder: Path, split: str, given: list[dict[str,
     prefix = {"validation": "eval", "test": "test"}[split]
     for name in ("exact_match", "f1"):
         assert results[f"{prefix}_{name}"] == pytest.approx(sum(row[name] for row in rows) / len(rows))
-    told = json.loads((folder / f"answers_{split}.json").read_text(encoding="utf-8"))
-    assert told == {row["id"]: row["predicted"] for row in rows}
+    answers = json.loads((folder / f"answers_{split}.json").read_text(encoding="utf-8"))
+    assert answers == {row["id"]: row["predicted"] for row in rows}
 
 
 def test_a_run_leaves_a_model_with_scores_answers_plots_and_card(reader: Path, data: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_run_leaves_a_model_with_scores_answers_plots_and_card(reader: Path, d
     assert_predictions_are_spans(reader, "validation", read_rows(data / "validation.jsonl"))
     assert_predictions_are_spans(reader, "test", given)
     card = (reader / "README.md").read_text(encoding="utf-8")
-    assert_card_tells_the_results(card, results)
+    assert_card_has_the_results(card, results)
     assert (reader / "lengths_test.md").read_text(encoding="utf-8").strip() in card
     assert "pipeline_tag: question-answering" in card
     # What the saved model answers is what the file of predictions holds.
@@ -87,19 +87,19 @@ def test_a_run_leaves_a_model_with_scores_answers_plots_and_card(reader: Path, d
 
 
 def test_run_predict_finds_the_answer_in_every_text(scripts: ScriptRunner, reader: Path, data: Path) -> None:
-    given, told = read_rows(data / "test.jsonl")[0], read_rows(reader / "predictions_test.jsonl")[0]
+    given, prediction = read_rows(data / "test.jsonl")[0], read_rows(reader / "predictions_test.jsonl")[0]
     texts = [given["context"], "Oslo ."]
     done = scripts.check("run_predict.py", reader, "--question", given["question"], *texts, "--json")
     first, second = map(json.loads, done.out.splitlines())
     assert [first["text"], second["text"]] == texts
     assert {name: first["found"][0][name] for name in ("text", "start", "end")} == {
-        "text": told["predicted"],
-        "start": told["start"],
-        "end": told["end"],
+        "text": prediction["predicted"],
+        "start": prediction["start"],
+        "end": prediction["end"],
     }
     never = scripts.check("run_predict.py", reader, "--question=Who?", texts[1], "--null_threshold=-1000")
     assert "(nothing)" in never.out
-    # A file has its own questions.
+    # A file has questions.
     done = scripts.check("run_predict.py", reader, "--file", data / "test.jsonl", "--json")
     rows = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
     asked = read_rows(data / "test.jsonl")
@@ -119,16 +119,16 @@ def test_run_predict_reads_as_the_model_was_scored(scripts: ScriptRunner, data: 
     done = scripts.check("run_qa.py", *files(data), *flags, *limits, *QUICK, f"--output_dir={folder}")
     counts = re.findall(r"test: ([\d,]+) questions in ([\d,]+) windows", done.error)
     assert int(counts[0][1]) > int(counts[0][0])
-    told = read_rows(folder / "predictions_test.jsonl")
+    predictions = read_rows(folder / "predictions_test.jsonl")
     model, tokenizer = AutoModelForQuestionAnswering.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    for row, example in zip(told, given, strict=True):
+    for row, example in zip(predictions, given, strict=True):
         best = answer_question(example["question"], example["context"], model, tokenizer, top_k=20)
         assert [one.score for one in best] == pytest.approx([one["score"] for one in row["n_best"]], abs=2e-6)
-    example, row = given[0], told[0]
+    example, row = given[0], predictions[0]
     done = scripts.check("run_predict.py", folder, "--question", example["question"], example["context"], "--json")
-    (found,) = json.loads(done.out.splitlines()[-1])["found"]
-    assert (found["text"], found["start"], found["end"]) == (row["predicted"], row["start"], row["end"])
-    assert found["score"] == pytest.approx(row["score"], abs=1e-4)
+    (answer,) = json.loads(done.out.splitlines()[-1])["found"]
+    assert (answer["text"], answer["start"], answer["end"]) == (row["predicted"], row["start"], row["end"])
+    assert answer["score"] == pytest.approx(row["score"], abs=1e-4)
 
 
 def test_do_predict_alone_reads_a_saved_model_on_questions_with_and_without_answers(
@@ -139,8 +139,8 @@ def test_do_predict_alone_reads_a_saved_model_on_questions_with_and_without_answ
     scripts.check("run_qa.py", *files(data, "test"), *flags, f"--output_dir={tmp_path}/scored")
     scripts.check("run_qa.py", *files(data, "plain"), *flags, f"--output_dir={tmp_path}/plain")
     folders = (reader, tmp_path / "scored", tmp_path / "plain")
-    told = [[row["predicted"] for row in read_rows(folder / "predictions_test.jsonl")] for folder in folders]
-    assert told[0] == told[1] == told[2]
+    predictions = [[row["predicted"] for row in read_rows(folder / "predictions_test.jsonl")] for folder in folders]
+    assert predictions[0] == predictions[1] == predictions[2]
     assert results_of(tmp_path / "scored")["test_f1"] == pytest.approx(results_of(reader)["test_f1"])
     assert "test_f1" not in results_of(tmp_path / "plain")
     assert hashes(reader) == before

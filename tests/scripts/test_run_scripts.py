@@ -15,7 +15,7 @@ from script_samples import (
     QUICK,
     SIZES,
     TINY,
-    assert_card_tells_the_results,
+    assert_card_has_the_results,
     files,
     hashes,
     log_of,
@@ -60,7 +60,7 @@ def test_accelerate_launch_leaves_a_model_with_its_scores_tables_plots_and_card(
     assert results["train_samples"] == SIZES["train"]
     assert results["test_samples"] == SIZES["test"]
     card = (folder / "README.md").read_text(encoding="utf-8")
-    assert_card_tells_the_results(card, results)
+    assert_card_has_the_results(card, results)
     assert "accelerate launch --config_file" in card
     assert "cpu.yaml" in card
     assert (folder / "entities_test.md").read_text(encoding="utf-8").strip() in card
@@ -72,10 +72,10 @@ def test_accelerate_launch_leaves_a_model_with_its_scores_tables_plots_and_card(
     tokenizer = AutoTokenizer.from_pretrained(folder)
     for row in read_rows(folder / "predictions_test.jsonl")[:5]:
         encoding = tokenizer([row["tokens"]], is_split_into_words=True, return_tensors="pt")
-        told = model(**encoding).logits[0].argmax(-1).tolist()
+        labels = model(**encoding).logits[0].argmax(-1).tolist()
         words = encoding.word_ids()
         first = {word: place for place, word in reversed(list(enumerate(words))) if word is not None}
-        assert [model.config.id2label[told[first[word]]] for word in range(len(row["tokens"]))] == row["predicted"]
+        assert [model.config.id2label[labels[first[word]]] for word in range(len(row["tokens"]))] == row["predicted"]
         assert len(row["labels"]) == len(row["tokens"])
 
 
@@ -106,16 +106,16 @@ def test_the_mean_of_the_last_checkpoints_takes_the_place_of_the_best(
     saved = load_file(folder / "model.safetensors")
     steps = sorted(int(path.name.removeprefix("checkpoint-")) for path in folder.glob("checkpoint-*"))
     assert steps == [16, 20], "the last two of five, the best one not among them"
-    kept = [load_file(folder / f"checkpoint-{step}" / "model.safetensors") for step in steps]
+    checkpoints = [load_file(folder / f"checkpoint-{step}" / "model.safetensors") for step in steps]
     for name, tensor in saved.items():
-        mean = sum(checkpoint[name].double() for checkpoint in kept) / 2
+        mean = sum(checkpoint[name].double() for checkpoint in checkpoints) / 2
         assert tensor.equal(mean.to(tensor.dtype)), name
     assert not any(
-        saved["classifier.dense.weight"].equal(checkpoint["classifier.dense.weight"]) for checkpoint in kept
+        saved["classifier.dense.weight"].equal(checkpoint["classifier.dense.weight"]) for checkpoint in checkpoints
     )
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "| checkpoints averaged | `2` |" in card
-    assert_card_tells_the_results(card, results_of(folder))
+    assert_card_has_the_results(card, results_of(folder))
 
 
 @pytest.mark.parametrize("words", ["file", "whole_word"])
@@ -162,7 +162,7 @@ def test_a_tagger_with_a_crf_and_characters_predicts_its_best_paths(
         for before, after in pairwise(["O", *labels]):
             assert not after.startswith("I-") or before[2:] == after[2:]
     assert len({label for row in rows for label in row["predicted"]}) > 2
-    assert_card_tells_the_results((folder / "README.md").read_text(encoding="utf-8"), results_of(folder))
+    assert_card_has_the_results((folder / "README.md").read_text(encoding="utf-8"), results_of(folder))
     # The entities of run_predict.py are those of the words.
     text = " ".join(rows[0]["tokens"])
     entities = json.loads(scripts.check("run_predict.py", folder, text, "--json").out)["found"]
@@ -210,7 +210,7 @@ def test_run_glue_infers_the_problem_from_the_data(
     groups = ["--train_sampling_strategy=group_by_length", "--per_device_eval_batch_size=7"]
     scripts.check("run_glue.py", *files(corpora / shape), *QUICK, overrides, *groups, f"--output_dir={folder}")
     results, rows = results_of(folder), read_rows(folder / "predictions_test.jsonl")
-    assert_card_tells_the_results((folder / "README.md").read_text(encoding="utf-8"), results)
+    assert_card_has_the_results((folder / "README.md").read_text(encoding="utf-8"), results)
     config = AutoConfig.from_pretrained(folder)
     assert {name: getattr(config, name) for name in expected} == expected
     given = [list(row.values())[-1] for row in read_rows(corpora / shape / "test.jsonl")]

@@ -9,7 +9,7 @@ import pytest
 from script_runner import ScriptRunner
 from script_samples import (
     QUICK,
-    assert_card_tells_the_results,
+    assert_card_has_the_results,
     files,
     hashes,
     log_of,
@@ -72,7 +72,7 @@ def test_a_run_leaves_a_translator_with_its_scores_and_card(
     scores = score_translations([row["predicted"] for row in rows], [row["label"] for row in rows], "13a")
     assert {name: results[f"test_{name}"] for name in scores} == pytest.approx(scores)
     card = (folder / "README.md").read_text(encoding="utf-8")
-    assert_card_tells_the_results(card, results)
+    assert_card_has_the_results(card, results)
     assert given[0]["zh"] in card
     assert "AutoModelForSeq2SeqLM.from_pretrained" in card
     assert "tok:13a" in card
@@ -108,8 +108,8 @@ def test_a_saved_translator_translates_without_references_and_is_trained_further
     plain = ["--do_predict", "--disable_tqdm=true", name, "--source_column=zh", "--target_column=en"]
     command = ["run_translation.py", *files(corpus, "plain"), *plain, "--max_extra_tokens=3"]
     scripts.check(*command, f"--output_dir={tmp_path}/plain")
-    told = [row["predicted"] for row in read_rows(tmp_path / "plain" / "predictions_test.jsonl")]
-    assert told == [row["predicted"] for row in read_rows(translators["star"] / "predictions_test.jsonl")]
+    predictions = [row["predicted"] for row in read_rows(tmp_path / "plain" / "predictions_test.jsonl")]
+    assert predictions == [row["predicted"] for row in read_rows(translators["star"] / "predictions_test.jsonl")]
     assert "test_bleu" not in results_of(tmp_path / "plain")
     scripts.check("run_translation.py", *files(corpus), *SHORT, *QUICK, name, f"--output_dir={tmp_path}/more")
     assert results_of(tmp_path / "more")["eval_loss"] < results_of(translators["star"])["eval_loss"]

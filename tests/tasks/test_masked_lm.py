@@ -114,7 +114,7 @@ def test_logits_of_some_tokens_are_those_among_the_logits_of_all(kind: str) -> N
     assert at_places(some, places) is some
 
 
-def test_a_model_that_does_not_tell_its_output_layer_computes_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_without_get_output_embeddings_computes_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of("StarTransformer")
     monkeypatch.setattr(model, "get_output_embeddings", lambda: None)
     places = torch.zeros(1, 4, dtype=torch.bool)
