@@ -159,7 +159,10 @@ def test_a_tagger_with_a_crf_and_characters_predicts_its_best_paths(
         path = model.decode(**encoding)[0].tolist()
         labels = [model.config.id2label[path[words.index(word)]] for word in range(len(row["tokens"]))]
         assert labels == row["predicted"]
-        for before, after in pairwise(["O", *labels]):
+        # The constraints hold for all tokens but those that carry no tag, such as "##e".
+        idle = model.crf.carries_no_tag[encoding["input_ids"][0]].tolist()
+        chain = [model.config.id2label[tag] for tag, outside in zip(path, idle, strict=True) if not outside]
+        for before, after in pairwise(["O", *chain]):
             assert not after.startswith("I-") or before[2:] == after[2:]
     assert len({label for row in rows for label in row["predicted"]}) > 2
     assert_card_has_the_results((folder / "README.md").read_text(encoding="utf-8"), results_of(folder))
@@ -381,7 +384,7 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
         refused = scripts.run(*resume, *flags)
         assert refused.code == 1
         assert named in refused.error, refused.error
-        assert hashes(killed) == before
+        assert hashes(killed).items() >= before.items()
 
     scripts.check(*resume)
     for name in ("model.safetensors", "tokenizer.json", "predictions_test.jsonl"):

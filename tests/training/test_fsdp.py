@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from script_runner import free_port, rank_environment
@@ -19,22 +20,25 @@ ENCODERS = {
 }
 
 
+def run_processes(kind: str, out: Path, processes: int) -> dict[str, Any]:
+    """Run this file in several processes; returns what the first one writes to `out`."""
+    port = free_port()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, __file__, kind, str(out)],
+            env={**environment, **rank_environment(rank, processes, port)},
+        )
+        for rank in range(processes)
+    ]
+    assert [process.wait(timeout=300) for process in started] == [0] * processes
+    return json.loads(out.read_text(encoding="utf-8"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_two_processes_that_share_the_parameters_train_like_one(encoder: str, tmp_path: Path) -> None:
-    outcomes = []
-    for processes in (1, 2):
-        port = free_port()
-        started = [
-            subprocess.Popen(
-                [sys.executable, __file__, encoder, str(tmp_path / f"{processes}.json")],
-                env={**os.environ, **rank_environment(rank, processes, port), "OMP_NUM_THREADS": "1"},
-            )
-            for rank in range(processes)
-        ]
-        assert [process.wait(timeout=120) for process in started] == [0] * processes
-        outcomes.append(json.loads((tmp_path / f"{processes}.json").read_text()))
-    one, two = outcomes
+    one, two = (run_processes(encoder, tmp_path / f"{processes}.json", processes) for processes in (1, 2))
     assert two["losses"] == pytest.approx(one["losses"], abs=1e-5)
     assert two["weights"].keys() == one["weights"].keys()
     for name, numbers in one["weights"].items():
@@ -51,16 +55,7 @@ def test_two_processes_that_share_the_parameters_train_like_one(encoder: str, tm
 
 @pytest.mark.parametrize("kind", ["star_transformer", pytest.param("marian", marks=pytest.mark.slow)])
 def test_two_processes_load_whole_weights_and_translate_like_one(kind: str, tmp_path: Path) -> None:
-    port = free_port()
-    started = [
-        subprocess.Popen(
-            [sys.executable, __file__, kind, str(tmp_path / "out.json")],
-            env={**os.environ, **rank_environment(rank, 2, port), "OMP_NUM_THREADS": "1"},
-        )
-        for rank in range(2)
-    ]
-    assert [process.wait(timeout=300) for process in started] == [0, 0]
-    result = json.loads((tmp_path / "out.json").read_text())
+    result = run_processes(kind, tmp_path / "out.json", 2)
     assert result["weights"] == []
     # Each process has other rows, one of which ends before the other.
     assert result["sharded"] == result["whole"]
