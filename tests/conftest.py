@@ -21,7 +21,6 @@ import torch
 import yaml
 from datasets import DatasetDict
 from lab.tables import Table
-from loopback_hub import LoopbackHub
 from real_data import data_folder
 from script_runner import ScriptRunner, script_runner
 from script_samples import QUICK, TINY, files, read_rows, write_bert, write_corpora, write_rows
@@ -63,14 +62,6 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> Any:
         return [record.message for record in caplog.records]
 
     return messages
-
-
-@pytest.fixture
-def hub() -> Iterator[LoopbackHub]:
-    """A Hub on this machine that must have understood everything that the test asked of it."""
-    with LoopbackHub() as hub:
-        yield hub
-        assert hub.unknown_requests == []
 
 
 @pytest.fixture(scope="module")

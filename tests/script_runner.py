@@ -1,6 +1,6 @@
 """Runs the scripts as their command lines do, without paying for the imports each time.
 
-A process imports what the scripts import, and forks for every command: the child has the command's own argv, working
+A process imports what the scripts import, and forks for every command: the child has the command's argv, working
 folder and environment, and runs the script as `__main__`. What only a launcher does is tested with the launcher.
 """
 
@@ -124,7 +124,7 @@ def free_port() -> int:
 
 
 def rank_environment(rank: int, processes: int, port: int) -> dict[str, str]:
-    """What torchrun, and so `accelerate launch`, tells each of its processes."""
+    """The variables that torchrun, and so `accelerate launch`, sets in each process."""
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),

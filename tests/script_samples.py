@@ -35,8 +35,8 @@ def write_rows(path: Path, rows: Iterable[Row]) -> Path:
 
 
 def topics(row: Row) -> Row:
-    found = [topic for topic, words in TOPICS.items() if any(word in row["text"] for word in words)]
-    return {"text": row["text"], "labels": found or ["time"]}
+    labels = [topic for topic, words in TOPICS.items() if any(word in row["text"] for word in words)]
+    return {"text": row["text"], "labels": labels or ["time"]}
 
 
 def numbered(row: Row) -> Row:
@@ -68,11 +68,11 @@ def write_corpora(folder: Path) -> Path:
             rows = read_rows(folder / "reviews" / f"{split}.jsonl")
             write_rows(folder / shape / f"{split}.jsonl", map(change, rows))
     for name in ("entities", "reading", *SHAPES):
-        kept = [
+        unlabelled = [
             {key: value for key, value in row.items() if key in UNLABELLED}
             for row in read_rows(folder / name / "test.jsonl")
         ]
-        write_rows(folder / name / "plain.jsonl", kept)
+        write_rows(folder / name / "plain.jsonl", unlabelled)
     return folder
 
 
@@ -98,7 +98,7 @@ def write_vectors(path: Path, rows: Iterable[Row], width: int = 8) -> Path:
 
 
 def write_bert(folder: Path, texts: list[str]) -> Path:
-    """A BERT of a few numbers with a tokenizer of its own, trained on `texts`."""
+    """A BERT of a few numbers with a tokenizer trained on `texts`."""
     import torch
     from transformers import BertConfig, BertModel
 
@@ -118,9 +118,9 @@ def write_typeless_tokenizer(folder: Path, texts: list[str]) -> Path:
     from modeling_star.data.tokenizers import train_tokenizer
 
     train_tokenizer(texts, "wordpiece", vocab_size=300).save_pretrained(folder)
-    told = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-    del told["model_input_names"]
-    (folder / "tokenizer_config.json").write_text(json.dumps(told), encoding="utf-8")
+    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    del config["model_input_names"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder
 
 
@@ -166,7 +166,7 @@ def table_scores(card: str) -> dict[str, list[str]]:
     return {name: [first, second] for name, first, second in rows}
 
 
-def assert_card_tells_the_results(card: str, results: dict[str, Any]) -> None:
+def assert_card_has_the_results(card: str, results: dict[str, Any]) -> None:
     """Every score of both splits is on the card, in its table and in its metadata, and nothing else is."""
     scores = {
         prefix: {
@@ -181,5 +181,5 @@ def assert_card_tells_the_results(card: str, results: dict[str, Any]) -> None:
     expected = {name: [f"{scores[prefix][name]:.4f}" for prefix in scores] for name in scores["eval_"]}
     assert {name: row for name, row in table_scores(card).items() if name in expected} == expected
     for split, prefix in (("validation", "eval_"), ("test", "test_")):
-        told = sorted(card_scores(card, split).values())
-        assert told == sorted(round(value, 6) for value in scores[prefix].values())
+        published = sorted(card_scores(card, split).values())
+        assert published == sorted(round(value, 6) for value in scores[prefix].values())

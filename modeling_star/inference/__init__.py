@@ -1,1 +1,1 @@
-"""Saved models at work: pipelines, answers to questions, translation, long texts in windows."""
+"""Prediction with saved models: pipelines, question answering, translation, long texts in windows."""

@@ -1,4 +1,4 @@
-"""How `answer_question` and `translate` read where they are not told: as the model was scored, so its config says."""
+"""Answer questions from a context, which may be longer than the model takes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ logger = logging.get_logger(__name__)
 
 
 DEFAULTS: dict[str, Any] = {"max_answer_tokens": 30, "max_length": None, "stride": 128, "null_threshold": None}
-"""What `answer_question` does where neither its arguments nor the model's configuration say anything."""
+"""Arguments of `answer_question` for which neither the caller nor the model's configuration has a value."""
 
 
 @dataclass(frozen=True)
 class Answer:
     """
-    A span of the context, or the answer that there is none.
+    A span of the context, or "no answer".
 
     Args:
-        text: `context[start:end]`; empty where the context has no answer.
+        text: `context[start:end]`; empty for "no answer".
         start, end: character offsets in the context.
         score: probability of the span among all allowed spans of the context, from 0 to 1.
     """
@@ -40,14 +40,14 @@ class Answer:
 @dataclass(frozen=True)
 class Window:
     """
-    A part of a context as a model reads it, behind the question.
+    A part of a context behind the question, as model inputs.
 
     Args:
-        inputs: what the model takes, `[n]` each, without padding; may be empty once the model has run.
+        inputs: model inputs, `[n]` each, without padding; may be empty once the model has run.
         begin: column of the first token of the context; the others follow it.
-        first: which of the context's tokens that is, counted from 0 over all windows.
+        first: the number of that token in the context, from 0.
         offsets: `[c, 2]`, for each token of the context its first character and the one after its last.
-        no_answer: column whose scores stand for "no answer": [CLS], or the first one.
+        no_answer: column whose scores mean "no answer": [CLS], or the first one.
     """
 
     inputs: dict[str, list[int]]
@@ -71,54 +71,47 @@ def answer_question(
     null_threshold: float | None = None,
 ) -> list[Answer]:
     """
-    The best spans of a context, read in overlapping windows where it is longer than the model takes.
+    Find the best spans of a context, in overlapping windows where it is longer than the model takes.
 
-    How windows are cut, how long answers are and when there is none is `None` by default: as run_qa.py scored the
-    model, which its configuration tells; for other models as said below.
+    Arguments that are `None` have the values with which run_qa.py evaluated the model, from its configuration; for
+    other models the defaults below.
 
     Args:
         question, context: texts.
         model: any ...ForQuestionAnswering model.
-        tokenizer: its tokenizer, a fast one: offsets come from it.
-        top_k: how many different spans to return at most.
-        max_answer_tokens: longest span, in tokens; 30.
-        max_length: tokens of one window, question included, no more than the model takes; the model's own limit, or
-            one window where it has none.
+        tokenizer: its tokenizer, a fast one.
+        top_k: the maximum number of different spans.
+        max_answer_tokens: the maximum number of tokens of a span; 30.
+        max_length: tokens of one window, question included, no more than the model takes; the model's limit, or one
+            window where it has none.
         stride: tokens that neighbouring windows share, lowered where a window has no room for it; 128.
-        null_threshold: for a model that was trained on questions without answers: "no answer" comes first where it
-            beats the best span by more than this; 0 for a model of run_qa.py's `--version_2_with_negative`, whose
-            best one stands in all_results.json as `best_f1_threshold`. Of other models, and with `float("inf")`,
-            there is always an answer.
+        null_threshold: for a model trained on questions without answers: "no answer" comes first where it beats the
+            best span by more than this; 0 for a model of run_qa.py's `--version_2_with_negative`, whose best threshold
+            is `best_f1_threshold` in all_results.json. Other models, and `float("inf")`, always answer.
 
     Returns:
         At most `top_k` answers, the best first, and with a `null_threshold` the empty one among them; none where the
         context is empty.
 
     Raises:
-        ValueError: a number is too low, the tokenizer has no offsets, the model answers no questions, or the question
-            leaves no room for the context; the model's scores are no finite numbers.
+        ValueError: the question leaves no room for the context, or the model's scores are not finite.
     """
-    given: dict[str, Any] = {"max_answer_tokens": max_answer_tokens, "max_length": max_length, "stride": stride}
-    given["null_threshold"] = null_threshold
+    given = {
+        "max_answer_tokens": max_answer_tokens,
+        "max_length": max_length,
+        "stride": stride,
+        "null_threshold": null_threshold,
+    }
     options = {**DEFAULTS, **saved_options(model.config, "question-answering")}
     options |= {name: value for name, value in given.items() if value is not None}
-    for name, value, least in (
-        ("top_k", top_k, 1),
-        ("max_answer_tokens", options["max_answer_tokens"], 1),
-        ("stride", options["stride"], 0),
-    ):
-        if value < least:
-            raise ValueError(f"{name}={value} is given; at least {least} is needed.")
-    if not tokenizer.is_fast:
-        raise ValueError(
-            "answer_question needs offsets, which this tokenizer lacks: use AutoTokenizer.from_pretrained(...)."
-        )
     windows: list[Window] = []
     if context.strip():
-        own, asked = longest_input(model.config), options["max_length"]
-        if own is not None and asked is not None and asked > own:
-            logger.warning(f"max_length={asked} exceeds the {own} tokens that the model takes; using {own}.")
-        limit = min((limit for limit in (asked, own) if limit is not None), default=None)
+        longest, requested = longest_input(model.config), options["max_length"]
+        if longest is not None and requested is not None and requested > longest:
+            logger.warning(
+                f"max_length={requested} exceeds the {longest} tokens that the model takes; using {longest}."
+            )
+        limit = min((limit for limit in (requested, longest) if limit is not None), default=None)
         (windows,) = encode_windows([question], [context], tokenizer, limit, options["stride"])
         windows = [window for window in windows if len(window.offsets)]
     logits = []
@@ -126,15 +119,10 @@ def answer_question(
         for window in windows:
             inputs = {name: torch.tensor([values], device=model.device) for name, values in window.inputs.items()}
             output = model(**inputs, return_dict=True)
-            if "start_logits" not in output:
-                raise ValueError(f"A ...ForQuestionAnswering model is needed; {type(model).__name__} finds no spans.")
             logits.append(torch.stack([output.start_logits[0], output.end_logits[0]], dim=1).float().cpu())
             if not logits[-1].isfinite().all():
-                raise ValueError(
-                    "The model's scores are no finite numbers, and choose no answer: its weights are broken, or its "
-                    "precision is too low for it, model.float()."
-                )
-    found, _ = find_answers(
+                raise ValueError("The model's scores are not finite: its weights are broken, or try model.float().")
+    answers, _ = find_answers(
         context,
         windows,
         logits,
@@ -142,7 +130,7 @@ def answer_question(
         max_answer_tokens=options["max_answer_tokens"],
         null_threshold=options["null_threshold"],
     )
-    return found
+    return answers
 
 
 def encode_windows(
@@ -167,24 +155,22 @@ def encode_windows(
     Raises:
         ValueError: a question leaves no room for the context.
     """
-    groups: dict[int, list[int]] = {}
-    if max_length is None:
-        groups[0] = list(range(len(questions)))
-    else:
+    strides = [stride] * len(questions)
+    if max_length is not None:
         special = tokenizer.num_special_tokens_to_add(pair=True)
-        lengths = map(len, tokenizer(list(questions), add_special_tokens=False, verbose=False)["input_ids"])
-        for index, length in enumerate(lengths):
-            room = max_length - special - length
-            if room < 1:
-                raise ValueError(
-                    f"The question takes {special + length} of the {max_length} tokens of a window, which leaves none "
-                    f"for the context: shorten the question ({questions[index][:60]!r}), or give a larger max_length "
-                    "(run_qa.py: --max_seq_length)."
-                )
-            groups.setdefault(min(stride, room // 2), []).append(index)
+        encoded = tokenizer(list(questions), add_special_tokens=False, verbose=False)["input_ids"]
+        rooms = [max_length - special - len(ids) for ids in encoded]
+        if min(rooms) < 1:
+            question = questions[rooms.index(min(rooms))]
+            raise ValueError(
+                f"The question takes all {max_length} tokens of a window ({question[:60]!r}): shorten it, or give a "
+                "larger max_length (run_qa.py: --max_seq_length)."
+            )
+        strides = [min(stride, room // 2) for room in rooms]
     windows: list[list[Window]] = [[] for _ in questions]
-    cut = {} if max_length is None else {"truncation": "only_second", "max_length": max_length}
-    for shared, members in groups.items():
+    for shared in sorted(set(strides)):
+        members = [index for index, one in enumerate(strides) if one == shared]
+        cut = {} if max_length is None else {"truncation": "only_second", "max_length": max_length, "stride": shared}
         encoded = tokenizer(
             [questions[index] for index in members],
             [contexts[index] for index in members],
@@ -192,37 +178,33 @@ def encode_windows(
             return_offsets_mapping=True,
             return_token_type_ids="token_type_ids" in tokenizer.model_input_names,
             verbose=False,
-            **(cut | {"stride": shared} if cut else {}),
+            **cut,
         )
         names = [name for name in tokenizer.model_input_names if name in encoded]
-        owners = encoded.get("overflow_to_sample_mapping", range(len(members)))
-        rows: list[list[int]] = [[] for _ in members]
-        for row, owner in enumerate(owners):
-            rows[owner].append(row)
-        for index, own in zip(members, rows, strict=True):
-            first = 0
-            # A tokenizer that cuts on the left gives the last window first.
-            for row in own if tokenizer.truncation_side == "right" else own[::-1]:
-                inputs = {name: encoded[name][row] for name in names}
-                parts, ids = encoded.sequence_ids(row), inputs["input_ids"]
-                begin = parts.index(1) if 1 in parts else len(parts)
-                offsets = encoded["offset_mapping"][row][begin : begin + parts.count(1)]
-                places = [_trimmed(contexts[index], start, end) for start, end in offsets]
-                windows[index].append(
-                    Window(
-                        inputs=inputs,
-                        begin=begin,
-                        first=first,
-                        offsets=torch.tensor(places, dtype=torch.long).reshape(-1, 2),
-                        no_answer=ids.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in ids else 0,
-                    )
+        rows = list(enumerate(encoded.get("overflow_to_sample_mapping", range(len(members)))))
+        # A tokenizer that truncates on the left gives the last window first.
+        for row, member in rows if tokenizer.truncation_side == "right" else rows[::-1]:
+            index = members[member]
+            inputs = {name: encoded[name][row] for name in names}
+            parts, ids = encoded.sequence_ids(row), inputs["input_ids"]
+            begin = parts.index(1) if 1 in parts else len(parts)
+            offsets = encoded["offset_mapping"][row][begin : begin + parts.count(1)]
+            places = [_trimmed(contexts[index], start, end) for start, end in offsets]
+            before = windows[index][-1] if windows[index] else None
+            windows[index].append(
+                Window(
+                    inputs=inputs,
+                    begin=begin,
+                    first=before.first + len(before.offsets) - shared if before else 0,
+                    offsets=torch.tensor(places, dtype=torch.long).reshape(-1, 2),
+                    no_answer=ids.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in ids else 0,
                 )
-                first += len(offsets) - shared
+            )
     return windows
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """The place of a token without the white space around it, which some tokenizers count as part of it."""
+    """The offsets of a token without the white space around it, which some tokenizers include."""
     piece = text[start:end]
     first = end - len(piece.lstrip())
     return first, first + len(piece.strip())
@@ -238,67 +220,67 @@ def find_answers(
     null_threshold: float | None = None,
 ) -> tuple[list[Answer], float]:
     """
-    The best spans of one context, from what a model said of its windows.
+    Find the best spans of one context from the logits of its windows.
 
     All spans of 1 to L tokens that lie within a window are compared, by the sum of their two logits. One that several
-    windows hold counts once, by its better score.
+    windows hold counts once, with its best score.
 
     Args:
         context: the text.
         windows: of one question, in any order.
-        logits: of each window `[n, 2]`, start and end; columns beyond its own are not read.
-        top_k: how many different spans to return at most.
+        logits: of each window `[n, 2]`, start and end; columns beyond its length are ignored.
+        top_k: the maximum number of different spans.
         max_answer_tokens: L.
         null_threshold: see `answer_question`.
 
     Returns:
-        The answers, the best first; and by how much "no answer" beats the best span: its score is the lowest that a
-        window gives it, since a window without the answer knows nothing of the others. Infinite where there is no
-        span.
+        The answers, the best first; and the score of "no answer" minus that of the best span, infinite where there is
+        no span. "No answer" has the lowest score that a window gives it: a window without the answer does not know
+        the others.
     """
     count = max((window.first + len(window.offsets) for window in windows), default=0)
     max_answer_tokens = min(max_answer_tokens, max(count, 1))
     scores = torch.full((count, max_answer_tokens), float("-inf"))
     places = torch.zeros(count, 2, dtype=torch.long)
     null = float("inf")
-    for window, own in zip(windows, logits, strict=True):
-        null = min(null, float(own[window.no_answer].sum()))
+    for window, window_logits in zip(windows, logits, strict=True):
+        null = min(null, float(window_logits[window.no_answer].sum()))
         if not len(window.offsets):
-            continue  # a context without a token: of white space that is none to Python, say
+            continue  # a context without tokens, such as control characters
         rows = slice(window.first, window.first + len(window.offsets))
-        inside = own[window.begin : window.begin + len(window.offsets)].float()
+        inside = window_logits[window.begin : window.begin + len(window.offsets)].float()
         scores[rows] = torch.maximum(scores[rows], span_scores(inside[:, 0], inside[:, 1], max_answer_tokens))
         places[rows] = window.offsets
     if (places[:, 1] <= places[:, 0]).any():
-        # Some tokenizers have tokens that stand for no character: no span is made of these alone.
+        # Some tokenizers have tokens without characters: they alone are no span.
         width = _ends(places[:, 1], max_answer_tokens, fill=0) - places[:, :1]
         scores.masked_fill_(width <= 0, float("-inf"))
     scores = _best_of_equal(scores, places)
     flat = scores.flatten()
     best, spans = flat.topk(min(top_k, flat.numel()))
     allowed = flat if null_threshold is None or not windows else torch.cat([flat, torch.tensor([null])])
-    real = best > float("-inf")  # there may be fewer spans than asked for
-    best, spans = best[real], spans[real]
+    is_span = best > float("-inf")  # there may be fewer than top_k
+    best, spans = best[is_span], spans[is_span]
     probabilities = (best - allowed.logsumexp(0)).exp()
     begins, lengths = spans // max_answer_tokens, spans % max_answer_tokens
-    found = [
+    answers = [
         Answer(context[first:last], first, last, probability)
         for first, last, probability in zip(
             places[begins, 0].tolist(), places[begins + lengths, 1].tolist(), probabilities.tolist(), strict=True
         )
     ]
-    difference = null - float(best[0]) if found else float("inf")
+    difference = null - float(best[0]) if answers else float("inf")
     if null_threshold is not None and windows:
         nothing = Answer("", 0, 0, float((null - allowed.logsumexp(0)).exp()))
-        behind = sum(answer.score >= nothing.score for answer in found[1:]) + 1
-        found.insert(0 if difference > null_threshold else behind, nothing)
-    return found[:top_k], difference
+        rank = sum(answer.score >= nothing.score for answer in answers[1:]) + 1
+        answers.insert(0 if difference > null_threshold else rank, nothing)
+    return answers[:top_k], difference
 
 
 def _best_of_equal(scores: Tensor, places: Tensor) -> Tensor:
     """
-    Scores `[c, L]` of spans of tokens, of which those of the same characters but for the best are ruled out:
-    byte-level tokenizers have several tokens for one character, which all stand where it does.
+    Mask all but the best of the spans with the same characters in scores `[c, L]`: byte-level tokenizers have several
+    tokens for one character.
 
     Args:
         places: `[c, 2]`, first character of each token and the one after its last.
@@ -311,7 +293,7 @@ def _best_of_equal(scores: Tensor, places: Tensor) -> Tensor:
     flat = scores.flatten()
     best = torch.full((int(group.max()) + 1,), float("-inf")).scatter_reduce(0, group, flat, "amax")
     is_best = flat == best[group]
-    # of equally good ones the first
+    # The first of equally good ones.
     order = torch.arange(len(flat))
     first = torch.full_like(best, len(flat), dtype=torch.long)
     first = first.scatter_reduce(0, group[is_best], order[is_best], "amin")
@@ -320,7 +302,7 @@ def _best_of_equal(scores: Tensor, places: Tensor) -> Tensor:
 
 def span_scores(start_logits: Tensor, end_logits: Tensor, max_answer_tokens: int) -> Tensor:
     """
-    Scores of all spans of up to L tokens: `[c, L]`, the span at (i, l) being tokens i to i + l.
+    Scores of all spans of up to L tokens, `[c, L]`: at (i, l) the span of tokens i to i + l.
 
     Args:
         start_logits, end_logits: `[c]`.
@@ -336,18 +318,18 @@ def _ends(values: Tensor, longest: int, fill: float) -> Tensor:
 
 def save_options(config: PreTrainedConfig, task: str, options: dict[str, Any]) -> None:
     """
-    Have a configuration tell the options of a task, in `task_specific_params`, as older models of the Hub do.
+    Store the options of a task in a configuration's `task_specific_params`, as older models of the Hub do.
 
     Args:
         config: of a model that is to be saved.
         task: "question-answering" or "translation".
-        options: arguments of the task's call; those of other tasks stay.
+        options: arguments of `answer_question` or `translate`; options of other tasks are kept.
     """
     config.task_specific_params = {**(getattr(config, "task_specific_params", None) or {}), task: options}
 
 
 def saved_options(config: PreTrainedConfig, task: str) -> dict[str, Any]:
-    """The options that `save_options` put there; none for a model that tells none."""
+    """The options that `save_options` stored; empty for other models."""
     return (getattr(config, "task_specific_params", None) or {}).get(task, {})
 
 

@@ -1,4 +1,4 @@
-"""Where a token of a long text is read that several overlapping windows show: one rule for training and pipelines."""
+"""Choose the window that a token's prediction comes from, where several overlapping windows hold it."""
 
 from collections.abc import Sequence
 
@@ -8,14 +8,14 @@ NOT_READ = -1
 
 def select_max_context(windows: Sequence[Sequence[int | None]]) -> list[list[int]]:
     """
-    Choose where each word, or token, is read: at its first piece, in the window that shows most of its surroundings.
+    Choose a window for each word or token: its first piece in the window with most context around it.
 
     Args:
-        windows: for each window of one text, from left to right, each token's word, or its own number in the text;
-            `None` for special tokens and padding.
+        windows: for each window of one text, from left to right, the number of each token's word, or of the token, in
+            the text; `None` for special tokens and padding.
 
     Returns:
-        The same shape: a word's index at the one token where it is read, `NOT_READ` elsewhere.
+        The same shape: a word's number at the token that its prediction comes from, `NOT_READ` elsewhere.
     """
     best: dict[int, tuple[int, int, int]] = {}
     for number, pieces in enumerate(windows):
@@ -24,9 +24,8 @@ def select_max_context(windows: Sequence[Sequence[int | None]]) -> list[list[int
             word = pieces[place]
             if word is None or (place > 0 and pieces[place - 1] == word):
                 continue
-            # Next to an end of the text a window shows little, and no other one more. A later window may start in the
-            # middle of a word. Such a piece has no context before it, so that it never replaces the first piece, which
-            # the window before has shown.
+            # A later window may start in the middle of a word. Such a piece has no context before it, so that it never
+            # replaces the first piece in the window before.
             context = min(place - content[0], content[-1] - place)
             if word not in best or context > best[word][0]:
                 best[word] = (context, number, place)

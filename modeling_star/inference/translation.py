@@ -1,5 +1,6 @@
-"""Translate texts with any encoder-decoder of transformers: transformers 5 has no pipeline for it."""
+"""Translate texts with any encoder-decoder model, for which transformers 5 has no pipeline."""
 
+import sys
 from typing import Any
 
 import torch
@@ -17,10 +18,10 @@ logger = logging.get_logger(__name__)
 
 class SourceLengthLimit(LogitsProcessor):
     """
-    Ends each row once it has as many tokens as its own limit allows, whatever else is in the batch.
+    Ends each row at its own maximum number of tokens, whatever else is in the batch.
 
     Args:
-        limits: `[b]`, the most tokens of each source's translation, neither start nor end counted.
+        limits: `[b]`, the maximum number of tokens of each source's translation, without start and end.
         end: id of the token that ends a translation.
     """
 
@@ -45,8 +46,8 @@ def generate_translations(
     https://arxiv.org/abs/1706.03762).
 
     Args:
-        model: any model for sequence to sequence; its generation configuration tells beams and length penalty.
-        inputs: `input_ids` and `attention_mask`, `[b, n]`, and what else the encoder reads; without a mask all tokens
+        model: a sequence-to-sequence model; its generation configuration sets beams, length penalty and the end token.
+        inputs: `input_ids` and `attention_mask`, `[b, n]`, and other inputs of the encoder; without a mask all tokens
             count.
         max_extra_tokens: see above.
         options: of `generate`, such as `num_beams`; `max_length` lowers the limit.
@@ -55,28 +56,22 @@ def generate_translations(
         `[b, m]`, the start token first, padded on the right.
 
     Raises:
-        ValueError: `max_extra_tokens` is negative, more than token ids is asked for, or the model has no end token.
+        ValueError: the generation configuration has no end token.
     """
-    positions = longest_input(getattr(model.config, "decoder", None) or model.config)
-    if max_extra_tokens < 0:
-        raise ValueError(f"max_extra_tokens={max_extra_tokens} is given; 0 or more are needed.")
-    if options.get("return_dict_in_generate"):
-        raise ValueError("return_dict_in_generate=True is given, and token ids are returned: call model.generate.")
-    source = inputs["input_ids"] if "input_ids" in inputs else inputs["inputs_embeds"]
-    mask = inputs.get("attention_mask", source.new_ones(source.shape[:2], dtype=torch.long))
-    limits = mask.sum(1) + max_extra_tokens
-    if positions is not None:
-        limits = limits.clamp(max=positions - 2)
     end = model.generation_config.eos_token_id
     if end is None:
         raise ValueError(
-            "model.generation_config.eos_token_id is None, so that no translation would end: set it, "
-            "model.generation_config.eos_token_id = tokenizer.eos_token_id."
+            "No translation would end: set model.generation_config.eos_token_id = tokenizer.eos_token_id."
         )
+    source = inputs["input_ids"] if "input_ids" in inputs else inputs["inputs_embeds"]
+    mask = inputs.get("attention_mask", source.new_ones(source.shape[:2], dtype=torch.long))
+    limits = mask.sum(1) + max_extra_tokens
+    positions = _longest_translation(model)
+    if positions is not None:
+        limits = limits.clamp(max=positions - 2)
+    longest = min(int(limits.max()) + 2, options.pop("max_length", None) or sys.maxsize)
     limit = SourceLengthLimit(limits, end)
-    asked, longest = options.pop("max_length", None), int(limits.max()) + 2
-    longest = longest if asked is None else min(longest, asked)
-    # After a caller's own, so that none of them keeps a full translation from its end.
+    # After a caller's processors, so that none of them keeps a translation from its end.
     processors = LogitsProcessorList([*(options.pop("logits_processor", None) or []), limit])
     return model.generate(**inputs, logits_processor=processors, max_length=longest, **options)
 
@@ -91,22 +86,18 @@ def translate(
     **options: Any,
 ) -> list[str]:
     """
-    Translations of texts.
+    Translate texts.
 
     Args:
         texts: one or several.
-        model, tokenizer: what run_translation.py saved, or any other sequence-to-sequence model and its tokenizer.
+        model, tokenizer: a model of run_translation.py, or any other sequence-to-sequence model, and its tokenizer.
         batch_size: texts translated at once; the result does not depend on it.
-        max_extra_tokens: a translation has at most so many tokens more than its text; `None`: as run_translation.py
-            scored the model, which its configuration tells; 50 for other models.
+        max_extra_tokens: the maximum number of tokens that a translation has more than its text; `None`: the number
+            that run_translation.py evaluated the model with, 50 for other models.
         options: of `generate`, in place of the saved ones: `num_beams=1`, `length_penalty=1.0`.
 
     Returns:
-        A translation for each text, of an empty one nothing.
-
-    Raises:
-        ValueError: a batch of less than one text, `max_extra_tokens` below 0, or more than one translation of each is
-            asked for.
+        One translation per text; that of an empty text is empty.
 
     Example:
 
@@ -120,26 +111,20 @@ def translate(
     """
     given = [texts] if isinstance(texts, str) else list(texts)
     texts = [text for text in given if text.strip()]
-    if batch_size < 1:
-        raise ValueError(f"batch_size={batch_size} is given; at least 1 is needed.")
-    if options.get("num_return_sequences", 1) != 1:
-        raise ValueError(
-            f"num_return_sequences={options['num_return_sequences']} is given, and translate gives one for each "
-            "text: leave it out, or write generate_translations(model, inputs, num_return_sequences=...)."
-        )
     if max_extra_tokens is None:
         max_extra_tokens = saved_options(model.config, "translation").get("max_extra_tokens", 50)
     limit = longest_input(getattr(model.config, "encoder", None) or model.config)
-    if limit is not None:
-        lengths = [len(ids) for ids in tokenizer(texts, verbose=False)["input_ids"]] if texts else []
+    if limit is not None and texts:
+        lengths = [len(ids) for ids in tokenizer(texts, verbose=False)["input_ids"]]
         cut = [length - limit for length in lengths if length > limit]
         if cut:
             logger.warning(
-                f"{len(cut)} of {len(texts)} texts are longer than the {limit} tokens that the model reads: the last "
-                f"{sum(cut):,} tokens of them are not translated. Split these texts."
+                f"{len(cut)} of {len(texts)} texts are longer than the {limit} tokens that the model reads: their "
+                f"last {sum(cut):,} tokens are not translated. Split these texts."
             )
-    found: list[str] = []
-    writes, full = longest_input(getattr(model.config, "decoder", None) or model.config), 0
+    translations: list[str] = []
+    longest, full = _longest_translation(model), 0
+    ends = (model.generation_config.pad_token_id, model.generation_config.eos_token_id)
     with eval_mode(model):
         for start in range(0, len(texts), batch_size):
             batch = tokenizer(
@@ -151,22 +136,25 @@ def translate(
                 return_token_type_ids=False,
             ).to(model.device)
             ids = generate_translations(model, dict(batch), max_extra_tokens, **options)
-            full += _count_full(ids, model) if writes is not None and ids.shape[1] >= writes else 0
-            # As they are scored: tokenizers such as BART's begin with the blank before the first word.
-            found += [text.strip() for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
+            if ids.shape[1] == longest:
+                full += sum(token not in ends for token in ids[:, -2].tolist())
+            # As in the evaluation: tokenizers such as BART's begin with the blank before the first word.
+            translations += [text.strip() for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
     if full:
         logger.warning(
-            f"{full} of {len(texts)} translations are as long as the model writes, {writes} tokens, and may end "
-            "before their texts do. Split these texts."
+            f"{full} of {len(texts)} translations have {longest} tokens, the model's maximum, and may be incomplete. "
+            "Split these texts."
         )
-    translated = iter(found)
-    return [next(translated) if text.strip() else "" for text in given]
+    results = [""] * len(given)
+    places = [place for place, text in enumerate(given) if text.strip()]
+    for place, translation in zip(places, translations, strict=True):
+        results[place] = translation
+    return results
 
 
-def _count_full(ids: Tensor, model: PreTrainedModel) -> int:
-    """How many rows of translations `[b, m]` were ended at the last column, and not by the model before."""
-    ends = (model.generation_config.pad_token_id, model.generation_config.eos_token_id)
-    return sum(before not in ends for before in ids[:, -2].tolist())
+def _longest_translation(model: PreTrainedModel) -> int | None:
+    """The maximum number of tokens that the decoder generates, start and end included."""
+    return longest_input(getattr(model.config, "decoder", None) or model.config)
 
 
 __all__ = ["SourceLengthLimit", "generate_translations", "translate"]

@@ -1,4 +1,4 @@
-"""Masked language modelling as a task of `running.run`."""
+"""The task of run_mlm.py: masked language modelling."""
 
 import copy
 import itertools
@@ -37,6 +37,7 @@ from ..data.packing import (
 from ..data.text import SPLITS, TextData, TextSource, load_texts, stream_texts
 from ..data.writing_systems import HAN
 from ..errors import UserError
+from ..training.arguments import ModelArguments, RepeatArguments, TextArguments
 from ..training.builders import read_lexicon
 from ..training.losses import TaskLoss
 from ..training.trainer import FineTuner, prepare_training
@@ -45,15 +46,15 @@ from .base import Task
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_HIDDEN_WORD = 4  # tokens of a lexicon's word that is hidden as one
-# Of the card: a word, or one Chinese character.
+_LONGEST_MASKED_WORD = 4  # tokens of a lexicon's word that is masked as one
+# A word of the card's examples, or one Chinese character.
 _WORD = re.compile(rf"[{HAN}]|[^\W\d_{HAN}]+")
 _EXAMPLES, _EXAMPLE_WORDS = 3, 12
 
 
 class MaskedLoss(TaskLoss):
     """
-    The mean over all hidden tokens of an update, from logits that stand for these alone.
+    The mean over all masked tokens of an update, from their logits alone.
 
     Args:
         smoothing: as in `TaskLoss`.
@@ -63,7 +64,7 @@ class MaskedLoss(TaskLoss):
         super().__init__("tokens", smoothing=smoothing)
 
     def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-        """Of logits `[P, V]`, or `[S, m, V]`, and labels `[S, m]`, of which P are hidden tokens."""
+        """The loss of logits `[P, V]` or `[S, m, V]` and labels `[S, m]` with P masked tokens."""
         places = labels != IGNORE_INDEX
         return super().__call__({"logits": at_places(outputs["logits"], places)}, labels[places], num_items_in_batch)
 
@@ -71,7 +72,7 @@ class MaskedLoss(TaskLoss):
 @dataclass(frozen=True)
 class MaskedScores:
     """
-    Loss, perplexity and accuracy over all hidden tokens of a split, from what each block adds: `compute_metrics`.
+    Loss, perplexity and accuracy over all masked tokens of a split, from the sums of each block.
 
     Attributes:
         task, metric_for_best_model: as in `TaskMetrics`.
@@ -81,7 +82,7 @@ class MaskedScores:
     metric_for_best_model: str = "loss"
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
-        """Of predictions `[blocks, 3]`: the losses' sum, the number of hidden tokens, and of those told right."""
+        """Scores from predictions `[blocks, 3]`: sum of losses, number of masked tokens, number predicted right."""
         total, count, right = np.asarray(prediction.predictions, dtype=np.float64).sum(0)
         loss = total / max(count, 1)
         with np.errstate(over="ignore"):
@@ -89,19 +90,19 @@ class MaskedScores:
         return {"masked_accuracy": float(right / max(count, 1)), "perplexity": perplexity, "loss": float(loss)}
 
     def score_names(self) -> list[str]:
-        """What `__call__` returns besides the loss."""
+        """The names of the scores besides the loss."""
         return ["masked_accuracy", "perplexity"]
 
 
 @contextmanager
 def logits_at(model: PreTrainedModel, places: Tensor) -> Iterator[None]:
     """
-    Within it a masked-LM model computes the logits of some tokens alone: `[P, V]` in the place of `[S, m, V]`.
+    Make a masked-LM model compute the logits of some tokens alone: `[P, V]` instead of `[S, m, V]`.
 
-    One token in seven is hidden, and logits are most of what a model with a large vocabulary computes.
+    One token in seven is masked, and logits take most of the time of a model with a large vocabulary.
 
     Args:
-        model: any that tells its output layer (`get_output_embeddings`); another computes all logits.
+        model: any that has `get_output_embeddings`; another computes all logits.
         places: `[S, m]`, bool, with P of them.
     """
     output = model.get_output_embeddings()
@@ -121,12 +122,12 @@ def logits_at(model: PreTrainedModel, places: Tensor) -> Iterator[None]:
 
 
 def at_places(logits: Tensor, places: Tensor) -> Tensor:
-    """The logits `[P, V]` of some tokens, also where a model has computed those of all, `[S, m, V]`."""
+    """The logits `[P, V]` of some tokens, also from a model that has computed those of all, `[S, m, V]`."""
     return logits[places] if logits.dim() == 3 else logits
 
 
 class EpochMasks(TrainerCallback):
-    """Other masks in every epoch."""
+    """Draw other masks in every epoch."""
 
     def __init__(self, blocks: Blocks):
         self.blocks = blocks
@@ -134,49 +135,36 @@ class EpochMasks(TrainerCallback):
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        # A run that goes on in the middle of an epoch has that epoch and a part.
+        # The epoch of a resumed run may have a fraction.
         self.blocks.begin_epoch(int(state.epoch or 0))
-
-
-class TokensBefore(TrainerCallback):
-    """How many tokens were read before this process began, in a run that goes on."""
-
-    count = 0
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self.count = state.num_input_tokens_seen
 
 
 class Pretrainer(FineTuner):
     """
     Trainer over blocks of documents.
 
-    A batch holds blocks `[B, n]`, so that all batches are alike and every process has its own. Just before the model
-    each document becomes a row of its own, which keeps it apart from the others in any model; this package's encoders
-    drop the padding again.
+    A batch holds blocks `[B, n]`, so that all batches have one size and are split evenly between processes. Just
+    before the model each document becomes one row, so that no model mixes documents; this package's encoders remove
+    the padding again.
     """
 
-    # Without the smoothing that training adds: of this loss the perplexity can be told, and runs compare.
+    # Without the label smoothing of training, so that perplexities can be compared.
     exact_loss = MaskedLoss()
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """As in Trainer; the results also tell how many tokens a second were read, special ones included.
+        """
+        As in Trainer; the results also have the tokens per second, special ones included.
 
         Raises:
-            UserError: a stream broke off.
+            UserError: a stream cannot be read to its end.
         """
-        before = TokensBefore()
-        self.add_callback(before)
         try:
             output = super().train(*args, **kwargs)
         except UserError as error:
-            # One that a worker process raised comes with its traceback, in the message.
+            # One from a worker process has its traceback in the message.
             raise UserError(str(error).rpartition(f"{UserError.__name__}: ")[2]) from error
-        self.remove_callback(before)
-        read = self.state.num_input_tokens_seen - before.count
-        output.metrics["train_tokens_per_second"] = round(read / output.metrics["train_runtime"], 3)
+        tokens = self.state.num_input_tokens_seen  # of all parts of a resumed run, whose speed is not reported
+        output.metrics["train_tokens_per_second"] = round(tokens / output.metrics["train_runtime"], 3)
         return output
 
     def compute_loss(
@@ -186,7 +174,7 @@ class Pretrainer(FineTuner):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        """As in Trainer, of blocks whose documents become rows of their own first."""
+        """As in Trainer, with one row per document."""
         rows, _ = self._documents(inputs)
         with self._logits_at(rows["labels"] != IGNORE_INDEX):
             return super().compute_loss(model, rows, return_outputs, num_items_in_batch)
@@ -198,7 +186,7 @@ class Pretrainer(FineTuner):
         prediction_loss_only: bool,
         ignore_keys: list[str] | None = None,
     ) -> tuple[None, Tensor, Tensor]:
-        """What `MaskedScores` reads of each block, `[B, 3]`, and its number of hidden tokens `[B]`."""
+        """The sums of each block for `MaskedScores`, `[B, 3]`, and its number of masked tokens `[B]`."""
         rows, blocks = self._documents(inputs)
         labels = rows.pop("labels")
         places = labels != IGNORE_INDEX
@@ -213,57 +201,38 @@ class Pretrainer(FineTuner):
         return None, sums, sums[:, 1]
 
     def _documents(self, inputs: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
-        """A batch of blocks with a row for each document, and the block of each row `[S]`."""
-        # The mask keeps what stands at padding from being read.
+        """A batch of blocks with one row per document, and the block of each row `[S]`."""
         mask, blocks, ids, labels = unpack_documents(
             inputs["sequence_ids"], (inputs["input_ids"], self.data_collator.pad_id), (inputs["labels"], IGNORE_INDEX)
         )
         return {"input_ids": ids, "attention_mask": mask, "labels": labels}, blocks
 
     def _logits_at(self, places: Tensor) -> AbstractContextManager[None]:
-        """`logits_at`, but where a model is compiled, or split between the GPUs of one process."""
+        """`logits_at`, unless the model is compiled or split between the GPUs of one process."""
         if self.args.torch_compile or self.args.n_gpu > 1:
             return nullcontext()
         return logits_at(self.model, places)
 
 
 class PretrainingTask(Task):
-    """The tokens behind masks, in running text."""
+    """Predict the masked tokens of running text."""
 
     head = "AutoModelForMaskedLM"
     pipeline = "fill-mask"
+    data_args: TextArguments
     data: TextData
 
-    def __init__(self, model_args: Any, data_args: Any, run_args: Any):
-        if model_args.model_type == "tfidf" and model_args.model_name_or_path is None:
-            raise UserError("--model_type tfidf classifies texts and has nothing to pretrain: name an encoder.")
+    def __init__(self, model_args: ModelArguments, data_args: TextArguments, run_args: RepeatArguments):
         super().__init__(model_args, data_args, run_args)
         self.tokenizer: PreTrainedTokenizerBase | None = None
         self.masking: MaskingCollator | None = None
         self.size = self.data_args.max_seq_length
 
     @classmethod
-    def check_arguments(cls, data_args: Any, training: TrainingArguments) -> None:
+    def check_arguments(cls, data_args: TextArguments, training: TrainingArguments) -> None:
         super().check_arguments(data_args, training)
-        for name in ("max_train_samples", "max_eval_samples", "max_predict_samples", "max_tokenizer_samples"):
-            count = getattr(data_args, name)
-            if count is not None and count < 1:
-                raise UserError(f"--{name} {count} is given: at least 1 is needed. Leave it away for all documents.")
-        if data_args.shuffle_buffer < 0:
-            raise UserError(
-                f"--shuffle_buffer {data_args.shuffle_buffer} is given: 0, for documents in their order, or more is "
-                "allowed: write --shuffle_buffer 10000"
-            )
-        if not data_args.streaming:
-            return
-        if training.do_train and training.max_steps < 1:
-            raise UserError("--streaming knows no end of the data: say how long to train, --max_steps 10000")
-        if data_args.validation_fraction not in (0, type(data_args).validation_fraction):
-            raise UserError(
-                f"--validation_fraction {data_args.validation_fraction:g} is a part of a whole, and --streaming knows "
-                "none: leave the first documents of the stream to validation, --max_eval_samples 1000, or name a file "
-                "of others, --validation_file"
-            )
+        if data_args.streaming and training.do_train and training.max_steps < 1:
+            raise UserError("--streaming needs the number of updates, as a stream may not end: --max_steps 10000")
 
     def load_data(self) -> TextData:
         options = self.data_args
@@ -286,8 +255,8 @@ class PretrainingTask(Task):
             return super().with_validation(data)
         if "validation" not in data.splits:
             logger.warning(
-                "No validation split: nothing is measured. Name one, --validation_file, or leave the first documents "
-                "of the stream to it: --max_eval_samples 1000"
+                "No validation split: nothing is evaluated. Add --validation_file, or take the first documents of the "
+                "stream: --max_eval_samples 1000"
             )
         return data
 
@@ -306,15 +275,14 @@ class PretrainingTask(Task):
         return self.data.training_texts(self.data_args.max_tokenizer_samples)
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset | PieceEncoder:
-        """The pieces of a split; of a stream what makes them."""
+        """The pieces of a split; of a stream their encoder."""
         options = self.data_args
         if limit <= tokenizer.num_special_tokens_to_add():
-            raise UserError(f"--max_seq_length {limit} leaves no room beside the special tokens: 128, say.")
+            raise UserError(f"--max_seq_length {limit} leaves no room beside the special tokens: write 128")
         if tokenizer is not self.tokenizer:
-            # Before anything is tokenized, which may take long.
             self.size, self.tokenizer = limit, tokenizer
             self.masking = self.collator(tokenizer)
-        # A copy: a stream is cut up while checkpoints are written, and the cut would be saved with the tokenizer.
+        # A copy: a checkpoint that is saved while a stream is tokenized must not save the truncation of the stream.
         encode = PieceEncoder(copy.deepcopy(tokenizer), self.data.text_column, limit)
         if split == "train" and self.data.stream is not None:
             return encode
@@ -326,10 +294,10 @@ class PretrainingTask(Task):
         options = self.data_args
         lexicon = None
         if options.mask_unit != "token":
-            lexicon = read_lexicon(options.mask_unit, tokenizer, _LONGEST_HIDDEN_WORD)
-        # Of a stream the main process reads for all, and shares out what is equally long.
-        alike = options.packing or self.data.stream is not None
-        return MaskingCollator.of(tokenizer, lexicon, options.mlm_probability, self.size if alike else None)
+            lexicon = read_lexicon(options.mask_unit, tokenizer, _LONGEST_MASKED_WORD)
+        # The main process reads a stream for all processes, which get batches of one size.
+        fixed = options.packing or self.data.stream is not None
+        return MaskingCollator.of(tokenizer, lexicon, options.mlm_probability, self.size if fixed else None)
 
     def make_trainer(
         self,
@@ -340,8 +308,8 @@ class PretrainingTask(Task):
     ) -> Pretrainer:
         if training.train_sampling_strategy not in ("random", "sequential"):
             raise UserError(
-                f"--train_sampling_strategy {training.train_sampling_strategy} has no use here, where batches are "
-                "made of blocks: random or sequential."
+                f"--train_sampling_strategy {training.train_sampling_strategy} is not for blocks: write random or "
+                "sequential."
             )
         prepared = prepare_training(self, training, model, "validation" in features)
         callbacks = prepared.callbacks
@@ -396,7 +364,7 @@ class PretrainingTask(Task):
         return {}
 
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
-        """There is nothing to write beside the scores."""
+        """Nothing beside the scores."""
         return {}
 
     def training_results(self, trainer: FineTuner) -> dict[str, Any]:
@@ -408,7 +376,7 @@ class PretrainingTask(Task):
         options = self.data_args
         settings = {
             "an example": f"a block of {self.size} tokens" if options.packing else f"up to {self.size} tokens",
-            "hidden": f"{options.mlm_probability:.0%}, by {options.mask_unit}",
+            "masked": f"{options.mlm_probability:.0%}, by {options.mask_unit}",
             "updates": trainer.state.global_step,
         }
         return settings | ({"epochs": "streamed"} if self.data.stream is not None else {})
@@ -420,13 +388,13 @@ class PretrainingTask(Task):
 
 
 def with_a_mask(text: str, mask: str) -> str | None:
-    """The beginning of a text with one word, or one Chinese character, hidden; `None` where there is none."""
+    """The beginning of a text with one word or Chinese character masked; `None` for a text without any."""
     words = list(itertools.islice(_WORD.finditer(text), _EXAMPLE_WORDS))
     if not words:
         return None
-    hidden = words[len(words) // 2]
-    shown = text[: hidden.start()] + mask + text[hidden.end() : words[-1].end()]
-    return " ".join(shown.split())
+    masked = words[len(words) // 2]
+    example = text[: masked.start()] + mask + text[masked.end() : words[-1].end()]
+    return " ".join(example.split())
 
 
 __all__ = [

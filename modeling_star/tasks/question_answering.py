@@ -1,8 +1,8 @@
-"""Extractive question answering as a task of `running.run`: the span of a context that answers a question."""
+"""The task of run_qa.py: the span of a context that answers a question."""
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ..evaluation.metrics import AnswerScores
 from ..evaluation.reports import markdown_table, plot_scores, write_json, write_text
 from ..evaluation.squad import Language, answer_language, best_threshold, score_answers
 from ..inference.question_answering import DEFAULTS, Answer, find_answers
+from ..training.arguments import ReadingArguments
 from ..training.losses import SpanLoss
 from ..training.run_card import EXAMPLE_CHARACTERS
 from .base import Task
@@ -26,11 +27,11 @@ from .base import Task
 @dataclass(frozen=True)
 class QAPrediction:
     """
-    What a model answers to one question.
+    The answers of a model to one question.
 
     Args:
-        answers: at most `n_best_size` spans, the best first; with questions that have no answer, the empty one too.
-        null_difference: by how much "no answer" beats the best span.
+        answers: at most `n_best_size` spans, the best first; where questions may have no answer, the empty one too.
+        null_difference: the score of "no answer" minus that of the best span.
     """
 
     answers: list[Answer]
@@ -38,12 +39,12 @@ class QAPrediction:
 
     @property
     def text(self) -> str:
-        """The answer; empty where there is none."""
+        """The best answer; empty where there is none."""
         return self.answers[0].text if self.answers else ""
 
     @property
     def best_span(self) -> str:
-        """The best answer that is not "no answer"."""
+        """The best answer other than "no answer"."""
         return next((answer.text for answer in self.answers if answer.text), "")
 
 
@@ -53,10 +54,10 @@ class ReadingMetrics:
     Exact match and F1, from 0 to 1; the same interface as `TaskMetrics`.
 
     Args:
-        language: how answers are compared, see `answers.normalise`.
+        language: of the answers, see `score_answers`.
         n_best_size: spans kept for each question.
-        max_answer_length: longest span, in tokens.
-        null_threshold: "no answer" where it beats the best span by more; None where every question has an answer.
+        max_answer_length: maximum number of tokens of a span.
+        null_threshold: predict "no answer" where it beats the best span by more; `None`: every question has an answer.
     """
 
     language: Language
@@ -67,7 +68,7 @@ class ReadingMetrics:
     metric_for_best_model: str = "f1"
 
     def score_names(self) -> list[str]:
-        """What `compute` returns."""
+        """The names of the scores from `compute`."""
         names = ["exact_match", "f1"]
         if self.null_threshold is not None:
             names += ["has_answer_exact_match", "has_answer_f1", "no_answer_accuracy", "best_f1", "best_f1_threshold"]
@@ -75,50 +76,44 @@ class ReadingMetrics:
 
     def read(self, examples: Dataset, features: Dataset, logits: np.ndarray) -> list[QAPrediction]:
         """
-        What each question is answered with.
+        Predict the answers to all questions of a split.
 
         Args:
             examples: rows as in `ReadingData`.
             features: their windows, from `window_features`.
-            logits: `[windows, n, 2]`, start and end; columns beyond a window's own are not read.
-
-        Raises:
-            ValueError: the logits are those of other windows.
+            logits: `[windows, n, 2]`, start and end; columns beyond a window's length are ignored.
         """
-        if len(logits) != len(features):
-            raise ValueError(f"{len(logits)} rows of logits for {len(features)} windows.")
         scores = torch.from_numpy(np.ascontiguousarray(logits))
-        windows = windows_of(features)
-        # Beside "no answer" the best span is needed, whatever is kept.
-        kept = self.n_best_size if self.null_threshold is None else max(self.n_best_size, 2)
-        found = []
+        windows_by_example = windows_of(features)
+        # Besides "no answer" the best span is needed, however few are kept.
+        top_k = self.n_best_size if self.null_threshold is None else max(self.n_best_size, 2)
+        predictions = []
         for index, context in enumerate(examples["context"]):
-            rows, own = zip(*windows[index], strict=True)
+            rows, windows = zip(*windows_by_example[index], strict=True)
             answers, difference = find_answers(
                 context,
-                own,
+                windows,
                 [scores[row] for row in rows],
-                top_k=kept,
+                top_k=top_k,
                 max_answer_tokens=self.max_answer_length,
                 null_threshold=self.null_threshold,
             )
-            found.append(QAPrediction(answers, difference))
-        return found
+            predictions.append(QAPrediction(answers, difference))
+        return predictions
 
-    def compute(self, examples: Dataset, found: list[QAPrediction]) -> dict[str, float]:
+    def compute(self, examples: Dataset, predictions: list[QAPrediction]) -> dict[str, float]:
         """The scores of a labelled split."""
         truth = [answers["text"] for answers in examples["answers"]]
-        scores = AnswerScores().compute(
-            predictions=[one.text for one in found], references=truth, language=self.language
-        )
+        texts = [prediction.text for prediction in predictions]
+        scores = AnswerScores().compute(predictions=texts, references=truth, language=self.language)
         if self.null_threshold is None:
             return scores
-        exact, f1 = score_answers([one.text for one in found], truth, self.language)
-        _, if_answered = score_answers([one.best_span for one in found], truth, self.language)
+        exact, f1 = score_answers(texts, truth, self.language)
+        _, span_f1 = score_answers([prediction.best_span for prediction in predictions], truth, self.language)
         has_answer = np.array([bool(answers) for answers in truth])
-        differences = np.array([one.null_difference for one in found])
-        best, threshold = best_threshold(if_answered, has_answer, differences)
-        # The mean of nothing, where a split lacks one of the two kinds, is not a score.
+        differences = np.array([prediction.null_difference for prediction in predictions])
+        best, threshold = best_threshold(span_f1, has_answer, differences)
+        # A split that lacks one of the two kinds of questions has no score for it.
         parts = {
             "has_answer_exact_match": exact[has_answer],
             "has_answer_f1": f1[has_answer],
@@ -129,34 +124,27 @@ class ReadingMetrics:
 
 
 class ReadingTask(Task):
-    """A span of the context for every question, or none."""
+    """Predict a span of the context for every question, or none."""
 
     head = "AutoModelForQuestionAnswering"
     pipeline = "question-answering"
     loss_class = SpanLoss
     held_out_together = "context"  # several questions share one
+    data_args: ReadingArguments
     data: ReadingData
     metrics: ReadingMetrics
     _limit: int | None = None
-    _padded_length: int | None = None
 
     def one_row_an_example(self, splits: DatasetDict) -> DatasetDict:
         return DatasetDict({split: flatten_squad(rows) for split, rows in splits.items()})
 
     def load_data(self) -> ReadingData:
         options = self.data_args
-        for name in ("n_best_size", "max_answer_length"):
-            if getattr(options, name) < 1:
-                raise UserError(f"--{name} {getattr(options, name)} is given; at least 1 is needed.")
-        if options.doc_stride < 0:
-            raise UserError(f"--doc_stride {options.doc_stride} is given; 0 tokens or more can be shared.")
         if options.null_score_diff_threshold and not options.version_2_with_negative:
             raise UserError(
                 f"--null_score_diff_threshold {options.null_score_diff_threshold:g} is for questions that may have no "
-                "answer: write --version_2_with_negative too, or leave it away."
+                "answer: add --version_2_with_negative, or omit it."
             )
-        if options.task_name is not None:
-            raise UserError("--task_name is for tagging and classification: leave it away.")
         return prepare_reading(
             self.load_splits(),
             text_column_name=options.text_column_name,
@@ -194,7 +182,7 @@ class ReadingTask(Task):
 
     @property
     def needs_types(self) -> bool:
-        return self.model_args.model_name_or_path is None  # a saved model goes on with what its tokenizer gives
+        return self.model_args.model_name_or_path is None  # a saved model takes what its tokenizer gives
 
     @property
     def saved_options(self) -> dict[str, Any]:
@@ -208,12 +196,12 @@ class ReadingTask(Task):
 
     @property
     def usage_options(self) -> dict[str, Any]:
-        """What `answer_question` needs to answer as this run did, where it is not its default."""
+        """The arguments with which `answer_question` answers as this run did, but for defaults."""
         return {name: value for name, value in self.saved_options.items() if value != DEFAULTS[name]}
 
     def training_texts(self) -> Any:
         train = self.data.splits["train"]
-        # A context once, though several questions share it: vocabularies count words.
+        # Each context once, though several questions share it: vocabularies count words.
         return chain(train["question"], dict.fromkeys(train["context"]))
 
     def example_texts(self) -> list[Any]:
@@ -221,17 +209,14 @@ class ReadingTask(Task):
         rows = self.data.splits.get(split)
         if rows is None:
             return []
-        # Of a context that the card has no room for it shows the beginning, which may not have the answer.
+        # The card cuts long contexts, perhaps before the answer.
         lengths = [len(context) for context in rows["context"]]
         short = [row for row, length in enumerate(lengths) if length <= EXAMPLE_CHARACTERS][:3] or [0]
         return [(row["question"], row["context"]) for row in rows.select(short)]
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
         options = self.data_args
-        if options.pad_to_max_length and limit is None:
-            raise UserError("--pad_to_max_length needs a --max_seq_length: the model has no limit of its own.")
         self._limit = limit
-        self._padded_length = limit if options.pad_to_max_length else None
         return window_features(
             self.data.splits[split],
             tokenizer,
@@ -244,63 +229,54 @@ class ReadingTask(Task):
         )
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:
-        if self._padded_length is None:
-            return DataCollatorWithPadding(tokenizer)
-        return DataCollatorWithPadding(tokenizer, padding="max_length", max_length=self._padded_length)
+        padding = "max_length" if self.data_args.pad_to_max_length else True
+        return DataCollatorWithPadding(tokenizer, padding=padding, max_length=self._limit)
 
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
         examples = self.data.splits[split]
-        found = self.metrics.read(examples, features, predictions)
-        rows = [self._row(example, one) for example, one in zip(examples, found, strict=True)]
+        answers = self.metrics.read(examples, features, predictions)
+        rows = [self._row(*pair) for pair in zip(examples, answers, strict=True)]
         sections: dict[str, str] = {}
         if self.data.is_labelled(split):
             truth = [answers["text"] for answers in examples["answers"]]
-            exact, f1 = score_answers([one.text for one in found], truth, self.metrics.language)
-            for row, answers, *scores in zip(rows, truth, exact.tolist(), f1.tolist(), strict=True):
-                row |= {"label": answers, "exact_match": scores[0], "f1": scores[1]}
+            exact, f1 = score_answers([row["predicted"] for row in rows], truth, self.metrics.language)
+            for row, label, exact_match, overlap in zip(rows, truth, exact.tolist(), f1.tolist(), strict=True):
+                row |= {"label": label, "exact_match": exact_match, "f1": overlap}
             lengths = np.array([len(context) for context in examples["context"]])
             sections = self._by_length(folder, split, lengths, exact, f1)
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         write_text(folder / f"predictions_{split}.jsonl", "".join(lines))
-        # What the evaluation scripts of SQuAD, DRCD and CMRC read.
+        # The format of the evaluation scripts of SQuAD, DRCD and CMRC.
         write_json(folder / f"answers_{split}.json", {row["id"]: row["predicted"] for row in rows})
         return sections
 
-    def _row(self, example: dict[str, Any], found: QAPrediction) -> dict[str, Any]:
+    def _row(self, example: dict[str, Any], prediction: QAPrediction) -> dict[str, Any]:
         """A line of predictions_SPLIT.jsonl."""
-        best = [
-            {"text": one.text, "start": one.start, "end": one.end, "score": round(one.score, 6)}
-            for one in found.answers
-        ]
+        best = [{**asdict(answer), "score": round(answer.score, 6)} for answer in prediction.answers]
         first = best[0] if best else {"text": "", "start": 0, "end": 0, "score": 0.0}
         row = {"id": example["id"], "question": example["question"], "predicted": first["text"]}
         row |= {name: first[name] for name in ("start", "end", "score")}
         if self.metrics.null_threshold is not None:
-            # Infinite where a context has no token at all; JSON knows no such number.
-            row["null_difference"] = found.null_difference if np.isfinite(found.null_difference) else None
+            # Infinite, which JSON does not have, where a context has no token.
+            row["null_difference"] = prediction.null_difference if np.isfinite(prediction.null_difference) else None
         return row | {"n_best": best}
 
     def _by_length(
         self, folder: Path, split: str, lengths: np.ndarray, exact: np.ndarray, f1: np.ndarray
     ) -> dict[str, str]:
-        """Scores of contexts of up to 128 characters, of up to 256, and so on."""
+        """Scores by the length of the context: up to 128 characters, up to 256, and so on."""
         bounds = 2 ** np.ceil(np.log2(np.maximum(lengths, 128))).astype(int)
         groups = {}
         for bound in np.unique(bounds).tolist():
-            own = bounds == bound
             name = f"up to {bound:,}" if bound == 128 else f"{bound // 2 + 1:,} to {bound:,}"
-            groups[name] = {
-                "exact match": float(exact[own].mean()),
-                "F1": float(f1[own].mean()),
-                "questions": int(own.sum()),
-            }
+            group = bounds == bound
+            groups[name] = {"exact match": exact[group].mean(), "F1": f1[group].mean(), "questions": int(group.sum())}
         rows = [[name, *values.values()] for name, values in groups.items()]
         table = markdown_table(["characters of the context", "exact match", "F1", "questions"], rows)
         write_text(folder / f"lengths_{split}.md", table + "\n")
-        titled = {f"{name}\n{values['questions']:,} questions": values for name, values in groups.items()}
-        plot_scores(
-            titled, ("exact match", "F1"), folder / f"lengths_{split}.png", title=f"{split}: by length of the context"
-        )
+        bars = {f"{name}\n{values['questions']:,} questions": values for name, values in groups.items()}
+        title = f"{split}: by length of the context"
+        plot_scores(bars, ("exact match", "F1"), folder / f"lengths_{split}.png", title=title)
         return {f"Answers of the {split} split by length of the context": table}
 
 

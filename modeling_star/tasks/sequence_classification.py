@@ -1,4 +1,4 @@
-"""Text and pair classification and regression as a task of `running.run`."""
+"""The task of run_glue.py: classes, several labels or a number for every text or pair of texts."""
 
 import json
 from collections.abc import Collection
@@ -15,30 +15,31 @@ from ..errors import UserError
 from ..evaluation.metrics import GLUE_METRICS, TaskMetrics, are_predicted, metrics_for
 from ..evaluation.reports import classes_report, labels_report, plot_confusion_matrix, write_text
 from ..models.configuration_base import did_you_mean
+from ..training.arguments import ClassificationArguments
 from .base import Task
 
 
 class ClassificationTask(Task):
-    """A label, several labels or a number for every text or pair of texts."""
+    """Predict a class, several labels or a number for every text or pair of texts."""
 
     head = "AutoModelForSequenceClassification"
     pipeline = "text-classification"
     cuts_inputs = True
+    data_args: ClassificationArguments
     data: ClassificationData
     metrics: TaskMetrics
 
     def load_data(self) -> ClassificationData:
         options = self.data_args
-        columns = options.text_column_name
         if options.task_name is not None and options.task_name not in GLUE_METRICS:
             raise UserError(
-                f"--task_name {options.task_name} is unknown: {', '.join(GLUE_METRICS)}, or leave it away."
+                f"--task_name {options.task_name} is unknown: {', '.join(GLUE_METRICS)}, or omit it."
                 f"{did_you_mean(options.task_name.lower(), list(GLUE_METRICS))}"
             )
         splits = self.load_splits()
         return prepare_classification(
             splits,
-            text_column_name=columns,
+            text_column_name=options.text_column_name,
             label_column_name=options.label_column_name,
             task_name=options.task_name,
             problem_type=options.problem_type or self.saved_problem_type(splits),
@@ -52,18 +53,18 @@ class ClassificationTask(Task):
         if options.task_name in GLUE_METRICS and not named:
             options.dataset_name, options.dataset_config_name = "nyu-mll/glue", options.task_name
         splits = super().load_splits()
-        # MNLI: the matched splits are the ones that choose; the mismatched ones are scored beside them.
+        # MNLI: the matched splits choose the best model; the mismatched ones are scored too.
         for name in ("validation", "test"):
             if f"{name}_matched" in splits and name not in splits:
                 splits[name] = splits.pop(f"{name}_matched")
         return splits
 
     def saved_problem_type(self, splits: Collection[str]) -> str | None:
-        """What a saved model predicts, so that data without labels can be read; `None` where it does not say."""
+        """The problem type of a saved model, for data without labels; `None` if its configuration has none."""
         config = self.saved_config()
         if config is None or (self.saved_labels(splits) is None and config.problem_type != "regression"):
             return None
-        if config.problem_type is None and config.num_labels == 1:  # as transformers reads it
+        if config.problem_type is None and config.num_labels == 1:  # as in transformers
             return "regression"
         return config.problem_type
 
@@ -75,8 +76,8 @@ class ClassificationTask(Task):
         metrics = metrics_for(task, self.data.label_list)
         if "f1" in (metrics.names or ()) and len(self.data.label_list) not in (0, 2):
             raise UserError(
-                f"--task_name {task} is scored by the F1 of two labels, and {len(self.data.label_list)} are in the "
-                "data: leave --task_name away."
+                f"--task_name {task} is scored by the F1 of two labels, and the data have "
+                f"{len(self.data.label_list)}: omit --task_name."
             )
         return metrics
 
@@ -127,45 +128,42 @@ class ClassificationTask(Task):
 
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
         rows = self.data.splits[split]
-        guess, scores = self._predicted(np.asarray(predictions, dtype=np.float64))
+        predicted, scores = self._predicted(np.asarray(predictions, dtype=np.float64))
+        columns = {"index": self.data.places(split), **{name: rows[name][:] for name in self.data.text_columns}}
+        columns["predicted"] = predicted
+        if scores is not None:
+            columns["score"] = scores
         expected = rows[self.data.label_column][:] if self.data.is_labelled(split) else None
-        texts = {column: rows[column][:] for column in self.data.text_columns}
-        lines = []
-        for place, index in enumerate(self.data.places(split)):
-            row: dict[str, Any] = {"index": index, **{column: cells[place] for column, cells in texts.items()}}
-            row["predicted"] = guess[place]
-            if scores is not None:
-                row["score"] = scores[place]
-            if expected is not None:
-                row["label"] = self._named(expected[place])
-            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+        if expected is not None:
+            columns["label"] = [self._named(label) for label in expected]
+        cells = zip(*columns.values(), strict=True)
+        lines = [json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n" for row in cells]
         write_text(folder / f"predictions_{split}.jsonl", "".join(lines))
         if expected is None or self.data.problem_type == "regression":
             return {}
         names = self.data.label_list
         if self.data.problem_type == "multi_label_classification":
+            heading = f"Labels of the {split} split"
             table = labels_report(np.asarray(expected), are_predicted(np.asarray(predictions)), names)
-            write_text(folder / f"classes_{split}.md", table + "\n")
-            return {f"Labels of the {split} split": table}
-        plot_confusion_matrix(expected, guess, names, folder / f"confusion_{split}.png", title=split)
-        table = classes_report(expected, guess, names)
+        else:
+            heading = f"Classes of the {split} split"
+            table = classes_report(expected, predicted, names)
+            plot_confusion_matrix(expected, predicted, names, folder / f"confusion_{split}.png", title=split)
         write_text(folder / f"classes_{split}.md", table + "\n")
-        return {f"Classes of the {split} split": table}
+        return {heading: table}
 
     def _predicted(self, logits: np.ndarray) -> tuple[list[Any], list[Any] | None]:
-        """What is predicted for each row, and its probability; of several labels the probability of each."""
+        """The prediction for each row, and its probability; of several labels the probability of each."""
         names = self.data.label_list
         if self.data.problem_type == "regression":
             return logits.reshape(-1).tolist(), None
         if self.data.problem_type == "multi_label_classification":
-            with np.errstate(over="ignore"):  # of a label that is as good as impossible
-                each = (1 / (1 + np.exp(-logits))).round(4).tolist()
-            return [self._named(row) for row in are_predicted(logits)], [
-                dict(zip(names, row, strict=True)) for row in each
-            ]
-        best = logits.argmax(-1)
+            with np.errstate(over="ignore"):  # for very improbable labels
+                rows = (1 / (1 + np.exp(-logits))).round(4).tolist()
+            predicted = [self._named(row) for row in are_predicted(logits)]
+            return predicted, [dict(zip(names, row, strict=True)) for row in rows]
         total = np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)
-        return [names[i] for i in best], (1 / total).round(4).tolist()
+        return [names[index] for index in logits.argmax(-1)], (1 / total).round(4).tolist()
 
     def _named(self, label: Any) -> Any:
         """A class's name, the names of the labels that a row of 0 and 1 marks, or a number as it is."""

@@ -1,7 +1,6 @@
-"""Token labelling as a task of `running.run`: entities, parts of speech."""
+"""The task of run_ner.py: a label for every word, such as entities and parts of speech."""
 
 import json
-import sys
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from transformers import DataCollator, DataCollatorForTokenClassification, PreTr
 from ..data.labels import IGNORE_INDEX
 from ..data.splits import TaggingData, prepare_tagging
 from ..data.tokenizers import (
-    NO_WORD,
     max_length_or_none,
     predictions_to_words,
     tokenize_and_align,
@@ -29,7 +27,8 @@ from ..evaluation.reports import (
     plot_entity_scores,
     write_text,
 )
-from ..models.crf import entity_tag, typed_labels
+from ..models.vocabulary import word_marker
+from ..training.arguments import TaggingArguments
 from .base import Task
 
 
@@ -37,14 +36,14 @@ _SENTENCES_COMPARED = 500
 
 
 class TaggingTask(Task):
-    """A label for every word."""
+    """Predict a label for every word."""
 
     head = "AutoModelForTokenClassification"
     pipeline = "token-classification"
     cuts_inputs = True
+    data_args: TaggingArguments
     data: TaggingData
     metrics: TaskMetrics
-    ends_once = False  # constraints allow one end of an entity
 
     def load_data(self) -> TaggingData:
         options = self.data_args
@@ -61,6 +60,17 @@ class TaggingTask(Task):
     def choose_metrics(self) -> TaskMetrics:
         return metrics_for("tagging", self.data.label_list, per_type=self.data_args.return_entity_level_metrics)
 
+    def build(self) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+        tokenizer, model = super().build()
+        has_pieces = word_marker(tokenizer) is not None
+        ends_once = getattr(getattr(model, "crf", None), "scheme", None) == "iobes"
+        if self.data_args.label_all_tokens and has_pieces and ends_once:
+            raise UserError(
+                "--label_all_tokens gives the pieces of a word the same label, such as E-PER twice, which "
+                "crf_constraints of these labels forbid: omit one of the two."
+            )
+        return tokenizer, model
+
     def training_texts(self) -> Any:
         return self.data.splits["train"][self.data.text_column]
 
@@ -75,11 +85,11 @@ class TaggingTask(Task):
         if split == "train" and tokenizer.is_fast:
             sentences = self.data.splits[split][self.data.text_column][:]
             warn_of_other_tokens(sentences[:_SENTENCES_COMPARED], between_words(sentences), tokenizer, split)
-        longest = max_length_or_none(min(limit or sys.maxsize, tokenizer.model_max_length))
         stride = options.stride
+        longest = max_length_or_none(min(limit or tokenizer.model_max_length, tokenizer.model_max_length))
         if stride is None and split != "train" and longest is not None:
-            stride = longest // 8  # what is scored is read whole, as run_predict.py does
-        features = tokenize_and_align(
+            stride = longest // 8  # long inputs are scored in windows, as run_predict.py reads them
+        return tokenize_and_align(
             self.data.splits[split],
             tokenizer,
             self.data.label_list,
@@ -93,30 +103,6 @@ class TaggingTask(Task):
             num_proc=options.preprocessing_num_workers,
             load_from_cache_file=not options.overwrite_cache,
         )
-        if options.label_all_tokens and split == "train" and self.ends_once:
-            self._check_ends(features)
-        return features
-
-    def _check_ends(self, features: Dataset) -> None:
-        """
-        Raises:
-            UserError: a piece that continues a word ends an entity, as the piece before it does.
-        """
-        names = self.data.label_list
-        tags = map(entity_tag, typed_labels(names))
-        ends = {number for number, tag in enumerate(tags) if tag is not None and tag[0] in ("E", "S")}
-        for labels, words in zip(features["labels"], features["word_ids"], strict=True):
-            if any(label in ends and word == NO_WORD for label, word in zip(labels, words, strict=True)):
-                raise UserError(
-                    "--label_all_tokens gives the pieces of one word the same label, E-PER twice say, which "
-                    "crf_constraints of these labels forbid: leave one of the two away."
-                )
-
-    def build(self) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
-        tokenizer, model = super().build()
-        crf = getattr(model, "crf", None)
-        self.ends_once = crf is not None and crf.scheme == "iobes"
-        return tokenizer, model
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:
         return DataCollatorForTokenClassification(tokenizer)
@@ -132,7 +118,7 @@ class TaggingTask(Task):
             expected = [[None if tag == IGNORE_INDEX else names[tag] for tag in tags] for tags in tagged]
             for row, tags in zip(rows, expected, strict=True):
                 row["labels"] = tags
-            sections = self._tables(folder, split, *_counted(expected, predicted))
+            sections = self._tables(folder, split, *_labelled_words(expected, predicted))
         lines = (json.dumps(row, ensure_ascii=False) for row in rows)
         write_text(folder / f"predictions_{split}.jsonl", "".join(line + "\n" for line in lines))
         write_text(folder / f"predictions_{split}.conll", "".join(map(_conll, rows)))
@@ -156,19 +142,21 @@ class TaggingTask(Task):
 
 def _conll(row: dict[str, Any]) -> str:
     """
-    A sentence as conlleval and its kin read it: on a line a word, its label where labels are known, and what was
-    predicted, parted by blanks, then an empty line. Words without a label count nowhere, and are left out.
+    A sentence in the format of conlleval: one word per line with its label, if known, and its prediction, separated by
+    blanks, then an empty line. Words without a label are not scored, and are left out.
     """
     labels = row.get("labels")
     columns = [row["tokens"], row["predicted"]] if labels is None else [row["tokens"], labels, row["predicted"]]
     lines = [cells for cells in zip(*columns, strict=True) if None not in cells]
-    # A word may hold a blank, or be one.
+    # A word may contain blanks.
     text = "".join(" ".join("_".join(cell.split()) or "_" for cell in cells) + "\n" for cells in lines)
     return text and text + "\n"
 
 
-def _counted(expected: list[list[str | None]], predicted: list[list[str]]) -> tuple[list[list[str]], list[list[str]]]:
-    """Both, without the words that have no label."""
+def _labelled_words(
+    expected: list[list[str | None]], predicted: list[list[str]]
+) -> tuple[list[list[str]], list[list[str]]]:
+    """Labels and predictions of the words that have a label."""
     pairs = [
         [(tag, guess) for tag, guess in zip(tags, guesses, strict=True) if tag is not None]
         for tags, guesses in zip(expected, predicted, strict=True)

@@ -1,4 +1,4 @@
-"""Translation as a task of `running.run`."""
+"""The task of run_translation.py: a text in another language for every text."""
 
 import json
 import logging
@@ -28,12 +28,12 @@ from ..evaluation.reports import markdown_table, write_text
 from ..evaluation.translation_scores import TranslationMetrics, bleu_signature
 from ..inference.translation import generate_translations
 from ..models.modeling_encoder import longest_input
+from ..training.arguments import ModelArguments, RepeatArguments, TranslationArguments
 from ..training.builders import (
     check_vocabulary,
     hub_options,
     load_tokenizer,
     parse_overrides,
-    saved_model,
     set_lexicon,
     set_vocabulary,
 )
@@ -45,23 +45,23 @@ from .base import Task
 
 logger = logging.getLogger(__name__)
 
-_SHOWN = 8  # translations on the model card
+_CARD_EXAMPLES = 8
 
 
 class TranslationTrainer(FineTuner, Seq2SeqTrainer):
     """
-    Seq2SeqTrainer with what `FineTuner` adds, exact losses, and limits by the source.
+    Seq2SeqTrainer with the additions of `FineTuner`, exact losses, and translations limited by their sources.
 
     Attributes:
-        num_beams: of what is predicted; `generation_num_beams` is that of the evaluations on the way.
-        max_extra_tokens: a translation has at most so many tokens more than its source.
+        num_beams: of predictions; `generation_num_beams` is for evaluations while training.
+        max_extra_tokens: the maximum number of tokens that a translation has more than its source.
         smoothing: label smoothing of the training loss.
     """
 
     num_beams: int = 1
     max_extra_tokens: int = 50
     smoothing: float = 0.0
-    # Without the smoothing that training adds: of this loss the perplexity can be told.
+    # Without the label smoothing of training.
     exact_loss = TaskLoss("translation")
     _generates: bool = True
 
@@ -72,14 +72,14 @@ class TranslationTrainer(FineTuner, Seq2SeqTrainer):
 
     def predict(self, *args: Any, **kwargs: Any) -> PredictionOutput:
         """
-        As in Seq2SeqTrainer, with `num_beams` and, as the saved model translates, without `generation_max_length`,
-        which is that of the evaluations on the way.
+        As in Seq2SeqTrainer, with `num_beams` and without `generation_max_length`, which is for evaluations while
+        training.
         """
         self._generates = True
         return super().predict(*args, **{"num_beams": self.num_beams, "max_length": sys.maxsize, **kwargs})
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
-        """As in Trainer; Seq2SeqTrainer's own way counts rows twice where processes do not share them evenly."""
+        """As in Trainer; Seq2SeqTrainer counts rows twice where processes do not share them evenly."""
         self.gather_function = self.accelerator.gather_for_metrics
         return super().evaluation_loop(*args, **kwargs)
 
@@ -101,9 +101,8 @@ class TranslationTrainer(FineTuner, Seq2SeqTrainer):
         source = {name: x for name, x in inputs.items() if name not in ("decoder_input_ids", "decoder_attention_mask")}
         with torch.no_grad(), self.compute_loss_context_manager():
             if self._generates:
-                options = {
-                    name: value for name, value in {**self._gen_kwargs, **gen_kwargs}.items() if value is not None
-                }
+                options = {**self._gen_kwargs, **gen_kwargs}
+                options = {name: value for name, value in options.items() if value is not None}
                 options |= generate_options(self.model)
                 ids = generate_translations(self.model, source, self.max_extra_tokens, **options)
             else:
@@ -114,29 +113,20 @@ class TranslationTrainer(FineTuner, Seq2SeqTrainer):
 
 
 class TranslationTask(Task):
-    """A text in another language for every text."""
+    """Predict a text in another language for every text."""
 
     head = "AutoModelForSeq2SeqLM"
     pipeline = "translation"
     held_out_together = SOURCE  # a text may have several translations
+    data_args: TranslationArguments
     data: TranslationData
     metrics: TranslationMetrics
 
-    def __init__(self, model_args: Any, data_args: Any, run_args: Any):
+    def __init__(self, model_args: ModelArguments, data_args: TranslationArguments, run_args: RepeatArguments):
         super().__init__(model_args, data_args, run_args)
         self.tokenizer: PreTrainedTokenizerBase | None = None
         self.limits: dict[str, int | None] = {}
         self.decoder_start: int | None = None
-
-    @classmethod
-    def check_arguments(cls, data_args: Any, training: TrainingArguments) -> None:
-        super().check_arguments(data_args, training)
-        counts = {"num_beams": data_args.num_beams, "generation_num_beams": training.generation_num_beams}
-        for name, count in counts.items():
-            if count is not None and count < 1:
-                raise UserError(f"--{name} {count} is given: at least 1 is needed, which is no search.")
-        if data_args.max_extra_tokens < 0:
-            raise UserError(f"--max_extra_tokens {data_args.max_extra_tokens} is given: 0 or more is allowed.")
 
     def load_data(self) -> TranslationData:
         options = self.data_args
@@ -171,12 +161,6 @@ class TranslationTask(Task):
         self.decoder_start = model.generation_config.decoder_start_token_id
         sides = {SOURCE: getattr(model.config, "encoder", None), TARGET: getattr(model.config, "decoder", None)}
         self.limits = {side: longest_input(config or model.config) for side, config in sides.items()}
-        for side, limit in self.limits.items():
-            if limit is not None and options.max_seq_length is not None and options.max_seq_length > limit:
-                logger.warning(
-                    f"max_seq_length={options.max_seq_length} exceeds the {limit} tokens of a {side} that the model "
-                    f"takes; using {limit}."
-                )
         return tokenizer, model
 
     def make_tokenizer(self) -> PreTrainedTokenizerBase:
@@ -193,37 +177,27 @@ class TranslationTask(Task):
 
     def make_model(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
         arguments = self.model_args
-        hub, overrides = hub_options(arguments), parse_overrides(arguments.config_overrides)
         if arguments.model_name_or_path is None:
             return fresh_translator(
                 tokenizer,
                 model_type=arguments.model_type,
                 config_name=arguments.config_name,
-                overrides=overrides,
+                overrides=parse_overrides(arguments.config_overrides),
                 embeddings_from=arguments.embeddings_from,
                 embeddings_mode=arguments.embeddings_mode,
                 freeze_embeddings=arguments.freeze_embeddings,
-                **hub,
+                **hub_options(arguments),
             )
-        for flag in ("embeddings_from", "config_name", "model_type", "freeze_embeddings"):
-            if getattr(arguments, flag):
-                raise UserError(
-                    f"--{flag} is for a fresh model, and --model_name_or_path names a saved one: leave one away."
-                )
-        model = saved_model(
-            self.head,
-            arguments.model_name_or_path,
-            {},
-            overrides=overrides,
-            ignore_mismatched_sizes=arguments.ignore_mismatched_sizes,
-            trust_remote_code=arguments.trust_remote_code,
-            **hub,
-        )
+        model = super().make_model(tokenizer)
         if model.config.model_type == "marian":
-            # Its sinusoids are a parameter, which from_pretrained makes trainable (seen in 5.23).
+            # Its sinusoids are a parameter, which from_pretrained makes trainable (transformers 5.23).
             for side in (model.get_encoder(), model.get_decoder()):
                 side.embed_positions.requires_grad_(False)
         return model
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        return {}
 
     @property
     def saved_options(self) -> dict[str, Any]:
@@ -231,8 +205,8 @@ class TranslationTask(Task):
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
         sides = {
-            side: min((n for n in (own, limit if split == "train" else None) if n is not None), default=None)
-            for side, own in self.limits.items()
+            side: min((n for n in (longest, limit if split == "train" else None) if n is not None), default=None)
+            for side, longest in self.limits.items()
         }
         return encode_translations(
             self.data.splits[split],
@@ -288,25 +262,22 @@ class TranslationTask(Task):
 
     def texts(self, ids: np.ndarray) -> list[str]:
         """Token ids `[rows, m]`, -100 where Trainer padded, as texts."""
-        known = np.where(ids >= 0, ids, self.tokenizer.pad_token_id)
-        return [text.strip() for text in self.tokenizer.batch_decode(known, skip_special_tokens=True)]
+        ids = np.where(ids >= 0, ids, self.tokenizer.pad_token_id)
+        return [text.strip() for text in self.tokenizer.batch_decode(ids, skip_special_tokens=True)]
 
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
         data = self.data.splits[split]
-        rows = [
-            {"source": source, "predicted": predicted}
-            for source, predicted in zip(data[SOURCE], self.texts(predictions), strict=True)
-        ]
+        columns = {"source": data[SOURCE][:], "predicted": self.texts(predictions)}
         if self.data.is_labelled(split):
-            for row, target in zip(rows, data[TARGET], strict=True):
-                row["label"] = target
+            columns["label"] = data[TARGET][:]
+        rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
         lines = (json.dumps(row, ensure_ascii=False) for row in rows)
         write_text(folder / f"predictions_{split}.jsonl", "".join(line + "\n" for line in lines))
-        # From all over the split: neighbours are often alike.
-        places = np.unique(np.linspace(0, len(rows) - 1, num=_SHOWN).round().astype(int))
-        names = {"source": self.data.names[0], "label": "reference", "predicted": self.data.names[1]}
-        shown = [name for name in names if name in rows[0]]
-        table = markdown_table([names[name] for name in shown], [[rows[i][name] for name in shown] for i in places])
+        # Evenly from the whole split: neighbours are often alike.
+        places = np.unique(np.linspace(0, len(rows) - 1, num=_CARD_EXAMPLES).round().astype(int))
+        headings = {"source": self.data.names[0], "label": "reference", "predicted": self.data.names[1]}
+        headings = {name: heading for name, heading in headings.items() if name in columns}
+        table = markdown_table([*headings.values()], [[rows[i][name] for name in headings] for i in places])
         return {f"Translations of the {split} split": table}
 
     def card_settings(self, trainer: FineTuner) -> dict[str, Any]:

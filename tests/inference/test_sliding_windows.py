@@ -8,7 +8,7 @@ def read(*windows: list[int | None]) -> list[list[int | None]]:
     return [[None if word == NOT_READ else word for word in window] for window in select_max_context(windows)]
 
 
-def test_a_word_is_read_where_most_stands_around_it_whatever_special_tokens_are_there() -> None:
+def test_a_word_is_read_where_it_has_most_context_whatever_special_tokens_there_are() -> None:
     first, second = [None, None, 0, 1, 2, 3, None, None], [None, None, 2, 3, 4, 5, None, None]
     assert read(first, second) == [
         [None, None, 0, 1, 2, None, None, None],

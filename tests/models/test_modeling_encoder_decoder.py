@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 import torch
 from common import lexicon_of, some_words, trained_by
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, BertConfig, MarianConfig, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, BertConfig, MarianConfig
 
-from modeling_star import TextEncoderDecoderConfig, TextEncoderDecoderModel, translate
+from modeling_star import TextEncoderDecoderConfig, TextEncoderDecoderModel
 from modeling_star.inference.translation import generate_translations
 
 
@@ -477,29 +475,10 @@ def test_a_missing_target_is_told_with_what_to_write() -> None:
         tiny("star_transformer")(sources()[0])
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"num_return_sequences": 3}, "3 is given.*write generate_translations"),
-        ({"batch_size": 0}, "at least 1"),
-        ({"max_extra_tokens": -1}, "max_extra_tokens=-1 is given; 0 or more"),
-        ({"return_dict_in_generate": True}, "token ids are returned: call model.generate"),
-    ],
-)
-def test_counts_that_translate_has_no_answer_for_are_refused(options: dict[str, int], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        translate(
-            ["we"],
-            tiny("star_transformer"),
-            PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"[PAD]": 0, "we": 5})), pad_token="[PAD]"),
-            **options,
-        )
-
-
 def test_a_model_without_an_end_token_is_refused() -> None:
     model = tiny("star_transformer")
     model.generation_config.eos_token_id = None
-    with pytest.raises(ValueError, match=r"no translation would end.*eos_token_id = tokenizer\.eos_token_id"):
+    with pytest.raises(ValueError, match="eos_token_id"):
         generate_translations(model, {"input_ids": torch.tensor([[5, 6]])})
 
 

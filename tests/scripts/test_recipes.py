@@ -11,7 +11,7 @@ import pytest
 import yaml
 from script_runner import ROOT, ScriptRunner
 from script_samples import QUICK, TINY, Row, paired, read_rows, results_of
-from synthetic.corpora import write_ner_corpus, write_reading_corpus, write_sentiment_corpus
+from synthetic.corpora import write_ner_corpus, write_sentiment_corpus
 
 
 SIZES = {"train": 24, "validation": 8, "test": 8}
@@ -34,10 +34,6 @@ def conll2003(rows: list[Row]) -> str:
 
 def ontonotes(rows: list[Row]) -> str:
     return sentences(rows, lambda word, tag: f"{word}\tNN\t(NP*)\t-\t{tag}")
-
-
-def ontonotes_of_four(rows: list[Row]) -> str:
-    return sentences(rows, lambda word, tag: f"{word}\tNN\t*\t{tag}")
 
 
 def parts_of_speech(rows: list[Row]) -> str:
@@ -96,7 +92,6 @@ class Case(NamedTuple):
 CASES = {
     "CoNLL-2003": Case("conll2003", "run_ner.py", "ner-en", "{}.txt", conll2003, ENTITIES),
     "OntoNotes": Case("ontonotes", "run_ner.py", "ner-en", "{}.conll", ontonotes, ENTITIES),
-    "OntoNotes, four columns": Case("ontonotes", "run_ner.py", "ner-en", "{}.conll", ontonotes_of_four, ENTITIES),
     "Penn Treebank": Case("ptb_pos", "run_ner.py", "ner-en", "wsj-{}.txt", parts_of_speech, {"NNP", "NN", "."}),
     "MSRA": Case("msra", "run_ner.py", "ner-zh", "msra_{}_bio.txt", characters, ENTITIES),
     "Resume": Case(
@@ -131,7 +126,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recipe(name: str) -> list[Path | str]:
-    """The arguments that begin a run. Recipes name a shape as it is found from the project's folder."""
+    """The first arguments of a run. Recipes name a shape relative to the project's folder."""
     path = ROOT / "configuration" / "recipes" / f"{name}.yaml"
     shape = yaml.safe_load(path.read_text(encoding="utf-8"))["config_name"]
     return [path, f"--config_name={ROOT / shape}"]
@@ -162,29 +157,3 @@ def test_a_recipe_runs_on_data_as_they_come(scripts: ScriptRunner, corpora: Path
     assert results["test_samples"] == (7 if name == "SNLI" else 8)
     score = "test_f1" if "O" in CASES[name].labels else "test_accuracy"
     assert 0 <= results[score] <= 1
-
-
-@pytest.mark.slow
-def test_squad_is_read_by_its_name(scripts: ScriptRunner, tmp_path: Path) -> None:
-    # A folder has the place of the data set on the Hub, whose rows and splits it has.
-    write_reading_corpus(tmp_path / "squad", sizes={"train": 24, "validation": 8})
-    ring = "--config_overrides=hidden_size=16,num_attention_heads=2,position_embedding_type=ring"
-    given = [f"--dataset_name={tmp_path / 'squad'}", ring, "--max_steps=2", f"--output_dir={tmp_path / 'model'}"]
-    scripts.check("run_qa.py", *recipe("squad"), *QUICK, *given)
-    results = results_of(tmp_path / "model")
-    assert results["eval_samples"] == 8
-    assert 0 <= results["eval_exact_match"] <= results["eval_f1"] <= 1
-
-
-@pytest.mark.slow
-def test_words_with_blanks_in_them_as_in_glove_840b_are_read(
-    scripts: ScriptRunner, corpora: Path, tmp_path: Path
-) -> None:
-    numbers = " ".join(["0.1", "-0.2", "0.3"] * 100)
-    words = [",", ". . .", "at name@domain.com", "the", "a", "Kyoto", "lives"]
-    vectors = tmp_path / "glove.840B.300d.txt"
-    vectors.write_text("".join(f"{word} {numbers}\n" for word in words), encoding="utf-8")
-    case = CASES["CoNLL-2003"]
-    given = [f"--embeddings_from={vectors}", "--embeddings_mode=vectors", "--tokenizer_kind=word"]
-    model = run_recipe(scripts, corpora, tmp_path, case, *given)
-    assert json.loads((model / "config.json").read_text(encoding="utf-8"))["embedding_size"] == 300

@@ -8,7 +8,7 @@ import pytest
 from script_runner import ScriptRunner
 from script_samples import (
     QUICK,
-    assert_card_tells_the_results,
+    assert_card_has_the_results,
     files,
     hashes,
     log_of,
@@ -55,37 +55,22 @@ def test_a_run_leaves_a_model_with_its_scores_curves_and_card(pretrained: Path) 
     from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
 
     made = {path.name for path in pretrained.iterdir() if path.is_file()}
-    assert made >= {
-        *("config.json", "model.safetensors", "tokenizer.json", "modeling_star.py", "README.md"),
-        *("all_results.json", "trainer_state.json", "training_curves.png"),
-    }
-    results = results_of(pretrained)
+    assert made >= {"model.safetensors", "modeling_star.py", "training_curves.png"}
+    results, log = results_of(pretrained), [entry for entry in log_of(pretrained) if "loss" in entry]
     assert results["eval_perplexity"] == pytest.approx(np.exp(results["eval_loss"]))
-    assert 0 <= results["test_masked_accuracy"] <= 1
+    assert log[-1]["loss"] < log[0]["loss"]
+    # 12 updates of 4 blocks of up to 32 tokens.
+    assert 12 * 4 * 32 * 0.8 < results["num_input_tokens_seen"] <= 12 * 4 * 32
+    speed = results["num_input_tokens_seen"] / results["train_runtime"]
+    assert results["train_tokens_per_second"] == pytest.approx(speed, rel=1e-3)
     card = (pretrained / "README.md").read_text(encoding="utf-8")
-    assert_card_tells_the_results(card, results)
-    assert "| an example | `a block of 32 tokens` |" in card
-    assert "(synthetic)" in card
-    model = AutoModelForMaskedLM.from_pretrained(pretrained)
+    assert_card_has_the_results(card, results)
+    model, tokenizer = AutoModelForMaskedLM.from_pretrained(pretrained), AutoTokenizer.from_pretrained(pretrained)
     assert type(model).__name__ == "StarTransformerForMaskedLM"
-    tokenizer = AutoTokenizer.from_pretrained(pretrained)
-    assert len(tokenizer("good " * 100)["input_ids"]) > 64  # no cut was saved with it
+    assert len(tokenizer("good " * 100)["input_ids"]) > 64  # no truncation was saved with it
     example = card.split('print(model("')[1].split('"))')[0]
     assert example.count(tokenizer.mask_token) == 1
     assert len(pipeline("fill-mask", model=model, tokenizer=tokenizer)(example)) == 5
-
-
-def test_the_log_tells_the_loss_the_tokens_and_their_speed(pretrained: Path) -> None:
-    log, results = log_of(pretrained), results_of(pretrained)
-    trained = [entry for entry in log if "loss" in entry]
-    assert len(trained) == 12
-    assert trained[-1]["loss"] < trained[0]["loss"]
-    # 12 updates of 4 blocks of up to 32 tokens.
-    assert 12 * 4 * 32 * 0.8 < results["num_input_tokens_seen"] == trained[-1]["num_input_tokens_seen"] <= 12 * 4 * 32
-    assert all(entry["train_tokens_per_second"] > 0 for entry in trained)
-    speed = results["num_input_tokens_seen"] / results["train_runtime"]
-    assert results["train_tokens_per_second"] == pytest.approx(speed, rel=1e-3)
-    assert [entry["step"] for entry in log if "eval_loss" in entry] == [6, 12]
 
 
 def test_the_validation_loss_is_that_of_the_saved_model_read_one_document_at_a_time(
@@ -101,14 +86,14 @@ def test_the_validation_loss_is_that_of_the_saved_model_read_one_document_at_a_t
     model, tokenizer = AutoModelForMaskedLM.from_pretrained(pretrained), AutoTokenizer.from_pretrained(pretrained)
     collate = MaskingCollator.of(tokenizer, Lexicon.whole_word(tokenizer), 0.15, None)
     ids = [
-        [tokenizer.cls_token_id, *own[start : start + 30], tokenizer.sep_token_id]
+        [tokenizer.cls_token_id, *tokens[start : start + 30], tokenizer.sep_token_id]
         for text in (corpora / "texts" / "validation.txt").read_text(encoding="utf-8").splitlines()
-        for own in [tokenizer(text, add_special_tokens=False)["input_ids"]]
-        for start in range(0, len(own), 30)
+        for tokens in [tokenizer(text, add_special_tokens=False)["input_ids"]]
+        for start in range(0, len(tokens), 30)
     ]
     total, count = 0.0, 0
-    for number, own in enumerate(ids):
-        batch = collate([[Chunk(np.array(own), (2, number))]])
+    for number, tokens in enumerate(ids):
+        batch = collate([[Chunk(np.array(tokens), (2, number))]])
         with torch.no_grad():
             logits = model.eval()(input_ids=batch["input_ids"]).logits[0]
         total += float(torch.nn.functional.cross_entropy(logits, batch["labels"][0], reduction="sum"))
@@ -165,15 +150,6 @@ def test_a_pretrained_encoder_is_fine_tuned(
     assert "Traceback" not in done.error
 
 
-def test_a_saved_model_goes_on(scripts: ScriptRunner, texts: list[str], pretrained: Path, tmp_path: Path) -> None:
-    flags = [f"--model_name_or_path={pretrained}", "--max_steps=3", "--learning_rate=1e-4", "--seed=5"]
-    scripts.check("run_mlm.py", *texts, *MLM, *flags, f"--output_dir={tmp_path}/more")
-    first, more = (
-        next(e["loss"] for e in log_of(folder) if "loss" in e) for folder in (pretrained, tmp_path / "more")
-    )
-    assert more < first - 0.1
-
-
 def test_a_bert_goes_through_the_same_script(
     scripts: ScriptRunner, corpora: Path, texts: list[str], tmp_path: Path
 ) -> None:
@@ -220,16 +196,6 @@ def test_worker_processes_change_nothing(scripts: ScriptRunner, texts: list[str]
     assert len(set(losses[0])) > 20
 
 
-@pytest.mark.slow
-def test_several_seeds_in_one_call(scripts: ScriptRunner, texts: list[str], tmp_path: Path) -> None:
-    flags = ["--seeds", 1, 2, "--max_steps=2", f"--config_overrides={SHAPE}", f"--output_dir={tmp_path}/seeds"]
-    done = scripts.check("run_mlm.py", *texts, *MLM, *flags)
-    each = [results_of(tmp_path / "seeds" / f"seed-{seed}")["eval_loss"] for seed in (1, 2)]
-    assert results_of(tmp_path / "seeds")["eval_loss"]["values"] == each
-    assert each[0] != each[1]
-    assert "| seed | eval_loss | test_loss |" in done.out
-
-
 # Interrupted runs
 
 
@@ -258,9 +224,7 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     assert scores[0] == scores[1]
 
 
-def test_a_stream_that_breaks_off_in_training_is_told_in_one_line(
-    scripts: ScriptRunner, pretrained: Path, tmp_path: Path
-) -> None:
+def test_a_broken_stream_is_an_error_in_one_line(scripts: ScriptRunner, pretrained: Path, tmp_path: Path) -> None:
     path = tmp_path / "broken.jsonl"
     path.write_text('{"text": "a good film"}\n' * 40 + '{"text": "a\n', encoding="utf-8")
     flags = [f"--model_name_or_path={pretrained}", "--streaming", "--shuffle_buffer=0", "--max_steps=30"]
@@ -269,8 +233,7 @@ def test_a_stream_that_breaks_off_in_training_is_told_in_one_line(
     assert done.code == 1, done.out + done.error
     assert "Traceback" not in done.error, done.error
     (message,) = [line for line in done.error.splitlines() if line.startswith("run_mlm.py: ")]
-    assert message.startswith(f"run_mlm.py: {path}, line 41 is not valid json")
-    assert "(After 40 documents." in message
+    assert f"{path}, line 41" in message
 
 
 # Several processes
@@ -298,57 +261,3 @@ def test_two_processes_log_the_losses_of_one_with_twice_the_batch(
     assert max(one_losses) - min(one_losses) > 1e-2
     assert two_losses == pytest.approx(one_losses, abs=1e-5)
     assert two_scores == pytest.approx(one_scores, abs=1e-5)
-
-
-# Bad input
-
-
-BAD_INPUTS = {
-    "no data": ("", ["--dataset_name", "--train_file"]),
-    "missing file": ("--train_file={texts}/none.txt", ["none.txt"]),
-    "nothing to train on": (
-        "--test_file={texts}/train.txt",
-        ["Nothing is to be trained", "--model_name_or_path FOLDER"],
-    ),
-    # Before anything is read: the file that is named is not there.
-    "no end": ("--train_file=none.txt --streaming", ["--max_steps 10000"]),
-    "no such buffer": (
-        "--train_file=none.txt --streaming --max_steps=3 --shuffle_buffer=-1",
-        ["--shuffle_buffer -1", "--shuffle_buffer 10000"],
-    ),
-    "a part of a stream": (
-        "--train_file=none.txt --streaming --max_steps=3 --validation_fraction=0.2",
-        ["--validation_fraction 0.2", "--max_eval_samples 1000"],
-    ),
-    **{
-        f"{flag} {count}": (
-            f"--train_file=none.txt --streaming --max_steps=3 --{flag}={count}",
-            [f"--{flag} {count}", "at least 1"],
-        )
-        for flag in ("max_eval_samples", "max_tokenizer_samples")
-        for count in (-1, 0)
-    },
-    "tf-idf": ("--train_file={texts}/train.txt --model_type=tfidf", ["nothing to pretrain"]),
-    "by length": (
-        "--train_file={texts}/train.txt --train_sampling_strategy=group_by_length",
-        ["group_by_length", "random or sequential"],
-    ),
-    "too short": ("--train_file={texts}/train.txt --max_seq_length=2", ["--max_seq_length 2", "special tokens"]),
-    "words of words": (
-        "--train_file={texts}/train.txt --tokenizer_kind=word --mask_unit=whole_word",
-        ["write --tokenizer_kind wordpiece"],
-    ),
-    "no such words": ("--train_file={texts}/train.txt --mask_unit=none.txt", ["no word list none.txt"]),
-    "probability": ("--train_file={texts}/train.txt --mlm_probability=0", ["--mlm_probability 0"]),
-}
-
-
-@pytest.mark.parametrize("what", BAD_INPUTS)
-def test_bad_input_is_told_in_one_line(scripts: ScriptRunner, corpora: Path, tmp_path: Path, what: str) -> None:
-    flags, named = BAD_INPUTS[what]
-    given = flags.format(texts=corpora / "texts").split()
-    done = scripts.run("run_mlm.py", *MLM, f"--config_overrides={SHAPE}", *given, f"--output_dir={tmp_path}/run")
-    assert done.code == 1, done.out + done.error
-    assert "Traceback" not in done.error, done.error
-    (message,) = [line for line in done.error.splitlines() if line.startswith("run_mlm.py: ")]
-    assert not [word for word in named if word not in message], message

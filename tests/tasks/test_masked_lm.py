@@ -16,7 +16,6 @@ from modeling_star.tasks.masked_lm import (
     MaskedLoss,
     MaskedScores,
     Pretrainer,
-    TokensBefore,
     at_places,
     logits_at,
     with_a_mask,
@@ -115,7 +114,7 @@ def test_logits_of_some_tokens_are_those_among_the_logits_of_all(kind: str) -> N
     assert at_places(some, places) is some
 
 
-def test_a_model_that_does_not_tell_its_output_layer_computes_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_without_get_output_embeddings_computes_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of("StarTransformer")
     monkeypatch.setattr(model, "get_output_embeddings", lambda: None)
     places = torch.zeros(1, 4, dtype=torch.bool)
@@ -165,14 +164,6 @@ def test_perplexity_may_be_too_large_for_a_number() -> None:
     assert scores == {"masked_accuracy": 0.5, "perplexity": float("inf"), "loss": 2000.0}
     nothing = MaskedScores()(EvalPrediction(predictions=np.zeros((1, 3)), label_ids=None))
     assert nothing["loss"] == 0
-
-
-def test_tokens_read_before_a_run_went_on_are_not_counted_into_its_speed() -> None:
-    from transformers import TrainerControl, TrainerState, TrainingArguments
-
-    before = TokensBefore()
-    before.on_train_begin(TrainingArguments("x"), TrainerState(num_input_tokens_seen=70), TrainerControl())
-    assert before.count == 70
 
 
 @pytest.mark.parametrize(

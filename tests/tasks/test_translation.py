@@ -98,7 +98,7 @@ def test_a_trained_tokenizer_is_the_same_in_every_process_and_loads_by_itself(to
     assert "token_type_ids" not in loaded("I")
 
 
-def test_a_vocabulary_too_small_for_the_characters_is_told() -> None:
+def test_a_vocabulary_too_small_for_the_characters_is_an_error() -> None:
     with pytest.raises(ValueError, match="write --vocab_size"):
         train_subword_tokenizer(TEXTS, vocab_size=20)
 
@@ -121,13 +121,13 @@ def splits_of(rows: list[dict[str, Any]]) -> DatasetDict:
         ({"x": "c", "y": "b", "z": "a"}, {"source_column": "z", "target_column": "y"}, ("z", "y")),
     ],
 )
-def test_columns_are_found_or_named(row: dict[str, Any], asked: dict[str, str], names: tuple[str, str]) -> None:
+def test_columns_are_detected_or_named(row: dict[str, Any], asked: dict[str, str], names: tuple[str, str]) -> None:
     data = prepare_translation(splits_of([row]), **asked)
     assert data.names == names
     assert data.splits["train"][:] == {"source": ["a"], "target": ["b"]}
 
 
-def test_the_hubs_own_type_of_translations_is_read_as_dictionaries_are() -> None:
+def test_the_translation_feature_is_read_as_dictionaries_are() -> None:
     feature = Features({"id": Value("string"), "translation": Translation(languages=["de", "en"])})
     rows = {"id": ["1"], "translation": [{"de": "a", "en": "b"}]}
     splits = DatasetDict({"train": Dataset.from_dict(rows, features=feature)})
@@ -164,7 +164,7 @@ def test_features_are_made_once(
 
 
 @pytest.mark.parametrize(
-    ("row", "asked", "told"),
+    ("row", "asked", "named"),
     [
         ({"translation": {"zh": "a", "en": "b"}}, {"source_column": "fr"}, ["'zh', 'en'", "--source_column zh"]),
         ({"x": "a", "y": "b", "z": "c"}, {}, ["'x', 'y', 'z'", "--source_column x --target_column y"]),
@@ -175,13 +175,11 @@ def test_features_are_made_once(
         ({"source": 1, "target": "b"}, {"source_column": "source", "target_column": "target"}, ["row 1"]),
     ],
 )
-def test_unclear_columns_and_rows_without_a_text_are_refused(
-    row: dict[str, Any], asked: dict[str, str], told: list[str]
-) -> None:
+def test_unreadable_columns_are_an_error(row: dict[str, Any], asked: dict[str, str], named: list[str]) -> None:
     rows = [row, {"source": "a", "target": "b"}] if row.get("target") == "" else [row]
     with pytest.raises(UserError) as error:
         prepare_translation(splits_of(rows), **asked)
-    assert not [part for part in told if part not in str(error.value)], str(error.value)
+    assert not [part for part in named if part not in str(error.value)], str(error.value)
 
 
 def test_a_tsv_without_a_header_line_is_not_read_with_its_first_pair_for_names(
@@ -200,7 +198,7 @@ def test_a_tsv_without_a_header_line_is_not_read_with_its_first_pair_for_names(
     assert data.names == ("我们都哭了。", "We both cried.")
 
 
-def test_empty_rows_are_left_out_where_that_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_drop_empty_drops_empty_rows(caplog: pytest.LogCaptureFixture) -> None:
     rows = [{"source": "a", "target": "b"}, {"source": " ", "target": "b"}, {"source": "c", "target": "d"}]
     data = prepare_translation(splits_of(rows), drop_empty=True)
     assert data.splits["train"]["source"][:] == ["a", "c"]
@@ -226,7 +224,7 @@ def test_a_source_is_what_translate_reads_and_a_target_ends_without_a_start(toke
     assert row["input_ids"] == wordpiece(TEXTS[0])["input_ids"]
     assert row["labels"] == wordpiece(TEXTS[-1])["input_ids"][1:]
     assert (row["labels"][-1], row["labels"].count(2), row["labels"].count(3)) == (3, 0, 1)
-    # A decoder that starts from another token, as BART's, learns to write the one that stands first.
+    # A decoder that starts from another token, as BART's, learns to generate the first one.
     (row,) = encode_translations(rows, wordpiece, decoder_start=3)
     assert row["labels"] == wordpiece(TEXTS[-1])["input_ids"]
 
@@ -248,13 +246,13 @@ def test_a_translator_is_saved_with_or_without_beams(tokenizer: Any, num_beams: 
 
 def test_a_tokenizer_that_writes_codes_of_languages_is_refused(tmp_path: Path) -> None:
     MBartTokenizer().save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=r"en_XX now, which.*--model_name_or_path facebook/bart-base"):
+    with pytest.raises(UserError, match="en_XX"):
         check_languages(AutoTokenizer.from_pretrained(tmp_path), str(tmp_path))
 
 
 def test_a_slow_tokenizer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *_, **__: SimpleNamespace(is_fast=False))
-    with pytest.raises(UserError, match=r"of opus is a slow one.*name another model"):
+    with pytest.raises(UserError, match="opus is a slow one"):
         load_tokenizer("opus", (), kind="word", lower_case=False, vocab_size=0)
 
 
@@ -277,9 +275,8 @@ def test_a_translators_flags_do_what_they_say_or_are_refused(tokenizer: Any, tmp
         overrides = {**SMALL, "encoder.scale_embedding": scaled}
         model = fresh_translator(tokenizer, model_type="star_transformer", overrides=overrides, **given)
         assert model.config.encoder.scale_embedding == scaled
-    for name, value, told in (("vocab_size", 7, "vocab_size"), ("share_embeddings", True, "share_embeddings=true")):
-        with pytest.raises(UserError, match=told):
-            fresh_translator(tokenizer, model_type="star_transformer", overrides={**SMALL, name: value}, **given)
+    with pytest.raises(ValueError, match="vocab_size=7"):
+        fresh_translator(tokenizer, model_type="star_transformer", overrides={**SMALL, "vocab_size": 7}, **given)
     with pytest.raises(ValueError, match="leave out one of the two"):
         TextEncoderDecoderConfig(share_embeddings=True, tie_word_embeddings=False)
 
@@ -319,11 +316,11 @@ def test_label_smoothing_takes_no_notice_of_padding_and_matches_plain_loops() ->
     labels = torch.tensor([[1, 2, 3, -100], [4, -100, -100, -100]])
     loss = TaskLoss("translation", None, smoothing=0.1)
     total = 0.0
-    for row, own in zip(labels.tolist(), logits.float().log_softmax(-1), strict=True):
+    for row, probabilities in zip(labels.tolist(), logits.float().log_softmax(-1), strict=True):
         for place, label in enumerate(row):
             if label != -100:
-                spread = sum(0.1 / 5 * -own[place, k].item() for k in range(5))
-                total += 0.9 * -own[place, label].item() + spread
+                spread = sum(0.1 / 5 * -probabilities[place, k].item() for k in range(5))
+                total += 0.9 * -probabilities[place, label].item() + spread
     assert loss({"logits": logits}, labels).item() == pytest.approx(total / 4, rel=1e-6)
     changed = logits.masked_fill((labels == -100)[..., None], 9.0)
     assert loss({"logits": changed}, labels).item() == pytest.approx(total / 4, rel=1e-6)
@@ -377,13 +374,13 @@ def tiny_marian(vocab_size: int, **fields: Any) -> MarianMTModel:
         for name, value in {"layers": 1, "ffn_dim": 16, "attention_heads": 2}.items()
     }
     special = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 2}
-    own = {"max_position_embeddings": 60, **fields}
+    options = {"max_position_embeddings": 60, **fields}
     config = MarianConfig(
         vocab_size=vocab_size,
         d_model=16,
         init_std=0.4,
         forced_eos_token_id=3,
-        **{**sizes, **special, **own},
+        **{**sizes, **special, **options},
     )
     return MarianMTModel(config).eval()
 
@@ -399,7 +396,7 @@ def test_averaged_weights_reach_what_is_tied_to_them(tmp_path: Path) -> None:
         torch.testing.assert_close(tensor, expected[name])
 
 
-def test_a_row_ends_at_its_own_limit() -> None:
+def test_each_row_ends_at_its_limit() -> None:
     limit = SourceLengthLimit(torch.tensor([2, 5]), end=3)
     scores = torch.zeros(4, 6)  # two beams of two sources
     unchanged = limit(torch.zeros(4, 2, dtype=torch.long), scores)
@@ -425,16 +422,16 @@ def test_a_standard_transformer_writes_the_same_alone_and_in_a_batch(tokenizer: 
     ids = generate_translations(model, inputs, 4)
     written = (ids != 0).sum(1) - 1  # without the start
     assert (written <= inputs["attention_mask"].sum(1) + 4 + 1).all()
-    # Without a mask every token counts; a caller's own processors come first.
+    # Without a mask every token counts; a caller's processors come first.
     alone = {"input_ids": inputs["input_ids"][:1, : int(inputs["attention_mask"][0].sum())]}
     first = generate_translations(model, alone, 4)[0]
     assert torch.equal(first, ids[0, : len(first)])
     forbidden = int(ids[0, 1])
-    own = LogitsProcessorList([SuppressTokensLogitsProcessor([forbidden])])
-    assert forbidden not in generate_translations(model, alone, 4, logits_processor=own)
+    processors = LogitsProcessorList([SuppressTokensLogitsProcessor([forbidden])])
+    assert forbidden not in generate_translations(model, alone, 4, logits_processor=processors)
 
 
-def test_a_translation_as_long_as_the_model_writes_is_told(
+def test_a_translation_of_the_maximum_length_is_reported(
     tokenizer: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("modeling_star"), "propagate", True)
@@ -446,12 +443,12 @@ def test_a_translation_as_long_as_the_model_writes_is_told(
     options = {"num_beams": 1, "max_extra_tokens": 0, "logits_processor": LogitsProcessorList([endless])}
     assert len(tokenizer(texts[0])["input_ids"]) < 10 < len(tokenizer(texts[1])["input_ids"])
     translate(texts[0], model, tokenizer, **options)
-    assert "as long as" not in caplog.text
+    assert "translations have" not in caplog.text
     translate(texts, model, tokenizer, **options)
-    assert "1 of 2 translations are as long as the model writes, 12 tokens" in caplog.text
+    assert "1 of 2 translations have 12 tokens" in caplog.text
 
 
-def test_a_tokenizer_that_tells_types_serves_a_model_that_takes_none_and_texts_are_cut_to_what_it_reads() -> None:
+def test_token_types_are_ignored_and_texts_truncated_to_the_models_limit() -> None:
     typed = word_tokenizer("we saw a red book")
     assert "token_type_ids" in typed("we saw")
     model = tiny_marian(len(typed), max_position_embeddings=6)

@@ -35,7 +35,7 @@ def test_size_and_special_tokens_are_the_tokenizers_whatever_the_configurations_
     assert model.config.pad_token_id == tokenizer.pad_token_id == 0
     assert embeddings.padding_idx in (None, 0)
     assert model.config.sep_token_id == tokenizer.sep_token_id
-    # What is asked for in so many words is not overruled.
+    # An override wins over the tokenizer.
     asked = fresh_model("AutoModelForMaskedLM", tokenizer, {}, overrides={"vocab_size": 64}, config_name=str(tmp_path))
     assert asked.get_input_embeddings().weight.shape == (64, 16)
 
@@ -82,7 +82,7 @@ def test_positions_follow_the_length_of_inputs_where_they_limit_it(kind: str, ex
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "reason"),
     [
         ("bert-base-cased", "sentencepiece is missing"),
         ("user/model", "sentencepiece is missing"),
@@ -90,10 +90,10 @@ def test_positions_follow_the_length_of_inputs_where_they_limit_it(kind: str, ex
         ("./mine", "./mine could not be loaded: there is no such folder"),
     ],
 )
-def test_what_kept_a_model_of_the_hub_from_loading_is_told_and_a_folder_is_called_one(
-    name: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_error_names_the_reason_or_the_missing_folder(
+    name: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "user").mkdir()
-    with pytest.raises(UserError, match=told), loading("MODEL", name):
+    with pytest.raises(UserError, match=reason), loading("MODEL", name):
         raise ImportError("sentencepiece is missing")

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from script_runner import free_port, rank_environment
@@ -19,27 +20,30 @@ ENCODERS = {
 }
 
 
+def run_processes(kind: str, out: Path, processes: int) -> dict[str, Any]:
+    """Run this file in several processes; returns what the first one writes to `out`."""
+    port = free_port()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, __file__, kind, str(out)],
+            env={**environment, **rank_environment(rank, processes, port)},
+        )
+        for rank in range(processes)
+    ]
+    assert [process.wait(timeout=300) for process in started] == [0] * processes
+    return json.loads(out.read_text(encoding="utf-8"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_two_processes_that_share_the_parameters_train_like_one(encoder: str, tmp_path: Path) -> None:
-    outcomes = []
-    for processes in (1, 2):
-        port = free_port()
-        started = [
-            subprocess.Popen(
-                [sys.executable, __file__, encoder, str(tmp_path / f"{processes}.json")],
-                env={**os.environ, **rank_environment(rank, processes, port), "OMP_NUM_THREADS": "1"},
-            )
-            for rank in range(processes)
-        ]
-        assert [process.wait(timeout=120) for process in started] == [0] * processes
-        outcomes.append(json.loads((tmp_path / f"{processes}.json").read_text()))
-    one, two = outcomes
+    one, two = (run_processes(encoder, tmp_path / f"{processes}.json", processes) for processes in (1, 2))
     assert two["losses"] == pytest.approx(one["losses"], abs=1e-5)
     assert two["weights"].keys() == one["weights"].keys()
     for name, numbers in one["weights"].items():
         assert two["weights"][name] == pytest.approx(numbers, abs=1e-5), name
-    assert two["own"] < 0.6 * one["own"]  # the parameters are shared out
+    assert two["parameters"] < 0.6 * one["parameters"]  # the parameters are shared out
     saved = tmp_path / "2"
     name = ENCODERS[encoder][1]
     config = json.loads((saved / "config.json").read_text())
@@ -51,20 +55,11 @@ def test_two_processes_that_share_the_parameters_train_like_one(encoder: str, tm
 
 @pytest.mark.parametrize("kind", ["star_transformer", pytest.param("marian", marks=pytest.mark.slow)])
 def test_two_processes_load_whole_weights_and_translate_like_one(kind: str, tmp_path: Path) -> None:
-    port = free_port()
-    started = [
-        subprocess.Popen(
-            [sys.executable, __file__, kind, str(tmp_path / "out.json")],
-            env={**os.environ, **rank_environment(rank, 2, port), "OMP_NUM_THREADS": "1"},
-        )
-        for rank in range(2)
-    ]
-    assert [process.wait(timeout=300) for process in started] == [0, 0]
-    told = json.loads((tmp_path / "out.json").read_text())
-    assert told["weights"] == []
-    # Each process has its own rows, one of which ends before the other.
-    assert told["sharded"] == told["whole"]
-    assert len({len(ids) for ids in told["whole"]}) == 2
+    result = run_processes(kind, tmp_path / "out.json", 2)
+    assert result["weights"] == []
+    # Each process has other rows, one of which ends before the other.
+    assert result["sharded"] == result["whole"]
+    assert len({len(ids) for ids in result["whole"]}) == 2
 
 
 def translate_sharded(kind: str, out: Path) -> None:
@@ -99,9 +94,9 @@ def translate_sharded(kind: str, out: Path) -> None:
     inputs = [dict(tokenizer(text, return_tensors="pt")) for text in texts]
     rank = dist.get_rank()
     for _ in range(2):  # twice: what is registered once serves every batch
-        found = generate_translations(sharded, inputs[rank], 2, **generate_options(sharded))
+        translations = generate_translations(sharded, inputs[rank], 2, **generate_options(sharded))
     written: list = [None, None]
-    dist.all_gather_object(written, found[0].tolist())
+    dist.all_gather_object(written, translations[0].tolist())
     if rank == 0:
         alone = [generate_translations(whole, given, 2)[0].tolist() for given in inputs]
         out.write_text(json.dumps({"weights": other, "sharded": written, "whole": alone}))
@@ -145,11 +140,11 @@ def train(encoder: str, out: Path) -> None:
         state = {name: tensor.full_tensor() for name, tensor in model.state_dict().items()}
         if rank == 0:
             model.save_pretrained(out.with_suffix(""), state_dict=state)
-    own = sum((p.to_local() if world > 1 else p).numel() for p in model.parameters())
+    parameters = sum((p.to_local() if world > 1 else p).numel() for p in model.parameters())
     whole = {name: p.full_tensor() if world > 1 else p for name, p in model.named_parameters()}
     weights = {name: tensor.detach().flatten().tolist() for name, tensor in whole.items()}
     if rank == 0:
-        out.write_text(json.dumps({"losses": losses, "weights": weights, "own": own}))
+        out.write_text(json.dumps({"losses": losses, "weights": weights, "parameters": parameters}))
     dist.barrier()
     dist.destroy_process_group()
 
