@@ -31,8 +31,8 @@ from task_samples import GROUPS, ROWS, Parsed, flags
 from modeling_star.data.splits import load_splits
 from modeling_star.models import modeling_disan
 from modeling_star.models import token_layout as tokens
-from modeling_star.tasks.base import Task
 from modeling_star.tasks.translation import TranslationTask
+from modeling_star.training.task import Task
 
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -5,13 +5,13 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict
 
-from modeling_star.tasks.base import Task
 from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.token_classification import TaggingTask
 from modeling_star.tasks.translation import TranslationTask
 from modeling_star.training import arguments as flags
+from modeling_star.training.task import Task
 
 
 GROUPS: dict[type[Task], tuple[type, ...]] = {

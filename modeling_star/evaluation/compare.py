@@ -9,9 +9,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from ..errors import UserError
-from ..tasks.base import score_prefix
 from .bootstrap import paired_bootstrap, score_examples
-from .reports import markdown_table
+from .reports import markdown_table, score_prefix
 
 
 # A key that the predictions of a task have -> the metrics by which they may have been scored: the name in

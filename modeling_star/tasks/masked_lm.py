@@ -37,10 +37,11 @@ from ..data.packing import (
 from ..data.text import SPLITS, TextData, TextSource, load_texts, stream_texts
 from ..data.writing_systems import HAN
 from ..errors import UserError
+from ..training.arguments import ModelArguments, RunArguments, TextArguments
 from ..training.builders import read_lexicon
 from ..training.losses import TaskLoss
-from ..training.trainer import FineTuner, prepare_training
-from .base import Task
+from ..training.task import Task
+from ..training.trainer import FineTuner
 
 
 logger = logging.getLogger(__name__)
@@ -227,14 +228,14 @@ class Pretrainer(FineTuner):
         return logits_at(self.model, places)
 
 
-class PretrainingTask(Task):
+class PretrainingTask(Task[TextArguments]):
     """The tokens behind masks, in running text."""
 
     head = "AutoModelForMaskedLM"
     pipeline = "fill-mask"
     data: TextData
 
-    def __init__(self, model_args: Any, data_args: Any, run_args: Any):
+    def __init__(self, model_args: ModelArguments, data_args: TextArguments, run_args: RunArguments):
         if model_args.model_type == "tfidf" and model_args.model_name_or_path is None:
             raise UserError("--model_type tfidf classifies texts and has nothing to pretrain: name an encoder.")
         super().__init__(model_args, data_args, run_args)
@@ -243,7 +244,7 @@ class PretrainingTask(Task):
         self.size = self.data_args.max_seq_length
 
     @classmethod
-    def check_arguments(cls, data_args: Any, training: TrainingArguments) -> None:
+    def check_arguments(cls, data_args: TextArguments, training: TrainingArguments) -> None:
         super().check_arguments(data_args, training)
         for name in ("max_train_samples", "max_eval_samples", "max_predict_samples", "max_tokenizer_samples"):
             count = getattr(data_args, name)
@@ -270,13 +271,11 @@ class PretrainingTask(Task):
         limits = (options.max_train_samples, options.max_eval_samples, options.max_predict_samples)
         source = TextSource(
             files={split: getattr(options, f"{split}_file") for split in SPLITS},
-            text_unit=options.text_unit,
+            text_unit=options.sample_by,
             dataset_name=options.dataset_name,
             dataset_config_name=options.dataset_config_name,
             text_column_name=options.text_column_name,
             limits=dict(zip(SPLITS, limits, strict=True)),
-            cache_dir=self.model_args.cache_dir,
-            token=self.model_args.token,
             revision=options.dataset_revision,
         )
         return stream_texts(source) if options.streaming else load_texts(source)
@@ -307,7 +306,6 @@ class PretrainingTask(Task):
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset | PieceEncoder:
         """The pieces of a split; of a stream what makes them."""
-        options = self.data_args
         if limit <= tokenizer.num_special_tokens_to_add():
             raise UserError(f"--max_seq_length {limit} leaves no room beside the special tokens: 128, say.")
         if tokenizer is not self.tokenizer:
@@ -318,9 +316,7 @@ class PretrainingTask(Task):
         encode = PieceEncoder(copy.deepcopy(tokenizer), self.data.text_column, limit)
         if split == "train" and self.data.stream is not None:
             return encode
-        return to_pieces(
-            self.data.splits[split], encode, split, options.preprocessing_num_workers, not options.overwrite_cache
-        )
+        return to_pieces(self.data.splits[split], encode, split, None, None)
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> MaskingCollator:
         options = self.data_args
@@ -343,14 +339,9 @@ class PretrainingTask(Task):
                 f"--train_sampling_strategy {training.train_sampling_strategy} has no use here, where batches are "
                 "made of blocks: random or sequential."
             )
-        prepared = prepare_training(self, training, model, "validation" in features)
-        callbacks = prepared.callbacks
         train: Blocks | StreamedBlocks | None = None
         if training.do_train:
             train = self.training_blocks(features["train"], training.seed)
-        if isinstance(train, Blocks):
-            callbacks.append(EpochMasks(train))
-        training.include_num_input_tokens_seen = "non_padding"
         return Pretrainer(
             model=model,
             args=training,
@@ -359,9 +350,12 @@ class PretrainingTask(Task):
             processing_class=tokenizer,
             data_collator=self.masking,
             compute_metrics=self.metrics,
-            compute_loss_func=MaskedLoss(prepared.smoothing),
-            callbacks=callbacks,
+            compute_loss_func=MaskedLoss(training.label_smoothing_factor),
+            callbacks=[EpochMasks(train)] if isinstance(train, Blocks) else [],
         )
+
+    def validation_features(self, features: dict[str, Any]) -> Dataset | None:
+        return features.get("validation")
 
     def training_blocks(self, features: Dataset | PieceEncoder, seed: int) -> Blocks | StreamedBlocks:
         """The blocks that a run trains on, from `features`."""

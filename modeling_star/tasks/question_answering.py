@@ -18,9 +18,10 @@ from ..evaluation.metrics import AnswerScores
 from ..evaluation.reports import markdown_table, plot_scores, write_json, write_text
 from ..evaluation.squad import Language, answer_language, best_threshold, score_answers
 from ..inference.question_answering import DEFAULTS, Answer, find_answers
+from ..training.arguments import ReadingArguments
 from ..training.losses import SpanLoss
 from ..training.run_card import EXAMPLE_CHARACTERS
-from .base import Task
+from ..training.task import Task
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class ReadingMetrics:
         return scores | {"best_f1": best, "best_f1_threshold": threshold}
 
 
-class ReadingTask(Task):
+class ReadingTask(Task[ReadingArguments]):
     """A span of the context for every question, or none."""
 
     head = "AutoModelForQuestionAnswering"
@@ -138,7 +139,6 @@ class ReadingTask(Task):
     data: ReadingData
     metrics: ReadingMetrics
     _limit: int | None = None
-    _padded_length: int | None = None
 
     def one_row_an_example(self, splits: DatasetDict) -> DatasetDict:
         return DatasetDict({split: flatten_squad(rows) for split, rows in splits.items()})
@@ -155,8 +155,6 @@ class ReadingTask(Task):
                 f"--null_score_diff_threshold {options.null_score_diff_threshold:g} is for questions that may have no "
                 "answer: write --version_2_with_negative too, or leave it away."
             )
-        if options.task_name is not None:
-            raise UserError("--task_name is for tagging and classification: leave it away.")
         return prepare_reading(
             self.load_splits(),
             text_column_name=options.text_column_name,
@@ -228,10 +226,7 @@ class ReadingTask(Task):
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
         options = self.data_args
-        if options.pad_to_max_length and limit is None:
-            raise UserError("--pad_to_max_length needs a --max_seq_length: the model has no limit of its own.")
         self._limit = limit
-        self._padded_length = limit if options.pad_to_max_length else None
         return window_features(
             self.data.splits[split],
             tokenizer,
@@ -239,14 +234,10 @@ class ReadingTask(Task):
             doc_stride=options.doc_stride,
             labelled=self.data.is_labelled(split),
             split=split,
-            num_proc=options.preprocessing_num_workers,
-            load_from_cache_file=not options.overwrite_cache,
         )
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:
-        if self._padded_length is None:
-            return DataCollatorWithPadding(tokenizer)
-        return DataCollatorWithPadding(tokenizer, padding="max_length", max_length=self._padded_length)
+        return DataCollatorWithPadding(tokenizer)
 
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
         examples = self.data.splits[split]

@@ -30,13 +30,14 @@ from ..evaluation.reports import (
     write_text,
 )
 from ..models.crf import entity_tag, typed_labels
-from .base import Task
+from ..training.arguments import TaggingArguments
+from ..training.task import Task
 
 
 _SENTENCES_COMPARED = 500
 
 
-class TaggingTask(Task):
+class TaggingTask(Task[TaggingArguments]):
     """A label for every word."""
 
     head = "AutoModelForTokenClassification"
@@ -53,13 +54,12 @@ class TaggingTask(Task):
             splits,
             text_column_name=options.text_column_name,
             label_column_name=options.label_column_name,
-            task_name=options.task_name,
             label_list=self.saved_labels(splits),
             drop_empty=options.drop_empty,
         )
 
     def choose_metrics(self) -> TaskMetrics:
-        return metrics_for("tagging", self.data.label_list, per_type=self.data_args.return_entity_level_metrics)
+        return metrics_for("tagging", self.data.label_list)
 
     def training_texts(self) -> Any:
         return self.data.splits["train"][self.data.text_column]
@@ -88,10 +88,7 @@ class TaggingTask(Task):
             max_seq_length=limit,
             stride=stride,
             label_all_tokens=options.label_all_tokens and split == "train",
-            pad_to_max_length=options.pad_to_max_length,
             split=split,
-            num_proc=options.preprocessing_num_workers,
-            load_from_cache_file=not options.overwrite_cache,
         )
         if options.label_all_tokens and split == "train" and self.ends_once:
             self._check_ends(features)

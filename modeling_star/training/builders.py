@@ -21,6 +21,7 @@ from ..models.embeddings import words_of_vectors
 from ..models.lexicon import Lexicon
 from ..models.modeling_encoder import EncoderPreTrainedModel, longest_input
 from ..models.vocabulary import VocabularyTables, word_marker
+from .arguments import ModelArguments
 from .checkpoints import differences
 
 
@@ -245,7 +246,7 @@ def check_kind(model_type: str | None, kinds: Sequence[str | None], config_name:
         )
 
 
-def check_embeddings(arguments: Any) -> None:
+def check_embeddings(arguments: ModelArguments) -> None:
     """
     Args:
         arguments: those about the model.
@@ -253,7 +254,7 @@ def check_embeddings(arguments: Any) -> None:
     Raises:
         UserError: what is said of the embeddings does not fit together, so that others would be trained.
     """
-    source, mode = arguments.embeddings_from, arguments.embeddings_mode
+    source, mode = arguments.embeddings_name_or_path, arguments.embeddings_mode
     if source is None and mode != "static":
         raise UserError(
             f"--embeddings_mode {mode} says how --embeddings_from is used, and none is named: add --embeddings_from "
@@ -527,9 +528,9 @@ def without_words(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in ("lexicon_kind", "lexicon_size")}
 
 
-def hub_options(arguments: Any) -> dict[str, Any]:
+def hub_options(arguments: ModelArguments) -> dict[str, Any]:
     """Where models are looked for on the Hub, and kept."""
-    return {"revision": arguments.model_revision, "token": arguments.token, "cache_dir": arguments.cache_dir}
+    return {"revision": arguments.model_revision}
 
 
 def config_fields(name: str) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from modeling_star import StarTransformerConfig, StarTransformerForMaskedLM
 from modeling_star.data.subwords import train_subword_tokenizer
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
-from modeling_star.tasks.base import Task
 from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
@@ -29,6 +28,7 @@ from modeling_star.tasks.token_classification import TaggingTask
 from modeling_star.tasks.translation import TranslationTask
 from modeling_star.training.builders import saved_model
 from modeling_star.training.run import run, run_once
+from modeling_star.training.task import Task
 from modeling_star.training.trainer import FineTuner, average_checkpoints, load_weights
 from modeling_star.training.translation_builders import fresh_translator
 

@@ -83,7 +83,9 @@ def test_the_loss_of_a_split_of_questions_is_that_of_its_spans() -> None:
     torch.manual_seed(0)
     start, end, labels = torch.randn(4, 6), torch.randn(4, 6), torch.tensor([[0, 2], [1, 5], [3, 3], [4, 5]])
     loss = SpanLoss("reading")
-    told = MetricsWithLoss(lambda _: {})(EvalPrediction(predictions=loss.keep((start, end), labels), label_ids=labels))
+    told = MetricsWithLoss(lambda _: {})(
+        EvalPrediction(predictions=loss.preprocess_logits((start, end), labels), label_ids=labels)
+    )
     assert told["loss"] == pytest.approx(loss({"start_logits": start, "end_logits": end}, labels).item())
 
 
@@ -93,7 +95,7 @@ def test_the_loss_of_a_split_of_chains_is_that_of_the_model() -> None:
     model = tiny_model("StarTransformer", "ForTokenClassification", use_crf=True).eval()
     with torch.no_grad():
         output = model(**batch)
-    kept = CRFLoss().keep(output.to_tuple()[1:], batch["labels"])
+    kept = CRFLoss().preprocess_logits(output.to_tuple()[1:], batch["labels"])
     told = MetricsWithLoss(lambda _: {})(EvalPrediction(predictions=kept, label_ids=batch["labels"]))
     assert told["loss"] == pytest.approx(output.loss.item(), rel=1e-5)
 
