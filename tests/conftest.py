@@ -160,8 +160,8 @@ def parsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Par
 
     def parse(kind: type[Task], *given: str) -> Parsed:
         path = write_rows(tmp_path / f"{kind.__name__}.jsonl", ROWS[kind])
-        command = ["script.py", f"--train_file={path}", f"--cache_dir={tmp_path}/cache", *given]
-        monkeypatch.setattr(sys, "argv", command)
+        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+        monkeypatch.setattr(sys, "argv", ["script.py", f"--train_file={path}", *given])
         own = flags.TRANSLATION_DEFAULTS if kind is TranslationTask else None
         training = "Seq2SeqTrainingArguments" if kind is TranslationTask else "TrainingArguments"
         return flags.parse(GROUPS[kind], "A script.", own, training_class=training)

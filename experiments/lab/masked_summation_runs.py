@@ -25,6 +25,7 @@ from lab.benchmark import interleave
 from lab.launching import environment, read_environment
 from lab.masked_summation import MaskedSummation, System, read_shape
 from lab.masked_summation_page import write_report
+from lab.summation_arguments import SummationArguments
 from modeling_star.errors import UserError
 from modeling_star.evaluation.metrics import metrics_for
 from modeling_star.evaluation.reports import plot_training_curves, write_json
@@ -60,7 +61,7 @@ class Experiment:
         UserError: an argument that is not allowed, or a system that cannot be built.
     """
 
-    def __init__(self, options: Any, training: TrainingArguments):
+    def __init__(self, options: SummationArguments, training: TrainingArguments):
         self.options, self.training = options, training
         self.seeds: list[int] = options.seeds or [training.seed]
         self.folder = Path(training.output_dir)
@@ -392,7 +393,7 @@ def begin(folder: Path, made_by: dict[str, Any], now: dict[str, Any]) -> str | N
     return None if checkpoint is None else str(checkpoint)
 
 
-def run_script(options: Any, training: TrainingArguments) -> None:
+def run_script(options: SummationArguments, training: TrainingArguments) -> None:
     """`Experiment.run`, with its messages; ends with 1 where a run failed."""
     with script_messages(training):
         failed = Experiment(options, training).run()

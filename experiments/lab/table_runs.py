@@ -32,6 +32,7 @@ from modeling_star.errors import UserError
 from modeling_star.evaluation.bootstrap import count_examples, score_counts
 from modeling_star.evaluation.compare import MADE_BY, SCORED_BY, read_system
 from modeling_star.evaluation.reports import metrics_only, write_json, write_text
+from modeling_star.training.arguments import current_names
 from modeling_star.training.checkpoints import differences, last_checkpoint
 
 
@@ -52,7 +53,7 @@ def check_arguments(path: Path, made_with: dict[str, Any] | None, asked: dict[st
     Raises:
         UserError: they differ; it names the file and what differs.
     """
-    other = "" if made_with is None else differences(made_with, asked)
+    other = "" if made_with is None else differences(current_names(made_with), current_names(asked))
     if other:
         raise UserError(f"{path} was made with other arguments ({other}): delete it to make it anew.")
 
@@ -154,7 +155,7 @@ class FinishedRuns:
         for path in sorted(self.folder.glob(f"*/*/*/*-seed{arguments['seed']}.json")):
             kept = json.loads(path.read_text(encoding="utf-8"))
             same = kept.get("metric", metric) == metric and kept.get("began_from", began_from) == began_from
-            if kept.get("arguments") == arguments and same:
+            if same and current_names(kept.get("arguments", {})) == current_names(arguments):
                 return kept
         return None
 

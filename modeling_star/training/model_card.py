@@ -298,8 +298,8 @@ def _limitations(content: CardContent) -> list[str]:
         limitations = ["Trained on generated sentences: expect poor results on any other text."]
     if content.task == "fill-mask" and content.model_type in ("star_transformer", "disan"):
         limitations.append(
-            "Masked language modelling does not train the weights of the pooled vector: `pooler_output` is useful only "
-            "after fine-tuning, `last_hidden_state` immediately."
+            "Masked language modelling does not train the weights of the pooled vector: `pooler_output` is useful "
+            "only after fine-tuning, `last_hidden_state` immediately."
         )
     return [*limitations, "Measured with one seed: another one gives somewhat different numbers."]
 

@@ -158,8 +158,7 @@ class FineTuner(Trainer):
     @contextmanager
     def _in_order(self) -> Iterator[None]:
         """Read all rows in order: Trainer would sort and drop rows as in training, and predictions belong to rows."""
-        args: TrainingArguments = self.args
-        self.args = copy(args)
+        args, self.args = self.args, copy(self.args)  # type: ignore[has-type]
         self.args.train_sampling_strategy, self.args.dataloader_drop_last = "sequential", False
         try:
             yield

@@ -342,7 +342,7 @@ def test_the_projects_tables_name_flags_that_the_scripts_have(path: Path, monkey
         "run_mlm.py": (
             arguments.ModelArguments,
             arguments.TextArguments,
-            arguments.RepeatArguments,
+            arguments.RunArguments,
             TrainingArguments,
         ),
     }
@@ -356,8 +356,8 @@ def test_the_projects_tables_name_flags_that_the_scripts_have(path: Path, monkey
         assert len(cell) <= 4, "the fair protocol has at most 4 configurations"
         task = table.content["tasks"][cell[0].task]
         for configuration in cell:
-            assert set(configuration.arguments) <= flags[task["script"]]
+            assert set(arguments.current_names(configuration.arguments)) <= flags[task["script"]]
             config = configuration.arguments.get("config_name")
             assert config is None or (ROOT / config).is_file()
     for name, told in table.before.items():
-        assert set(table.arguments_before(name)) <= flags[told["script"]]
+        assert set(arguments.current_names(table.arguments_before(name))) <= flags[told["script"]]
