@@ -1,4 +1,4 @@
-"""Tiny data for every task of a script, and what the flags on them come to: task and trainer."""
+"""Tiny data for every task, and its trainer."""
 
 from pathlib import Path
 from typing import Any
