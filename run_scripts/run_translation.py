@@ -22,7 +22,6 @@ Several processes:
 
 from modeling_star.training.arguments import (
     TRANSLATION_DEFAULTS,
-    TRANSLATION_HELP,
     TranslationArguments,
     TranslationModelArguments,
     TranslationRunArguments,
@@ -34,7 +33,7 @@ def main() -> None:
     """Read the arguments, run, report."""
     groups = (TranslationModelArguments, TranslationArguments, TranslationRunArguments)
     model, data, run, training = parse(
-        groups, __doc__, TRANSLATION_DEFAULTS, TRANSLATION_HELP, "Seq2SeqTrainingArguments"
+        groups, __doc__, TRANSLATION_DEFAULTS, training_class="Seq2SeqTrainingArguments"
     )
 
     from modeling_star.tasks.translation import TranslationTask

@@ -24,6 +24,9 @@ def flag(help: str, default: Any = None) -> Any:
     return field(default=default, metadata={"help": help})
 
 
+_TYPES = "star_transformer, big_transformer, vanilla_transformer, disan or bilstm"
+
+
 @dataclass
 class ModelArguments:
     """Model, tokenizer and embeddings."""
@@ -31,39 +34,25 @@ class ModelArguments:
     _argument_group_name = "model, tokenizer and embeddings"
     ignore_mismatched_sizes = False  # a flag of the scripts whose data have labels
 
-    model_name_or_path: str | None = flag(
-        "Saved model to fine-tune, a Hub name or a folder; it replaces what a recipe sets for a fresh model."
-    )
-    model_type: str | None = flag(
-        "Type of a fresh model: star_transformer, the default, big_transformer, vanilla_transformer, disan or bilstm."
-    )
+    model_name_or_path: str | None = flag("Saved model to fine-tune; it replaces a recipe's fresh model.")
+    model_type: str | None = flag(f"Type of a fresh model: {_TYPES} (default: star_transformer).")
     config_name: str | None = flag("Configuration of a fresh model, such as configuration/models/star-base.json.")
-    config_overrides: str | None = flag(
-        "Fields to change in the configuration, such as hidden_size=200,position_embedding_type=ring; for taggers "
-        "also use_crf=true,crf_constraints=auto,char_features=true."
-    )
-    tokenizer_name: str | None = flag(
-        "Tokenizer, if not that of the model or the embeddings; without any, one is trained on the training split."
-    )
+    config_overrides: str | None = flag("Configuration fields to set, such as hidden_size=200,use_crf=true.")
+    tokenizer_name: str | None = flag("Tokenizer, if not the model's; without any, one is trained on the data.")
     tokenizer_kind: Literal["word", "wordpiece", "character"] = flag(
         "Kind of a trained tokenizer: character suits Chinese, word suits word vectors.", "word"
     )
     lower_case: bool = flag("Lower-case the text in a trained tokenizer.", True)
     vocab_size: int = flag("Maximum vocabulary size of a trained tokenizer.", 30000)
-    embeddings_name_or_path: str | None = flag(
-        "Embeddings of a fresh model: a BERT (Hub name or folder) or a file of word vectors."
-    )
+    embeddings_name_or_path: str | None = flag("Embeddings of a fresh model: a BERT or a file of word vectors.")
     embeddings_mode: Literal["static", "contextual", "vectors"] = flag(
-        "static takes the word embeddings of a BERT, contextual its output, vectors a GloVe or word2vec text file.",
+        "Use a BERT's word embeddings (static), a BERT's output (contextual), or a file of word vectors (vectors).",
         "static",
     )
     vocabulary_from: Literal["data", "vectors"] = flag(
         "Words of a trained tokenizer: those of the training split, or also those of the file of vectors.", "data"
     )
-    lexicon: str | None = flag(
-        "Words for big_transformer: a file with one word per line, jieba for its dictionary, or whole_word for the "
-        "words of a subword tokenizer."
-    )
+    lexicon: str | None = flag("Words for big_transformer: a file with one word per line, jieba, or whole_word.")
     freeze_embeddings: bool = flag("Do not train the embeddings.", False)
     model_revision: str = flag("Branch, tag or commit of the model on the Hub.", "main")
     trust_remote_code: bool = flag("Run the code that a saved model ships.", False)
@@ -73,10 +62,7 @@ class ModelArguments:
 class ClassificationModelArguments(ModelArguments):
     """Model, tokenizer and embeddings of a classifier."""
 
-    model_type: str | None = flag(
-        "Type of a fresh model: star_transformer, the default, big_transformer, vanilla_transformer, disan, bilstm, "
-        "or tfidf for TF-IDF with logistic regression."
-    )
+    model_type: str | None = flag(f"Type of a fresh model: {_TYPES} (default: star_transformer), or tfidf.")
     ignore_mismatched_sizes: bool = flag("Replace a head whose size differs from the data's labels.", False)
 
 
@@ -97,17 +83,11 @@ class TaggingModelArguments(ModelArguments):
 class TranslationModelArguments(ModelArguments):
     """Model, tokenizer and embeddings of a translator."""
 
-    model_type: str | None = flag(
-        "Type of a fresh model: marian, the default and the standard Transformer, or an encoder with a decoder: "
-        "star_transformer, big_transformer, vanilla_transformer, disan or bilstm."
-    )
+    model_type: str | None = flag(f"Type of a fresh model: marian, or an encoder {_TYPES} (default: marian).")
     config_name: str | None = flag("Configuration of a fresh model, such as configuration/models/marian-small.json.")
-    config_overrides: str | None = flag(
-        "Fields to change in the configuration, such as dropout=0.3; with an encoder of this package "
-        "encoder.num_hidden_layers=4,decoder.dropout=0.3."
-    )
+    config_overrides: str | None = flag("Configuration fields to set, such as dropout=0.3,encoder.hidden_size=200.")
     tokenizer_kind: Literal["bpe"] = flag(  # type: ignore[assignment]  # another choice than the encoders'
-        "Kind of a trained tokenizer: byte pairs, learned from source and target together.", "bpe"
+        "Kind of a trained tokenizer: byte pairs, learned from both languages together.", "bpe"
     )
     lower_case: bool = flag("Lower-case the text in a trained tokenizer.", False)
     vocab_size: int = flag("Maximum vocabulary size of a trained tokenizer.", 8000)
@@ -126,9 +106,7 @@ class DataArguments:
     train_file: str | None = flag("Training file: json, jsonl, csv, tsv or parquet, .gz allowed.")
     validation_file: str | None = flag("Validation file, which chooses the best model.")
     test_file: str | None = flag("Test file, which is scored at the end.")
-    validation_fraction: float = flag(
-        "Fraction of the training split held out for validation if there is no validation split; 0 for none.", 0.1
-    )
+    validation_fraction: float = flag("Fraction of train held out if there is no validation split.", 0.1)
     max_seq_length: int | None = flag("Maximum number of tokens of an input; without it, the model's.")
     max_train_samples: int | None = flag("Use only the first N training examples.")
     max_eval_samples: int | None = flag("Use only the first N validation examples.")
@@ -139,10 +117,7 @@ class DataArguments:
 class FileArguments(DataArguments):
     """Data in tables, one example per row."""
 
-    column_names: str | None = flag(
-        "Column names of files without a header, such as label,text; for CoNLL files in their order, with _ for a "
-        "column to skip, such as _,tokens,_,ner_tags."
-    )
+    column_names: str | None = flag("Columns of a file without header, such as label,text; _ skips one.")
     drop_empty: bool = flag("Skip empty rows with a warning instead of stopping.", False)
 
 
@@ -151,12 +126,9 @@ class TaggingArguments(FileArguments):
     """Data of run_ner.py."""
 
     train_file: str | None = flag("Training file: json, jsonl, csv, tsv, parquet or CoNLL, .gz allowed.")
-    text_column_name: str | None = flag("Column of the words; without it, a known name such as tokens or words.")
-    label_column_name: str | None = flag("Column of the tags; without it, a known name such as ner_tags or tags.")
-    stride: int | None = flag(
-        "Overlap in tokens between the windows of a long input; without it, an eighth of the limit for validation and "
-        "test, while training inputs are truncated."
-    )
+    text_column_name: str | None = flag("Column of the words; without it, a known name such as tokens.")
+    label_column_name: str | None = flag("Column of the tags; without it, a known name such as ner_tags.")
+    stride: int | None = flag("Overlap in tokens of the windows of a long input; without it, training truncates.")
     label_all_tokens: bool = flag("Label every token of a word, B- becoming I-, not only the first.", False)
 
 
@@ -165,12 +137,8 @@ class ClassificationArguments(FileArguments):
     """Data of run_glue.py."""
 
     task_name: str | None = flag("GLUE task, which sets columns and metrics: cola, sst2, mrpc, stsb, ...")
-    text_column_name: str | None = flag(
-        "Column of the texts, or two separated by a comma for pairs; without it, a known name such as text."
-    )
-    label_column_name: str | None = flag(
-        "Column of the labels, or several 0/1 columns separated by commas; without it, a known name such as label."
-    )
+    text_column_name: str | None = flag("Column of the texts, or two for pairs, separated by a comma.")
+    label_column_name: str | None = flag("Column of the labels, or several 0/1 columns separated by commas.")
     problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None = flag(
         "Kind of the labels; write multi_label_classification if a cell holds several separated by a comma, | or ;."
     )
@@ -184,14 +152,11 @@ class ReadingArguments(DataArguments):
     drop_empty: bool = flag("Skip empty rows with a warning instead of stopping.", False)
     text_column_name: str | None = flag("Columns of question and context, separated by a comma.")
     label_column_name: str | None = flag('Column of the answers, {"text": [...], "answer_start": [...]}.')
-    doc_stride: int = flag("Overlap in tokens between the windows of a long context.", 128)
+    doc_stride: int = flag("Overlap in tokens of the windows of a long context.", 128)
     n_best_size: int = flag("Number of answers per question in the predictions.", 20)
     max_answer_length: int = flag("Maximum number of tokens of a predicted answer.", 30)
     version_2_with_negative: bool = flag("Some questions have no answer, as in SQuAD 2.0.", False)
-    null_score_diff_threshold: float = flag(
-        "With --version_2_with_negative, predict no answer if its score exceeds the best answer's by more than this.",
-        0.0,
-    )
+    null_score_diff_threshold: float = flag("Predict no answer if its score exceeds the best answer's by more.", 0.0)
     answer_language: Literal["en", "zh"] | None = flag(
         "Compare answers by words (en, as SQuAD) or by Chinese characters (zh, as CMRC 2018); without it, detected."
     )
@@ -206,26 +171,16 @@ class TextArguments(DataArguments):
     )
     validation_file: list[str] | None = flag("Validation files.")  # type: ignore[assignment]
     test_file: list[str] | None = flag("Test files.")  # type: ignore[assignment]
-    validation_fraction: float = flag(
-        "Fraction of the training split held out for validation if there is no validation split; 0 for none.", 0.05
-    )
+    validation_fraction: float = flag("Fraction of train held out if there is no validation split.", 0.05)
     max_seq_length: int = flag("Number of tokens of a block; longer documents are split.", 512)
-    sample_by: Literal["line", "paragraph", "file"] = flag(
-        "Document of a .txt file: a line, a paragraph (up to an empty line), or the file.", "line"
-    )
+    sample_by: Literal["line", "paragraph", "file"] = flag("Document of a .txt file.", "line")
     text_column_name: str | None = flag("Column of the texts in other files; without it, a known name such as text.")
     streaming: bool = flag("Read the training data during training; needs --max_steps.", False)
     shuffle_buffer: int = flag("Documents in the shuffle buffer of a stream; 0 for no shuffling.", 10000)
     packing: bool = flag("Pack several documents into a block; false pads each document.", True)
     mlm_probability: float = flag("Fraction of the tokens to mask.", 0.15)
-    mask_unit: str = flag(
-        "Unit of masking: token, whole_word for the words of a subword tokenizer, jieba or a file with one word per "
-        "line for Chinese words.",
-        "token",
-    )
-    max_tokenizer_samples: int | None = flag(
-        "Documents to train a tokenizer on; without it all, or the first 100,000 of a stream."
-    )
+    mask_unit: str = flag("Unit of masking: token, whole_word, jieba, or a file with one word per line.", "token")
+    max_tokenizer_samples: int | None = flag("Documents to train a tokenizer on; without it all, or 100,000.")
 
 
 @dataclass
@@ -256,26 +211,22 @@ class RunArguments:
 
     seeds: list[int] | None = flag("Several seeds in one call, reported with mean and deviation: --seeds 1 2 3.")
     early_stopping_patience: int | None = flag("Stop after N evaluations without a better score.")
-    average_checkpoints: int = flag("Average the weights of the last N checkpoints; 0 takes the best checkpoint.", 0)
-    shuffle_length_groups: bool = flag(
-        "Shuffle the batches of --train_sampling_strategy group_by_length; false keeps Trainer's order.", True
-    )
+    average_checkpoints: int = flag("Average the weights of the last N checkpoints; 0 takes the best one.", 0)
+    shuffle_length_groups: bool = flag("Shuffle length-grouped batches; false keeps Trainer's order.", True)
 
 
 @dataclass
 class LabelRunArguments(RunArguments):
     """The run, on data with classes."""
 
-    class_weights: str = flag(
-        "Weights of the classes in the loss: none, balanced, or one number per class such as 1,2.5,1.", "none"
-    )
+    class_weights: str = flag("Weights of the classes in the loss: none, balanced, or one number per class.", "none")
 
 
 @dataclass
 class TranslationRunArguments(RunArguments):
     """The run of a translator."""
 
-    average_checkpoints: int = flag("Average the weights of the last N checkpoints; 0 takes the best checkpoint.", 5)
+    average_checkpoints: int = flag("Average the weights of the last N checkpoints; 0 takes the best one.", 5)
 
 
 # Old names, accepted on the command line, in recipes and in the arguments of earlier runs.
@@ -332,29 +283,23 @@ TRANSLATION_DEFAULTS: dict[str, Any] = {
     "save_total_limit": 5,
 }
 
-TRAINING_HELP = f"""
+TRAINING_HELP = """
 training:
   Every field of transformers.TrainingArguments is a flag too; --help_all lists them, and the keys that are meant for
   recipes. The most used:
   --output_dir DIR                     output folder (default: outputs/SCRIPT)
   --do_train --do_eval --do_predict    do only these (default: everything there is data for)
   --num_train_epochs N                 passes over the training data (default: 3)
-  --learning_rate X                    peak (default: {FRESH_LEARNING_RATE:g} for a fresh model, 5e-05 for a saved one)
-  --per_device_train_batch_size N      examples per process and step (default: 8)
+  --learning_rate X                    peak (default: 0.0005 for a fresh model, 5e-05 for a saved one)
+  --per_device_train_batch_size N      examples per process and step (default: {per_device_train_batch_size})
   --gradient_accumulation_steps N      steps per update (default: 1)
-  --warmup_steps X                     number of steps, or below 1 a fraction of all (default: 0)
+  --warmup_steps X                     number of steps, or below 1 a fraction of all (default: {warmup_steps})
   --metric_for_best_model NAME         score that chooses the best model (default: the task's main score)
   --resume_from_checkpoint last|DIR    resume an interrupted run
   --use_cpu, --bf16, --torch_compile, --gradient_checkpointing
   --log_level debug                    show the traceback of a one-line error
   --push_to_hub --hub_model_id NAME    upload the model and its card at the end, without predictions and checkpoints
 """
-
-TRANSLATION_HELP = (
-    TRAINING_HELP.replace("(default: 8)", "(default: {per_device_train_batch_size})")
-    .replace("below 1 a fraction of all (default: 0)", "below 1 a fraction of all (default: {warmup_steps:g})")
-    .format(**TRANSLATION_DEFAULTS)
-)
 
 
 def parse(
@@ -383,7 +328,8 @@ def parse(
     script = Path(sys.argv[0]).name
     typed = [re.sub(r"^--([\w-]+)", lambda name: f"--{_current(name[1])}", argument) for argument in sys.argv[1:]]
     if {"-h", "--help"} & set(typed):
-        _print_help(groups, description, epilog)
+        shown = {"per_device_train_batch_size": 8, "warmup_steps": 0, **(defaults or {})}
+        _print_help(groups, description, epilog.format(**shown))
         raise SystemExit(0)
 
     import transformers
