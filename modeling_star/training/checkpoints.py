@@ -203,32 +203,6 @@ def check_several_seeds(seeds: list[int], training: TrainingArguments) -> None:
         raise UserError("With several --seeds write --resume_from_checkpoint last: each resumes from its checkpoint.")
 
 
-def check_several_runs(folder: Path, config: dict[str, Any], resume: str | None) -> None:
-    """
-    Make sure that several seeds may begin in a folder, or resume there.
-
-    Args:
-        folder: the parent of the seeds' folders; created if absent.
-        config: the arguments that all seeds share.
-        resume: `last`, or `None`.
-
-    Raises:
-        UserError: the folder cannot be written, holds something else, or seeds of other arguments.
-    """
-    held = _contents(folder)
-    if not any(name.startswith("seed-") for name in held):
-        _check_empty(folder, [name for name in held if name != ARGUMENTS], "name a new folder for several seeds")
-        return
-    if not resume:
-        _check_empty(folder, held, "name another folder, or resume its runs by --resume_from_checkpoint last")
-    changes = changed_arguments(folder, config)
-    if changes:
-        raise UserError(
-            f"The seeds in {folder} were run with other arguments ({changes}): name another --output_dir, or restore "
-            "the arguments."
-        )
-
-
 def plan_seeds(
     folders: list[Path], training: TrainingArguments, config: dict[str, Any]
 ) -> list[tuple[bool, str | None]]:
@@ -236,18 +210,24 @@ def plan_seeds(
     Find out for the folder of each seed whether its run is finished, and the checkpoint to resume from.
 
     Args:
-        folders: one per seed.
-        training: with the folder that holds them.
+        folders: one per seed; of several seeds, all in the output folder.
+        training: with the output folder and what to resume from.
         config: what `run_config` returns.
 
     Raises:
-        UserError: see `check_output_dir`, `check_several_runs`.
+        UserError: see `check_output_dir`; or the output folder holds something else, or seeds of other arguments.
     """
-    resume = training.resume_from_checkpoint
+    parent, resume = Path(training.output_dir), training.resume_from_checkpoint
     if len(folders) == 1:
         return [(False, check_output_dir(folders[0], resume))]
-    parent = Path(training.output_dir)
-    check_several_runs(parent, config, resume)
+    held = _contents(parent)
+    has_runs = any(name.startswith("seed-") for name in held)
+    if not has_runs:  # perhaps the arguments of a call that failed before its first run
+        _check_empty(parent, [name for name in held if name != ARGUMENTS], "name a new folder for several seeds")
+    elif not resume:
+        _check_empty(parent, held, "name another folder, or resume its runs by --resume_from_checkpoint last")
+    elif changes := changed_arguments(parent, config):
+        raise UserError(f"The seeds in {parent} have other arguments ({changes}): restore them, or name a new folder.")
     # A seed that was killed before its first whole checkpoint must not keep the others from resuming.
     may_restart = (parent / ARGUMENTS).is_file()
     finished = [(folder / "all_results.json").is_file() for folder in folders]
@@ -263,7 +243,6 @@ __all__ = [
     "changed_arguments",
     "check_new",
     "check_output_dir",
-    "check_several_runs",
     "check_several_seeds",
     "differences",
     "last_checkpoint",

@@ -38,48 +38,26 @@ _NO_TEXT, _NO_QUESTION = "Write a sentence here.", "Write a question here."
 
 @dataclass
 class CardContent:
-    """
-    The content of a model card. All numbers in `results` have to be measured.
-
-    Attributes:
-        model_name: the title.
-        model_type: of the configuration: "star_transformer", ...
-        task: transformers' pipeline: "token-classification", "text-classification", "fill-mask", ...
-        dataset_name: the title of the data; "synthetic" in it marks generated data.
-        results: the metrics of each split; numbers that are not finite are omitted.
-        seed: of the run.
-        command: as typed.
-        hyperparameters: rows of the table of settings.
-        dataset_id: the data set's name on the Hub.
-        base_model: the pretrained model, if there is one.
-        examples: texts, pairs of texts, or questions with contexts; for the widget and the code under "Use".
-        label_list: names of the labels.
-        aggregation: for taggers, `aggregation_for` of the tokenizer.
-        regression: whether the model predicts a number.
-        usage_options: arguments of the call under "Use", for tasks with our own call.
-        tables: more Markdown tables by heading.
-        pictures: file names in the folder by description; absent files are omitted.
-        repo_id: the model's name on the Hub.
-    """
+    """The content of a model card. All numbers in `results` have to be measured."""
 
     model_name: str
     model_type: str
-    task: str
-    dataset_name: str
-    results: Mapping[str, Mapping[str, float]]
+    task: str  # transformers' name of the pipeline
+    dataset_name: str  # "synthetic" in it marks generated data
+    results: Mapping[str, Mapping[str, float]]  # of each split; numbers that are not finite are omitted
     seed: int
     command: str
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
-    dataset_id: str | None = None
+    dataset_id: str | None = None  # on the Hub
     base_model: str | None = None
-    examples: Sequence[str | Sequence[str]] = ()
+    examples: Sequence[str | Sequence[str]] = ()  # texts, pairs of texts, or questions with contexts
     label_list: Sequence[str] = ()
-    aggregation: Literal["first", "simple"] = "first"
+    aggregation: Literal["first", "simple"] = "first"  # for taggers, see `aggregation_for`
     regression: bool = False
-    usage_options: Mapping[str, Any] = field(default_factory=dict)
-    tables: Mapping[str, str] = field(default_factory=dict)
-    pictures: Mapping[str, str] = field(default_factory=lambda: {"Training curves": "training_curves.png"})
-    repo_id: str | None = None
+    usage_options: Mapping[str, Any] = field(default_factory=dict)  # arguments of the call under "Use"
+    tables: Mapping[str, str] = field(default_factory=dict)  # more Markdown tables, by heading
+    pictures: Mapping[str, str] = field(default_factory=dict)  # files by description; absent files are omitted
+    repo_id: str | None = None  # on the Hub
 
     @property
     def is_synthetic(self) -> bool:
@@ -215,7 +193,7 @@ def _card_data(content: CardContent, measured: Mapping[str, Mapping[str, float]]
             dataset_name=content.dataset_name,
             dataset_split=split,
             metric_type=_HUB_METRICS.get(name, name),
-            metric_name=_TITLES.get(name) or _capitalized(name.replace("_", " ").replace("f1", "F1")),
+            metric_name=_TITLES.get(name, name[0].upper() + name[1:].replace("_", " ").replace("f1", "F1")),
             metric_value=round(value, 6),
         )
         for split, metrics in measured.items()
@@ -233,10 +211,6 @@ def _card_data(content: CardContent, measured: Mapping[str, Mapping[str, float]]
         eval_results=results or None,
         widget=[_as_input(example, second) for example in content.examples] or None,
     )
-
-
-def _capitalized(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _on_the_hub(name: str | None) -> str | None:

@@ -437,13 +437,6 @@ def check_training(training: TrainingArguments) -> None:
     for name, value in supported.items():
         if getattr(training, name) != value:
             raise UserError(f"--{name} {getattr(training, name)} leaves no predictions to score and write: omit it.")
-    for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
-        if getattr(training, name) < 1:
-            raise UserError(f"--{name} {getattr(training, name)} is given: at least 1 is needed.")
-    if training.do_train and training.max_steps <= 0 and training.num_train_epochs <= 0:
-        raise UserError(
-            f"--num_train_epochs {training.num_train_epochs:g} trains nothing: write more than 0, or --do_train false."
-        )
     if training.push_to_hub and not training.do_train:
         raise UserError(
             "--push_to_hub uploads a model at the end of its training: add --do_train, or upload a finished folder "

@@ -165,12 +165,6 @@ class FineTuner(Trainer):
         finally:
             self.args = args
 
-    def log_metrics(self, split: str, metrics: dict[str, float]) -> None:
-        """As in Trainer, without the time that a model took before it was first evaluated."""
-        super().log_metrics(
-            split, {name: x for name, x in metrics.items() if not name.endswith("_model_preparation_time")}
-        )
-
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write README.md with the numbers measured so far."""
         if self.is_world_process_zero() and self.card is not None:
@@ -305,23 +299,18 @@ def _keep_for_average(settled: TrainingArguments, run_args: RunArguments) -> Non
     Keep as many checkpoints as are averaged, and none for being the best.
 
     Raises:
-        UserError: the number is negative, or other arguments keep the best checkpoint or none.
+        UserError: the number is negative, or other arguments follow a score or keep no checkpoints.
     """
     if run_args.average_checkpoints < 0:
         raise UserError(f"--average_checkpoints {run_args.average_checkpoints} is given: 0 or more is allowed.")
-    by_score = {
+    contradicting = {
         "--early_stopping_patience": run_args.early_stopping_patience is not None,
         _schedule(settled): settled.do_train and settled.lr_scheduler_type in _BY_SCORE,
-        "--save_strategy best": settled.do_train and settled.save_strategy == SaveStrategy.BEST,
+        f"--save_strategy {settled.save_strategy}": settled.do_train
+        and settled.save_strategy in (SaveStrategy.BEST, SaveStrategy.NO),
     }
-    for flag, is_given in by_score.items():
-        if is_given:
-            raise UserError(
-                f"{flag} follows a score, and --average_checkpoints takes the last checkpoints: write "
-                "--average_checkpoints 0, or another value."
-            )
-    if settled.do_train and settled.save_strategy == "no":
-        raise UserError("--average_checkpoints needs checkpoints: write --save_strategy epoch, or 0 to average none.")
+    for flag in (flag for flag, is_given in contradicting.items() if is_given):
+        raise UserError(f"{flag} contradicts --average_checkpoints: write --average_checkpoints 0, or omit it.")
     settled.load_best_model_at_end = False
     settled.metric_for_best_model = None  # Trainer would keep the best checkpoint in place of one of the last
     if settled.save_total_limit is not None:

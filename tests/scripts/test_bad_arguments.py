@@ -224,11 +224,6 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
         ["none.json", "not exist"],
     ),
     "no predictions": (GLUE, "--train_file={sentiment} --prediction_loss_only", ["--prediction_loss_only"]),
-    "batches of nothing": (
-        GLUE,
-        "--train_file={sentiment} --per_device_train_batch_size=0",
-        ["--per_device_train_batch_size 0", "at least 1"],
-    ),
     "pieces of words": (
         NER,
         "--train_file={entities} --model_type=big_transformer --lexicon=whole_word --tokenizer_kind=word",

@@ -30,7 +30,7 @@ from modeling_star.tasks.translation import TranslationTask
 from modeling_star.training.builders import saved_model
 from modeling_star.training.run import run, run_once
 from modeling_star.training.task import Task
-from modeling_star.training.trainer import FineTuner, average_checkpoints, load_weights
+from modeling_star.training.trainer import average_checkpoints, load_weights
 from modeling_star.training.translation_builders import fresh_translator
 
 
@@ -138,9 +138,7 @@ def test_processes_search_for_unused_parameters_where_a_model_may_have_some(
 
 
 @pytest.mark.parametrize(("kind", "column"), [(ReadingTask, "context"), (TranslationTask, "source")])
-def test_equal_texts_are_held_out_together(
-    task_of: Callable[..., Any], kind: type[Task], column: str
-) -> None:
+def test_equal_texts_are_held_out_together(task_of: Callable[..., Any], kind: type[Task], column: str) -> None:
     splits = task_of(kind, "--validation_fraction=0.5").data.splits
     learnt, held = set(splits["train"][column]), set(splits["validation"][column])
     assert learnt
@@ -227,7 +225,6 @@ def test_a_stream_leaves_the_tokenizer_whole_and_its_blocks_equally_long(
         (("--config_name=configuration/models/star-plus.json", "--model_type=bilstm"), "bilstm.*star_transformer"),
         (("--embeddings_mode=contextual",), "--embeddings_mode contextual"),
         (("--embeddings_from=README.md",), r"README\.md.*--embeddings_mode vectors"),
-        (("--num_train_epochs=0",), "--num_train_epochs 0"),
         (("--config_overrides=num_labels=3",), "num_labels"),
         (("--model_name_or_path=some/folder", "--model_type=bilstm"), "--model_type"),
     ],
@@ -326,14 +323,6 @@ def test_missing_weights_are_reported(tmp_path: Path, caplog: pytest.LogCaptureF
     log = loaded(tmp_path, model, caplog, overrides={"num_hidden_layers": 3})
     assert "LOAD REPORT" in log
     assert "layers.2.ring_attention" in log
-
-
-def test_the_preparation_time_of_a_model_is_not_logged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    trainer = FineTuner(torch.nn.Linear(1, 1), TrainingArguments(str(tmp_path), report_to="none"))
-    trainer.log_metrics("test", {"test_accuracy": 0.5, "test_model_preparation_time": 0.001})
-    output = capsys.readouterr().out
-    assert "test_accuracy" in output
-    assert "preparation" not in output
 
 
 # TF-IDF

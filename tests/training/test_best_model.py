@@ -113,7 +113,7 @@ def test_a_schedule_that_follows_a_score_knows_its_direction(
     [
         (["--save_strategy=best", "--metric_for_best_model=f2"], ["f2", "precision"]),
         (["--save_strategy=no", "--metric_for_best_model=f2"], ["f2", "precision"]),
-        (["--save_strategy=best", "--average_checkpoints=2"], ["--save_strategy best", "--average_checkpoints 0"]),
+        (["--save_strategy=best", "--average_checkpoints=2"], ["--save_strategy", "--average_checkpoints 0"]),
         (
             ["--lr_scheduler_type=greedy", "--average_checkpoints=2"],
             ["--lr_scheduler_type greedy"],

@@ -11,7 +11,6 @@ from modeling_star.evaluation.reports import write_json
 from modeling_star.training.checkpoints import (
     changed_arguments,
     check_output_dir,
-    check_several_runs,
     last_checkpoint,
     lock_output_dir,
     plan_seeds,
@@ -65,24 +64,27 @@ def test_a_folder_that_is_no_checkpoint_is_not_resumed_from(tmp_path: Path, is_t
 
 
 def test_seeds_with_other_arguments_are_not_averaged(tmp_path: Path) -> None:
-    folder, config = tmp_path / "seeds", {"learning_rate": 1e-3, "embeddings_name_or_path": "bert"}
-    check_several_runs(folder, config, None)
-    write_json(folder / "arguments.json", {"learning_rate": 5})
-    (folder / "seed-1").mkdir()
-    check_several_runs(folder, config, None)  # after a call that failed before its first run
+    config = {"learning_rate": 1e-3, "embeddings_name_or_path": "bert"}
+
+    def plan(name: str, resume: str | None, **changes: float) -> list[tuple[bool, str | None]]:
+        parent = tmp_path / name
+        training = TrainingArguments(str(parent), resume_from_checkpoint=resume, use_cpu=True)
+        return plan_seeds([parent / "seed-1", parent / "seed-2"], training, config | changes)
+
+    write_json(tmp_path / "seeds" / "arguments.json", {"learning_rate": 5})
+    assert plan("seeds", None) == [(False, None)] * 2  # after a call that failed before its first run
     # An earlier version had other names, and more arguments.
     before = {"learning_rate": 1e-3, "embeddings_from": "bert", "pad_to_max_length": False}
-    write_json(folder / "arguments.json", before)
-    (folder / "seed-1" / "all_results.json").touch()
-    check_several_runs(folder, config, "last")
+    write_json(tmp_path / "seeds" / "arguments.json", before)
+    write_json(tmp_path / "seeds" / "seed-1" / "all_results.json", {})
+    assert plan("seeds", "last") == [(True, None), (False, None)]
     with pytest.raises(UserError, match="--resume_from_checkpoint last"):
-        check_several_runs(folder, config, None)
+        plan("seeds", None)
     with pytest.raises(UserError, match=r"learning_rate 0\.001, now 0\.01"):
-        check_several_runs(folder, {**config, "learning_rate": 1e-2}, "last")
-    (tmp_path / "single").mkdir()
-    (tmp_path / "single" / "all_results.json").touch()
+        plan("seeds", "last", learning_rate=1e-2)
+    write_json(tmp_path / "single" / "all_results.json", {})
     with pytest.raises(UserError, match=r"all_results\.json"):
-        check_several_runs(tmp_path / "single", {}, "last")
+        plan("single", "last")
 
 
 @pytest.mark.parametrize("left", ["checkpoint-5/model.safetensors", "model.safetensors"])
