@@ -80,7 +80,8 @@ class Experiment:
 
     def _check_arguments(self) -> None:
         options, training = self.options, self.training
-        named = {"systems": options.systems, "lengths": options.lengths, "seeds": self.seeds, "stages": options.stages}
+        named: dict[str, list[Any]] = {"systems": options.systems, "lengths": options.lengths}
+        named |= {"seeds": self.seeds, "stages": options.stages}
         for flag, values in named.items():
             if not values or len(set(values)) < len(values):
                 told = f"names {' '.join(map(str, values))}" if values else "is empty"

@@ -306,7 +306,7 @@ def _keep_for_average(settled: TrainingArguments, run_args: RunArguments) -> Non
     contradicting = {
         "--early_stopping_patience": run_args.early_stopping_patience is not None,
         _schedule(settled): settled.do_train and settled.lr_scheduler_type in _BY_SCORE,
-        f"--save_strategy {settled.save_strategy}": settled.do_train
+        f"--save_strategy {SaveStrategy(settled.save_strategy).value}": settled.do_train
         and settled.save_strategy in (SaveStrategy.BEST, SaveStrategy.NO),
     }
     for flag in (flag for flag, is_given in contradicting.items() if is_given):

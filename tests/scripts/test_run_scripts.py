@@ -575,7 +575,7 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     # Nothing is scored in the place of what was trained, and no other model goes on from its weights.
     shown = hashes(killed)
     for flags, message in (
-        (["--do_predict"], "what is scored is a saved model"),
+        (["--do_predict"], "--model_name_or_path FOLDER"),
         (["--seed=7", f"--train_file={corpora / shape / 'test.jsonl'}"], "with those of now: seed"),
         ([f"--train_file={corpora / shape / 'test.jsonl'}"], "go on with the same data"),
         ([f"{dropout[0]},residual=true"], "residual False, now True"),
