@@ -576,13 +576,13 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     shown = hashes(killed)
     for flags, message in (
         (["--do_predict"], "--model_name_or_path FOLDER"),
-        (["--seed=7", f"--train_file={corpora / shape / 'test.jsonl'}"], "with those of now: seed"),
+        (["--seed=7", f"--train_file={corpora / shape / 'test.jsonl'}"], "new ones: seed"),
         ([f"--train_file={corpora / shape / 'test.jsonl'}"], "go on with the same data"),
         ([f"{dropout[0]},residual=true"], "residual False, now True"),
     ):
         refused = scripts.run(*command, f"--output_dir={killed}", "--resume_from_checkpoint=last", *flags)
         assert message in refused.error, refused.error
-    assert "was begun with other arguments, and goes on with those of now: config_overrides" in refused.error
+    assert "began with other arguments and continues with the new ones: config_overrides" in refused.error
     assert hashes(killed) == shown
     # Of a run in two parts nobody knows how long it took.
     assert "train_runtime" in results_of(tmp_path / "straight")
