@@ -57,7 +57,7 @@ class Task(ABC, Generic[DataArgs]):
     Attributes:
         head: the auto class, such as "AutoModelForTokenClassification".
         pipeline: transformers' name of the task.
-        loss_class: computes the training loss.
+        loss_class, trainer_class: for the training loss and the trainer.
         cuts_inputs: whether --max_seq_length also limits, or splits into windows, what is scored.
         held_out_together: the column whose equal values stay together when a validation split is held out.
         data: what `load_data` returns, with a validation split.
@@ -67,6 +67,7 @@ class Task(ABC, Generic[DataArgs]):
     head: str
     pipeline: str
     loss_class: type[TaskLoss] = TaskLoss
+    trainer_class: type[FineTuner] = FineTuner
     cuts_inputs: bool = False
     held_out_together: str | None = None
     data: Any
@@ -322,7 +323,7 @@ class Task(ABC, Generic[DataArgs]):
         validation = self.validation_features(features)
         metrics = self.metrics if validation is None else self.metrics_of("validation", validation)
         loss = self.make_loss(training, model)
-        return FineTuner(
+        return self.trainer_class(
             model=model,
             args=training,
             train_dataset=features.get("train") if training.do_train else None,
