@@ -6,10 +6,10 @@ Upload a trained model with its tokenizer, card and reports to the Hub.
     python run_scripts/push_to_hub.py outputs/wnut17 yourname/star-wnut17 --private
     python run_scripts/push_to_hub.py outputs/wnut17 yourname/star-wnut17 --dry_run    # only lists the files
 
-Checkpoints, predictions (they hold texts of validation and test: --predictions uploads them) and whatever is no
-safetensors, text or picture stay here, as they do with --push_to_hub in training. The card's examples are texts of
-the test split. The model's code travels with it, so that AutoModel.from_pretrained("yourname/star-wnut17",
-trust_remote_code=True) works where this package is not installed.
+Checkpoints, pickles and predictions are not uploaded, as with --push_to_hub in training; predictions hold texts of
+validation and test, and --predictions uploads them. The card's examples are texts of the test split. The model's code
+is uploaded with it, so that AutoModel.from_pretrained("yourname/star-wnut17", trust_remote_code=True) works without
+this package.
 """
 
 import argparse
@@ -21,17 +21,11 @@ def main() -> None:
     """Read the arguments, check the folder, upload."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="output folder of run_ner.py, run_glue.py, ...")
-    parser.add_argument("repo", metavar="NAME/MODEL", help="repository on the Hub; made if it does not exist")
-    parser.add_argument(
-        "--private", action="store_true", help="make a new repository private (default: as your account does)"
-    )
+    parser.add_argument("repo", metavar="NAME/MODEL", help="repository on the Hub; created if needed")
+    parser.add_argument("--private", action="store_true", help="make a new repository private")
     parser.add_argument("--message", default="Upload model", help='commit message (default: "Upload model")')
     parser.add_argument("--dry_run", action="store_true", help="list the files and upload nothing")
-    parser.add_argument(
-        "--predictions",
-        action="store_true",
-        help="upload predictions_*.jsonl and answers_*.json, with the texts in them",
-    )
+    parser.add_argument("--predictions", action="store_true", help="upload predictions, with the texts in them")
     arguments = parser.parse_args()
 
     from modeling_star.errors import UserError

@@ -30,8 +30,8 @@ from task_samples import GROUPS, ROWS, Parsed, flags
 from modeling_star.data.splits import load_splits
 from modeling_star.models import modeling_disan
 from modeling_star.models import token_layout as tokens
-from modeling_star.tasks.base import Task
 from modeling_star.tasks.translation import TranslationTask
+from modeling_star.training.task import Task
 
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -151,8 +151,8 @@ def parsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Par
 
     def parse(kind: type[Task], *given: str) -> Parsed:
         path = write_rows(tmp_path / f"{kind.__name__}.jsonl", ROWS[kind])
-        command = ["script.py", f"--train_file={path}", f"--cache_dir={tmp_path}/cache", *given]
-        monkeypatch.setattr(sys, "argv", command)
+        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+        monkeypatch.setattr(sys, "argv", ["script.py", f"--train_file={path}", *given])
         own = flags.TRANSLATION_DEFAULTS if kind is TranslationTask else None
         training = "Seq2SeqTrainingArguments" if kind is TranslationTask else "TrainingArguments"
         return flags.parse(GROUPS[kind], "A script.", own, training_class=training)

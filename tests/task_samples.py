@@ -1,24 +1,25 @@
-"""Tiny data for every task of a script, and what the flags on them come to: task and trainer."""
+"""Tiny data for every task, and its trainer."""
 
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, DatasetDict
 
-from modeling_star.tasks.base import Task
 from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.token_classification import TaggingTask
 from modeling_star.tasks.translation import TranslationTask
 from modeling_star.training import arguments as flags
+from modeling_star.training.task import Task
+from modeling_star.training.trainer import settle_training
 
 
 GROUPS: dict[type[Task], tuple[type, ...]] = {
-    TaggingTask: (flags.TaggingModelArguments, flags.TaggingArguments, flags.RunArguments),
-    ClassificationTask: (flags.ModelArguments, flags.ClassificationArguments, flags.RunArguments),
+    TaggingTask: (flags.TaggingModelArguments, flags.TaggingArguments, flags.LabelRunArguments),
+    ClassificationTask: (flags.ClassificationModelArguments, flags.ClassificationArguments, flags.LabelRunArguments),
     ReadingTask: (flags.ModelArguments, flags.ReadingArguments, flags.RunArguments),
-    PretrainingTask: (flags.ModelArguments, flags.TextArguments, flags.RepeatArguments),
+    PretrainingTask: (flags.ModelArguments, flags.TextArguments, flags.RunArguments),
     TranslationTask: (
         flags.TranslationModelArguments,
         flags.TranslationArguments,
@@ -64,7 +65,9 @@ def trainer_of(kind: type[Task], arguments: Parsed, folder: Path) -> tuple[Any, 
     task = kind(*groups)
     tokenizer, model = task.build()
     features = {split: task.features(split, tokenizer, 16) for split in task.split_names}
-    return task, task.make_trainer(training, model, tokenizer, features)
+    has_validation = task.validation_features(features) is not None
+    settled = settle_training(training, task.run_args, task.metrics, model, has_validation)
+    return task, task.make_trainer(settled, model, tokenizer, features)
 
 
 TINY = ("--config_overrides=hidden_size=16,num_attention_heads=2", "--report_to=none")

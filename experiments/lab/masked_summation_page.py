@@ -150,8 +150,8 @@ def error_sections(saved: SavedRuns) -> Iterator[str]:
     for name, title in (("half", "always k/2"), ("scaled", "k/n of the sum of all")):
         rows.append([title, *(saved.guess(name, length) for length in lengths), "--"])
     with_paper = 200 in lengths and all(arguments[name] == value for name, value in PAPER_TASK.items())
-    table = [header, *rows] if with_paper else [row[:-1] for row in (header, *rows)]
-    yield markdown_table([str(title) for title in table[0]], table[1:])
+    columns = len(header) - (not with_paper)
+    yield markdown_table(header[:columns], [row[:columns] for row in rows])
     if any(map(ran_on_gpu, saved.runs)):
         yield f"{ON_GPU} On a GPU: elsewhere the same seed gives other digits."
     yield (

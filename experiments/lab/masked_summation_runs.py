@@ -220,7 +220,7 @@ class Experiment:
             eval_dataset=None if training.eval_strategy == "no" else task.draw("validation"),
             data_collator=default_data_collator,
             compute_metrics=MetricsWithLoss(replace(metrics_for("regression"), names=("mse",))),
-            preprocess_logits_for_metrics=loss.keep,
+            preprocess_logits_for_metrics=loss.preprocess_logits,
             compute_loss_func=loss,
         )
 

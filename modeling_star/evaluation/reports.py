@@ -197,6 +197,11 @@ def seeds_table(results: Mapping[int, Mapping[str, Any]], metrics: Sequence[str]
     return markdown_table(["seed", *names], rows)
 
 
+def score_prefix(split: str) -> str:
+    """validation -> eval, test -> test; validation_mismatched (MNLI's) -> eval_mismatched."""
+    return split.replace("validation", "eval", 1)
+
+
 def metrics_only(results: Mapping[str, Any]) -> dict[str, float]:
     """The metrics in the results of `Trainer.evaluate` or `predict`, without losses, timings, counts and prefixes."""
     metrics = {}

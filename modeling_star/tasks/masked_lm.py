@@ -37,11 +37,11 @@ from ..data.packing import (
 from ..data.text import SPLITS, TextData, TextSource, load_texts, stream_texts
 from ..data.writing_systems import HAN
 from ..errors import UserError
-from ..training.arguments import ModelArguments, RepeatArguments, TextArguments
+from ..training.arguments import ModelArguments, RunArguments, TextArguments
 from ..training.builders import read_lexicon
 from ..training.losses import TaskLoss
-from ..training.trainer import FineTuner, prepare_training
-from .base import Task
+from ..training.task import Task
+from ..training.trainer import FineTuner
 
 
 logger = logging.getLogger(__name__)
@@ -214,7 +214,7 @@ class Pretrainer(FineTuner):
         return logits_at(self.model, places)
 
 
-class PretrainingTask(Task):
+class PretrainingTask(Task[TextArguments]):
     """Predict the masked tokens of running text."""
 
     head = "AutoModelForMaskedLM"
@@ -222,7 +222,7 @@ class PretrainingTask(Task):
     data_args: TextArguments
     data: TextData
 
-    def __init__(self, model_args: ModelArguments, data_args: TextArguments, run_args: RepeatArguments):
+    def __init__(self, model_args: ModelArguments, data_args: TextArguments, run_args: RunArguments):
         super().__init__(model_args, data_args, run_args)
         self.tokenizer: PreTrainedTokenizerBase | None = None
         self.masking: MaskingCollator | None = None
@@ -239,13 +239,11 @@ class PretrainingTask(Task):
         limits = (options.max_train_samples, options.max_eval_samples, options.max_predict_samples)
         source = TextSource(
             files={split: getattr(options, f"{split}_file") for split in SPLITS},
-            sample_by=options.text_unit,
+            sample_by=options.sample_by,
             dataset_name=options.dataset_name,
             dataset_config_name=options.dataset_config_name,
             text_column_name=options.text_column_name,
             limits=dict(zip(SPLITS, limits, strict=True)),
-            cache_dir=self.model_args.cache_dir,
-            token=self.model_args.token,
             revision=options.dataset_revision,
         )
         return stream_texts(source) if options.streaming else load_texts(source)
@@ -276,7 +274,6 @@ class PretrainingTask(Task):
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset | PieceEncoder:
         """The pieces of a split; of a stream their encoder."""
-        options = self.data_args
         if limit <= tokenizer.num_special_tokens_to_add():
             raise UserError(f"--max_seq_length {limit} leaves no room beside the special tokens: write 128")
         if tokenizer is not self.tokenizer:
@@ -286,9 +283,7 @@ class PretrainingTask(Task):
         encode = PieceEncoder(copy.deepcopy(tokenizer), self.data.text_column, limit)
         if split == "train" and self.data.stream is not None:
             return encode
-        return to_pieces(
-            self.data.splits[split], encode, split, options.preprocessing_num_workers, not options.overwrite_cache
-        )
+        return to_pieces(self.data.splits[split], encode, split, None, None)
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> MaskingCollator:
         options = self.data_args
@@ -311,14 +306,9 @@ class PretrainingTask(Task):
                 f"--train_sampling_strategy {training.train_sampling_strategy} is not for blocks: write random or "
                 "sequential."
             )
-        prepared = prepare_training(self, training, model, "validation" in features)
-        callbacks = prepared.callbacks
         train: Blocks | StreamedBlocks | None = None
         if training.do_train:
             train = self.training_blocks(features["train"], training.seed)
-        if isinstance(train, Blocks):
-            callbacks.append(EpochMasks(train))
-        training.include_num_input_tokens_seen = "non_padding"
         return Pretrainer(
             model=model,
             args=training,
@@ -327,9 +317,12 @@ class PretrainingTask(Task):
             processing_class=tokenizer,
             data_collator=self.masking,
             compute_metrics=self.metrics,
-            compute_loss_func=MaskedLoss(prepared.smoothing),
-            callbacks=callbacks,
+            compute_loss_func=MaskedLoss(training.label_smoothing_factor),
+            callbacks=[EpochMasks(train)] if isinstance(train, Blocks) else [],
         )
+
+    def validation_features(self, features: dict[str, Any]) -> Dataset | None:
+        return features.get("validation")
 
     def training_blocks(self, features: Dataset | PieceEncoder, seed: int) -> Blocks | StreamedBlocks:
         """The blocks that a run trains on, from `features`."""

@@ -21,7 +21,7 @@ from ..inference.question_answering import DEFAULTS, Answer, find_answers
 from ..training.arguments import ReadingArguments
 from ..training.losses import SpanLoss
 from ..training.run_card import EXAMPLE_CHARACTERS
-from .base import Task
+from ..training.task import Task
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class ReadingMetrics:
         return scores | {"best_f1": best, "best_f1_threshold": threshold}
 
 
-class ReadingTask(Task):
+class ReadingTask(Task[ReadingArguments]):
     """Predict a span of the context for every question, or none."""
 
     head = "AutoModelForQuestionAnswering"
@@ -224,13 +224,10 @@ class ReadingTask(Task):
             doc_stride=options.doc_stride,
             labelled=self.data.is_labelled(split),
             split=split,
-            num_proc=options.preprocessing_num_workers,
-            load_from_cache_file=not options.overwrite_cache,
         )
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:
-        padding = "max_length" if self.data_args.pad_to_max_length else True
-        return DataCollatorWithPadding(tokenizer, padding=padding, max_length=self._limit)
+        return DataCollatorWithPadding(tokenizer)
 
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
         examples = self.data.splits[split]

@@ -16,10 +16,10 @@ from ..evaluation.metrics import GLUE_METRICS, TaskMetrics, are_predicted, metri
 from ..evaluation.reports import classes_report, labels_report, plot_confusion_matrix, write_text
 from ..models.configuration_base import did_you_mean
 from ..training.arguments import ClassificationArguments
-from .base import Task
+from ..training.task import Task
 
 
-class ClassificationTask(Task):
+class ClassificationTask(Task[ClassificationArguments]):
     """Predict a class, several labels or a number for every text or pair of texts."""
 
     head = "AutoModelForSequenceClassification"
@@ -110,17 +110,13 @@ class ClassificationTask(Task):
         return [text[0] if len(text) == 1 else text for text in texts]
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
-        options = self.data_args
         return tokenize_texts(
             self.data.splits[split],
             tokenizer,
             *self.data.text_columns,
             label_column=self.data.label_column if self.data.is_labelled(split) else None,
             max_seq_length=limit,
-            pad_to_max_length=options.pad_to_max_length,
             split=split,
-            num_proc=options.preprocessing_num_workers,
-            load_from_cache_file=not options.overwrite_cache,
         )
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:

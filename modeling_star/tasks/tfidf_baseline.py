@@ -1,9 +1,8 @@
-"""TF-IDF and logistic regression: what a practitioner would try first, and a row in every table of classifiers."""
+"""TF-IDF with logistic regression: the baseline of every table of classifiers."""
 
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,74 +10,79 @@ import numpy as np
 from safetensors.numpy import load_file, save
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline, make_pipeline
 from transformers import EvalPrediction, TrainingArguments
 
 from ..data.writing_systems import FIRST_CJK
 from ..errors import UserError
-from ..evaluation.reports import write_atomically, write_json
+from ..evaluation.reports import score_prefix, write_atomically, write_json
 from ..training.checkpoints import ARGUMENTS, run_config
 from ..training.losses import class_weights
-from .base import Task, is_scored, score_prefix
+from ..training.run import is_scored
+from ..training.task import Task
 
 
-# Inverse regularisation, of which the validation split chooses: the four configurations of the fair protocol.
+# Inverse regularisation; validation chooses.
 STRENGTHS = (1.0, 3.0, 10.0, 30.0)
 
-# A saved model: the labels and the terms, and the numbers of each.
+# The files of a saved model: labels and terms, and their numbers.
 TERMS, NUMBERS = "tfidf.json", "tfidf.safetensors"
 
 
-@dataclass(frozen=True)
 class TfidfClassifier:
-    """What was fitted, kept as JSON and safetensors: scikit-learn's own way is a pickle, which runs what it holds."""
+    """
+    A fitted pipeline with its labels, saved as JSON and safetensors: scikit-learn's own format is a pickle.
 
-    vectorizer: TfidfVectorizer
-    regression: LogisticRegression
-    labels: tuple[str, ...]
+    Args:
+        pipeline: a TfidfVectorizer and a LogisticRegression.
+        labels: names of the labels.
+    """
+
+    def __init__(self, pipeline: Pipeline, labels: Sequence[str]):
+        self.pipeline = pipeline
+        self.labels = tuple(labels)
 
     def log_probabilities(self, texts: Sequence[str]) -> np.ndarray:
-        """Of each label for each text, `[texts, labels]`."""
-        return _logits(self.regression, self.vectorizer.transform(texts), len(self.labels))
+        """Log probabilities `[texts, labels]`; minus infinity for a label that was not in the training split."""
+        logits = np.full((len(texts), len(self.labels)), -np.inf)
+        logits[:, self.pipeline.classes_] = self.pipeline.predict_log_proba(texts)
+        return logits
 
     def save(self, folder: Path) -> None:
         """Write TERMS and NUMBERS."""
-        options = {name: self.vectorizer.get_params()[name] for name in ("analyzer", "ngram_range", "token_pattern")}
-        terms = self.vectorizer.get_feature_names_out().tolist()
+        vectorizer, regression = (step for _, step in self.pipeline.steps)
+        options = {name: vectorizer.get_params()[name] for name in ("analyzer", "ngram_range", "token_pattern")}
         numbers = {
-            "idf": self.vectorizer.idf_,
-            "weights": self.regression.coef_,
-            "bias": self.regression.intercept_,
-            "classes": self.regression.classes_,
+            "idf": vectorizer.idf_,
+            "weights": regression.coef_,
+            "bias": regression.intercept_,
+            "classes": regression.classes_,
         }
-        written = save({name: np.ascontiguousarray(array) for name, array in numbers.items()})
-        write_atomically(folder / NUMBERS, lambda stream: stream.write(written))
+        content = save({name: np.ascontiguousarray(array) for name, array in numbers.items()})
+        write_atomically(folder / NUMBERS, lambda stream: stream.write(content))
+        terms = vectorizer.get_feature_names_out().tolist()
         write_json(folder / TERMS, {"labels": self.labels, "vectorizer": options, "terms": terms})
 
     @classmethod
     def load(cls, folder: Path) -> "TfidfClassifier":
         """
-        What `save` wrote.
+        Load a saved model.
 
         Raises:
-            UserError: a file of it is not there, as in the folder of a run of before models were saved, or the two do
-                not belong together.
+            UserError: a file is missing, or the two are of different runs.
         """
         for name in (TERMS, NUMBERS):
             if not (folder / name).is_file():
                 raise UserError(f"{folder} holds a run of TF-IDF without its model ({name}): run it again.")
-        told = json.loads((folder / TERMS).read_text(encoding="utf-8"))
+        saved = json.loads((folder / TERMS).read_text(encoding="utf-8"))
         numbers = load_file(folder / NUMBERS)
-        if not len(told["terms"]) == len(numbers["idf"]) == numbers["weights"].shape[1]:
-            raise UserError(
-                f"{folder / TERMS} has {len(told['terms'])} terms, {NUMBERS} numbers of {len(numbers['idf'])}: they "
-                "are of two runs. Run it again."
-            )
-        vectorizer = _with_options(told["vectorizer"], vocabulary=told["terms"])
+        if not len(saved["terms"]) == len(numbers["idf"]) == numbers["weights"].shape[1]:
+            raise UserError(f"{TERMS} and {NUMBERS} in {folder} are of two runs: run it again.")
+        vectorizer, regression = _vectorizer(saved["vectorizer"], saved["terms"]), LogisticRegression()
         vectorizer.idf_ = numbers["idf"]
-        regression = LogisticRegression()
         regression.coef_, regression.intercept_ = numbers["weights"], numbers["bias"]
         regression.classes_ = numbers["classes"]
-        return cls(vectorizer, regression, tuple(told["labels"]))
+        return cls(make_pipeline(vectorizer, regression), saved["labels"])
 
 
 def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
@@ -86,43 +90,37 @@ def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
     Fit, choose on validation, score, report, and save.
 
     Returns:
-        What all_results.json holds.
+        The content of all_results.json.
 
     Raises:
-        UserError: the task is not one class for each text, there is no training or validation split, the former has
-            one class or no words, or a model is to be uploaded.
+        UserError: the task does not have one class per text, a labelled training or validation split is missing, the
+            training split has one class or no words, or the model is to be uploaded.
     """
     if training.push_to_hub:
-        raise UserError(
-            "--model_type tfidf is no model of transformers, which is what the Hub's users load: leave --push_to_hub "
-            "away."
-        )
+        raise UserError("--model_type tfidf is no model of transformers: omit --push_to_hub.")
     data = task.data
-    columns: list[str] = list(getattr(data, "text_columns", ()))
-    if len(columns) != 1 or task.metrics.task != "single_label_classification":
+    if len(data.text_columns) != 1 or task.metrics.task != "single_label_classification":
         raise UserError("--model_type tfidf classifies single texts with one label each: name a neural model.")
     if not all(split in data.splits and data.is_labelled(split) for split in ("train", "validation")):
         raise UserError("--model_type tfidf needs --train_file and --validation_file with labels, or --dataset_name.")
-    texts = {split: data.splits[split][columns[0]][:] for split in data.splits}
-    labelled = [split for split in data.splits if data.is_labelled(split)]
-    labels = {split: np.array(data.splits[split][data.label_column]) for split in labelled}
-    started = time.perf_counter()
+    texts = {split: rows[data.text_columns[0]][:] for split, rows in data.splits.items()}
+    labels = {split: np.array(data.splits[split][data.label_column]) for split in texts if data.is_labelled(split)}
     if len(np.unique(labels["train"])) < 2:
-        raise UserError(f"All rows of the train split have one label in {data.label_column!r}: there is no choice.")
-    vectorizer = _vectorizer(texts["train"])
+        raise UserError(f"All rows of the train split have one label in {data.label_column!r}: only one class.")
+    started = time.perf_counter()
+    vectorizer = _vectorizer(_options_for(texts["train"]))
     try:
-        features = {"train": vectorizer.fit_transform(texts["train"])}
-    except ValueError as error:  # of an empty vocabulary
-        raise UserError(f"--model_type tfidf finds no words in {columns[0]!r} of the train split: {error}") from None
-    features |= {split: vectorizer.transform(texts[split]) for split in texts if split != "train"}
-    names = tuple(data.label_list)
-    weights = class_weights(task.run_args.class_weights, names, data.counts("train"))
-    by_class = None if weights is None else dict(enumerate(weights.tolist()))
-    fitted = []
-    for strength in STRENGTHS:
-        model = LogisticRegression(C=strength, max_iter=1000, random_state=training.seed, class_weight=by_class)
-        fitted.append(model.fit(features["train"], labels["train"]))
-    best = max(fitted, key=lambda model: model.score(features["validation"], labels["validation"]))
+        train = vectorizer.fit_transform(texts["train"])
+    except ValueError as error:  # an empty vocabulary
+        column = data.text_columns[0]
+        raise UserError(f"--model_type tfidf finds no words in {column!r} of the train split: {error}") from None
+    validation = vectorizer.transform(texts["validation"])
+    weights = class_weights(task.run_args.class_weights, tuple(data.label_list), data.counts("train"))
+    options = {"max_iter": 1000, "random_state": training.seed}
+    options["class_weight"] = None if weights is None else dict(enumerate(weights.tolist()))
+    models = [LogisticRegression(C=strength, **options).fit(train, labels["train"]) for strength in STRENGTHS]
+    best = max(models, key=lambda model: model.score(validation, labels["validation"]))
+    classifier = TfidfClassifier(make_pipeline(vectorizer, best), data.label_list)
     results: dict[str, Any] = {
         "train_runtime": time.perf_counter() - started,
         "train_samples": len(texts["train"]),
@@ -133,33 +131,27 @@ def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
     write_json(folder / ARGUMENTS, run_config(task.model_args, task.data_args, task.run_args, training))
     for split in sorted(texts, key=lambda split: not split.startswith("validation")):
         if is_scored(split, training):
-            logits = _logits(best, features[split], len(data.label_list))
+            logits = classifier.log_probabilities(texts[split])
             if split in labels:
                 scores = task.metrics(EvalPrediction(predictions=logits, label_ids=labels[split]))
                 results |= {f"{score_prefix(split)}_{name}": value for name, value in scores.items()}
             task.report(folder, split, data.splits[split], logits)
-    TfidfClassifier(vectorizer, best, names).save(folder)
+    classifier.save(folder)
     write_json(folder / "all_results.json", results)
     return results
 
 
-def _vectorizer(texts: list[str]) -> TfidfVectorizer:
-    """Words and pairs of them; for texts mostly in Chinese or Japanese, runs of one to three characters."""
+def _vectorizer(options: dict[str, Any], vocabulary: list[str] | None = None) -> TfidfVectorizer:
+    options = {**options, "ngram_range": tuple(options["ngram_range"])}  # JSON makes lists of tuples
+    return TfidfVectorizer(**options, vocabulary=vocabulary, sublinear_tf=True)
+
+
+def _options_for(texts: list[str]) -> dict[str, Any]:
+    """Words and pairs of words; for texts mostly in Chinese or Japanese, one to three characters."""
     letters = [letter for text in texts[:200] for letter in text if letter.isalnum()]
     if sum(ord(letter) >= FIRST_CJK for letter in letters) * 2 > len(letters):
-        return _with_options({"analyzer": "char", "ngram_range": (1, 3)})
-    return _with_options({"ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"})
-
-
-def _with_options(options: dict[str, Any], **given: Any) -> TfidfVectorizer:
-    return TfidfVectorizer(**{**options, "ngram_range": tuple(options["ngram_range"])}, **given, sublinear_tf=True)
-
-
-def _logits(model: LogisticRegression, features: Any, labels: int) -> np.ndarray:
-    """Log probabilities `[examples, labels]`; minus infinity for a label that training never shows."""
-    logits = np.full((features.shape[0], labels), -np.inf)
-    logits[:, model.classes_] = model.predict_log_proba(features)
-    return logits
+        return {"analyzer": "char", "ngram_range": (1, 3)}
+    return {"ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"}
 
 
 __all__ = ["TfidfClassifier", "run_tfidf"]

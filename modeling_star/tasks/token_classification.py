@@ -29,13 +29,13 @@ from ..evaluation.reports import (
 )
 from ..models.vocabulary import word_marker
 from ..training.arguments import TaggingArguments
-from .base import Task
+from ..training.task import Task
 
 
 _SENTENCES_COMPARED = 500
 
 
-class TaggingTask(Task):
+class TaggingTask(Task[TaggingArguments]):
     """Predict a label for every word."""
 
     head = "AutoModelForTokenClassification"
@@ -52,13 +52,12 @@ class TaggingTask(Task):
             splits,
             text_column_name=options.text_column_name,
             label_column_name=options.label_column_name,
-            task_name=options.task_name,
             label_list=self.saved_labels(splits),
             drop_empty=options.drop_empty,
         )
 
     def choose_metrics(self) -> TaskMetrics:
-        return metrics_for("tagging", self.data.label_list, per_type=self.data_args.return_entity_level_metrics)
+        return metrics_for("tagging", self.data.label_list)
 
     def build(self) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
         tokenizer, model = super().build()
@@ -98,10 +97,7 @@ class TaggingTask(Task):
             max_seq_length=limit,
             stride=stride,
             label_all_tokens=options.label_all_tokens and split == "train",
-            pad_to_max_length=options.pad_to_max_length,
             split=split,
-            num_proc=options.preprocessing_num_workers,
-            load_from_cache_file=not options.overwrite_cache,
         )
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:

@@ -23,12 +23,11 @@ from transformers.trainer_utils import EvalLoopOutput, PredictionOutput
 
 from ..data.parallel_text import SOURCE, TARGET, TranslationData, encode_translations, prepare_translation
 from ..data.subwords import train_subword_tokenizer
-from ..errors import UserError
 from ..evaluation.reports import markdown_table, write_text
 from ..evaluation.translation_scores import TranslationMetrics, bleu_signature
 from ..inference.translation import generate_translations
 from ..models.modeling_encoder import longest_input
-from ..training.arguments import ModelArguments, RepeatArguments, TranslationArguments
+from ..training.arguments import ModelArguments, RunArguments, TranslationArguments
 from ..training.builders import (
     check_vocabulary,
     hub_options,
@@ -38,9 +37,9 @@ from ..training.builders import (
     set_vocabulary,
 )
 from ..training.losses import MetricsWithLoss, TaskLoss
-from ..training.trainer import FineTuner, generate_options, labelled_validation, prepare_training
+from ..training.task import Task
+from ..training.trainer import FineTuner, generate_options
 from ..training.translation_builders import check_languages, fresh_translator, set_generation
-from .base import Task
 
 
 logger = logging.getLogger(__name__)
@@ -112,7 +111,7 @@ class TranslationTrainer(FineTuner, Seq2SeqTrainer):
             return None, (ids, self.exact_loss.rows(model(**inputs).logits, labels)), labels
 
 
-class TranslationTask(Task):
+class TranslationTask(Task[TranslationArguments]):
     """Predict a text in another language for every text."""
 
     head = "AutoModelForSeq2SeqLM"
@@ -122,7 +121,7 @@ class TranslationTask(Task):
     data: TranslationData
     metrics: TranslationMetrics
 
-    def __init__(self, model_args: ModelArguments, data_args: TranslationArguments, run_args: RepeatArguments):
+    def __init__(self, model_args: ModelArguments, data_args: TranslationArguments, run_args: RunArguments):
         super().__init__(model_args, data_args, run_args)
         self.tokenizer: PreTrainedTokenizerBase | None = None
         self.limits: dict[str, int | None] = {}
@@ -183,7 +182,7 @@ class TranslationTask(Task):
                 model_type=arguments.model_type,
                 config_name=arguments.config_name,
                 overrides=parse_overrides(arguments.config_overrides),
-                embeddings_from=arguments.embeddings_from,
+                embeddings_name_or_path=arguments.embeddings_name_or_path,
                 embeddings_mode=arguments.embeddings_mode,
                 freeze_embeddings=arguments.freeze_embeddings,
                 **hub_options(arguments),
@@ -215,8 +214,6 @@ class TranslationTask(Task):
             target_limit=sides[TARGET],
             decoder_start=self.decoder_start,
             split=split,
-            num_proc=self.data_args.preprocessing_num_workers,
-            load_from_cache_file=not self.data_args.overwrite_cache,
         )
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:
@@ -229,15 +226,7 @@ class TranslationTask(Task):
         tokenizer: PreTrainedTokenizerBase,
         features: dict[str, Any],
     ) -> TranslationTrainer:
-        if not training.predict_with_generate:
-            if training.metric_for_best_model not in (None, "loss", "eval_loss"):
-                raise UserError(
-                    f"--metric_for_best_model {training.metric_for_best_model} is not measured while training with "
-                    "--predict_with_generate false: write --metric_for_best_model loss"
-                )
-            training.metric_for_best_model = "loss"
-        validation = labelled_validation(features)
-        prepared = prepare_training(self, training, model, validation is not None)
+        validation = self.validation_features(features)
         metrics: Any = self.metrics if validation is None else self.metrics_of("validation", validation)
         trainer = TranslationTrainer(
             model=model,
@@ -247,12 +236,11 @@ class TranslationTask(Task):
             processing_class=tokenizer,
             data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
             compute_metrics=MetricsWithLoss(metrics),
-            compute_loss_func=TaskLoss("translation", None, prepared.smoothing),
-            callbacks=prepared.callbacks,
+            compute_loss_func=TaskLoss("translation", None, training.label_smoothing_factor),
         )
         trainer.num_beams = self.data_args.num_beams
         trainer.max_extra_tokens = self.data_args.max_extra_tokens
-        trainer.smoothing = prepared.smoothing
+        trainer.smoothing = training.label_smoothing_factor
         return trainer
 
     def metrics_of(self, split: str, features: Dataset) -> TranslationMetrics:

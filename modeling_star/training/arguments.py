@@ -1,7 +1,7 @@
 """
-The flags of the scripts, and how a recipe and the command line are read.
+The arguments of the training scripts: dataclasses, and their parser for recipes and the command line.
 
-This file imports nothing heavy, so that `--help` answers at once: torch and transformers come in `parse`.
+This file imports nothing heavy, so that `--help` answers at once: `parse` imports transformers.
 """
 
 import argparse
@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,316 +17,238 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 
-# The help of a flag that a script has with others and refuses: it is told when it is given.
-HIDDEN = argparse.SUPPRESS
-
-
-def flag(help: str, default: Any = None, **more: Any) -> Any:
-    """A dataclass field with its help text."""
+def flag(help: str, default: Any = None, **metadata: Any) -> Any:
+    """A dataclass field with its help text, and other metadata that argparse reads."""
+    metadata["help"] = help
     if isinstance(default, list):
-        return field(default_factory=lambda: list(default), metadata={"help": help, **more})
-    return field(default=default, metadata={"help": help, **more})
+        return field(default_factory=lambda: list(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+_TYPES = "star_transformer, big_transformer, vanilla_transformer, disan or bilstm"
 
 
 @dataclass
 class ModelArguments:
-    """model, tokenizer and embeddings"""
+    """Model, tokenizer and embeddings."""
 
-    model_name_or_path: str | None = flag(
-        "A saved model to fine-tune: Hub name or folder; what a recipe says of a fresh model is then left out. None: "
-        "a fresh model."
-    )
-    model_type: str | None = flag(
-        "Kind of a fresh model: star_transformer, big_transformer, vanilla_transformer, disan, bilstm. None: as "
-        "--config_name says, or star_transformer."
-    )
-    config_name: str | None = flag("Shape of a fresh model: a file such as configuration/models/star-base.json.")
-    config_overrides: str | None = flag(
-        "Fields of the configuration: hidden_size=200,position_embedding_type=ring; for taggers use_crf=true, "
-        "crf_constraints=auto; char_features=true with a cased tokenizer."
-    )
-    tokenizer_name: str | None = flag("Tokenizer, if not the model's or the embeddings'. None: one is trained.")
+    _argument_group_name = "model, tokenizer and embeddings"
+    ignore_mismatched_sizes = False  # a flag of the scripts whose data have labels
+
+    model_name_or_path: str | None = flag("Saved model to fine-tune; it replaces a recipe's fresh model.")
+    model_type: str | None = flag(f"Type of a fresh model: {_TYPES} (default: star_transformer).")
+    config_name: str | None = flag("Configuration of a fresh model, such as configuration/models/star-base.json.")
+    config_overrides: str | None = flag("Configuration fields to set, such as hidden_size=200,use_crf=true.")
+    tokenizer_name: str | None = flag("Tokenizer, if not the model's; without any, one is trained on the data.")
     tokenizer_kind: Literal["word", "wordpiece", "character"] = flag(
-        "Kind of a tokenizer that is trained from the training split; character suits Chinese.", "word"
+        "Kind of a trained tokenizer: character suits Chinese, word suits word vectors.", "word"
     )
-    lower_case: bool = flag("Lower-case the words of a tokenizer that is trained.", True)
-    vocab_size: int = flag("Maximum number of entries of a tokenizer that is trained.", 30000)
-    embeddings_from: str | None = flag("Embeddings of a fresh model: a BERT (Hub name or folder) or a vectors file.")
+    lower_case: bool = flag("Lower-case the text in a trained tokenizer.", True)
+    vocab_size: int = flag("Maximum vocabulary size of a trained tokenizer.", 30000)
+    embeddings_name_or_path: str | None = flag("Embeddings of a fresh model: a BERT or a file of word vectors.")
     embeddings_mode: Literal["static", "contextual", "vectors"] = flag(
-        "static: a BERT's word embeddings; contextual: the BERT itself; vectors: a GloVe or word2vec text file.",
+        "Use a BERT's word embeddings (static), a BERT's output (contextual), or a file of word vectors (vectors).",
         "static",
     )
     vocabulary_from: Literal["data", "vectors"] = flag(
-        "Words of a tokenizer that is trained: those of the training split, or those of the file of vectors too, as "
-        "new texts may have them.",
-        "data",
+        "Words of a trained tokenizer: those of the training split, or also those of the file of vectors.", "data"
     )
-    lexicon: str | None = flag(
-        "Words that a big_transformer reads: a file with one a line, jieba (its dictionary), or whole_word (the words "
-        "of a subword tokenizer)."
-    )
+    lexicon: str | None = flag("Words for big_transformer: a file with one word per line, jieba, or whole_word.")
     freeze_embeddings: bool = flag("Do not train the embeddings.", False)
     model_revision: str = flag("Branch, tag or commit of the model on the Hub.", "main")
-    cache_dir: str | None = flag("Where downloads are kept.")
-    token: str | None = flag("Hub token; None: the one of `hf auth login`.")
-    trust_remote_code: bool = flag("Run the code that a saved model brings along.", False)
-    ignore_mismatched_sizes: bool = flag("Replace a head whose size differs from the data's labels.", False)
+    trust_remote_code: bool = flag("Run the code that a saved model ships.", False)
 
 
 @dataclass
 class ClassificationModelArguments(ModelArguments):
-    """model, tokenizer and embeddings"""
+    """Model, tokenizer and embeddings of a classifier."""
 
-    model_type: str | None = flag(
-        "Kind of a fresh model: star_transformer, big_transformer, vanilla_transformer, disan, bilstm; or tfidf, "
-        "TF-IDF with logistic regression. None: as --config_name says, or star_transformer."
-    )
+    model_type: str | None = flag(f"Type of a fresh model: {_TYPES} (default: star_transformer), or tfidf.")
+    ignore_mismatched_sizes: bool = flag("Replace a head whose size differs from the data's labels.", False)
 
 
 @dataclass
 class TaggingModelArguments(ModelArguments):
-    """model, tokenizer and embeddings"""
+    """Model, tokenizer and embeddings of a tagger."""
 
-    # Names and other rare words are what entities are made of: pieces and capitals tell about them.
+    # Entities are often rare words: subwords and capitals say something about them.
     tokenizer_kind: Literal["word", "wordpiece", "character"] = flag(
-        "Kind of a tokenizer that is trained from the training split; character suits Chinese, word suits vectors of "
-        "words.",
-        "wordpiece",
+        "Kind of a trained tokenizer: character suits Chinese, word suits word vectors.", "wordpiece"
     )
-    lower_case: bool = flag("Lower-case the words of a tokenizer that is trained.", False)
-    vocab_size: int = flag("Maximum number of entries of a tokenizer that is trained.", 8000)
+    lower_case: bool = flag("Lower-case the text in a trained tokenizer.", False)
+    vocab_size: int = flag("Maximum vocabulary size of a trained tokenizer.", 8000)
+    ignore_mismatched_sizes: bool = flag("Replace a head whose size differs from the data's labels.", False)
 
 
 @dataclass
-class FileArguments:
-    """data"""
+class TranslationModelArguments(ModelArguments):
+    """Model, tokenizer and embeddings of a translator."""
 
-    dataset_name: str | None = flag("Data set on the Hub, or a folder. Otherwise name files:")
-    dataset_config_name: str | None = flag("Its configuration.")
-    dataset_revision: str | None = flag("Its branch, tag or commit.")
-    train_file: str | None = flag("json, jsonl, csv, tsv or parquet, .gz allowed.")
-    validation_file: str | None = flag("Likewise; chooses the best model.")
-    test_file: str | None = flag("Likewise; scored at the end.")
-    column_names: str | None = flag(
-        "Columns of csv, tsv and txt files without a header line, such as label,text; of CoNLL files in their order, "
-        "_ for one to leave out, such as _,tokens,_,ner_tags."
+    model_type: str | None = flag(f"Type of a fresh model: marian, or an encoder {_TYPES} (default: marian).")
+    config_name: str | None = flag("Configuration of a fresh model, such as configuration/models/marian-small.json.")
+    config_overrides: str | None = flag("Configuration fields to set, such as dropout=0.3,encoder.hidden_size=200.")
+    tokenizer_kind: Literal["bpe"] = flag(  # type: ignore[assignment]  # another choice than the encoders'
+        "Kind of a trained tokenizer: byte pairs, learned from both languages together.", "bpe"
     )
-    dataset_title: str | None = flag("What the model card calls the data; say synthetic where they are generated.")
-    validation_fraction: float = flag(
-        "Fraction of --train_file held out by chance where there is no --validation_file; 0: none.", 0.1
-    )
-    max_seq_length: int | None = flag("Maximum number of tokens of an input. None: what model and tokenizer allow.")
-    max_train_samples: int | None = flag("Use only the first so many examples of --train_file.")
-    max_eval_samples: int | None = flag("Likewise of --validation_file, or of what is held out.")
-    max_predict_samples: int | None = flag("Likewise of --test_file.")
-    drop_empty: bool = flag("Leave empty rows out, with a warning, instead of stopping at them.", False)
-    preprocessing_num_workers: int | None = flag("Processes that tokenize.")
-    overwrite_cache: bool = flag("Tokenize again even if it was done before.", False)
+    lower_case: bool = flag("Lower-case the text in a trained tokenizer.", False)
+    vocab_size: int = flag("Maximum vocabulary size of a trained tokenizer.", 8000)
 
 
 @dataclass
-class DataArguments(FileArguments):
-    """data"""
+class DataArguments:
+    """Data of any script."""
 
-    train_file: str | None = flag("json, jsonl, csv, tsv, parquet or CoNLL, .gz allowed.")
-    task_name: str | None = flag("A task that tells columns and metrics: ner, pos; cola, sst2, mrpc, stsb, ...")
-    text_column_name: str | None = flag(
-        "Column of the words or texts; two, joined by a comma, for pairs. None: found by its name: tokens, words, "
-        "text, sentence, review, ..."
-    )
-    label_column_name: str | None = flag("Column of the tags. None: found by its name: ner_tags, tags, label, ...")
-    pad_to_max_length: bool = flag("Pad every input to max_seq_length, not each batch to its longest.", False)
+    _argument_group_name = "data"
 
-
-@dataclass
-class TaggingArguments(DataArguments):
-    """data"""
-
-    stride: int | None = flag(
-        "Overlap, in tokens, of the windows of an input that is too long. None: validation and test are read in "
-        "windows that overlap by an eighth; training inputs are truncated, with a warning."
-    )
-    label_all_tokens: bool = flag("Label every piece of a word (B- becomes I-), not only the first.", False)
-    return_entity_level_metrics: bool = flag("Log the scores of every entity type at each evaluation.", False)
+    dataset_name: str | None = flag("Data set on the Hub, or a folder, in place of files.")
+    dataset_config_name: str | None = flag("Configuration of the data set.")
+    dataset_revision: str | None = flag("Branch, tag or commit of the data set.")
+    dataset_title: str | None = flag("Name of the data on the model card; write synthetic for generated data.")
+    train_file: str | None = flag("Training file: json, jsonl, csv, tsv or parquet, .gz allowed.")
+    validation_file: str | None = flag("Validation file, which chooses the best model.")
+    test_file: str | None = flag("Test file, which is scored at the end.")
+    validation_fraction: float = flag("Fraction of train held out if there is no validation split.", 0.1)
+    max_seq_length: int | None = flag("Maximum number of tokens of an input; without it, the model's.")
+    max_train_samples: int | None = flag("Use only the first N training examples.")
+    max_eval_samples: int | None = flag("Use only the first N validation examples.")
+    max_predict_samples: int | None = flag("Use only the first N test examples.")
 
 
 @dataclass
-class ClassificationArguments(DataArguments):
-    """data"""
+class FileArguments(DataArguments):
+    """Data in tables, one example per row."""
 
-    label_column_name: str | None = flag(
-        "Column of the labels; several, joined by commas, with 0 or 1 in each, for several labels a text. None: found "
-        "by its name: label, class, sentiment, ..."
-    )
+    column_names: str | None = flag("Columns of a file without header, such as label,text; _ skips one.")
+    drop_empty: bool = flag("Skip empty rows with a warning instead of stopping.", False)
+
+
+@dataclass
+class TaggingArguments(FileArguments):
+    """Data of run_ner.py."""
+
+    train_file: str | None = flag("Training file: json, jsonl, csv, tsv, parquet or CoNLL, .gz allowed.")
+    text_column_name: str | None = flag("Column of the words; without it, a known name such as tokens.")
+    label_column_name: str | None = flag("Column of the tags; without it, a known name such as ner_tags.")
+    stride: int | None = flag("Overlap in tokens of the windows of a long input; without it, training truncates.")
+    label_all_tokens: bool = flag("Label every token of a word, B- becoming I-, not only the first.", False)
+
+
+@dataclass
+class ClassificationArguments(FileArguments):
+    """Data of run_glue.py."""
+
+    task_name: str | None = flag("GLUE task, which sets columns and metrics: cola, sst2, mrpc, stsb, ...")
+    text_column_name: str | None = flag("Column of the texts, or two for pairs, separated by a comma.")
+    label_column_name: str | None = flag("Column of the labels, or several 0/1 columns separated by commas.")
     problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None = flag(
-        "What the labels are; several in one cell are parted by commas, | or ;. None: told from the data, where "
-        "several are lists or columns."
-    )
-    validation_fraction: float = flag(
-        "Fraction of --train_file held out by chance where there is no --validation_file; of texts with one label the "
-        "same of every class, of which one example stays; 0: none.",
-        0.1,
+        "Kind of the labels; write multi_label_classification if a cell holds several separated by a comma, | or ;."
     )
 
 
 @dataclass
 class ReadingArguments(DataArguments):
-    """data"""
+    """Data of run_qa.py."""
 
-    train_file: str | None = flag("SQuAD's own json, or json, jsonl, parquet with a question a row; .gz allowed.")
-    column_names: str | None = flag(HIDDEN)
-    task_name: str | None = flag(HIDDEN)
-    validation_fraction: float = flag(
-        "Fraction of --train_file held out by chance where there is no --validation_file, all questions about a "
-        "context together; 0: none.",
-        0.1,
-    )
-    text_column_name: str | None = flag(
-        "Columns of questions and contexts, joined by a comma. None: found by their names."
-    )
-    label_column_name: str | None = flag(
-        'Column of the answers, {"text": [...], "answer_start": [...]}. None: found by its name.'
-    )
-    max_seq_length: int | None = flag("Maximum number of tokens of a window, question included. None: the model's.")
-    doc_stride: int = flag("Tokens that windows of a too long context share.", 128)
-    n_best_size: int = flag("Best answers to each question that the predictions hold.", 20)
+    train_file: str | None = flag("Training file: SQuAD's json, or json, jsonl or parquet with one question per row.")
+    drop_empty: bool = flag("Skip empty rows with a warning instead of stopping.", False)
+    text_column_name: str | None = flag("Columns of question and context, separated by a comma.")
+    label_column_name: str | None = flag('Column of the answers, {"text": [...], "answer_start": [...]}.')
+    doc_stride: int = flag("Overlap in tokens of the windows of a long context.", 128)
+    n_best_size: int = flag("Number of answers per question in the predictions.", 20)
     max_answer_length: int = flag("Maximum number of tokens of a predicted answer.", 30)
     version_2_with_negative: bool = flag("Some questions have no answer, as in SQuAD 2.0.", False)
-    null_score_diff_threshold: float = flag(
-        "No answer where its score exceeds the best answer's by more than this, with --version_2_with_negative.", 0.0
-    )
+    null_score_diff_threshold: float = flag("Predict no answer if its score exceeds the best answer's by more.", 0.0)
     answer_language: Literal["en", "zh"] | None = flag(
-        "How answers are compared: en by words, as SQuAD's evaluation; zh by Chinese characters, as CMRC 2018's. "
-        "None: told from the answers."
+        "Compare answers by words (en, as SQuAD) or by Chinese characters (zh, as CMRC 2018); without it, detected."
     )
 
 
 @dataclass
-class TextArguments:
-    """data"""
+class TextArguments(DataArguments):
+    """Data of run_mlm.py: running text."""
 
-    dataset_name: str | None = flag("Data set on the Hub, or a folder. Otherwise name files, any number of each:")
-    dataset_config_name: str | None = flag("Its configuration.")
-    dataset_revision: str | None = flag("Its branch, tag or commit.")
-    train_file: list[str] | None = flag("txt, json, jsonl, csv, tsv or parquet, .gz allowed.")
-    validation_file: list[str] | None = flag("Likewise.")
-    test_file: list[str] | None = flag("Likewise.")
-    text_unit: Literal["line", "paragraph", "file"] = flag(
-        "What a document is in a .txt file; an empty line ends a paragraph.", "line"
+    train_file: list[str] | None = flag(  # type: ignore[assignment]  # several files of each split
+        "Training files: txt, json, jsonl, csv, tsv or parquet, .gz allowed."
     )
-    text_column_name: str | None = flag("Column of the texts in the other files. None: found by its name: text, ...")
-    dataset_title: str | None = flag("What the model card calls the data; say synthetic where they are generated.")
-    streaming: bool = flag("Read the training data while they are used; needs --max_steps.", False)
-    shuffle_buffer: int = flag("Size of the shuffle buffer of a stream, in documents; 0: no shuffling.", 10000)
-    validation_fraction: float = flag(
-        "Fraction of --train_file held out where there is no --validation_file; 0: none.", 0.05
-    )
-    max_seq_length: int = flag("Tokens of a block; a longer document is cut into several.", 512)
-    packing: bool = flag("Several documents a block. false: one, and batches are padded to their longest.", True)
-    mlm_probability: float = flag("Fraction of the tokens that are masked.", 0.15)
-    mask_unit: str = flag(
-        "What is hidden at a time: token; whole_word, the words that a subword tokenizer cut up; or words of Chinese "
-        "characters: jieba (its dictionary), or a file with one word a line.",
-        "token",
-    )
-    max_tokenizer_samples: int | None = flag(
-        "Documents that a tokenizer is trained on. None: all; of a stream 100,000, or 400 million characters of them."
-    )
-    max_train_samples: int | None = flag("Use only so many documents of --train_file.")
-    max_eval_samples: int | None = flag(
-        "Use only so many documents of --validation_file; of a stream without validation split, its first ones."
-    )
-    max_predict_samples: int | None = flag("Use only so many documents of --test_file.")
-    preprocessing_num_workers: int | None = flag("Processes that tokenize.")
-    overwrite_cache: bool = flag("Tokenize again even if it was done before.", False)
-
-
-@dataclass
-class TranslationModelArguments(ModelArguments):
-    """model, tokenizer and embeddings"""
-
-    model_type: str | None = flag(
-        "Kind of a fresh model: marian, the standard Transformer; or an encoder with its decoder: star_transformer, "
-        "big_transformer, vanilla_transformer, disan, bilstm. None: as --config_name says, or marian."
-    )
-    config_name: str | None = flag("Shape of a fresh model: a file such as configuration/models/marian-small.json.")
-    config_overrides: str | None = flag(
-        "Fields of the configuration: dropout=0.3; with an encoder encoder.num_hidden_layers=4,decoder.dropout=0.3"
-    )
-    tokenizer_kind: Literal["bpe"] = flag(  # type: ignore[assignment]  # another choice than the encoders'
-        "Kind of a tokenizer that is trained from source and target together: byte pairs, Chinese by characters.",
-        "bpe",
-    )
-    lower_case: bool = flag("Lower-case what is read and written.", False)
-    vocab_size: int = flag("Maximum number of entries of a tokenizer that is trained.", 8000)
+    validation_file: list[str] | None = flag("Validation files.")  # type: ignore[assignment]
+    test_file: list[str] | None = flag("Test files.")  # type: ignore[assignment]
+    validation_fraction: float = flag("Fraction of train held out if there is no validation split.", 0.05)
+    max_seq_length: int = flag("Number of tokens of a block; longer documents are split.", 512)
+    sample_by: Literal["line", "paragraph", "file"] = flag("Document of a .txt file.", "line")
+    text_column_name: str | None = flag("Column of the texts in other files; without it, a known name such as text.")
+    streaming: bool = flag("Read the training data during training; needs --max_steps.", False)
+    shuffle_buffer: int = flag("Documents in the shuffle buffer of a stream; 0 for no shuffling.", 10000)
+    packing: bool = flag("Pack several documents into a block; false pads each document.", True)
+    mlm_probability: float = flag("Fraction of the tokens to mask.", 0.15)
+    mask_unit: str = flag("Unit of masking: token, whole_word, jieba, or a file with one word per line.", "token")
+    max_tokenizer_samples: int | None = flag("Documents to train a tokenizer on; without it all, or 100,000.")
 
 
 @dataclass
 class TranslationArguments(FileArguments):
-    """data and translation"""
+    """Data of run_translation.py."""
 
-    source_column: str | None = flag("Column of the texts, or a key of the column translation. None: the first.")
-    target_column: str | None = flag("Column, or key, of their translations. None: the second.")
-    max_seq_length: int | None = flag(
-        "Maximum number of tokens of a source or target in training. None: the model's.", 256
-    )
-    num_beams: int = flag("Beams of what is scored and reported (--generation_num_beams: while training).", 4)
-    length_penalty: float = flag(
-        "Beams are ranked by their log-probability divided by length ** this. 0.5 does at 25 tokens what the "
-        "Transformer's 0.6 does in its own formula.",
-        0.5,
-    )
-    max_extra_tokens: int = flag("A translation may have so many tokens more than its source.", 50)
+    _argument_group_name = "data and translation"
+
+    source_column: str | None = flag("Column of the source texts, or their key in the column translation.")
+    target_column: str | None = flag("Column of the target texts, or their key in the column translation.")
+    max_seq_length: int | None = flag("Maximum number of tokens of a source or target in training.", 256)
+    num_beams: int = flag("Beams of the reported scores; --generation_num_beams sets those during training.", 4)
+    length_penalty: float = flag("Exponent of the length by which a beam's log-probability is divided.", 0.5)
+    max_extra_tokens: int = flag("Maximum number of tokens of a translation beyond those of its source.", 50)
     bleu_tokenize: Literal["13a", "intl", "zh", "char", "none"] | None = flag(
-        "How sacrebleu cuts up words. None: zh where the targets are Chinese, else 13a."
+        "Tokenizer of sacrebleu; without it, zh for Chinese targets, otherwise 13a."
     )
-
-
-AVERAGE_HELP = "Average the weights of the last so many checkpoints; 0: take the best by validation score."
 
 
 @dataclass
-class RepeatArguments:
-    """the run"""
+class RunArguments:
+    """The run."""
 
-    seeds: list[int] | None = flag("Several seeds in one call, with mean and deviation: --seeds 1 2 3")
-    early_stopping_patience: int | None = flag("Stop after so many evaluations without a better score.")
-    average_checkpoints: int = flag(AVERAGE_HELP, 0)
-    shuffle_length_groups: bool = flag(
-        "With --train_sampling_strategy group_by_length: batches in random order. False: as in Trainer, from long to "
-        "short within each 50 batches.",
-        True,
-    )
-    # No flag: whether the user wrote --load_best_model_at_end false. TrainingArguments have false either way, also
-    # where nothing was written, and then the best model is kept.
+    _argument_group_name = "run"
+    class_weights = "none"  # a flag of the scripts whose data have classes
+    # Whether the user wrote --load_best_model_at_end false; TrainingArguments cannot tell it from the default.
     takes_last = False
 
-
-@dataclass
-class RunArguments(RepeatArguments):
-    """the run"""
-
-    class_weights: str = flag(
-        "Weights of the classes in the loss: none, balanced, or one number for each: 1,2.5,1", "none"
-    )
+    seeds: list[int] | None = flag("Several seeds in one call, reported with mean and deviation: --seeds 1 2 3.")
+    early_stopping_patience: int | None = flag("Stop after N evaluations without a better score.")
+    average_checkpoints: int = flag("Average the weights of the last N checkpoints; 0 takes the best one.", 0)
+    shuffle_length_groups: bool = flag("Shuffle length-grouped batches; false keeps Trainer's order.", True)
 
 
 @dataclass
-class ReadingRunArguments(RunArguments):
-    """the run"""
+class LabelRunArguments(RunArguments):
+    """The run, on data with classes."""
 
-    class_weights: str = flag(HIDDEN, "none")
+    class_weights: str = flag("Weights of the classes in the loss: none, balanced, or one number per class.", "none")
 
 
 @dataclass
-class TranslationRunArguments(RepeatArguments):
-    """the run"""
+class TranslationRunArguments(RunArguments):
+    """The run of a translator."""
 
-    average_checkpoints: int = flag(AVERAGE_HELP, 5)
+    average_checkpoints: int = flag("Average the weights of the last N checkpoints; 0 takes the best one.", 5)
 
 
-# What a script sets unlike transformers' TrainingArguments.
-DEFAULTS = {
+# Old names, accepted on the command line, in recipes and in the arguments of earlier runs.
+RENAMED = {"embeddings_from": "embeddings_name_or_path", "text_unit": "sample_by"}
+# Keys for recipes; --help does not list them.
+RECIPE_KEYS = frozenset(
+    ("vocabulary_from", "model_revision", "dataset_revision", "dataset_title", "n_best_size", "shuffle_length_groups")
+)
+# What a recipe says about a fresh model; a saved model has its own shape, embeddings and tokenizer.
+FRESH_MODEL = frozenset(
+    ("model_type", "config_name", "config_overrides", "embeddings_name_or_path", "embeddings_mode")
+) | {"freeze_embeddings", "tokenizer_kind", "lower_case", "vocab_size", "vocabulary_from"}
+# What to do in place of some flags that a script does not have.
+_INSTEAD = {
+    "token": " Set HF_TOKEN, or run `hf auth login`.",
+    "cache_dir": " Set HF_HOME.",
+    "overwrite_output_dir": " Nothing is overwritten: delete the folder, or name another.",
+}
+
+# What the scripts set differently from transformers' TrainingArguments.
+DEFAULTS: dict[str, Any] = {
     "eval_strategy": "epoch",
     "save_strategy": "epoch",
     "save_total_limit": 2,
@@ -333,12 +256,9 @@ DEFAULTS = {
     "report_to": "none",
     "ddp_broadcast_buffers": False,
     "hub_strategy": "end",
+    "label_names": ["labels"],  # of a model for question answering Trainer would take start_positions
 }
 FRESH_LEARNING_RATE = 5e-4
-# What a recipe says of a fresh model, whose shape, embeddings and tokenizer a saved one has already.
-FRESH_MODEL = frozenset(
-    ("model_type", "config_name", "config_overrides", "embeddings_from", "embeddings_mode", "freeze_embeddings")
-) | {"tokenizer_kind", "lower_case", "vocab_size", "vocabulary_from"}
 
 # An epoch of pretraining may take days.
 PRETRAINING_DEFAULTS: dict[str, Any] = {
@@ -346,28 +266,10 @@ PRETRAINING_DEFAULTS: dict[str, Any] = {
     "eval_steps": 500,
     "save_strategy": "steps",
     "save_steps": 500,
+    "include_num_input_tokens_seen": "non_padding",
 }
 
-TRAINING_HELP = f"""
-training:
-  Every field of transformers.TrainingArguments is a flag as well (--help_all lists them). The most used:
-  --output_dir DIR                     where everything goes (default: outputs/SCRIPT)
-  --do_train --do_eval --do_predict    do only these (default: whatever there is data for)
-  --num_train_epochs N                 passes over the training data (default: 3)
-  --learning_rate X                    peak (default: {FRESH_LEARNING_RATE:g} for a fresh model, 5e-05 for a saved one)
-  --per_device_train_batch_size N      examples a process and step (default: 8)
-  --gradient_accumulation_steps N      steps gathered into one update (default: 1)
-  --warmup_steps X                     number of steps, or below 1 a fraction of all (default: 0)
-  --metric_for_best_model NAME         score that chooses the best model (default: the task's main score)
-  --resume_from_checkpoint last|DIR    go on where a run was interrupted
-  --use_cpu, --bf16, --torch_compile, --gradient_checkpointing
-  --log_level debug                    of an error that is told in one line, also where it was raised
-  --push_to_hub --hub_model_id NAME    upload the model with its card at the end; predictions and
-                                       checkpoints stay here, as with push_to_hub.py
-"""
-
-
-# What run_translation.py sets unlike the others: the training of https://arxiv.org/abs/1706.03762, section 5.
+# The training of https://arxiv.org/abs/1706.03762, section 5.
 TRANSLATION_DEFAULTS: dict[str, Any] = {
     "adam_beta1": 0.9,
     "adam_beta2": 0.98,
@@ -382,50 +284,23 @@ TRANSLATION_DEFAULTS: dict[str, Any] = {
     "save_total_limit": 5,
 }
 
-TRANSLATION_HELP = (
-    TRAINING_HELP.replace("(default: 8)", "(default: {per_device_train_batch_size})")
-    .replace("below 1 a fraction of all (default: 0)", "below 1 a fraction of all (default: {warmup_steps:g})")
-    .format(**TRANSLATION_DEFAULTS)
-)
-
-
-def print_help(groups: tuple[type, ...], description: str, epilog: str = TRAINING_HELP) -> None:
-    """The script's own flags, and the training flags that people use."""
-    script = Path(sys.argv[0]).name
-    parser = argparse.ArgumentParser(
-        prog=script,
-        usage=f"{script} [RECIPE.yaml] [--flag value ...]",
-        description=description.strip(),
-        epilog=epilog,
-        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=36, width=118),
-        add_help=False,
-    )
-    for group in groups:
-        section = parser.add_argument_group((group.__doc__ or "").strip())
-        hints = get_type_hints(group)
-        for f in (f for f in dataclasses.fields(group) if f.metadata["help"] != HIDDEN):
-            default = None if f.default is dataclasses.MISSING else f.default
-            if f.default_factory is not dataclasses.MISSING:
-                default = " ".join(map(str, f.default_factory()))
-            shown = (
-                ""
-                if default is None
-                else f" (default: {str(default).lower() if isinstance(default, bool) else default})"
-            )
-            section.add_argument(
-                f"--{f.name}", metavar=_metavar(hints[f.name]), help=(f.metadata["help"] + shown).replace("%", "%%")
-            )
-    parser.print_help()
-
-
-def _metavar(hint: Any) -> str:
-    kinds = [part for part in get_args(hint) if part is not type(None)] if type(None) in get_args(hint) else [hint]
-    kind = kinds[0]
-    if get_origin(kind) is Literal:
-        return "{" + ",".join(get_args(kind)) + "}"
-    if get_origin(kind) is list:
-        return f"{_metavar(get_args(kind)[0])} ..."
-    return {int: "N", float: "X", bool: "{true,false}"}.get(kind, "TEXT")
+TRAINING_HELP = """
+training:
+  Every field of transformers.TrainingArguments is a flag too; --help_all lists them, and the keys that are meant for
+  recipes. The most used:
+  --output_dir DIR                     output folder (default: outputs/SCRIPT)
+  --do_train --do_eval --do_predict    do only these (default: everything there is data for)
+  --num_train_epochs N                 passes over the training data (default: 3)
+  --learning_rate X                    peak (default: 0.0005 for a fresh model, 5e-05 for a saved one)
+  --per_device_train_batch_size N      examples per process and step (default: {per_device_train_batch_size})
+  --gradient_accumulation_steps N      steps per update (default: 1)
+  --warmup_steps X                     number of steps, or below 1 a fraction of all (default: {warmup_steps})
+  --metric_for_best_model NAME         score that chooses the best model (default: the task's main score)
+  --resume_from_checkpoint last|DIR    resume an interrupted run
+  --use_cpu, --bf16, --torch_compile, --gradient_checkpointing
+  --log_level debug                    show the traceback of a one-line error
+  --push_to_hub --hub_model_id NAME    upload the model and its card at the end, without predictions and checkpoints
+"""
 
 
 def parse(
@@ -441,186 +316,109 @@ def parse(
     Args:
         groups: dataclasses of the script's own flags.
         description: the script's docstring, for `--help`.
-        defaults: training arguments that this script sets unlike the others.
-        epilog: what `--help` tells of the training arguments.
+        defaults: training arguments that this script sets differently from the others.
+        epilog: help on the training arguments.
         training_class: the class of transformers that holds them.
 
     Returns:
         An object of each class of `groups`, then one of `training_class`.
 
     Raises:
-        SystemExit: help was printed, or a flag or a key of the recipe is wrong; the message says which.
+        SystemExit: help was printed, or a flag or a key of the recipe is wrong.
     """
-    arguments = sys.argv[1:]
-    if {"-h", "--help"} & set(arguments):
-        print_help(groups, description, epilog)
+    script = Path(sys.argv[0]).name
+    typed = [re.sub(r"^--([\w-]+)", lambda name: f"--{_current(name[1])}", argument) for argument in sys.argv[1:]]
+    if {"-h", "--help"} & set(typed):
+        shown = {"per_device_train_batch_size": 8, "warmup_steps": 0, **(defaults or {})}
+        _print_help(groups, description, epilog.format(**shown))
         raise SystemExit(0)
 
     import transformers
-    from transformers import HfArgumentParser
 
-    script = Path(sys.argv[0]).name
-
-    class Parser(HfArgumentParser):
+    class Parser(transformers.HfArgumentParser):
         def error(self, message: str) -> NoReturn:
             raise SystemExit(f"{script}: {message}")
 
-    # Without abbreviations: a flag that is mistyped must not be another.
+        def read(self, arguments: list[str]) -> dict[str, Any]:
+            """The values of the flags that are given, and only these."""
+            values, unknown = self.parse_known_args(arguments)
+            if unknown:
+                raise SystemExit(f"{script}: {_about_unknown(unknown[0], known)}")
+            return vars(values)
+
+    # Without abbreviations, so that a mistyped flag is not another one.
     parser = Parser(
-        (*groups, getattr(transformers, training_class)), prog=script, usage=_usage(script), allow_abbrev=False
+        (*groups, getattr(transformers, training_class)),
+        prog=script,
+        usage=f"{script} [RECIPE.yaml] [--flag value ...]; {script} --help lists the flags",
+        allow_abbrev=False,
     )
-    if "--help_all" in arguments:
-        parser.set_defaults(**_defaults(script, set(), {}, True, defaults or {}))
+    known = {action.dest for action in parser._actions} - {"help"}
+    if "--help_all" in typed:
+        parser.set_defaults(**_defaults({"train_file": ""}, known, defaults or {}))
         parser.print_help()
         raise SystemExit(0)
-    known = {action.dest for action in parser._actions} - {"help"}
-    if arguments and _is_recipe(arguments[0]):
-        # Before the command line, which so has the last word; what is written there is checked in the same way.
-        recipe, typed = read_recipe(Path(arguments[0]), known), arguments[1:]
-        if "model_name_or_path" in map(flag_name, typed):
-            recipe = without(recipe, FRESH_MODEL)
-        arguments = recipe + typed
-    named = {flag_name(argument) for argument in arguments if argument.startswith("--")}
-    trains = "train_file" not in known or bool({"train_file", "dataset_name"} & named)
-    # A task of GLUE is fetched where no file is named.
-    trains |= "task_name" in named and not {"validation_file", "test_file"} & named
-    parser.set_defaults(**_defaults(script, named, _parts(arguments), trains, defaults or {}))
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS
+    recipe: dict[str, Any] = {}
+    if typed and _is_recipe(typed[0]):
+        recipe, typed = parser.read(read_recipe(Path(typed[0]), known)), typed[1:]
+    given = parser.read(typed)
+    if "model_name_or_path" in given:
+        recipe = {name: value for name, value in recipe.items() if name not in FRESH_MODEL}
+    given = recipe | given
     try:
-        *parsed, unknown = parser.parse_args_into_dataclasses(
-            args=arguments, return_remaining_strings=True, look_for_args_file=False
-        )
-    except (ValueError, ImportError) as error:  # what TrainingArguments says of flags that do not fit together
+        *parsed, training = parser.parse_dict({**_defaults(given, known, defaults or {}), **given})
+    except (ValueError, ImportError) as error:  # from TrainingArguments, about flags that do not fit together
         raise SystemExit(f"{script}: {' '.join(str(error).split())}") from None
-    if unknown:
-        raise SystemExit(f"{script}: {_about_unknown(unknown[0], known)}")
-    training = parsed[-1]
-    if "metric_for_best_model" not in named:  # TrainingArguments puts the loss there for some other flags
+    if "metric_for_best_model" not in given:  # TrainingArguments sets the loss for some other flags
         training.metric_for_best_model = training.greater_is_better = None
-    if "load_best_model_at_end" in named and not training.load_best_model_at_end:
-        for group in parsed:
-            if isinstance(group, RepeatArguments):
-                group.takes_last = True
-    return tuple(parsed)
+    for group in parsed:
+        if isinstance(group, RunArguments) and given.get("load_best_model_at_end") is False:
+            group.takes_last = True
+    return (*parsed, training)
 
 
-def _usage(script: str) -> str:
-    return f"{script} [RECIPE.yaml] [--flag value ...]; {script} --help lists the flags"
-
-
-def _is_recipe(argument: str) -> bool:
-    return not argument.startswith("-") and Path(argument).suffix in (".yaml", ".yml", ".json")
-
-
-def flag_name(argument: str) -> str:
-    """--learning-rate=1e-3 -> learning_rate; --no_do_eval -> do_eval"""
-    return argument.split("=")[0].lstrip("-").replace("-", "_").removeprefix("no_")
-
-
-def _about_unknown(argument: str, known: set[str]) -> str:
-    if _is_recipe(argument):
-        return f"the recipe {argument} comes first: {_usage(Path(sys.argv[0]).name)}."
-    if not argument.startswith("-"):
-        return f"{argument!r} belongs to no flag: write --flag {argument}, and the recipe before all flags."
-    return f"there is no flag {argument}.{_did_you_mean(flag_name(argument), known, '--')} All of them: --help_all."
-
-
-def without(recipe: list[str], names: frozenset[str]) -> list[str]:
-    """The arguments of a recipe but those of some names, with what stands after them."""
-    kept, left_out = [], False
-    for argument in recipe:
-        if argument.startswith("--"):
-            left_out = flag_name(argument) in names
-        if not left_out:
-            kept.append(argument)
-    return kept
-
-
-# What others call some flags, where the letters alone do not tell; --no_cuda is asked for as cuda.
-_KNOWN_AS = {
-    **dict.fromkeys(("lr", "learn_rate", "learningrate"), "learning_rate"),
-    **dict.fromkeys(("epoch", "epochs", "num_epochs", "n_epochs", "max_epochs"), "num_train_epochs"),
-    **dict.fromkeys(("steps", "num_steps", "num_train_steps"), "max_steps"),
-    **dict.fromkeys(("bs", "batch", "batch_size", "train_batch_size"), "per_device_train_batch_size"),
-    "eval_batch_size": "per_device_eval_batch_size",
-    **dict.fromkeys(("patience", "early_stopping"), "early_stopping_patience"),
-    **dict.fromkeys(("warmup", "warmup_ratio", "num_warmup_steps"), "warmup_steps"),
-    **dict.fromkeys(("model", "pretrained_model", "checkpoint"), "model_name_or_path"),
-    **dict.fromkeys(("out", "output", "out_dir", "save_dir"), "output_dir"),
-    **dict.fromkeys(("max_len", "max_length", "seq_len", "max_seq_len"), "max_seq_length"),
-    **dict.fromkeys(("dev_file", "valid_file", "val_file", "eval_file"), "validation_file"),
-    **dict.fromkeys(("text_column", "text_col"), "text_column_name"),
-    **dict.fromkeys(("label_column", "label_col"), "label_column_name"),
-    **dict.fromkeys(("cpu", "cuda"), "use_cpu"),
-    "resume": "resume_from_checkpoint",
-}
-
-
-def _did_you_mean(given: str, known: set[str], prefix: str = "") -> str:
-    if given == "overwrite_output_dir":
-        return " Nothing is overwritten: delete the folder, or name another."
-    if _KNOWN_AS.get(given) in known:
-        return f" Did you mean {prefix}{_KNOWN_AS[given]}?"
-    close = difflib.get_close_matches(given, sorted(known), n=1)
-    return f" Did you mean {prefix}{close[0]}?" if close else ""
-
-
-def _parts(arguments: list[str]) -> dict[str, bool]:
-    """Which of --do_train, --do_eval and --do_predict are named, and whether they are asked for or declined."""
-    parts = {}
-    for index, argument in enumerate(arguments):
-        name = flag_name(argument)
-        if argument.startswith("--") and name in ("do_train", "do_eval", "do_predict"):
-            value = "".join([*argument.split("=")[1:], *arguments[index + 1 : index + 2]][:1])
-            parts[name] = not argument.startswith("--no") and value.lower() not in ("false", "no", "f", "n", "0")
-    return parts
-
-
-def _defaults(
-    script: str, named: set[str], parts: dict[str, bool], trains: bool, own: Mapping[str, Any]
-) -> dict[str, Any]:
+def _defaults(given: Mapping[str, Any], known: set[str], of_script: Mapping[str, Any]) -> dict[str, Any]:
     """
-    What holds where neither the recipe nor the command line names a flag.
+    The training arguments of a script where neither the recipe nor the command line sets them.
 
     Args:
-        script: its path.
-        named: the flags that are named.
-        parts: what `_parts` tells.
-        trains: whether there may be data to train on.
-        own: what the script sets itself.
+        given: the flags that are set.
+        known: all flags of the script.
+        of_script: its own defaults.
     """
-    defaults = {**DEFAULTS, "output_dir": f"outputs/{Path(script).stem}", **_device_defaults()}
-    if "model_name_or_path" not in named:
-        defaults["learning_rate"] = FRESH_LEARNING_RATE
-    everything = not any(parts.values())  # nothing is asked for alone
-    defaults |= {name: parts.get(name, everything) for name in ("do_eval", "do_predict")}
-    defaults["do_train"] = parts.get("do_train", everything and trains)
-    defaults |= own
-    if not defaults["do_train"] or not parts.get("do_eval", True):
-        defaults["eval_strategy"] = "no"
-    return defaults
-
-
-def _device_defaults() -> dict[str, Any]:
-    """What the machine decides: several processes on a CPU talk through gloo, and nothing is pinned for no device."""
     import torch
 
+    defaults = {**DEFAULTS, "output_dir": f"outputs/{Path(sys.argv[0]).stem}"}
+    # Several processes on a CPU communicate by gloo, and memory is pinned only for a device.
     has_accelerator = torch.accelerator.is_available()
-    defaults: dict[str, Any] = {"dataloader_pin_memory": has_accelerator, "use_cpu": not has_accelerator}
+    defaults |= {"dataloader_pin_memory": has_accelerator, "use_cpu": not has_accelerator}
     if not has_accelerator and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         defaults["ddp_backend"] = "gloo"
+    if "model_name_or_path" not in given:
+        defaults["learning_rate"] = FRESH_LEARNING_RATE
+    has_training_data = "train_file" not in known or bool({"train_file", "dataset_name"} & given.keys())
+    # run_glue.py downloads a GLUE task if no file is named.
+    has_training_data |= "task_name" in given and not {"validation_file", "test_file"} & given.keys()
+    does_everything = not any(given.get(part) for part in ("do_train", "do_eval", "do_predict"))
+    defaults |= {"do_train": does_everything and has_training_data, "do_eval": does_everything}
+    defaults |= {"do_predict": does_everything, **of_script}
+    if not given.get("do_train", defaults["do_train"]) or given.get("do_eval") is False:
+        defaults["eval_strategy"] = "no"
     return defaults
 
 
 def read_recipe(path: Path, known: set[str]) -> list[str]:
     """
-    The arguments in a YAML or JSON file, as they would be typed. A key without a value is as if it were not there.
+    Read a YAML or JSON file as the arguments that could be typed instead; a key without a value is ignored.
 
     Args:
         path: the file.
-        known: the flags that the script has.
+        known: the flags of the script.
 
     Raises:
-        SystemExit: there is no such file, it is no mapping, or a key is unknown.
+        SystemExit: there is no such file, it holds no mapping, or a key is unknown.
     """
     import yaml
 
@@ -632,14 +430,78 @@ def read_recipe(path: Path, known: set[str]) -> list[str]:
     except (ValueError, yaml.YAMLError) as error:
         raise SystemExit(f"The recipe {path} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(recipe, dict):
-        raise SystemExit(f"The recipe {path} holds {type(recipe).__name__}; `argument: value` lines are needed.")
+        raise SystemExit(f"The recipe {path} holds a {type(recipe).__name__}: write `argument: value` lines.")
     typed: list[str] = []
-    for key, value in recipe.items():
+    for key, value in current_names(recipe).items():
         if key not in known:
-            hint = _did_you_mean(str(key), known)
-            raise SystemExit(f"The recipe {path} sets {key!r}, which is no argument of this script.{hint}")
+            raise SystemExit(f"The recipe {path} sets {key!r}, an unknown argument.{_did_you_mean(str(key), known)}")
         if isinstance(value, list):
             typed += [f"--{key}", *map(str, value)]
         elif value is not None:
             typed.append(f"--{key}={value if isinstance(value, str) else json.dumps(value)}")
     return typed
+
+
+def current_names(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments with old names replaced by the current ones."""
+    return {RENAMED.get(name, name): value for name, value in arguments.items()}
+
+
+def _current(name: str) -> str:
+    return RENAMED.get(name.replace("-", "_"), name)
+
+
+def _is_recipe(argument: str) -> bool:
+    return not argument.startswith("-") and Path(argument).suffix in (".yaml", ".yml", ".json")
+
+
+def _about_unknown(argument: str, known: set[str]) -> str:
+    if _is_recipe(argument):
+        return f"{argument} follows a flag: write the recipe first."
+    if not argument.startswith("-"):
+        return f"{argument!r} belongs to no flag: write --flag {argument}."
+    name = argument.split("=")[0].lstrip("-").replace("-", "_")
+    return f"there is no flag {argument}.{_did_you_mean(name, known, '--')} --help_all lists all flags."
+
+
+def _did_you_mean(name: str, known: set[str], prefix: str = "") -> str:
+    if name in _INSTEAD:
+        return _INSTEAD[name]
+    similar = difflib.get_close_matches(name, sorted(known), n=1) or sorted(each for each in known if name in each)
+    return f" Did you mean {prefix}{similar[0]}?" if similar else ""
+
+
+def _print_help(groups: tuple[type, ...], description: str, epilog: str) -> None:
+    """The script's own flags, and the most used training flags; without transformers, whose import takes seconds."""
+    script = Path(sys.argv[0]).name
+    parser = argparse.ArgumentParser(
+        usage=f"{script} [RECIPE.yaml] [--flag value ...]",
+        description=description.strip(),
+        epilog=epilog,
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=36, width=118),
+        add_help=False,
+    )
+    for group in groups:
+        section = parser.add_argument_group(getattr(group, "_argument_group_name", group.__doc__))
+        hints = get_type_hints(group)
+        for f in dataclasses.fields(group):
+            if f.name in RECIPE_KEYS:
+                continue
+            default = (
+                f.default if f.default_factory is dataclasses.MISSING else " ".join(map(str, f.default_factory()))
+            )
+            default = str(default).lower() if isinstance(default, bool) else default
+            text = f.metadata["help"] + ("" if default is None else f" (default: {default})")
+            section.add_argument(f"--{f.name}", metavar=_metavar(hints[f.name]), help=text.replace("%", "%%"))
+    parser.print_help()
+
+
+def _metavar(hint: Any) -> str:
+    """The placeholder of a flag's value in the help."""
+    if get_origin(hint) is Literal:
+        return "{" + ",".join(get_args(hint)) + "}"
+    if get_origin(hint) is list:
+        return f"{_metavar(get_args(hint)[0])} ..."
+    if get_args(hint):  # X | None
+        return _metavar(get_args(hint)[0])
+    return {int: "N", float: "X", bool: "{true,false}"}.get(hint, "TEXT")

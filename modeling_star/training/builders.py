@@ -34,7 +34,7 @@ _MAPPINGS = {
     "AutoModelForMaskedLM": transformers.MODEL_FOR_MASKED_LM_MAPPING,
 }
 _SPECIAL_TOKENS = ("pad", "bos", "eos", "cls", "sep")
-# Fields of a saved model's configuration that --embeddings_from replaces.
+# Fields of a saved model's configuration that --embeddings_name_or_path replaces.
 _EMBEDDING_FIELDS = ("embedding_size", "backbone_config", "freeze_embeddings")
 # Fields that saving or loading changes, so that a resumed run may differ in them.
 _CHANGED_BY_SAVING = (
@@ -71,8 +71,8 @@ def loading(flag: str, name: str) -> Iterator[None]:
 
 
 def hub_options(arguments: ModelArguments) -> dict[str, Any]:
-    """The keywords of `from_pretrained` that say where models of the Hub come from and where they are cached."""
-    return {"revision": arguments.model_revision, "token": arguments.token, "cache_dir": arguments.cache_dir}
+    """The keywords of `from_pretrained` for a model of the Hub."""
+    return {"revision": arguments.model_revision}
 
 
 def parse_overrides(text: str | None) -> dict[str, Any]:
@@ -134,8 +134,10 @@ def check_embeddings(arguments: ModelArguments) -> None:
         UserError: the flags of embeddings do not fit together, so that some would have no effect.
     """
     mode = arguments.embeddings_mode
-    if arguments.embeddings_from is None and mode != "static":
-        raise UserError(f"--embeddings_mode {mode} needs --embeddings_from: add it, or omit --embeddings_mode.")
+    if arguments.embeddings_name_or_path is None and mode != "static":
+        raise UserError(
+            f"--embeddings_mode {mode} needs --embeddings_name_or_path: add it, or omit --embeddings_mode."
+        )
     trains_words = arguments.tokenizer_name is None and arguments.tokenizer_kind != "wordpiece"
     if arguments.vocabulary_from == "vectors" and not (mode == "vectors" and trains_words):
         raise UserError(
@@ -227,7 +229,7 @@ def fresh_model(
     model_type: str | None = None,
     config_name: str | None = None,
     overrides: dict[str, Any] | None = None,
-    embeddings_from: str | None = None,
+    embeddings_name_or_path: str | None = None,
     embeddings_mode: str = "static",
     freeze_embeddings: bool = False,
     max_seq_length: int | None = None,
@@ -245,7 +247,7 @@ def fresh_model(
         model_type, config_name: the kind of model, and a file or model with the fields of its configuration; without
             either a Star-Transformer.
         overrides: fields that win over the file's.
-        embeddings_from, embeddings_mode, freeze_embeddings: see `EncoderPreTrainedModel.from_embeddings`.
+        embeddings_name_or_path, embeddings_mode, freeze_embeddings: see `EncoderPreTrainedModel.from_embeddings`.
         max_seq_length: learned positions reach at least this far.
         defaults: fields that neither the file nor `overrides` set.
         hub: `revision`, `token`, `cache_dir` for the embeddings.
@@ -261,7 +263,7 @@ def fresh_model(
         saved_type = fields.pop("model_type", None)
         check_kind(model_type, [saved_type], config_name)
         model_type = saved_type or model_type
-    if embeddings_from is not None:  # the file may be of a saved model with other embeddings
+    if embeddings_name_or_path is not None:  # the file may be of a saved model with other embeddings
         freeze_embeddings = freeze_embeddings or fields.get("freeze_embeddings", False)
         fields = {name: value for name, value in fields.items() if name not in _EMBEDDING_FIELDS}
     if tokenizer is not None:
@@ -274,18 +276,18 @@ def fresh_model(
     if max_seq_length is not None and positions in ("learned", "absolute"):  # others have no limit
         fields.setdefault("max_position_embeddings", max(max_seq_length, 512))
     is_ours = issubclass(model_class, EncoderPreTrainedModel)
-    if (embeddings_from is not None or freeze_embeddings) and not is_ours:
+    if (embeddings_name_or_path is not None or freeze_embeddings) and not is_ours:
         raise UserError(
-            f"--embeddings_from and --freeze_embeddings work with the encoders of this package, not with {model_type}."
+            f"--embeddings_name_or_path and --freeze_embeddings work with the encoders of this package, not with {model_type}."
         )
-    if embeddings_from is None:
+    if embeddings_name_or_path is None:
         if freeze_embeddings:
             fields["freeze_embeddings"] = True
         return model_class(type(standard)(**fields))
     fields.pop("vocab_size", None)
     source = {"vocabulary": tokenizer.get_vocab()} if embeddings_mode == "vectors" else hub
     return model_class.from_embeddings(
-        embeddings_from, mode=embeddings_mode, freeze=freeze_embeddings, **source, **fields
+        embeddings_name_or_path, mode=embeddings_mode, freeze=freeze_embeddings, **source, **fields
     )
 
 

@@ -1,4 +1,4 @@
-"""The loss of a fine-tuning run: one for every model, ours or another of transformers."""
+"""The losses of fine-tuning, the same for every model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,49 +16,46 @@ from ..models.heads import mask_ignored
 
 def class_weights(given: str, label_list: tuple[str, ...], counts: dict[str, int]) -> np.ndarray | None:
     """
-    The weight of each class, or `None` where all count alike.
+    The weight of each class, or `None` for equal weights.
 
     Args:
-        given: "none"; "balanced": inversely to how often a class occurs; or a number for each label: "1,2.5,1".
+        given: "none", "balanced" for the inverse of the frequencies, or one number per label: "1,2.5,1".
         label_list: names of the labels.
-        counts: how often each occurs in the training split.
+        counts: frequency of each label in the training split.
 
     Raises:
-        UserError: the numbers are none, or do not fit the labels.
+        UserError: the values are not numbers from 0 up, one per label.
     """
     if given == "none":
         return None
     if given == "balanced":
-        # A label that never occurs (a tag that only the test split has) gets the weight of one that occurs once.
-        found = np.array([max(counts[name], 1) for name in label_list], dtype=np.float64)
-        return found.sum() / (len(found) * found)
+        # A label that only another split has gets the weight of a label that occurs once.
+        occurrences = np.array([max(counts[name], 1) for name in label_list], dtype=np.float64)
+        return occurrences.sum() / (len(occurrences) * occurrences)
     try:
         weights = np.array([float(part) for part in given.split(",")])
     except ValueError:
-        raise UserError(
-            f"--class_weights {given} is given; none, balanced or numbers such as 1,2.5 are allowed."
-        ) from None
+        weights = np.array([np.nan] * len(label_list))
     if len(weights) != len(label_list):
         raise UserError(
             f"--class_weights has {len(weights)} numbers for {len(label_list)} labels: {', '.join(label_list)}."
         )
     if not (np.isfinite(weights) & (weights >= 0)).all():
-        raise UserError(f"--class_weights {given} is given; numbers from 0 up are allowed, such as 1,2.5,1.")
+        raise UserError(f"--class_weights {given} is given: write none, balanced, or numbers from 0 up such as 1,2.5.")
     return weights
 
 
 class TaskLoss:
     """
-    What Trainer takes as `compute_loss_func`, and the exact loss of a whole split.
+    Trainer's `compute_loss_func`, and the exact loss of a whole split.
 
-    Models are not asked for their own loss: in transformers 5.23 those for regression and for several labels take no
-    notice of `num_items_in_batch`, which multiplies their gradients by the steps that are accumulated. Trainer's own
-    evaluation loss is a mean of batch means: it changes with the batches, and counts rows twice where the processes do
-    not share them evenly.
+    The models' own losses are not used: in transformers 5.23 those for regression and for several labels ignore
+    `num_items_in_batch`, which multiplies their gradients by the accumulation steps. Trainer's own evaluation loss is
+    a mean of batch means: it depends on the batches, and counts rows twice if the processes do not share them evenly.
 
     Args:
-        problem_type: "multi_label_classification", "regression", or anything else for one class a text, token or span
-            end.
+        problem_type: "multi_label_classification", "regression", or any other value for one class per text, token or
+            span end.
         weights: of the classes, `[k]`.
         smoothing: part of the target that is spread over all classes (`--label_smoothing_factor`).
     """
@@ -69,11 +66,11 @@ class TaskLoss:
         self.smoothing = smoothing
 
     def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-        """The mean over the labels of a batch, or its part of `num_items_in_batch` labels."""
+        """The mean loss over the labels of a batch, or over `num_items_in_batch` labels of several batches."""
         total, count = self.rows(outputs["logits"], labels).sum(0)
         if num_items_in_batch is None:
             return total / count.clamp(min=1)
-        # A batch may have no label at all, where few tokens have one.
+        # A batch may have no label if few tokens have one.
         items = torch.as_tensor(num_items_in_batch, device=total.device)
         return total / items.clamp(min=1)
 
@@ -98,24 +95,24 @@ class TaskLoss:
                 label_smoothing=self.smoothing,
             )
             counted = (labels != IGNORE_INDEX).float()
-        # Written out: there may be no example, and then -1 would not be known.
+        # Not -1, which is ambiguous for an empty batch.
         shape = (len(labels), losses.numel() // max(len(labels), 1))
         return torch.stack([losses.reshape(shape).sum(1), counted.reshape(shape).sum(1)], dim=1)
 
-    def keep(self, logits: Any, labels: Tensor | None) -> Any:
+    def preprocess_logits(self, logits: Any, labels: Tensor | None) -> Any:
         """
-        What is held in memory over a whole split, and sent to the main process: `preprocess_logits_for_metrics`.
+        The part of the outputs that is held over a whole split: Trainer's `preprocess_logits_for_metrics`.
 
-        Label indices `[b, n]` take the place of a tagger's logits `[b, n, k]`; with labels, `rows` comes after them.
+        Of a tagger's logits `[b, n, k]` the predicted labels `[b, n]`; with labels, followed by `rows`.
         """
         logits = logits[0] if isinstance(logits, tuple) else logits
-        kept = logits.argmax(-1) if logits.dim() == 3 else logits
-        return kept if labels is None else (kept, self.rows(logits, labels))
+        predictions = logits.argmax(-1) if logits.dim() == 3 else logits
+        return predictions if labels is None else (predictions, self.rows(logits, labels))
 
 
 class SpanLoss(TaskLoss):
     """
-    Of question answering: labels `[b, 2]`, the columns where the answer starts and ends, one class a column each.
+    The loss of question answering: labels `[b, 2]`, the first and last column of the answer, one class per column.
 
     `TaskLoss.rows` reads the scores as `[b, 2, n]`.
     """
@@ -124,24 +121,24 @@ class SpanLoss(TaskLoss):
         logits = torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=1)
         return super().__call__({"logits": logits}, labels, num_items_in_batch)
 
-    def keep(self, logits: Any, labels: Tensor | None) -> Any:
-        """Start and end scores as `[b, n, 2]`, which Trainer pads to equal n; with labels, `rows` comes after them."""
-        kept = torch.stack(logits[:2], dim=2)
-        return kept if labels is None else (kept, self.rows(kept.transpose(1, 2), labels))
+    def preprocess_logits(self, logits: Any, labels: Tensor | None) -> Any:
+        """Start and end scores `[b, n, 2]`, which Trainer pads to equal n; with labels, followed by `rows`."""
+        scores = torch.stack(logits[:2], dim=2)
+        return scores if labels is None else (scores, self.rows(scores.transpose(1, 2), labels))
 
 
 class CRFLoss(TaskLoss):
     """
-    For taggers with a CRF, which compute their own loss: what is kept of a split is the best paths and that loss.
+    The loss of taggers with a CRF, which the model computes: the likelihood of a row is no sum over its logits.
 
-    Trainer is given no `compute_loss_func` then: the likelihood of a row is no sum over its logits.
+    It is not passed to Trainer as `compute_loss_func`.
     """
 
     def __init__(self) -> None:
         super().__init__("tokens")
 
-    def keep(self, logits: Any, labels: Tensor | None) -> Any:
-        """Best paths `[b, n]`; with labels, the loss of each row and the number of its labels `[b, 2]` after them."""
+    def preprocess_logits(self, logits: Any, labels: Tensor | None) -> Any:
+        """Best paths `[b, n]`; with labels, followed by the loss and the number of labels of each row, `[b, 2]`."""
         if labels is None:
             return logits[-1]
         *_, paths, losses = logits
@@ -151,7 +148,7 @@ class CRFLoss(TaskLoss):
 
 @dataclass
 class MetricsWithLoss:
-    """A task's metrics and the loss of the split, from what `TaskLoss.keep` has left: `compute_metrics`."""
+    """A task's metrics and the loss of the split, from `TaskLoss.preprocess_logits`: Trainer's `compute_metrics`."""
 
     metrics: Callable[[EvalPrediction], dict[str, float]]
 

@@ -21,7 +21,7 @@ def fresh_translator(
     model_type: str | None = None,
     config_name: str | None = None,
     overrides: dict[str, Any] | None = None,
-    embeddings_from: str | None = None,
+    embeddings_name_or_path: str | None = None,
     embeddings_mode: str = "static",
     freeze_embeddings: bool = False,
     **hub: Any,
@@ -35,7 +35,7 @@ def fresh_translator(
         model_type, config_name: the kind of model, and a file or model with the fields of its configuration; an
             encoder's gets a decoder of its size. Without either a Marian.
         overrides: fields that win over the file's; of the two sides as `encoder.NAME` and `decoder.NAME`.
-        embeddings_from, embeddings_mode, freeze_embeddings: of the encoder, see `EncoderPreTrainedModel`.
+        embeddings_name_or_path, embeddings_mode, freeze_embeddings: of the encoder, see `EncoderPreTrainedModel`.
         hub: `revision`, `token`, `cache_dir` for the embeddings.
 
     Raises:
@@ -50,9 +50,9 @@ def fresh_translator(
     if kind in ENCODER_CONFIGS:
         fields, kind = {"encoder": {"model_type": kind, **fields}}, _OURS
     if kind != _OURS:
-        if embeddings_from is not None or freeze_embeddings:
+        if embeddings_name_or_path is not None or freeze_embeddings:
             raise UserError(
-                f"--embeddings_from and --freeze_embeddings do not work with {kind}: write --model_type "
+                f"--embeddings_name_or_path and --freeze_embeddings do not work with {kind}: write --model_type "
                 "star_transformer"
             )
         return _of_transformers(kind, fields, overrides, tokenizer)
@@ -62,7 +62,7 @@ def fresh_translator(
     fields |= {"pad_token_id": tokenizer.pad_token_id, "bos_token_id": start, "eos_token_id": end}
     fields["vocab_size"] = len(tokenizer)
     fields = _with_overrides(fields, overrides)
-    if embeddings_from is None:
+    if embeddings_name_or_path is None:
         if freeze_embeddings:
             fields["encoder"]["freeze_embeddings"] = True
         return TextEncoderDecoderModel(TextEncoderDecoderConfig(**fields))
@@ -72,7 +72,7 @@ def fresh_translator(
         encoder.pop("scale_embedding", None)
     encoder_class = ENCODERS[encoder.pop("model_type", "star_transformer")]
     source = encoder_class.from_embeddings(
-        embeddings_from,
+        embeddings_name_or_path,
         mode=embeddings_mode,
         freeze=freeze_embeddings,
         **({"vocabulary": tokenizer.get_vocab()} if embeddings_mode == "vectors" else hub),

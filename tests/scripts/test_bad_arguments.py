@@ -82,7 +82,7 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
     "fresh and saved": (
         NER,
         "--train_file={entities} --model_name_or_path={bert} --embeddings_from={bert}",
-        ["--embeddings_from", "--model_name_or_path"],
+        ["--embeddings_name_or_path", "--model_name_or_path"],
     ),
     "a size that was saved": (
         NER,

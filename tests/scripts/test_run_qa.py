@@ -153,7 +153,7 @@ def test_chinese_characters_words_and_windows(scripts: ScriptRunner, tmp_path: P
     write_reading_corpus(tmp_path / "zh", "zh", sizes=SIZES)
     (tmp_path / "words.txt").write_text("公司\n经理\n医药\n", encoding="utf-8")
     flags = ["--model_type=big_transformer", "--tokenizer_kind=character", f"--lexicon={tmp_path}/words.txt"]
-    windows = ["--max_seq_length=64", "--doc_stride=16", "--pad_to_max_length"]
+    windows = ["--max_seq_length=64", "--doc_stride=16"]
     done = scripts.check(
         "run_qa.py", *files(tmp_path / "zh"), *TINY, *QUICK, *flags, *windows, f"--output_dir={tmp_path}/run"
     )

@@ -1,4 +1,4 @@
-"""What a task writes of its predictions: rows, tables, the card."""
+"""The reports of the tasks: predictions, tables, the card."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +27,7 @@ def pieces() -> PreTrainedTokenizerFast:
     return train_tokenizer([words], "word", min_frequency=1)
 
 
-def test_what_is_scored_is_read_whole(task_of: Callable[..., Any], pieces: PreTrainedTokenizerFast) -> None:
+def test_long_inputs_are_scored_in_windows(task_of: Callable[..., Any], pieces: PreTrainedTokenizerFast) -> None:
     task = task_of(TaggingTask, "--validation_fraction=0")
     splits = task.data.splits
     splits["test"] = splits["train"]
@@ -57,7 +57,7 @@ def test_words_without_a_label_are_not_counted(
     assert (tmp_path / "predictions_test.conll").read_text().split("\n") == [*first, "rains O O", "", ""]
 
 
-def test_predicted_labels_are_written_as_other_scorers_read_them(
+def test_predictions_in_conll_can_be_read_again(
     task_of: Callable[..., Any], pieces: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     task = task_of(TaggingTask, "--validation_fraction=0")
@@ -83,12 +83,12 @@ def test_a_prediction_has_its_row_of_the_file_its_text_and_its_score(
     arguments = parsed(ClassificationTask, f"--train_file={path}", "--drop_empty", "--validation_fraction=0.4")
     task = ClassificationTask(*arguments[:3])
     held = len(task.data.splits["validation"])
-    sections, told = report_of(task, tmp_path, [[0.0, 2.0]] * held)
+    sections, lines = report_of(task, tmp_path, [[0.0, 2.0]] * held)
     assert held == 4
-    assert all(row["text"] == rows[row["index"]]["text"] for row in told)
-    assert all(row["label"] == rows[row["index"]]["label"] for row in told)
-    assert max(row["index"] for row in told) > held
-    assert {(row["predicted"], row["score"]) for row in told} == {("b", 0.8808)}
+    assert all(row["text"] == rows[row["index"]]["text"] for row in lines)
+    assert all(row["label"] == rows[row["index"]]["label"] for row in lines)
+    assert max(row["index"] for row in lines) > held
+    assert {(row["predicted"], row["score"]) for row in lines} == {("b", 0.8808)}
     assert (tmp_path / "classes_validation.md").read_text() == sections["Classes of the validation split"] + "\n"
 
 
@@ -102,8 +102,8 @@ def test_several_labels_have_a_score_each(parsed: Callable[..., Parsed], tmp_pat
     assert table.splitlines()[2] == "| a | 1.0000 | 1.0000 | 1.0000 | 1 |"
 
 
-def test_the_table_of_entities_has_the_scores_that_are_told(parsed: Callable[..., Parsed], tmp_path: Path) -> None:
-    """A fresh model guesses, so that no score is 0 or 1 by itself."""
+def test_the_table_of_entities_has_the_reported_scores(parsed: Callable[..., Parsed], tmp_path: Path) -> None:
+    """A fresh model guesses, so that no score is 0 or 1."""
     rows = write_rows(tmp_path / "test.jsonl", ROWS[TaggingTask] * 20)
     arguments = parsed(TaggingTask, *TINY, f"--test_file={rows}", "--validation_fraction=0")
     task, trainer = trainer_of(TaggingTask, arguments, tmp_path / "run")
@@ -115,17 +115,17 @@ def test_the_table_of_entities_has_the_scores_that_are_told(parsed: Callable[...
     trainer.compute_metrics = None
     output = trainer.predict(features)
     predictions = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
-    told = task.metrics_of("test", features)(SimpleNamespace(predictions=predictions, label_ids=output.label_ids))
-    folder = tmp_path / "told"
+    scores = task.metrics_of("test", features)(SimpleNamespace(predictions=predictions, label_ids=output.label_ids))
+    folder = tmp_path / "report"
     folder.mkdir()
     (table,) = task.report(folder, "test", features, predictions).values()
     everything = [cell.strip().strip("*") for cell in table.splitlines()[-1].strip("|").split("|")]
-    assert 0 < told["f1"] < 1
+    assert 0 < scores["f1"] < 1
     shown = [float(cell) for cell in everything[1:4]]
-    assert shown == pytest.approx([told["precision"], told["recall"], told["f1"]], abs=6e-4)
+    assert shown == pytest.approx([scores["precision"], scores["recall"], scores["f1"]], abs=6e-4)
 
 
-def test_the_card_has_each_splits_scores_under_its_name_and_all_that_an_update_reads(
+def test_the_card_has_the_scores_of_each_split_and_the_batch_size(
     parsed: Callable[..., Parsed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = ("--per_device_train_batch_size=3", "--gradient_accumulation_steps=5", "--use_cpu")
@@ -134,20 +134,20 @@ def test_the_card_has_each_splits_scores_under_its_name_and_all_that_an_update_r
     results = {"eval_f1": 0.25, "test_f1": 0.75, "train_runtime": 7.0, "parameters": 9}
     content = run_card(task, trainer, results, {"Entities": "| a |"})
     assert content.results == {"validation": {"f1": 0.25}, "test": {"f1": 0.75}}
-    assert content.hyperparameters["examples an update"] == 3 * 5 * 2
+    assert content.hyperparameters["examples per update"] == 3 * 5 * 2
     assert (content.hyperparameters["processes"], content.hyperparameters["parameters"]) == (2, 9)
     trainer.model.save_pretrained(tmp_path / "run")
     trainer.card = lambda: content
     trainer.create_model_card()
     card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
-    assert "| examples an update | `30` |" in card
+    assert "| examples per update | `30` |" in card
     (scores,) = (line for line in card.splitlines() if line.startswith("| ") and "0.75" in line)
     heads = next(line for line in card.splitlines() if "validation" in line and line.startswith("|"))
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in (heads, scores)]
     assert dict(zip(*cells, strict=True)).get("test", "").startswith("0.75"), card
 
 
-def test_answers_are_told_by_the_length_of_their_contexts(task_of: Callable[..., Any], tmp_path: Path) -> None:
+def test_answers_are_scored_by_the_length_of_their_contexts(task_of: Callable[..., Any], tmp_path: Path) -> None:
     lengths, exact, f1 = np.array([5, 128, 129, 700]), np.array([1.0, 0, 1, 0]), np.array([1.0, 0.5, 1, 0.25])
     (table,) = task_of(ReadingTask)._by_length(tmp_path, "test", lengths, exact, f1).values()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
@@ -155,7 +155,7 @@ def test_answers_are_told_by_the_length_of_their_contexts(task_of: Callable[...,
     assert [[float(cell) for cell in row[1:]] for row in rows] == [[0.5, 0.75, 2], [1, 1, 1], [0, 0.25, 1]]
 
 
-def test_a_confusion_is_of_what_is_true_by_what_is_told(
+def test_a_confusion_matrix_has_labels_by_predictions(
     task_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     drawn: list[tuple[list[int], list[str]]] = []

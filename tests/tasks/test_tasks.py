@@ -1,4 +1,4 @@
-"""What flags come to in a task of a script: its data, features, model and trainer, before anything is trained."""
+"""The tasks: how flags reach data, features, model and trainer, before anything is trained."""
 
 import itertools
 import re
@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from script_samples import read_rows, write_rows, write_typeless_tokenizer
+from sklearn.linear_model import LogisticRegression
 from task_samples import ROWS, TINY, Parsed, trainer_of
 from torch import Tensor
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
@@ -19,7 +20,6 @@ from modeling_star import StarTransformerConfig
 from modeling_star.data.subwords import train_subword_tokenizer
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
-from modeling_star.tasks.base import Task
 from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
@@ -28,7 +28,8 @@ from modeling_star.tasks.token_classification import TaggingTask
 from modeling_star.tasks.translation import TranslationTask
 from modeling_star.training.builders import saved_model
 from modeling_star.training.run import run, run_once
-from modeling_star.training.trainer import FineTuner, average_checkpoints, load_weights
+from modeling_star.training.task import Task
+from modeling_star.training.trainer import average_checkpoints, load_weights
 from modeling_star.training.translation_builders import fresh_translator
 
 
@@ -36,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("local", ["lexicon", "adjacent"])
-def test_a_big_transformer_without_words_is_told_of(
+def test_a_big_transformer_without_words_is_reported(
     local: str, task_of: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     shape = f"--config_overrides=hidden_size=16,num_attention_heads=2,local_connection={local}"
@@ -67,7 +68,7 @@ def test_translation_smooths_its_loss(parsed: Callable[..., Parsed], tmp_path: P
     assert arguments[-1].generation_num_beams == 3
 
 
-def test_translators_are_trained_as_in_the_paper(parsed: Callable[..., Parsed]) -> None:
+def test_the_defaults_of_translation_are_those_of_the_paper(parsed: Callable[..., Parsed]) -> None:
     training = parsed(TranslationTask)[-1]
     assert (training.adam_beta1, training.adam_beta2, training.adam_epsilon) == (0.9, 0.98, 1e-9)
     assert (training.lr_scheduler_type, training.warmup_steps) == ("inverse_sqrt", 0.1)
@@ -75,7 +76,7 @@ def test_translators_are_trained_as_in_the_paper(parsed: Callable[..., Parsed]) 
     assert parsed(TaggingTask)[-1].adam_beta2 != 0.98
 
 
-def test_what_is_scored_has_its_own_beams(
+def test_the_reported_scores_have_their_own_beams(
     parsed: Callable[..., Parsed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = "--model_type=star_transformer --config_overrides=encoder.hidden_size=16,encoder.num_attention_heads=2"
@@ -120,7 +121,7 @@ def test_processes_search_for_unused_parameters_where_a_model_may_have_some(
 
 
 @pytest.mark.parametrize(("kind", "column"), [(ReadingTask, "context"), (TranslationTask, "source")])
-def test_what_shares_a_text_is_held_out_together(task_of: Callable[..., Any], kind: type[Task], column: str) -> None:
+def test_equal_texts_are_held_out_together(task_of: Callable[..., Any], kind: type[Task], column: str) -> None:
     splits = task_of(kind, "--validation_fraction=0.5").data.splits
     learnt, held = set(splits["train"][column]), set(splits["validation"][column])
     assert learnt
@@ -154,11 +155,9 @@ def test_flags_of_translation_reach_its_metrics(task_of: Callable[..., Any]) -> 
     assert task_of(TranslationTask, "--source_column=en", "--target_column=zh").metrics.tokenize == "zh"
 
 
-def test_flags_of_tagging_reach_metrics_and_features(task_of: Callable[..., Any]) -> None:
+def test_flags_of_tagging_reach_the_features(task_of: Callable[..., Any]) -> None:
     tokenizer = train_tokenizer([["Ann", "sees", "Oslo", "Rome", "rains"]], "wordpiece", vocab_size=40)
-    task = task_of(TaggingTask, "--return_entity_level_metrics", "--label_all_tokens", "--validation_fraction=0")
-    assert task.metrics.per_type
-    assert not task_of(TaggingTask).metrics.per_type
+    task = task_of(TaggingTask, "--label_all_tokens", "--validation_fraction=0")
     plain = task_of(TaggingTask, "--validation_fraction=0")
 
     def labelled(task: Any) -> int:
@@ -170,7 +169,7 @@ def test_flags_of_tagging_reach_metrics_and_features(task_of: Callable[..., Any]
 
 
 @pytest.mark.parametrize("kind", [TaggingTask, ClassificationTask])
-def test_only_so_many_examples_are_used(task_of: Callable[..., Any], tmp_path: Path, kind: type[Task]) -> None:
+def test_the_numbers_of_examples_are_limited(task_of: Callable[..., Any], tmp_path: Path, kind: type[Task]) -> None:
     rows = write_rows(tmp_path / "other.jsonl", ROWS[kind])
     files = (f"--validation_file={rows}", f"--test_file={rows}")
     limits = ("--max_train_samples=2", "--max_eval_samples=1", "--max_predict_samples=1")
@@ -178,11 +177,11 @@ def test_only_so_many_examples_are_used(task_of: Callable[..., Any], tmp_path: P
     assert {split: len(rows) for split, rows in splits.items()} == {"train": 2, "validation": 1, "test": 1}
 
 
-def test_documents_and_what_the_tokenizer_sees_of_them(task_of: Callable[..., Any], tmp_path: Path) -> None:
+def test_documents_and_the_texts_of_the_tokenizer(task_of: Callable[..., Any], tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("a b\nc d\n\ne f\n", encoding="utf-8")
     for unit, count in {"line": 3, "paragraph": 2, "file": 1}.items():
-        task = task_of(PretrainingTask, f"--train_file={text}", f"--text_unit={unit}", "--validation_fraction=0")
+        task = task_of(PretrainingTask, f"--train_file={text}", f"--sample_by={unit}", "--validation_fraction=0")
         assert len(task.data.splits["train"]) == count
     task = task_of(PretrainingTask, f"--train_file={text}", "--max_tokenizer_samples=2", "--validation_fraction=0")
     assert len(list(task.training_texts())) == 2
@@ -200,29 +199,25 @@ def test_a_stream_leaves_the_tokenizer_whole_and_its_blocks_equally_long(
     assert [trainer.data_collator([block])["input_ids"].shape for block in blocks] == [(1, 16)] * 4
 
 
-# Flags that say something else than is done
+# Contradictory flags
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "words"),
     [
-        (
-            ("--config_name=configuration/models/star-plus.json", "--model_type=bilstm"),
-            "--model_type bilstm is given, and --config_name .*star-plus.json is a star_transformer",
-        ),
-        (("--embeddings_mode=contextual",), "--embeddings_mode contextual needs --embeddings_from"),
-        (("--num_train_epochs=0",), "--num_train_epochs 0 trains nothing"),
-        (("--config_overrides=num_labels=3",), "sets num_labels"),
-        (("--model_name_or_path=some/folder", "--model_type=bilstm"), "--model_type is for a fresh model"),
+        (("--config_name=configuration/models/star-plus.json", "--model_type=bilstm"), "bilstm.*star_transformer"),
+        (("--embeddings_mode=contextual",), "--embeddings_mode contextual"),
+        (("--config_overrides=num_labels=3",), "num_labels"),
+        (("--model_name_or_path=some/folder", "--model_type=bilstm"), "--model_type"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_another_training_than_was_asked_for_is_refused(
+def test_contradictory_flags_are_refused(
     parsed: Callable[..., Parsed],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     flags: tuple[str, ...],
-    told: str,
+    words: str,
 ) -> None:
     monkeypatch.chdir(ROOT)
     if "--model_name_or_path=some/folder" in flags:
@@ -230,12 +225,12 @@ def test_another_training_than_was_asked_for_is_refused(
         train_tokenizer(["a b"], "word").save_pretrained(tmp_path / "saved")
         flags = (f"--model_name_or_path={tmp_path / 'saved'}", *flags[1:])
     *groups, training = parsed(ClassificationTask, *flags, f"--output_dir={tmp_path / 'run'}")
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=words):
         run(ClassificationTask, *groups, training)
 
 
 @pytest.mark.parametrize("kind", ["big_transformer", "marian"])
-def test_a_translators_shape_is_of_the_kind_that_is_asked_for(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_translators_configuration_must_be_of_the_given_type(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     tokenizer = train_subword_tokenizer(["a b c", "d e f"], vocab_size=40)
     shape = "configuration/models/star-translation-small.json"
@@ -246,7 +241,7 @@ def test_a_translators_shape_is_of_the_kind_that_is_asked_for(kind: str, monkeyp
         fresh_translator(tokenizer, model_type=kind, config_name=shape, overrides=small)
 
 
-# What a saved model brings along
+# Saved models
 
 
 def test_a_model_saved_under_other_names_is_saved_under_its_own(tmp_path: Path) -> None:
@@ -271,94 +266,76 @@ def test_a_model_saved_under_other_names_is_saved_under_its_own(tmp_path: Path) 
     load_weights(model, average_checkpoints([tmp_path / "checkpoint-1"]))
 
 
-def test_the_time_to_prepare_a_model_is_no_score(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    trainer = FineTuner(torch.nn.Linear(1, 1), TrainingArguments(str(tmp_path), report_to="none"))
-    trainer.log_metrics("test", {"test_accuracy": 0.5, "test_model_preparation_time": 0.001})
-    told = capsys.readouterr().out
-    assert "test_accuracy" in told
-    assert "preparation" not in told
-
-
 # TF-IDF
 
 
-class Fitted:
-    """A logistic regression that scores best on validation with the second strength, on train with the last."""
-
-    def __init__(self, C: float, **options: Any) -> None:  # noqa: N803
-        self.C = C
-        self.classes_, self.coef_, self.intercept_ = np.arange(2), np.zeros((1, 2)), np.zeros(1)
-
-    def fit(self, features: Any, labels: Any) -> "Fitted":
-        return self
+class Scored(LogisticRegression):
+    """It scores best on validation with the second strength, on train with the last."""
 
     def score(self, features: Any, labels: Any) -> float:
         on_validation = features.shape[0] == 3
         return {1.0: 0.1, 3.0: 0.9, 10.0: 0.3, 30.0: 0.2}[self.C] if on_validation else self.C / 30
 
-    def predict_log_proba(self, features: Any) -> np.ndarray:
-        return np.log(np.full((features.shape[0], 2), 0.5))
-
 
 def test_validation_chooses_the_strength_of_tfidf(
     task_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("modeling_star.tasks.tfidf_baseline.LogisticRegression", Fitted)
+    monkeypatch.setattr("modeling_star.tasks.tfidf_baseline.LogisticRegression", Scored)
     rows = write_rows(tmp_path / "validation.jsonl", ROWS[ClassificationTask][:3])
     task = task_of(ClassificationTask, f"--validation_file={rows}", f"--test_file={rows}")
 
-    def scored(**asked: bool) -> dict[str, Any]:
-        return run_tfidf(task, TrainingArguments(str(tmp_path / "run"), report_to="none", **asked))
+    def scored(**parts: bool) -> dict[str, Any]:
+        return run_tfidf(task, TrainingArguments(str(tmp_path / "run"), report_to="none", **parts))
 
     assert scored()["strength"] == 3.0
-    for asked, names in (({"do_eval": True}, {"eval"}), ({"do_eval": True, "do_predict": True}, {"eval", "test"})):
-        assert {name.split("_")[0] for name in scored(**asked) if name.endswith("_accuracy")} == names
+    for parts, names in (({"do_eval": True}, {"eval"}), ({"do_eval": True, "do_predict": True}, {"eval", "test"})):
+        assert {name.split("_")[0] for name in scored(**parts) if name.endswith("_accuracy")} == names
 
 
-def test_tfidf_weighs_classes_as_it_is_told(task_of: Callable[..., Any], tmp_path: Path) -> None:
+def test_tfidf_uses_class_weights(task_of: Callable[..., Any], tmp_path: Path) -> None:
     rare = [{"text": f"word {n % 3}", "label": "ab"[n % 7 == 0]} for n in range(70)]
     rows = write_rows(tmp_path / "rows.jsonl", rare)
 
-    def found(weights: str) -> set[str]:
+    def predicted(weights: str) -> set[str]:
         folder = tmp_path / weights
         files = [f"--{split}_file={rows}" for split in ("train", "validation", "test")]
         task = task_of(ClassificationTask, *files, f"--class_weights={weights}")
         run_tfidf(task, TrainingArguments(str(folder), report_to="none", do_predict=True))
         return {row["predicted"] for row in read_rows(folder / "predictions_test.jsonl")}
 
-    assert found("none") == {"a"}
-    assert "b" in found("balanced")
+    assert predicted("none") == {"a"}
+    assert "b" in predicted("balanced")
 
 
 @pytest.mark.parametrize("letters", ["Latin", "Chinese"])
-def test_tfidf_loaded_is_tfidf_saved(letters: str, task_of: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_saved_tfidf_model_predicts_the_same(letters: str, task_of: Callable[..., Any], tmp_path: Path) -> None:
     words = {"Latin": ["good film", "bad plot", "so so, Mary"], "Chinese": ["好电影", "坏剧情", "还行吧"]}[letters]
     rows = write_rows(tmp_path / "rows.jsonl", [{"text": word, "label": word[0]} for word in words * 4])
     files = [f"--{split}_file={rows}" for split in ("train", "validation", "test")]
     folder = tmp_path / "run"
     run_tfidf(task_of(ClassificationTask, *files), TrainingArguments(str(folder), report_to="none", do_predict=True))
     loaded = TfidfClassifier.load(folder)
-    told = read_rows(folder / "predictions_test.jsonl")
-    scores = np.exp(loaded.log_probabilities([row["text"] for row in told]))
-    assert [loaded.labels[place] for place in scores.argmax(-1)] == [row["predicted"] for row in told]
-    assert scores.max(-1).round(4).tolist() == [row["score"] for row in told]
+    predictions = read_rows(folder / "predictions_test.jsonl")
+    scores = np.exp(loaded.log_probabilities([row["text"] for row in predictions]))
+    assert [loaded.labels[place] for place in scores.argmax(-1)] == [row["predicted"] for row in predictions]
+    assert scores.max(-1).round(4).tolist() == [row["score"] for row in predictions]
     again = tmp_path / "again"
     loaded.save(again)
     for name in (TERMS, NUMBERS):
         assert (again / name).read_bytes() == (folder / name).read_bytes()
     (folder / TERMS).write_text((folder / TERMS).read_text().replace('"terms": [', '"terms": ["one more",'))
-    with pytest.raises(UserError, match="they are of two runs"):
+    with pytest.raises(UserError, match="two runs"):
         TfidfClassifier.load(folder)
     (folder / NUMBERS).unlink()
     with pytest.raises(UserError, match="without its model"):
         TfidfClassifier.load(folder)
 
 
-# What users read is what was scored
+# The saved tokenizer
 
 
 @pytest.mark.parametrize("kind", [ReadingTask, ClassificationTask])
-def test_a_saved_tokenizer_gives_the_types_that_were_learnt(
+def test_a_saved_tokenizer_gives_the_token_types_of_training(
     parsed: Callable[..., Parsed], tmp_path: Path, kind: type[Task]
 ) -> None:
     pairs = [{"sentence1": f"text {n}", "sentence2": "more", "label": "ab"[n == 0]} for n in range(8)]
@@ -372,7 +349,7 @@ def test_a_saved_tokenizer_gives_the_types_that_were_learnt(
     assert max(trainer.train_dataset[0]["token_type_ids"]) == 1
 
 
-def test_a_tokenizer_whose_pairs_have_one_type_is_refused_where_types_part_them(
+def test_a_siamese_model_refuses_a_tokenizer_without_token_types(
     parsed: Callable[..., Parsed], tmp_path: Path
 ) -> None:
     rows = write_rows(
@@ -382,11 +359,11 @@ def test_a_tokenizer_whose_pairs_have_one_type_is_refused_where_types_part_them(
     train_subword_tokenizer(["text more"] * 2, vocab_size=100).save_pretrained(tmp_path / "tokenizer")
     given = (f"--train_file={rows}", f"--tokenizer_name={tmp_path / 'tokenizer'}")
     ClassificationTask(*parsed(ClassificationTask, *given)[:3]).build()
-    with pytest.raises(UserError, match=r"both texts of a pair the type 0.*leave pair_mode out.*--tokenizer_name"):
+    with pytest.raises(UserError, match=r"pair_mode.*--tokenizer_name"):
         ClassificationTask(*parsed(ClassificationTask, *given, "--config_overrides=pair_mode=siamese")[:3]).build()
 
 
-def test_labels_of_all_pieces_and_constraints_that_forbid_them_are_refused(
+def test_labels_of_all_tokens_that_the_constraints_forbid_are_refused(
     parsed: Callable[..., Parsed], tmp_path: Path
 ) -> None:
     def build(*given: str, kind: str = "wordpiece") -> None:
@@ -403,7 +380,7 @@ def test_labels_of_all_pieces_and_constraints_that_forbid_them_are_refused(
 
 
 @pytest.mark.parametrize("kind", [TaggingTask, ClassificationTask])
-def test_the_saved_tokenizer_cuts_where_the_scores_did(
+def test_the_saved_tokenizer_truncates_as_in_scoring(
     parsed: Callable[..., Parsed], tmp_path: Path, kind: type[Task]
 ) -> None:
     def limit_of(folder: str, *given: str) -> int:

@@ -1,4 +1,4 @@
-"""Which score chooses the best model, and which checkpoints are kept for it."""
+"""The final training arguments: which score chooses the best model, and which checkpoints are kept."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,18 +15,25 @@ from modeling_star.evaluation.metrics import metrics_for
 from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.token_classification import TaggingTask
+from modeling_star.tasks.translation import TranslationTask
 from modeling_star.training import run as running
 from modeling_star.training.run import train
-from modeling_star.training.trainer import prepare_training
+from modeling_star.training.trainer import settle_training
 
 
-def best_of(
-    training: TrainingArguments, name: str = "tagging", labels: tuple[str, ...] = ("O", "B-PER"), run: Any = None
+def settled(
+    training: TrainingArguments,
+    run: flags.RunArguments | None = None,
+    name: str = "tagging",
+    labels: tuple[str, ...] = ("O", "B-PER"),
+    has_validation: bool = True,
 ) -> TrainingArguments:
-    """The arguments as `prepare_training` leaves them, for a task with these metrics."""
-    task: Any = SimpleNamespace(metrics=metrics_for(name, labels), run_args=run or flags.RunArguments())
-    prepare_training(task, training, torch.nn.Linear(1, 1), True)  # type: ignore[arg-type]
-    return training
+    """The final arguments, for a task with these metrics."""
+    metrics, model = metrics_for(name, labels), torch.nn.Linear(1, 1)
+    before = training.to_dict()
+    final = settle_training(training, run or flags.RunArguments(), metrics, model, has_validation)  # type: ignore[arg-type]
+    assert training.to_dict() == before, "the arguments of the user are not changed"
+    return final
 
 
 @pytest.mark.parametrize(
@@ -58,12 +65,12 @@ def test_the_tasks_score_chooses_the_best_model(
     parsed: Callable[..., Parsed], given: list[str], chosen: tuple[bool, str | None, bool | None]
 ) -> None:
     *_, run, training = parsed(TaggingTask, *given)
-    best_of(training, run=run)
+    training = settled(training, run)
     assert (training.load_best_model_at_end, training.metric_for_best_model, training.greater_is_better) == chosen
 
 
 @pytest.mark.parametrize("given", ["--load_best_model_at_end", "--lr_scheduler_type=reduce_lr_on_plateau"])
-def test_a_run_keeps_what_the_flags_said_of_the_best_model(
+def test_a_run_keeps_the_flags_about_the_best_model(
     parsed: Callable[..., Parsed], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str
 ) -> None:
     begun: list[TrainingArguments] = []
@@ -79,15 +86,14 @@ def test_the_direction_of_a_score_is_known(
     parsed: Callable[..., Parsed], metric: str, greater: bool, strategy: str
 ) -> None:
     given = (f"--metric_for_best_model={metric}", f"--save_strategy={strategy}")
-    training = best_of(parsed(ClassificationTask, *given)[-1], "regression", ())
+    training = settled(parsed(ClassificationTask, *given)[-1], None, "regression", ())
     assert training.greater_is_better is greater
 
 
 def test_less_perplexity_is_better(task_of: Callable[..., Any], parsed: Callable[..., Parsed]) -> None:
-    task = task_of(PretrainingTask)
-    training = parsed(PretrainingTask, "--metric_for_best_model=perplexity")[-1]
-    prepare_training(task, training, torch.nn.Linear(1, 1), True)  # type: ignore[arg-type]
-    assert training.greater_is_better is False
+    *_, run, training = parsed(PretrainingTask, "--metric_for_best_model=perplexity")
+    model: Any = torch.nn.Linear(1, 1)
+    assert settle_training(training, run, task_of(PretrainingTask).metrics, model, True).greater_is_better is False
 
 
 @pytest.mark.parametrize(
@@ -96,8 +102,9 @@ def test_less_perplexity_is_better(task_of: Callable[..., Any], parsed: Callable
 def test_a_schedule_that_follows_a_score_knows_its_direction(
     parsed: Callable[..., Parsed], metric: str, given: str | None, mode: str
 ) -> None:
-    told = [f"--metric_for_best_model={metric}", "--lr_scheduler_type=reduce_lr_on_plateau"]
-    training = best_of(parsed(TaggingTask, *told, *([f"--lr_scheduler_kwargs={given}"] if given else []))[-1])
+    arguments = [f"--metric_for_best_model={metric}", "--lr_scheduler_type=reduce_lr_on_plateau"]
+    arguments += [f"--lr_scheduler_kwargs={given}"] if given else []
+    training = settled(parsed(TaggingTask, *arguments)[-1])
     assert training.lr_scheduler_kwargs == {"mode": mode}
 
 
@@ -106,25 +113,29 @@ def test_a_schedule_that_follows_a_score_knows_its_direction(
     [
         (["--save_strategy=best", "--metric_for_best_model=f2"], ["f2", "precision"]),
         (["--save_strategy=no", "--metric_for_best_model=f2"], ["f2", "precision"]),
-        (["--save_strategy=best", "--average_checkpoints=2"], ["--save_strategy epoch"]),
-        (["--lr_scheduler_type=greedy", "--average_checkpoints=2"], ["--lr_scheduler_type greedy", "another"]),
-        (["--save_strategy=best", "--eval_strategy=no"], ["--save_strategy best", "validation split"]),
+        (["--save_strategy=best", "--average_checkpoints=2"], ["--save_strategy", "--average_checkpoints 0"]),
+        (
+            ["--lr_scheduler_type=greedy", "--average_checkpoints=2"],
+            ["--lr_scheduler_type greedy"],
+        ),
+        (["--save_strategy=best", "--eval_strategy=no"], ["--save_strategy best", "--eval_strategy"]),
+        (["--save_strategy=no", "--early_stopping_patience=2"], ["--early_stopping_patience"]),
     ],
 )
-def test_what_cannot_choose_is_refused(parsed: Callable[..., Parsed], given: list[str], words: list[str]) -> None:
+def test_arguments_that_cannot_choose_a_model_are_refused(
+    parsed: Callable[..., Parsed], given: list[str], words: list[str]
+) -> None:
     *_, run, training = parsed(TaggingTask, *given)
-    task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), run_args=run)
     with pytest.raises(UserError) as caught:
-        prepare_training(task, training, torch.nn.Linear(1, 1), True)  # type: ignore[arg-type]
+        settled(training, run)
     assert [word for word in words if word not in str(caught.value)] == []
 
 
 @pytest.mark.parametrize("flag", ["--save_strategy=best", "--lr_scheduler_type=reduce_lr_on_plateau"])
 def test_without_validation_there_is_no_score_to_follow(parsed: Callable[..., Parsed], flag: str) -> None:
     *_, run, training = parsed(TaggingTask, flag)
-    task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), run_args=run)
     with pytest.raises(UserError, match="validation split"):
-        prepare_training(task, training, torch.nn.Linear(1, 1), False)  # type: ignore[arg-type]
+        settled(training, run, has_validation=False)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +160,8 @@ def test_the_score_that_chooses_is_drawn(
         state=SimpleNamespace(log_history=[]),
     )
     task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), training_results=lambda _: {})
-    train(task, trainer, TrainingArguments(str(tmp_path), metric_for_best_model=metric, report_to="none"), {})
+    trainer.args = TrainingArguments(str(tmp_path), metric_for_best_model=metric, report_to="none")
+    train(task, trainer, {})
     assert seen == [drawn]
 
 
@@ -159,4 +171,18 @@ def test_as_many_checkpoints_are_kept_as_are_averaged(
 ) -> None:
     *_, run, training = parsed(TaggingTask, "--average_checkpoints=4")
     training.save_total_limit = limit
-    assert best_of(training, run=run).save_total_limit == kept
+    assert settled(training, run).save_total_limit == kept
+
+
+@pytest.mark.parametrize(("generates", "best"), [(True, "bleu"), (False, "loss")])
+def test_a_translator_is_chosen_by_what_is_measured(
+    task_of: Callable[..., Any], parsed: Callable[..., Parsed], generates: bool, best: str
+) -> None:
+    *_, run, training = parsed(TranslationTask, f"--predict_with_generate={generates}", "--average_checkpoints=0")
+    model: Any = torch.nn.Linear(1, 1)
+    metrics = task_of(TranslationTask).metrics
+    assert settle_training(training, run, metrics, model, True).metric_for_best_model == best
+    training.metric_for_best_model = "chrf"
+    if not generates:
+        with pytest.raises(UserError, match="--metric_for_best_model chrf"):
+            settle_training(training, run, metrics, model, True)

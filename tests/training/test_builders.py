@@ -52,7 +52,7 @@ def test_a_saved_models_shape_may_be_put_on_other_embeddings(tmp_path: Path, mod
         {"num_labels": 3},
         model_type="star_transformer",
         config_name=str(tmp_path / "saved"),
-        embeddings_from=str(tmp_path / "bert"),
+        embeddings_name_or_path=str(tmp_path / "bert"),
         embeddings_mode=mode,
     )
     assert model.config.residual

@@ -1,4 +1,4 @@
-"""What a script tells its user when it stops."""
+"""How a script ends: interruptions, full disks, and errors that a user can fix."""
 
 import errno
 import logging
@@ -23,20 +23,20 @@ def arguments(folder: Path) -> TrainingArguments:
 
 
 @pytest.mark.parametrize("place", ["checkpoint-5", "seed-2/checkpoint-5"])
-def test_an_interrupted_run_tells_how_it_goes_on(place: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_an_interrupted_run_says_how_to_resume(place: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit) as stopped, script_messages(arguments(tmp_path)):
         raise KeyboardInterrupt
     assert stopped.value.code == 130
-    assert "interrupted. No checkpoint was written" in capsys.readouterr().err
+    assert "--resume_from_checkpoint" not in capsys.readouterr().err
     write_json(tmp_path / place / "trainer_state.json", {})
     with pytest.raises(SystemExit), script_messages(arguments(tmp_path)):
         raise KeyboardInterrupt
-    told = capsys.readouterr().err
-    assert f"{tmp_path / place} is kept" in told
-    assert "--resume_from_checkpoint last" in told
+    message = capsys.readouterr().err
+    assert str(tmp_path / place) in message
+    assert "--resume_from_checkpoint last" in message
 
 
-def test_a_terminated_run_tells_the_same(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_sigterm_is_treated_as_an_interruption(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         with pytest.raises(SystemExit) as stopped, script_messages(arguments(tmp_path)):
@@ -46,14 +46,14 @@ def test_a_terminated_run_tells_the_same(tmp_path: Path, capsys: pytest.CaptureF
     finally:
         signal.signal(signal.SIGTERM, before)
     assert stopped.value.code == 143
-    told = capsys.readouterr().err
-    assert "interrupted. No checkpoint was written" in told
-    assert "Traceback" not in told
+    message = capsys.readouterr().err
+    assert "interrupted" in message
+    assert "Traceback" not in message
 
 
-def test_a_full_disk_is_told_and_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_with_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_json(tmp_path / "checkpoint-5" / "trainer_state.json", {})
-    words = r"the disk of .* is full .*checkpoint-5 is kept.*--resume_from_checkpoint last.*Make room"
+    words = r"full.*checkpoint-5.*--resume_from_checkpoint last"
     with pytest.raises(SystemExit, match=words), script_messages(arguments(tmp_path)):
         raise OSError(errno.ENOSPC, "No space left on device")
     with pytest.raises(RuntimeError, match="unexpected pos"), script_messages(arguments(tmp_path)):
@@ -63,25 +63,25 @@ def test_a_full_disk_is_told_and_what_is_kept(tmp_path: Path, monkeypatch: pytes
         raise RuntimeError("unexpected pos 41152 vs 41040")
 
 
-def test_what_is_the_users_to_mend_is_told_in_a_line(tmp_path: Path) -> None:
+def test_a_user_error_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r": no such\ncolumn|: no such column$"), script_messages(arguments(tmp_path)):
         raise UserError("no such\ncolumn")
 
 
-def test_a_mistake_of_ours_keeps_its_traceback(tmp_path: Path) -> None:
+def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
     with pytest.raises(TypeError), script_messages(arguments(tmp_path)):
         raise TypeError
 
 
 @pytest.mark.parametrize("kind", [*unreachable_errors(), OSError, ValueError])
-def test_a_hub_that_is_not_reached_is_no_mistake_of_ours(kind: type[Exception]) -> None:
+def test_errors_about_inputs_become_user_errors(kind: type[Exception]) -> None:
     with pytest.raises(UserError, match="Connection refused"), as_user_error():
         raise kind("Connection refused")
 
 
 @pytest.fixture(autouse=True)
 def _levels() -> Iterator[None]:
-    """`script_messages` sets the levels of loud libraries; other tests have them as they were."""
+    """Restore the log levels that `script_messages` sets."""
     names = ("httpx", "httpcore", "filelock", "fsspec", "matplotlib")
     before = {name: logging.getLogger(name).level for name in names}
     yield
@@ -89,6 +89,6 @@ def _levels() -> Iterator[None]:
         logging.getLogger(name).setLevel(level)
 
 
-def test_an_error_of_files_is_no_full_disk(tmp_path: Path) -> None:
+def test_other_file_errors_are_not_reported_as_a_full_disk(tmp_path: Path) -> None:
     with pytest.raises(PermissionError), script_messages(TrainingArguments(str(tmp_path), use_cpu=True)):
         raise PermissionError(13, "Permission denied", "arguments.json")

@@ -15,7 +15,6 @@ from modeling_star.errors import UserError
 from modeling_star.models.heads import sequence_loss
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.training.losses import CRFLoss, MetricsWithLoss, SpanLoss, TaskLoss, class_weights
-from modeling_star.training.trainer import loss_of, prepare_training
 
 
 def test_balanced_weights_are_inverse_to_how_often_a_class_occurs() -> None:
@@ -50,14 +49,14 @@ def test_weights_and_smoothing_are_in_the_loss(weights: list[float], smoothing: 
     assert loss({"logits": logits}, labels, 70).item() == pytest.approx(total / 70, rel=1e-5)
 
 
-def test_a_label_of_several_that_is_not_known_costs_nothing() -> None:
+def test_an_unknown_label_of_several_has_no_loss() -> None:
     torch.manual_seed(0)
     logits, labels = torch.randn(4, 3), torch.randint(0, 2, (4, 3)).float()
     unknown = labels.clone()
     unknown[0, 1] = unknown[3, 2] = -100
-    told = unknown != -100
+    known = unknown != -100
     each = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
-    expected = each[told].mean().item()
+    expected = each[known].mean().item()
     assert sequence_loss(logits, unknown, "multi_label_classification", None).item() == pytest.approx(expected)
     loss = TaskLoss("multi_label_classification")
     assert loss({"logits": logits}, unknown).item() == pytest.approx(expected)
@@ -71,9 +70,8 @@ def test_the_flags_of_the_loss_reach_it(parsed: Callable[..., Parsed]) -> None:
         ClassificationTask, "--class_weights=balanced", "--label_smoothing_factor=0.2", "--validation_fraction=0"
     )
     task = ClassificationTask(model, data, run)
-    prepared = prepare_training(task, training, torch.nn.Linear(1, 1), False)  # type: ignore[arg-type]
-    loss = loss_of(task, torch.nn.Linear(1, 1), prepared.smoothing, weighted=True)  # type: ignore[arg-type]
-    assert (loss.smoothing, training.label_smoothing_factor) == (0.2, 0.0)
+    loss = task.make_loss(training, torch.nn.Linear(1, 1))  # type: ignore[arg-type]
+    assert loss.smoothing == 0.2
     assert loss.weights is not None
     # One row is of the one class, seven of the other.
     assert sorted(loss.weights.tolist()) == pytest.approx([8 / (2 * 7), 8 / 2])
@@ -83,23 +81,24 @@ def test_the_loss_of_a_split_of_questions_is_that_of_its_spans() -> None:
     torch.manual_seed(0)
     start, end, labels = torch.randn(4, 6), torch.randn(4, 6), torch.tensor([[0, 2], [1, 5], [3, 3], [4, 5]])
     loss = SpanLoss("reading")
-    told = MetricsWithLoss(lambda _: {})(EvalPrediction(predictions=loss.keep((start, end), labels), label_ids=labels))
-    assert told["loss"] == pytest.approx(loss({"start_logits": start, "end_logits": end}, labels).item())
+    predictions = loss.preprocess_logits((start, end), labels)
+    scores = MetricsWithLoss(lambda _: {})(EvalPrediction(predictions=predictions, label_ids=labels))
+    assert scores["loss"] == pytest.approx(loss({"start_logits": start, "end_logits": end}, labels).item())
 
 
-def test_the_loss_of_a_split_of_chains_is_that_of_the_model() -> None:
+def test_the_loss_of_a_split_with_a_crf_is_that_of_the_model() -> None:
     batch = collate(rows_of("chains", 5))
     batch["labels"][0, 0] = -100
     model = tiny_model("StarTransformer", "ForTokenClassification", use_crf=True).eval()
     with torch.no_grad():
         output = model(**batch)
-    kept = CRFLoss().keep(output.to_tuple()[1:], batch["labels"])
-    told = MetricsWithLoss(lambda _: {})(EvalPrediction(predictions=kept, label_ids=batch["labels"]))
-    assert told["loss"] == pytest.approx(output.loss.item(), rel=1e-5)
+    predictions = CRFLoss().preprocess_logits(output.to_tuple()[1:], batch["labels"])
+    scores = MetricsWithLoss(lambda _: {})(EvalPrediction(predictions=predictions, label_ids=batch["labels"]))
+    assert scores["loss"] == pytest.approx(output.loss.item(), rel=1e-5)
 
 
-def test_a_class_may_weigh_nothing_and_none_less() -> None:
+def test_class_weights_are_numbers_from_zero_up() -> None:
     assert class_weights("0,1.5", ("a", "b"), {}).tolist() == [0, 1.5]
     for given in ("-1,1", "nan,1", "inf,1"):
-        with pytest.raises(UserError, match="numbers from 0 up are allowed"):
+        with pytest.raises(UserError, match="--class_weights"):
             class_weights(given, ("a", "b"), {})

@@ -1,4 +1,4 @@
-"""Training batches of examples of like length."""
+"""Length-grouped training batches."""
 
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -30,7 +30,7 @@ def batches(rows: list[int]) -> list[list[int]]:
     return [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
 
 
-def test_batches_hold_like_lengths_in_random_order() -> None:
+def test_batches_are_grouped_by_length_in_random_order() -> None:
     rows = list(sampler(seed=1))
     assert sorted(rows) == list(range(len(LENGTHS)))
     lengths = [[LENGTHS[row] for row in batch] for batch in batches(rows)]
@@ -40,10 +40,10 @@ def test_batches_hold_like_lengths_in_random_order() -> None:
     assert spread < 0.6 * sum(max(batch) - min(batch) for batch in random) / len(random)
     generator = torch.Generator().manual_seed(1)
     trainers = batches(list(LengthGroupedSampler(BATCH, lengths=LENGTHS, generator=generator)))
-    own = batches(rows)
-    assert own[-1] == trainers[-1], "the short batch comes last"
-    assert sorted(own) == sorted(trainers)
-    assert own != trainers
+    shuffled = batches(rows)
+    assert shuffled[-1] == trainers[-1], "the short batch comes last"
+    assert sorted(shuffled) == sorted(trainers)
+    assert shuffled != trainers
 
 
 def test_batches_neither_grow_nor_shrink_one_after_another() -> None:
@@ -55,8 +55,8 @@ def test_batches_neither_grow_nor_shrink_one_after_another() -> None:
 
     generator = torch.Generator().manual_seed(1)
     assert rises(list(LengthGroupedSampler(BATCH, lengths=lengths, generator=generator))) < 10
-    own = ShuffledLengthGroups(LengthGroupedSampler(BATCH, lengths=lengths), 1, lambda: 0)
-    assert 35 < rises(list(own)) < 65
+    shuffled = ShuffledLengthGroups(LengthGroupedSampler(BATCH, lengths=lengths), 1, lambda: 0)
+    assert 35 < rises(list(shuffled)) < 65
 
 
 def test_the_order_follows_from_seed_and_epoch_alone() -> None:
@@ -87,7 +87,7 @@ def trainer_of(folder: Path, batch: int) -> FineTuner:
 
 
 @pytest.mark.parametrize("shuffled", [True, False])
-def test_trainer_reads_them_so_unless_told_otherwise(shuffled: bool, tmp_path: Path) -> None:
+def test_trainer_uses_them_unless_it_is_turned_off(shuffled: bool, tmp_path: Path) -> None:
     trainer = trainer_of(tmp_path, BATCH)
     trainer.shuffle_length_groups = shuffled
 
@@ -101,7 +101,7 @@ def test_trainer_reads_them_so_unless_told_otherwise(shuffled: bool, tmp_path: P
     if shuffled:
         trainer.state.epoch = 1.0
         assert read(loader) == list(sampler(seed=1, epoch=1))
-        rest = skip_first_batches(loader, 3)  # what a run that goes on within an epoch reads
+        rest = skip_first_batches(loader, 3)  # as a run that resumes within an epoch
         trainer.state.epoch = 2.6  # as Trainer has it there
         assert read(rest) == list(sampler(seed=1, epoch=2))[3 * BATCH :]
 
@@ -119,7 +119,7 @@ def test_two_processes_share_the_batches(skipped: int) -> None:
     assert together == list(sampler(seed=1, epoch=1))[2 * skipped * BATCH :]
 
 
-def test_what_two_processes_read_at_once_is_of_like_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_read_similar_lengths_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = list(trainer_of(tmp_path, BATCH)._get_train_sampler())
     monkeypatch.setattr(TrainingArguments, "world_size", 2)
     assert list(trainer_of(tmp_path, BATCH // 2)._get_train_sampler()) == one

@@ -1,4 +1,4 @@
-"""Several seeds go on only where all that decides is as it was."""
+"""The arguments that several seeds must share."""
 
 from collections.abc import Callable
 
@@ -21,11 +21,13 @@ from modeling_star.training.checkpoints import run_config
         *("--eval_strategy=no", "--save_strategy=no", "--learning_rate=1", "--load_best_model_at_end=false"),
     ],
 )
-def test_seeds_go_on_only_with_what_decides_as_it_was(parsed: Callable[..., Parsed], flag: str) -> None:
+def test_an_argument_that_changes_the_results_changes_the_config(parsed: Callable[..., Parsed], flag: str) -> None:
     assert run_config(*parsed(TaggingTask)) != run_config(*parsed(TaggingTask, flag))
 
 
-def test_seeds_go_on_only_in_as_many_processes(parsed: Callable[..., Parsed], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_processes_changes_the_config(
+    parsed: Callable[..., Parsed], monkeypatch: pytest.MonkeyPatch
+) -> None:
     alone = parsed(TaggingTask)
     before = run_config(*alone)
     monkeypatch.setattr(type(alone[-1]), "world_size", property(lambda _: 2))
