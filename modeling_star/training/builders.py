@@ -278,7 +278,8 @@ def fresh_model(
     is_ours = issubclass(model_class, EncoderPreTrainedModel)
     if (embeddings_name_or_path is not None or freeze_embeddings) and not is_ours:
         raise UserError(
-            f"--embeddings_name_or_path and --freeze_embeddings work with the encoders of this package, not with {model_type}."
+            "--embeddings_name_or_path and --freeze_embeddings work with the encoders of this package, not with "
+            f"{model_type}."
         )
     if embeddings_name_or_path is None:
         if freeze_embeddings:

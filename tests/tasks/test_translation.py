@@ -268,7 +268,7 @@ def test_a_translators_flags_do_what_they_say_or_are_refused(tokenizer: Any, tmp
     vectors.write_text(
         "".join(f"{token} {'0.5 ' * 16}\n" for token in list(tokenizer.get_vocab())[:9] if token.strip())
     )
-    given: dict[str, Any] = {"embeddings_from": str(vectors), "embeddings_mode": "vectors"}
+    given: dict[str, Any] = {"embeddings_name_or_path": str(vectors), "embeddings_mode": "vectors"}
     again = fresh_translator(tokenizer, config_name=str(tmp_path / "saved"), **given)
     assert not again.config.share_embeddings
     for scaled in (True, False):
