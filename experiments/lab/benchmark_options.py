@@ -10,11 +10,10 @@ from modeling_star.training.arguments import flag
 
 
 OURS = ("star", "big", "vanilla", "disan", "bilstm")
-SYSTEMS = (*OURS, "products", "matching", "bert-sdpa", "bert-eager", "fnet", "longformer", "nystromformer")
-SYSTEMS = (*SYSTEMS, "modernbert", "reformer", "big_bird")
+OTHERS = ("bert-sdpa", "bert-eager", "fnet", "longformer", "nystromformer", "modernbert", "reformer", "big_bird")
+SYSTEMS = (*OURS, "products", "matching", *OTHERS)
 """Systems by name; others are model types of transformers, with -sdpa or -eager for the kind of attention."""
-DEFAULT = ["star", "big", "products", "bert-sdpa", "bert-eager", "fnet", "longformer", "nystromformer", "modernbert"]
-DEFAULT += ["reformer", "bilstm"]
+DEFAULT = ["star", "big", "products", *OTHERS[:-1], "bilstm"]
 IN_ONNX = "-onnx"  # after a system's name: the same one, run by ONNX Runtime
 SHAPES = ["128x109", "8x512", "4x2048", "1x8192"]
 
