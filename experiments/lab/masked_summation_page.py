@@ -142,15 +142,16 @@ def error_sections(saved: SavedRuns) -> Iterator[str]:
         "k/2, and k/n times the sum of all vectors, flagged or not."
     )
     systems = [system for system in saved.systems if any(run["system"] == system for run in saved.runs)]
-    header = ["", *(f"n = {length}" for length in lengths)]
-    rows: list[list[object]] = [[system, *(error_cell(saved.of(system, n)) for n in lengths)] for system in systems]
+    header = ["", *(f"n = {length}" for length in lengths), "paper, n = 200"]
+    rows: list[list[object]] = [
+        [system, *(error_cell(saved.of(system, length)) for length in lengths), PAPER.get(system, "--")]
+        for system in systems
+    ]
     for name, title in (("half", "always k/2"), ("scaled", "k/n of the sum of all")):
-        rows.append([title, *(saved.guess(name, length) for length in lengths)])
-    if 200 in lengths and all(arguments[name] == value for name, value in PAPER_TASK.items()):
-        rows = [[*row, PAPER.get(str(row[0]), "--")] for row in rows]
-        yield markdown_table([*header, "paper, n = 200"], rows)
-    else:
-        yield markdown_table(header, rows)
+        rows.append([title, *(saved.guess(name, length) for length in lengths), "--"])
+    with_paper = 200 in lengths and all(arguments[name] == value for name, value in PAPER_TASK.items())
+    columns = len(header) - (not with_paper)
+    yield markdown_table(header[:columns], [row[:columns] for row in rows])
     if any(map(ran_on_gpu, saved.runs)):
         yield f"{ON_GPU} On a GPU: elsewhere the same seed gives other digits."
     yield (
@@ -160,7 +161,7 @@ def error_sections(saved: SavedRuns) -> Iterator[str]:
     )
     yield f"Parameters, and minutes of training ({places(saved.runs)}):"
     costs = [[system, *(cost_cell(saved.of(system, length)) for length in lengths)] for system in systems]
-    yield markdown_table(header, costs)
+    yield markdown_table(header[:-1], costs)
 
 
 def command_again(run: dict[str, Any]) -> str:

@@ -159,7 +159,7 @@ class Table:
         return table
 
     def _check_references(self) -> None:
-        entries: list[Setting | System] = [*self.settings.values(), *self.systems.values()]
+        entries: list[Any] = [*self.settings.values(), *self.systems.values()]
         names = {
             "systems": [*self.against, *self.paper],
             "settings": [name for system in self.systems.values() for name in system.settings or ()],
