@@ -89,19 +89,10 @@ class Result:
     """
     A row of results.csv.
 
-    Args:
-        workload, length, sequences, tokens: of the input; `length` is None where rows differ.
-        system: its name.
-        batching: "whole", batches as they are, or "best", in the sub-batches that this system is fastest with.
-        rows: rows of a (sub-)batch.
-        passes: number of measured ones.
-        milliseconds: the median; None where there is an `error`.
-        tokens_per_second, microseconds_per_token: over real tokens.
-        reference: the system that it is compared with.
-        speed: times as fast as the reference.
-        of_products: time as a multiple of that of the products alone.
-        megabytes: peak memory of a pass on top of what was held before it (weights; in training also AdamW's state).
-        error: why there is no number.
+    `length` is None where rows differ; `batching` is "whole", or "best" with the sub-batches that this system is
+    fastest with, of `rows` rows; `milliseconds` is the median, or None with an `error`; rates are over real tokens;
+    `speed` is times as fast as `reference`; `of_products` is time over that of the products alone; `megabytes` is peak
+    memory of a pass on top of what was held before it (weights; in training also AdamW's state).
     """
 
     workload: str
@@ -147,19 +138,18 @@ def summarize(
     results = []
     for batching, table in tables.items():
         medians = {system: _median(timing) for system, (_, timing) in table.items() if timing.seconds}
-        reference = next((name for name in references if name in medians), None)
+        reference = next((name for name in references if name in medians), "")
         for system, (rows, timing) in table.items():
             result = Result(
                 workload.name, workload.length, workload.sequences, workload.tokens, system, batching, rows
             )
             result.passes, result.error = len(timing.seconds), timing.error
-            if system in medians:
-                median = medians[system]
+            median = medians.get(system)
+            if median is not None:
                 result.milliseconds = 1e3 * median
                 result.tokens_per_second = workload.tokens / median
                 result.microseconds_per_token = 1e6 * median / workload.tokens
-                result.reference = reference or ""
-                result.speed = None if reference is None else medians[reference] / median
+                result.reference, result.speed = reference, medians[reference] / median
                 result.of_products = median / medians["products"] if "products" in medians else None
             results.append(result)
     return results

@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Literal
@@ -24,139 +24,119 @@ from modeling_star import __version__
 from modeling_star.evaluation.reports import BLUE, GREEN, ORANGE, markdown_table, write_text
 
 
-# Whether our Triton kernels run (attention.use_kernels).
+# Whether our Triton kernels run.
 KERNELS = "MODELING_STAR_KERNELS"
 COLORS = {"star": BLUE, "big": ORANGE, "vanilla": GREEN, "products": "#888888", "matching": "#bbbbbb"}
+TITLES = {"whole": "Called alike, whole batches", "best": "Each with sub-batches of its own best size"}
 
 
 def environment(options: Options) -> dict[str, str]:
     """What the numbers depend on besides the options."""
+    info = Path("/proc/cpuinfo")
+    model = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.is_file() else None
     return {
         "modeling_star": __version__,
         "Python": platform.python_version(),
         "PyTorch": torch.__version__,
         "transformers": transformers.__version__,
-        "CPU": f"{_cpu_name()}, {os.cpu_count()} seen",
+        "CPU": f"{model[1] if model else platform.processor() or platform.machine()}, {os.cpu_count()} seen",
         **({"GPU": torch.cuda.get_device_name(options.device)} if options.on_gpu else {}),
         "threads": str(torch.get_num_threads()),
         **({KERNELS: os.environ[KERNELS]} if KERNELS in os.environ else {}),
     }
 
 
-def _cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    found = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.is_file() else None
-    return found[1].strip() if found else platform.processor() or platform.machine()
-
-
-def report(options: Options, workloads: Sequence[Workload], results: Sequence[Result], command: str = "") -> str:
-    """The Markdown page: what was measured, on what, and a table for whole batches and for each system's best."""
+def report(options: Options, workloads: Sequence[Workload], results: Sequence[Result], command: str) -> str:
+    """The Markdown page: options, environment, command, and a table for each batching."""
     work = "forward pass" if options.mode == "forward" else "training step (forward, backward, AdamW)"
-    named = "; ".join(f"{name} {value}" for name, value in environment(options).items())
-    lines = [
+    unmasked = [name for name in options.systems if name.removesuffix(IN_ONNX) in UNMASKED]
+    note = f" Without a mask, so that padding is read as tokens: {', '.join(unmasked)}." if unmasked else ""
+    parts = [
         f"# Benchmark: {work}",
-        "",
         f"Width {options.hidden_size}, {options.num_layers} layers, {options.num_heads} heads, vocabulary "
         f"{options.vocab_size:,}, {options.dtype}, {options.device}{', compiled' if options.compile else ''}, seed "
         f"{options.seed}. Median of {options.repeats} interleaved passes after one to warm up"
         f"{' (and one before, to compile)' if options.compiles else ''}; where that took over "
-        f"{options.max_seconds:g} s, it is the only one. Tokens are real ones, without padding.{_unmasked(options)}",
-        "",
-        f"{named}.",
+        f"{options.max_seconds:g} s, it is the only one. Tokens are real ones, without padding.{note}",
+        "; ".join(f"{name} {value}" for name, value in environment(options).items()) + ".",
+        f"    {command}",
     ]
-    if command:
-        lines += ["", f"    {command}"]
     for workload in workloads:
         if workload.length is None:
-            cells = sum(len(batch) * max(batch) for batch in workload.batches)
-            share = 100 * workload.tokens / cells
-            lines += [
-                "",
+            share = 100 * workload.tokens / sum(len(batch) * max(batch) for batch in workload.batches)
+            parts.append(
                 f"{workload.name}: {workload.sequences:,} texts, {workload.tokens:,} tokens, longest "
-                f"{workload.longest:,}, in {len(workload.batches):,} batches; padded, {share:.0f} % of them are real.",
-            ]
-    titles = {"whole": "Called alike, whole batches", "best": "Each with sub-batches of its own best size"}
-    for batching, title in titles.items():
+                f"{workload.longest:,}, in {len(workload.batches):,} batches; padded, {share:.0f} % of them are real."
+            )
+    for batching, title in TITLES.items():
         rows = [result for result in results if result.batching == batching]
-        if rows:
-            lines += ["", f"## {title}", "", _table(rows, options)]
-    return "\n".join(lines) + "\n"
-
-
-def _unmasked(options: Options) -> str:
-    names = [name for name in options.systems if name.removesuffix(IN_ONNX) in UNMASKED]
-    return f" Without a mask, so that padding is read as tokens: {', '.join(names)}." if names else ""
+        parts += [f"## {title}", _table(rows, options)] if rows else []
+    return "\n\n".join(parts) + "\n"
 
 
 def _table(results: Sequence[Result], options: Options) -> str:
-    best = any(result.batching == "best" for result in results)
-    products = any(result.of_products is not None for result in results)
-    header = ["batch x n", "system", *(["rows"] if best else []), "ms", "tokens/s", "us/token"]
-    compared = list(dict.fromkeys(result.reference for result in results if result.reference))
-    header += [f"times as fast as {' or '.join(compared) or '-'}", *(["time / products"] if products else [])]
-    header += [*(["peak MB"] if options.memory else []), "passes", "note"]
-    rows = []
-    for result in results:
-        row = [result.workload, result.system, *([result.rows] if best else []), _number(result.milliseconds)]
-        row += [_number(result.tokens_per_second), _number(result.microseconds_per_token), _number(result.speed)]
-        row += [*([_number(result.of_products)] if products else [])]
-        row += [*([_number(result.megabytes)] if options.memory else []), result.passes, result.error]
-        rows.append(row)
-    return markdown_table(header, rows)
+    references = " or ".join(dict.fromkeys(result.reference for result in results if result.reference)) or "-"
+    columns: dict[str, Callable[[Result], object]] = {
+        "batch x n": lambda result: result.workload,
+        "system": lambda result: result.system,
+        "rows": lambda result: result.rows,
+        "ms": lambda result: _number(result.milliseconds),
+        "tokens/s": lambda result: _number(result.tokens_per_second),
+        "us/token": lambda result: _number(result.microseconds_per_token),
+        f"times as fast as {references}": lambda result: _number(result.speed),
+        "time / products": lambda result: _number(result.of_products),
+        "peak MB": lambda result: _number(result.megabytes),
+        "passes": lambda result: result.passes,
+        "note": lambda result: result.error,
+    }
+    if all(result.batching == "whole" for result in results):
+        del columns["rows"]
+    if all(result.of_products is None for result in results):
+        del columns["time / products"]
+    if not options.memory:
+        del columns["peak MB"]
+    return markdown_table(list(columns), [[cell(result) for cell in columns.values()] for result in results])
 
 
 def _number(value: float | None) -> str:
     """Three digits, or a dash."""
     if value is None:
         return "-"
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+    return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if value else "0"
 
 
 def fitted_slope(lengths: Sequence[float], values: Sequence[float]) -> float:
-    """
-    The exponent of the power law nearest to the points: the slope of a line through their logarithms.
-
-    Raises:
-        ValueError: fewer than two different lengths.
-    """
-    if len(set(lengths)) < 2:
-        raise ValueError(f"A slope needs two different lengths; {sorted(set(lengths))} are given.")
+    """The exponent of the power law nearest to the points: the slope of a line through their logarithms."""
     return statistics.linear_regression([math.log(x) for x in lengths], [math.log(y) for y in values]).slope
 
 
-def plot_by_length(results: Sequence[Result], path: Path, value: Literal["milliseconds", "megabytes"]) -> Path | None:
+def plot_by_length(results: Sequence[Result], path: Path, value: Literal["milliseconds", "megabytes"]) -> None:
     """
-    Draw `value` for one sequence over its length, both logarithmic, with each system's slope in the legend.
+    Draw `value` for one sequence over its length, with each system's slope; nothing where no system has two lengths.
 
     Args:
-        results: of one batching; those without a length or the value are left out.
+        results: of one batching; those without a length or the value are skipped.
         path: the PNG to write.
-
-    Returns:
-        The path, or None where no system has two lengths (and nothing is written).
     """
     points: dict[str, list[tuple[int, float]]] = {}
     for result in results:
         amount = getattr(result, value)
         if result.length is not None and amount is not None and amount > 0:
             points.setdefault(result.system, []).append((result.length, amount / result.sequences))
-    points = {system: own for system, own in points.items() if len({length for length, _ in own}) > 1}
-    if not points:
-        return None
-    return plot_over_length(
-        points,
-        path,
-        {"milliseconds": "ms a sequence", "megabytes": "peak MB a sequence"}[value],
-        colors=COLORS,
-        labels={system: f"{system}  n^{fitted_slope(*zip(*own, strict=True)):.2f}" for system, own in points.items()},
-        dashed=tuple(PARTS),
-    )
+    lines = {system: line for system, line in points.items() if len(dict(line)) > 1}
+    if lines:
+        plot_over_length(
+            lines,
+            path,
+            {"milliseconds": "ms a sequence", "megabytes": "peak MB a sequence"}[value],
+            colors=COLORS,
+            labels={name: f"{name}  n^{fitted_slope(*zip(*line, strict=True)):.2f}" for name, line in lines.items()},
+            dashed=tuple(PARTS),
+        )
 
 
 def write_results(
-    options: Options, workloads: Sequence[Workload], results: Sequence[Result], folder: Path, command: str = ""
+    options: Options, workloads: Sequence[Workload], results: Sequence[Result], folder: Path, command: str
 ) -> str:
     """
     Write results.csv, results.md and, where lengths differ, PNG plots into `folder`.

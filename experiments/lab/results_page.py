@@ -359,29 +359,29 @@ def intervals(table: Table, cells: Cells, against: str) -> Intervals:
         cells: of one setting, from `read_cells`.
         against: the system.
     """
-    found: Intervals = {}
+    ahead: Intervals = {}
     if table.split != "test":
-        return found
+        return ahead
     for (column, system), other in cells.items():
         one = cells.get((column, against))
         if system != against and one is not None and one.runs and other.runs:
-            found[column, system] = bootstrap_counts(_metric(table, column), one.counts, other.counts)
+            ahead[column, system] = bootstrap_counts(_metric(table, column), one.counts, other.counts)
     for system in table.systems if table.average is not None else ():
         both = [_averaged(table, name, cells) for name in (against, system)]
         if system != against and all(both):
             metrics = [table.tasks[task].metric for task in _started(table, cells)]
             counts = [[cell.counts for cell in row] for row in both]
-            found[AVERAGE, system] = bootstrap_mean(list(zip(metrics, *counts, strict=True)))
-    return found
+            ahead[AVERAGE, system] = bootstrap_mean(list(zip(metrics, *counts, strict=True)))
+    return ahead
 
 
 def _differences(table: Table, columns: list[str], cells: Cells, differences: dict[str, Intervals]) -> Iterator[str]:
     """For each reference system a row for each other system; a pair of references is shown once."""
     columns = _with_average(table, columns)
-    for number, (against, found) in enumerate(differences.items()):
-        others = {system for _, system in found}.difference(table.against[:number])
+    for number, (against, ahead) in enumerate(differences.items()):
+        others = {system for _, system in ahead}.difference(table.against[:number])
         rows = [
-            [table.systems[system].title, *(_difference(found, cells, column, system, against) for column in columns)]
+            [table.systems[system].title, *(_difference(ahead, cells, column, system, against) for column in columns)]
             for system in table.systems
             if system in others
         ]
@@ -390,12 +390,12 @@ def _differences(table: Table, columns: list[str], cells: Cells, differences: di
             yield _table(f"{table.systems[against].title} minus", titles, rows)
 
 
-def _difference(found: Intervals, cells: Cells, column: str, system: str, against: str) -> str:
+def _difference(ahead: Intervals, cells: Cells, column: str, system: str, against: str) -> str:
     """One difference, with the marks of both systems' runs in its column."""
-    if (column, system) not in found:
+    if (column, system) not in ahead:
         return "--"
-    difference, low, high = (100 * number for number in found[column, system])
-    both = [cell for (name, own), cell in cells.items() if own in (system, against) and column in (name, AVERAGE)]
+    difference, low, high = (100 * number for number in ahead[column, system])
+    both = [cell for (name, other), cell in cells.items() if other in (system, against) and column in (name, AVERAGE)]
     return f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]{marks(both)}"
 
 

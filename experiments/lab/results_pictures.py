@@ -37,16 +37,18 @@ def _losses(tables: list[Table], results: Path, folder: Path) -> Iterator[Path |
 
 
 def _draw(table: Table, setting: str, results: Path, folder: Path) -> Path | None:
-    found = intervals(table, read_cells(table, setting, results), table.against[0])
-    if not found:
+    differences = intervals(table, read_cells(table, setting, results), table.against[0])
+    if not differences:
         return None
-    tasks = list(dict.fromkeys(task for task, _ in found))
-    systems = [system for system in table.systems if any(place[1] == system for place in found)]
+    tasks = list(dict.fromkeys(task for task, _ in differences))
+    systems = [system for system in table.systems if any(place[1] == system for place in differences)]
     room = len(systems) + 1
     figure, (axis,) = new_figure(7.0, 1.4 + 0.16 * len(tasks) * room)
     for number, system in enumerate(systems):
         ends = [
-            (row * room + number, found[task, system]) for row, task in enumerate(tasks) if (task, system) in found
+            (row * room + number, differences[task, system])
+            for row, task in enumerate(tasks)
+            if (task, system) in differences
         ]
         values = [100 * one.difference for _, one in ends]
         below = [100 * (one.difference - one.low) for _, one in ends]

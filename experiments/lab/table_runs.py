@@ -90,23 +90,6 @@ class FinishedRuns:
                 raise PrerequisiteError(f"{error} Delete the runs that began from it too.") from None
         return run
 
-    def check_same_models(self, began_from: dict[str, str]) -> None:
-        """
-        Args:
-            began_from: fingerprints of models, by the names that arguments have for them.
-
-        Raises:
-            UserError: a kept run of the table began from another model of the same name.
-        """
-        for path in sorted((self.folder / self.table.name).glob("*/*/*-seed*.json")):
-            before = (read_json(path) or {}).get("began_from", {})  # early runs have none
-            for name in before.keys() & began_from.keys():
-                if before[name] != began_from[name]:
-                    raise UserError(
-                        f"{path} began from another model named ${name}, and a mean of both means nothing. Keep the "
-                        "runs apart: --results NAME --work NAME"
-                    )
-
     def find_elsewhere(
         self, arguments: dict[str, Any], metric: str, began_from: dict[str, str]
     ) -> dict[str, Any] | None:
@@ -194,12 +177,19 @@ class Runner:
     def check_same_models(self, configurations: Iterable[Configuration]) -> None:
         """
         Raises:
-            UserError: a kept run began from another model than those that configurations name, or one cannot be read.
+            UserError: a kept run began from another model of a name that configurations use, or one cannot be read.
         """
-        began_from: dict[str, str] = {}
+        models: dict[str, str] = {}
         for configuration in configurations:
-            began_from |= self._began_from(configuration.arguments)
-        self.finished.check_same_models(began_from)
+            models |= self._began_from(configuration.arguments)
+        for path in sorted((self.results / self.table.name).glob("*/*/*-seed*.json")):
+            kept = (read_json(path) or {}).get("began_from", {})  # early runs have none
+            for name in kept.keys() & models.keys():
+                if kept[name] != models[name]:
+                    raise UserError(
+                        f"{path} began from another model named ${name}, and a mean of both means nothing. Keep the "
+                        "runs apart: --results NAME --work NAME"
+                    )
 
     def run(self, configuration: Configuration, seed: int) -> dict[str, Any] | None:
         """

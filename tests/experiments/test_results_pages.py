@@ -119,11 +119,11 @@ def test_a_card_whose_runs_are_deleted_goes_and_other_files_stay(folder: Path) -
 
 
 def with_arguments(folder: Path, **arguments: Any) -> list[str]:
-    """The names of the cards where the system `vanilla` is run with other arguments than its own."""
-    own = {"title": "vanilla", "arguments": arguments}
+    """The names of the cards where the system `vanilla` is run with other arguments."""
+    vanilla = {"title": "vanilla", "arguments": arguments}
     before = {"FIRST": {"title": "First", "script": "run_mlm.py", "recipe": "mlm_english"}}
     before["FIRST"]["arguments"] = {"config_name": "configuration/models/bilstm-base.json", "train_file": "a"}
-    content = {**CONTENT, "before": before, "systems": {**CONTENT["systems"], "vanilla": own}}
+    content = {**CONTENT, "before": before, "systems": {**CONTENT["systems"], "vanilla": vanilla}}
     (folder / "tables" / "films.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     cards = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
     return [card.name for card in cards]
@@ -240,8 +240,8 @@ def test_a_picture_shows_the_differences_with_their_intervals(folder: Path, monk
     titles = {name: system.title for name, system in table.systems.items()}
     assert sorted(label for label, _ in drawn) == sorted(titles[system] for _, system in expected)
     wanted = [[100 * one.difference, 100 * one.low, 100 * one.high] for one in expected.values()]
-    for own, other in zip(sorted(drawn.values()), sorted(wanted), strict=True):
-        assert own == pytest.approx(other)
+    for one, other in zip(sorted(drawn.values()), sorted(wanted), strict=True):
+        assert one == pytest.approx(other)
     assert any(abs(value) > 1 for value, *_ in drawn.values())
 
 
@@ -331,9 +331,9 @@ def test_a_translation_has_a_column_for_chrf_from_the_same_counts(
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     finished = FinishedRuns(Table.read(path), tmp_path / "results")
     known = ["the cat sat on the mat", "a dog barks at it"]
-    for system, found in {"star": known, "vanilla": ["the cats sat on mats", "a dog barked at it"]}.items():
+    for system, outputs in {"star": known, "vanilla": ["the cats sat on mats", "a dog barked at it"]}.items():
         (configuration,) = finished.table.configurations("films", "none", system)
-        counts = count_examples("bleu", known, found)
+        counts = count_examples("bleu", known, outputs)
         kept = {
             "test": score_counts("bleu", counts),
             "parameters": 2_000_000,
@@ -441,7 +441,7 @@ def test_every_committed_run_was_made_with_what_its_table_says(monkeypatch: pyte
     for table in Table.begun(Path("experiments/tables"), results):
         finished = FinishedRuns(table, results)
         configurations = [configuration for cell in table.cells() for configuration in cell]
-        told = {
+        requested = {
             finished.path(configuration, seed): {**configuration.arguments, "seed": seed}
             for configuration in configurations
             for seed in table.seeds
@@ -454,7 +454,7 @@ def test_every_committed_run_was_made_with_what_its_table_says(monkeypatch: pyte
             if path.parent.name != "before"
         }
         assert kept
-        assert {path: run["arguments"] for path, run in kept.items()} == {path: told.get(path) for path in kept}
+        assert {path: run["arguments"] for path, run in kept.items()} == {path: requested.get(path) for path in kept}
 
 
 def test_the_files_of_models_are_still_those_that_committed_runs_were_made_with() -> None:
