@@ -45,8 +45,8 @@ class TextEncoderDecoderConfig(BaseConfig):
     derived_fields: ClassVar[tuple[str, ...]] = ("share_embeddings", "decoder_start_token_id")
     inner_configurations: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
-    encoder: Any = None
-    decoder: Any = None
+    encoder: dict | PreTrainedConfig | None = None
+    decoder: dict | PreTrainedConfig | None = None
     vocab_size: int | None = None
     share_embeddings: bool | None = None
     pad_token_id: int | None = 0

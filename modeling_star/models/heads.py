@@ -37,20 +37,28 @@ def head_dropout(config: EncoderConfig) -> nn.Dropout:
     return nn.Dropout(config.hidden_dropout_prob if given is None else given)
 
 
-def class_labels(labels: Tensor, shape: torch.Size | tuple[int, ...]) -> Tensor:
+def in_shape(labels: Tensor, shape: torch.Size | tuple[int, ...]) -> Tensor:
     """
-    Labels as cross entropy takes them, int64.
-
-    Args:
-        labels: whole numbers in `shape`; a last axis of 1 is allowed.
-        shape: `[b]` or `[b, n]`.
+    Labels in `shape`, of which axes of 1 may be missing or added.
 
     Raises:
-        ValueError: they are no whole numbers.
+        ValueError: they have another shape.
+    """
+    if not is_traced() and [size for size in labels.shape if size != 1] != [size for size in shape if size != 1]:
+        raise ValueError(f"labels or positions have shape {list(labels.shape)}; {list(shape)} is needed.")
+    return labels.reshape(shape)
+
+
+def class_labels(labels: Tensor, shape: torch.Size | tuple[int, ...]) -> Tensor:
+    """
+    Labels as cross entropy takes them, int64 in `shape`, `[b]` or `[b, n]`.
+
+    Raises:
+        ValueError: they have another shape, or are no whole numbers.
     """
     if labels.is_floating_point():
         raise ValueError(f"labels are {labels.dtype}; whole numbers are needed: labels.long().")
-    return labels.reshape(shape).long()
+    return in_shape(labels, shape).long()
 
 
 def pair_features(pooled: Tensor) -> Tensor:
@@ -107,11 +115,11 @@ def sequence_loss(
         losses = nn.functional.cross_entropy(logits, labels, reduction="none")
         count: Tensor | int = items_of(labels, num_items_in_batch)
     elif problem_type == "regression":
-        labels = labels.reshape(logits.shape).float()
+        labels = in_shape(labels, logits.shape).float()
         losses = nn.functional.mse_loss(logits, labels, reduction="none")
         count = losses.numel() if num_items_in_batch is None else items_of(labels, num_items_in_batch)
     elif problem_type == "multi_label_classification":
-        labels = labels.reshape(logits.shape).float()
+        labels = in_shape(labels, logits.shape).float()
         losses = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
         losses = mask_ignored(losses, labels)
         count = items_of(labels, num_items_in_batch)
@@ -346,7 +354,7 @@ def span_loss(logits: Tensor, positions: Tensor, num_items_in_batch: Tensor | in
         positions: `[b]`.
         num_items_in_batch: answers in the whole accumulated batch; `None` averages over this one.
     """
-    positions = positions.to(logits.device).reshape(-1).long()
+    positions = class_labels(positions.to(logits.device), logits.shape[:1])
     outside = (positions < 0) | (positions >= logits.shape[1])
     positions = positions.masked_fill(outside, IGNORE_INDEX)
     total = nn.functional.cross_entropy(logits.float(), positions, ignore_index=IGNORE_INDEX, reduction="sum")

@@ -42,7 +42,6 @@ _IDS_ALONE = {
     "return_token_type_ids": False,
     "verbose": False,
 }
-_EXAMPLES = 4
 _NEIGHBOUR = "，"  # a single token in any vocabulary that has it
 # A word may hold spaces; columns begin with a number, or are one of jieba's parts of speech alone.
 _NUMBER = r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?"
@@ -113,27 +112,20 @@ class Lexicon:
             )
         rows: set[tuple[int, ...]] = set()
         counts: Counter[str] = Counter()
-        examples: list[str] = []
         different = list(dict.fromkeys(words))
-        for word, forms in zip(different, _tokenized(different, tokenizer), strict=True):
+        for forms in _tokenized(different, tokenizer):
             usable = [form for form in forms if 2 <= len(form) <= max_word_length]
-            if usable and len(examples) < _EXAMPLES:
-                examples.append(word)
             rows.update(map(tuple, usable))
-            counts["words" if usable else _reason(forms)] += 1
-        reasons = {name: counts[name] for name in ("too long", "with unknown tokens", "empty") if counts[name]}
-        left_out = sum(reasons.values())
-        why = f" ({', '.join(f'{count:,} {name}' for name, count in reasons.items())})" if reasons else ""
-        summary = (
-            f"{len(rows):,} words of 2 to {max_word_length} tokens; {left_out:,} left out{why}; "
-            f"{counts['single tokens']:,} single tokens, which need no entry"
-        )
+            counts["usable" if usable else _reason(forms)] += 1
+        left_out = sum(counts[reason] for reason in ("too long", "with unknown tokens", "empty"))
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
+        summary = f"{len(rows):,} words of 2 to {max_word_length} tokens; of those given {reasons or 'none'}"
         if not rows:
             raise ValueError(
                 f"The lexicon has no usable word: {summary}. Give words of 2 to {max_word_length} known tokens, or "
                 f"raise max_word_length: Lexicon.from_words(words, tokenizer, max_word_length={max_word_length + 2})."
             )
-        logger.info(f"Lexicon: {summary}. The first: {', '.join(examples)}.")
+        logger.info(f"Lexicon: {summary}.")
         return cls("words", max_word_length, words=_padded_rows(rows, max_word_length), left_out=left_out)
 
     @classmethod

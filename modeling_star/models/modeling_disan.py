@@ -132,11 +132,8 @@ def attend_rows(
         query, key, value, real: as there, of these rows; queries and keys times 2 / c.
         extent: how many places of these rows hold all real ones.
         limit: scores of a block; a block of one query may have more.
-        backwards: attend to the tokens after, not to those before.
+        backwards: as there.
         attend: `attend_block` or `attend_block_fast` with its options.
-
-    Returns:
-        `[r, m, f]`, and the weights' sums over the features `[r, m, m]` or `None`.
     """
     rows, m, f = query.shape
     at_once = max(1, limit // (rows * extent * f))

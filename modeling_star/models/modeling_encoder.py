@@ -203,14 +203,6 @@ class EncoderPreTrainedModel(PreTrainedModel):
 
         Raises:
             ValueError: mode is unknown, or `config` is of another class.
-
-        Example:
-
-        ```python
-        >>> model = StarTransformerForTokenClassification.from_embeddings(
-        ...     "bert-base-cased", mode="contextual", num_labels=9, hidden_size=768, num_attention_heads=12
-        ... )
-        ```
         """
         if config is not None:
             fields = cls._shape_of(config, fields, mode)

@@ -91,11 +91,20 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
             super().save_pretrained(*args, **kwargs)
 
     @classmethod
-    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """As in PreTrainedModel, which makes every parameter trainable: fixed ones are fixed again."""
-        loaded = super().from_pretrained(*args, **kwargs)
-        (loaded[0] if isinstance(loaded, tuple) else loaded)._freeze_what_is_fixed()
-        return loaded
+    def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
+        """
+        As in PreTrainedModel, which makes every parameter trainable: fixed ones are fixed again. A table that was
+        saved for several sides is copied to each that no longer shares it.
+        """
+        model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
+        state, missing = model.state_dict(), set(info["missing_keys"])
+        sides = {"encoder.embeddings.word_embeddings.weight", "decoder.lm_head.weight"} & missing & state.keys()
+        copied = {side for side in sides if TABLE not in missing and state[side].shape == state[TABLE].shape}
+        for side in copied:
+            state[side].copy_(state[TABLE])
+        info["missing_keys"] = missing - copied
+        model._freeze_what_is_fixed()
+        return (model, info) if output_loading_info else model
 
     def _freeze_what_is_fixed(self) -> None:
         """Sinusoids are a parameter in Marian; the encoder's embeddings may be frozen."""

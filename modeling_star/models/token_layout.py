@@ -220,12 +220,12 @@ class TokenLayout:
             radius: how many neighbours on either side a token attends to.
             closed: these are neighbours on the ring; otherwise sequences have ends.
         """
-        count = len(self.position)
         single = not self.is_packed or self.position.device.type != "cpu"
-        size = max(TOKENS_AT_ONCE, radius) * (1 if single else torch.get_num_threads())
-        if single or count < 2 * size:
+        size = 0 if single else max(TOKENS_AT_ONCE, radius) * torch.get_num_threads()
+        if single or len(self.position) < 2 * size:  # len() would fix the size of what is exported
             index = self.ring(radius) if closed and radius else None
             return [CPUBlock(slice(None), slice(None), radius, closed, index, alone=True)]
+        count = len(self.position)
         edges = [i * size for i in range(count // size)] + [count]
         ring, starts = self.ring(radius) if closed and radius else None, self.starts
         return [self._block(start, stop, radius, closed, ring, starts) for start, stop in itertools.pairwise(edges)]

@@ -385,24 +385,13 @@ class _Case:
         constants = self.constants(query)
         roles = 2 * self.reach + 1 if self.exists is None else self.exists.shape[1]
         launch(
-            kernel,
-            triton.cdiv(len(query), constants["TOKEN_BLOCK"]) * constants["HEADS"],
-            *inputs,
+            kernel, triton.cdiv(len(query), constants["TOKEN_BLOCK"]) * constants["HEADS"], *inputs,
             None if self.exists is None else self.exists.contiguous().view(torch.uint8),
             None if self.spans is None else self.spans.to(torch.float32).contiguous(),
-            self.neighbours,
-            layout.sequence_index,
-            *outputs,
-            len(query),
-            self.seed,
-            self.dropout_p,
-            **constants,
-            SCALE=constants["WIDTH"] ** -0.5,
-            ROLES=roles,
-            ROLE_BLOCK=triton.next_power_of_2(roles),
-            EMBEDDING=self.embedding,
-            DROPOUT=self.dropout_p > 0,
-        )
+            self.neighbours, layout.sequence_index, *outputs, len(query), self.seed, self.dropout_p, **constants,
+            SCALE=constants["WIDTH"] ** -0.5, ROLES=roles, ROLE_BLOCK=triton.next_power_of_2(roles),
+            EMBEDDING=self.embedding, DROPOUT=self.dropout_p > 0,
+        )  # fmt: skip
 
 
 class _CandidateAttention(torch.autograd.Function):
@@ -449,20 +438,9 @@ class _CandidateAttention(torch.autograd.Function):
         chunks = case.layout.chunks
         partial = torch.empty(len(chunks.start), 3, heads, width, **numbers)
         launch(
-            _gather_gradients,
-            len(chunks.start) * heads,
-            query,
-            context_grad,
-            scratch,
-            case.neighbours,
-            chunks.start,
-            chunks.stop,
-            grads[1],
-            partial,
-            count,
-            **constants,
-            HAS_NODE=node is not None,
-        )
+            _gather_gradients, len(chunks.start) * heads, query, context_grad, scratch, case.neighbours, chunks.start,
+            chunks.stop, grads[1], partial, count, **constants, HAS_NODE=node is not None,
+        )  # fmt: skip
         if node is not None:
             summed_over_chunks(partial, None, case.layout, grads[3])
         value_bias_grad = partial[:, 2].sum(0).to(value_bias.dtype)

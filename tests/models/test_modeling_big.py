@@ -37,6 +37,7 @@ from transformers import PreTrainedModel
 
 import modeling_star
 from modeling_star import BigTransformerConfig, Lexicon
+from modeling_star.models import attention
 from modeling_star.models import token_layout as tokens
 
 
@@ -226,7 +227,7 @@ class TestBigTransformer(EncoderContract):
 
         def gather() -> None:
             if not by_row:
-                monkeypatch.setattr(modeling_star.modeling_big, "row_attention_applies", lambda states: False)
+                monkeypatch.setattr(attention, "row_attention_applies", lambda states: False)
 
         assert_same_in_parts(model, gather)
 

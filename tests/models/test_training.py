@@ -241,7 +241,7 @@ def test_the_best_model_is_loaded_and_saved_whole(tmp_path: Path) -> None:
     assert_identical(parameters_of(trainer.model), parameters_of(loaded))
     last = load_file(tmp_path / "checkpoint-4" / "model.safetensors")
     assert not torch.equal(loaded.classifier.weight, last["classifier.weight"])
-    assert {"modeling_star.py", "configuration_star.py", "tokens.py"} <= {path.name for path in best.iterdir()}
+    assert {"modeling_star.py", "configuration_star.py", "token_layout.py"} <= {path.name for path in best.iterdir()}
 
 
 # ------ several processes
