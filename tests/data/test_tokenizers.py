@@ -21,7 +21,6 @@ from modeling_star.data.tokenizers import (
     train_tokenizer,
     warn_of_other_tokens,
 )
-from modeling_star.training.builders import load_tokenizer
 
 
 KINDS = ["word", "wordpiece", "character"]
@@ -307,12 +306,6 @@ def test_all_tokens_are_labelled_on_request_with_i_after_b(pieces: PreTrainedTok
 def test_further_pieces_go_on_in_the_letters_of_the_labels() -> None:
     assert _continuation_labels(["O", "B-x", "I-x", "B-y"]) == [0, 2, 2, 3]
     assert _continuation_labels(["O", "B-x", "M-x", "E-x", "S-x"]) == [0, 2, 2, 3, 4]
-
-
-@pytest.mark.parametrize(("words", "few"), [("NN X VB", True), (" ".join(f"word{i}" for i in range(40)), False)])
-def test_texts_of_few_words_are_warned_about(words: str, few: bool, caplog: pytest.LogCaptureFixture) -> None:
-    load_tokenizer(None, [words.split()] * 5, kind="word", lower_case=False, vocab_size=100)
-    assert ("'NN'" in caplog.text and "--column_names tokens,_,_,ner_tags" in caplog.text) == few
 
 
 def test_a_pretrained_tokenizer_aligns_too() -> None:

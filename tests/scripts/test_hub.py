@@ -90,7 +90,7 @@ def test_a_finished_folder_is_uploaded(hub: Path) -> None:
 def test_what_cannot_be_uploaded_is_an_error_in_one_line(hub: Path, tmp_path: Path) -> None:
     (tmp_path / "seed-3").mkdir()
     unfinished = run_script(hub, "push_to_hub.py", tmp_path, "someone/x")
-    assert f"name one seed's folder, {tmp_path / 'seed-3'}" in unfinished.stderr
+    assert str(tmp_path / "seed-3") in unfinished.stderr
     command = [sys.executable, str(SCRIPTS / "push_to_hub.py"), "run", "someone/x"]
     offline = subprocess.run(
         command, cwd=hub, env={**os.environ, "HF_HUB_OFFLINE": "1"}, capture_output=True, text=True

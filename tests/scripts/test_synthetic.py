@@ -172,7 +172,7 @@ def test_the_readme_says_synthetic_and_how_to_make_it_again(tmp_path):
     write_ner_corpus(tmp_path, "zh", seed=7, sizes=SMALL)
     text = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "synthetic" in text.splitlines()[0].lower()
-    command = "synthetic ner FOLDER --language zh --train 300 --validation 60 --test 100 --seed 7"
+    command = "ner FOLDER --language zh --train 300 --validation 60 --test 100 --seed 7"
     assert command in text
     assert "held out" in text
 
