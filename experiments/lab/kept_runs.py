@@ -104,16 +104,3 @@ def write_counts(counts: np.ndarray) -> str:
 def read_counts(text: str) -> np.ndarray:
     """`[examples, k]`, from `write_counts`."""
     return np.array([[float(number) for number in column.split()] for column in text.split(";")]).T
-
-
-__all__ = [
-    "are_of_other_rows",
-    "begin",
-    "check_arguments",
-    "check_resumed",
-    "claim",
-    "count_rows",
-    "read_counts",
-    "read_json",
-    "write_counts",
-]

@@ -128,18 +128,3 @@ def launch_settings(launcher: list[str]) -> dict[str, Any]:
         return {}
     config = Path(launcher[launcher.index("--config_file") + 1])
     return yaml.safe_load(config.read_text(encoding="utf-8"))
-
-
-__all__ = [
-    "AVX2",
-    "LOG",
-    "USUAL",
-    "accelerate_launch",
-    "commit",
-    "environment",
-    "launch_settings",
-    "ran_on_gpu",
-    "read_environment",
-    "round_as_avx2",
-    "run_to_the_end",
-]

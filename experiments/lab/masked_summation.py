@@ -187,6 +187,3 @@ class System:
                 overrides=self.defining_fields,
                 max_seq_length=task.length,
             )
-
-
-__all__ = ["SPLITS", "SYSTEMS", "MaskedSummation", "SummationData", "System", "read_shape"]

@@ -295,6 +295,3 @@ def plot_times(saved: SavedRuns, path: Path) -> Path | None:
         if len(points) > 1
     }
     return plot_over_length(lines, path, f"ms for {saved.rows} examples", colors=COLORS, labels=labels, xlabel="n")
-
-
-__all__ = ["ON_GPU", "SavedRuns", "command_again", "error_cell", "training_minutes", "write_report"]

@@ -306,6 +306,3 @@ def run_script(options: SummationArguments, training: TrainingArguments) -> None
     with script_messages(training):
         failed = Experiment(options, training).run()
     raise SystemExit(int(failed))
-
-
-__all__ = ["Experiment", "run_script"]

@@ -177,6 +177,3 @@ def _card(model_type: str, lines: list[_Line], saved: SavedRuns | None, results:
         where="\n\n".join([f"All ran on {where}.", *(note for note, marked in marks.items() if marked)]),
         limits=f"- Some test rows occur in train too; {title} has the scores without them.\n" if repeated else "",
     )
-
-
-__all__ = ["write_cards"]

@@ -433,6 +433,3 @@ def _configurations(table: Table, setting: str, tasks: list[str], cells: Cells, 
             f"{len(runs)} runs, those of the others included, trained for {minutes:,.0f} minutes"
             + (f", {on_gpu} of the runs on a GPU.\n" if on_gpu else ".\n")
         )
-
-
-__all__ = ["Cell", "read_cells", "table_sections", "write_page"]

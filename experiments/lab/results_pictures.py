@@ -72,6 +72,3 @@ def _draw(table: Table, setting: str, results: Path, folder: Path) -> Path | Non
     axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small", frameon=False)
     title = f"{table.title}, {table.settings[setting].title}"
     return save_figure(figure, folder / picture_name(table, setting), title)
-
-
-__all__ = ["write_pictures"]

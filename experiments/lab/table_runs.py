@@ -408,6 +408,3 @@ def _training_seconds(scores: dict[str, Any]) -> float | None:
     """Seconds of training; a resumed run does not know them."""
     seconds = scores.get("train_runtime")
     return None if seconds is None else round(seconds, 1)
-
-
-__all__ = ["FinishedRuns", "PrerequisiteError", "Runner"]

@@ -294,6 +294,3 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
         else:
             result[key] = value
     return result
-
-
-__all__ = ["Configuration", "Prerequisite", "Setting", "System", "Table", "Task", "merged", "read_recipe"]

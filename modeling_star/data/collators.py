@@ -154,6 +154,3 @@ class MaskingCollator:
         replaced = hidden & (fate >= _MASKED) & (fate < _REPLACED)
         shown[replaced] = self.ordinary[(other[replaced] * len(self.ordinary)).astype(np.int64)]
         return hidden, shown
-
-
-__all__ = ["MaskingCollator", "MaskingUnits"]

@@ -300,16 +300,3 @@ def block_rows(blocks: Iterable[list[Chunk]], columns: int | None) -> tuple[np.n
         sequences[row, :total] = np.repeat(np.arange(1, len(pieces) + 1), pieces)
         count += total
     return tokens, sequences
-
-
-__all__ = [
-    "Blocks",
-    "Chunk",
-    "PieceEncoder",
-    "StreamedBlocks",
-    "block_rows",
-    "pack",
-    "packing_efficiency",
-    "to_pieces",
-    "unpack_documents",
-]

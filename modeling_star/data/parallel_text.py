@@ -233,6 +233,3 @@ def encode_translations(
     return warn_about_cuts(
         features, split, limit, "Raise max_seq_length to keep them, if both sides of the model take more."
     )
-
-
-__all__ = ["TranslationData", "encode_translations", "find_translation_columns", "keys_of", "prepare_translation"]

@@ -349,14 +349,3 @@ def windows_of(features: Dataset) -> dict[int, list[tuple[int, Window]]]:
         window = Window(inputs={}, offsets=offsets, **{name: int(cells[name]) for name in _WINDOW})
         windows.setdefault(int(cells["example_index"]), []).append((row, window))
     return windows
-
-
-__all__ = [
-    "ANSWERS",
-    "ReadingData",
-    "WindowEncoder",
-    "flatten_squad",
-    "prepare_reading",
-    "window_features",
-    "windows_of",
-]

@@ -113,6 +113,3 @@ def start_and_end(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
             "train one."
         )
     return start, end
-
-
-__all__ = ["start_and_end", "train_subword_tokenizer"]

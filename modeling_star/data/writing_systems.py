@@ -47,6 +47,3 @@ def are_split_by_character(texts: Iterable[str | Sequence[str]]) -> bool:
             split += letters and len(word) == 1 and after_letter
             after_letter = letters and len(word) == 1
     return split > several or (not several and single > 0.95 * words)
-
-
-__all__ = ["FIRST_CJK", "HAN", "KANA", "are_split_by_character", "between_words"]

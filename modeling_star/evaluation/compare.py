@@ -197,6 +197,3 @@ def summary(scores: list[float]) -> str:
         return "--"
     deviation = f" ± {100 * stdev(scores):.1f}" if len(scores) > 1 else ""
     return f"{100 * fmean(scores):.1f}{deviation} ({len(scores)})"
-
-
-__all__ = ["MADE_BY", "SCORED_BY", "System", "compare", "read_system", "summary"]

@@ -117,6 +117,3 @@ def best_threshold(scores: np.ndarray, has_answer: np.ndarray, differences: np.n
     best = int(np.argmax(np.where(possible, totals, -np.inf)))
     threshold = sorted_differences[best - 1] if best else sorted_differences[0] - 1.0
     return float(totals[best] / len(scores)), float(threshold)
-
-
-__all__ = ["Language", "answer_language", "best_threshold", "normalise", "score_answer", "score_answers", "segments"]

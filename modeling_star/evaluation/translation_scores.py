@@ -122,15 +122,3 @@ def chrf_of_counts(sums: np.ndarray) -> np.ndarray:
     recall = (matched / np.maximum(expected, 1)).sum(axis=-1) / orders
     weighted = 4 * precision + recall
     return np.where(weighted > 0, 5 * precision * recall / np.where(weighted > 0, weighted, 1), 0.0)
-
-
-__all__ = [
-    "TranslationMetrics",
-    "bleu_of_counts",
-    "bleu_signature",
-    "chrf_of_counts",
-    "count_characters",
-    "count_ngrams",
-    "count_translations",
-    "score_translations",
-]

@@ -136,6 +136,3 @@ def logits_along(paths: Tensor, logits: Tensor) -> Tensor:
     probability = logits.float().softmax(-1).gather(-1, labels).clamp(min=(1 + 1e-3) / k, max=1 - 1e-7)
     others = ((1 - probability) / max(k - 1, 1)).log().expand(*logits.shape)
     return others.scatter(-1, labels, probability.log())
-
-
-__all__ = ["BestPathPipeline", "aggregation_for", "is_plain_iob", "logits_along"]

@@ -240,6 +240,3 @@ def _classify_by_terms(model: SavedModel, texts: list[str]) -> Iterator[list[Pre
     for scores in np.exp(classifier.log_probabilities(texts)):
         order = (-scores).argsort()
         yield [{"label": classifier.labels[place], "score": round(float(scores[place]), 4)} for place in order]
-
-
-__all__ = ["Prediction", "SavedModel", "predict"]

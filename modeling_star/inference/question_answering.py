@@ -331,15 +331,3 @@ def save_options(config: PreTrainedConfig, task: str, options: dict[str, Any]) -
 def saved_options(config: PreTrainedConfig, task: str) -> dict[str, Any]:
     """The options that `save_options` stored; empty for other models."""
     return (getattr(config, "task_specific_params", None) or {}).get(task, {})
-
-
-__all__ = [
-    "DEFAULTS",
-    "Answer",
-    "Window",
-    "answer_question",
-    "encode_windows",
-    "find_answers",
-    "save_options",
-    "saved_options",
-]

@@ -33,6 +33,3 @@ def select_max_context(windows: Sequence[Sequence[int | None]]) -> list[list[int
     for word, (_, number, place) in best.items():
         places[number][place] = word
     return places
-
-
-__all__ = ["NOT_READ", "select_max_context"]

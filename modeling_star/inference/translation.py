@@ -155,6 +155,3 @@ def translate(
 def _longest_translation(model: PreTrainedModel) -> int | None:
     """The maximum number of tokens that the decoder generates, start and end included."""
     return longest_input(getattr(model.config, "decoder", None) or model.config)
-
-
-__all__ = ["SourceLengthLimit", "generate_translations", "translate"]

@@ -388,14 +388,3 @@ def with_a_mask(text: str, mask: str) -> str | None:
     masked = words[len(words) // 2]
     example = text[: masked.start()] + mask + text[masked.end() : words[-1].end()]
     return " ".join(example.split())
-
-
-__all__ = [
-    "MaskedLoss",
-    "MaskedScores",
-    "Pretrainer",
-    "PretrainingTask",
-    "at_places",
-    "logits_at",
-    "with_a_mask",
-]

@@ -275,6 +275,3 @@ class ReadingTask(Task[ReadingArguments]):
         title = f"{split}: by length of the context"
         plot_scores(bars, ("exact match", "F1"), folder / f"lengths_{split}.png", title=title)
         return {f"Answers of the {split} split by length of the context": table}
-
-
-__all__ = ["QAPrediction", "ReadingMetrics", "ReadingTask"]

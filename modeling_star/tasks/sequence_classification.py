@@ -168,6 +168,3 @@ class ClassificationTask(Task[ClassificationArguments]):
         if self.data.problem_type == "multi_label_classification":
             return [self.data.label_list[place] for place in np.flatnonzero(label)]
         return self.data.label_list[label]
-
-
-__all__ = ["ClassificationTask"]

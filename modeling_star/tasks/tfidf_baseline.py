@@ -152,6 +152,3 @@ def _options_for(texts: list[str]) -> dict[str, Any]:
     if sum(ord(letter) >= FIRST_CJK for letter in letters) * 2 > len(letters):
         return {"analyzer": "char", "ngram_range": (1, 3)}
     return {"ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"}
-
-
-__all__ = ["TfidfClassifier", "run_tfidf"]

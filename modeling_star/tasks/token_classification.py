@@ -158,6 +158,3 @@ def _labelled_words(
         for tags, guesses in zip(expected, predicted, strict=True)
     ]
     return [[tag for tag, _ in row] for row in pairs], [[guess for _, guess in row] for row in pairs]
-
-
-__all__ = ["TaggingTask"]

@@ -284,6 +284,3 @@ class TranslationTask(Task[TranslationArguments]):
             "beams, length penalty": beams,
             "BLEU": bleu_signature(self.metrics.tokenize),
         }
-
-
-__all__ = ["TranslationTask", "TranslationTrainer"]

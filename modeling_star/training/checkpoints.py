@@ -235,19 +235,3 @@ def plan_seeds(
         (done, None if done else check_output_dir(folder, resume, may_restart))
         for folder, done in zip(folders, finished, strict=True)
     ]
-
-
-__all__ = [
-    "ARGUMENTS",
-    "DECISIVE",
-    "changed_arguments",
-    "check_new",
-    "check_output_dir",
-    "check_several_seeds",
-    "differences",
-    "last_checkpoint",
-    "lock_output_dir",
-    "plan_seeds",
-    "run_config",
-    "whole_checkpoints",
-]

@@ -148,6 +148,3 @@ def as_main_process(look: Callable[[], Result], training: TrainingArguments) -> 
     if problem is not None:
         raise UserError(problem)
     return result
-
-
-__all__ = ["as_main_process", "as_user_error", "script_messages"]

@@ -98,6 +98,3 @@ def unreachable_errors() -> tuple[type[Exception], ...]:
     its HTTP library, httpx or httpx2 (seen in huggingface_hub 2.4): its own error has their base.
     """
     return ConnectionError, HfHubHTTPError.__mro__[1]
-
-
-__all__ = ["SHARED", "files_to_share", "unreachable_errors", "upload"]

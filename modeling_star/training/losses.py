@@ -155,6 +155,3 @@ class MetricsWithLoss:
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
         total, count = np.asarray(prediction.predictions[1], dtype=np.float64).sum(0)
         return {**self.metrics(prediction), "loss": float(total / max(count, 1))}
-
-
-__all__ = ["CRFLoss", "MetricsWithLoss", "SpanLoss", "TaskLoss", "class_weights"]

@@ -276,6 +276,3 @@ def _limitations(content: CardContent) -> list[str]:
             "only after fine-tuning, `last_hidden_state` immediately."
         )
     return [*limitations, "Measured with one seed: another one gives somewhat different numbers."]
-
-
-__all__ = ["FAMILIES", "CardContent", "shown_path", "usage_code", "write_model_card"]

@@ -256,6 +256,3 @@ def train(task: Task, trainer: FineTuner, results: dict[str, Any]) -> None:
             metric=score,
             greater_is_better=score not in LESS_IS_BETTER,
         )
-
-
-__all__ = ["is_scored", "run", "run_once", "run_script", "train"]

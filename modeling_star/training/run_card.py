@@ -146,6 +146,3 @@ def _without_secrets(words: list[str]) -> str:
             word = f"{flag}={shown_path(value)}"
         shown.append(shown_path(word))
     return shlex.join(shown)
-
-
-__all__ = ["EXAMPLE_CHARACTERS", "run_card", "shortened", "title_of", "typed_command"]

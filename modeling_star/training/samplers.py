@@ -40,6 +40,3 @@ class ShuffledLengthGroups(Sampler[int]):
         for group in torch.randperm(len(full), generator=generator).tolist():
             yield from full[group].tolist()
         yield from last.tolist()
-
-
-__all__ = ["ShuffledLengthGroups"]

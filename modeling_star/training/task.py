@@ -449,6 +449,3 @@ def check_training(training: TrainingArguments) -> None:
             f"--hub_strategy {HubStrategy(training.hub_strategy).value} uploads everything in the output folder, "
             "pickles with your --hub_token among it: write --hub_strategy end."
         )
-
-
-__all__ = ["Task", "check_training"]

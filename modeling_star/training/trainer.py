@@ -315,14 +315,3 @@ def _keep_for_average(settled: TrainingArguments, run_args: RunArguments) -> Non
     settled.metric_for_best_model = None  # Trainer would keep the best checkpoint in place of one of the last
     if settled.save_total_limit is not None:
         settled.save_total_limit = max(settled.save_total_limit, run_args.average_checkpoints)
-
-
-__all__ = [
-    "LESS_IS_BETTER",
-    "FineTuner",
-    "Metrics",
-    "average_checkpoints",
-    "generate_options",
-    "load_weights",
-    "settle_training",
-]

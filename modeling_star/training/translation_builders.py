@@ -169,6 +169,3 @@ def set_generation(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, n
         max_length=limit or 512,
         **{name: value if value is not None else defaults[name] for name, value in tokens.items()},
     )
-
-
-__all__ = ["check_languages", "fresh_translator", "set_generation"]
