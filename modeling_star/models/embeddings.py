@@ -8,7 +8,7 @@ import contextlib
 import gzip
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -231,7 +231,7 @@ def _read_lines(path: Path, width: int | None) -> Iterator[tuple[str, list[str]]
     opened = gzip.open if path.suffix == ".gz" else open
     # Published files hold a few words in other encodings, which no vocabulary has; some begin with a byte-order mark.
     with opened(path, "rt", encoding="utf-8-sig", errors="replace") as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(_whole_lines(file, path), start=1):
             parts = line.rstrip().split("\t" if "\t" in line else " ")
             if parts == [""]:
                 continue
@@ -260,6 +260,14 @@ def _is_number(text: str) -> bool:
 def words_of_vectors(path: str | Path) -> Iterator[str]:
     """The words of a vectors file in their order; arguments and errors as in `read_vectors`."""
     return (word for word, _ in _read_lines(Path(path), None))
+
+
+def _whole_lines(file: Iterable[str], path: Path) -> Iterator[str]:
+    """The lines of a file, with an error that names it if its gzip is broken."""
+    try:
+        yield from file
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path} is not a whole gzip file: {error}.") from error
 
 
 def read_vectors(path: str | Path, vocabulary: dict[str, int], width: int | None = None) -> tuple[Tensor, Tensor]:
@@ -294,7 +302,10 @@ def read_vectors(path: str | Path, vocabulary: dict[str, int], width: int | None
         rows = [index for index in lowered.get(word, ()) if not exact[index]]
         rows = rows if exact_row is None else [exact_row, *rows]
         if rows:
-            vector = torch.tensor([float(number) for number in numbers])
+            try:
+                vector = torch.tensor([float(number) for number in numbers])
+            except ValueError as error:
+                raise ValueError(f"{path}: the vector of {word!r} is not numeric: {error}.") from error
             if not vector.isfinite().all():
                 raise ValueError(f"{path}: the vector of {word!r} is not finite. Fix or remove its line.")
             table[rows] = vector

@@ -306,6 +306,7 @@ class ForTokenClassification(EncoderForTask):
             count = labelled.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
             loss = losses.sum() / count.to(emissions.device).clamp(min=1)
             self._warn_of_forbidden(labels, chain | labelled)
+            self._warn_of_frozen_crf(emissions)
         with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
             logits = self.crf.log_marginals(emissions, chain)
         if labels is None or not self.training:
@@ -317,6 +318,14 @@ class ForTokenClassification(EncoderForTask):
         wrong = labels[(labels < 0) | (labels >= self.config.num_labels)]
         if len(wrong):
             raise IndexError(f"A label is {int(wrong[0])}; 0 to {self.config.num_labels - 1}, or -100, are allowed.")
+
+    def _warn_of_frozen_crf(self, emissions: Tensor) -> None:
+        is_frozen = not any(parameter.requires_grad for parameter in self.crf.parameters())
+        if self.training and emissions.requires_grad and is_frozen and not is_traced():
+            logger.warning_once(
+                "The tagger is trained without its CRF, whose parameters are frozen. With adapters: "
+                'LoraConfig(..., modules_to_save=["classifier", "crf"]).'
+            )
 
     def _warn_of_forbidden(self, labels: Tensor, chain: Tensor) -> None:
         if self.crf.scheme is not None and not is_traced() and bool(self.crf.breaks_constraints(labels, chain).any()):

@@ -139,15 +139,18 @@ class Lexicon:
         after it.
 
         Raises:
-            OSError, UnicodeDecodeError: there is no such file, or it is not in UTF-8.
-            ValueError: it is a csv, or as in `from_words`.
+            OSError: there is no such file.
+            ValueError: it is a csv, broken or not in UTF-8, or as in `from_words`.
         """
         path = Path(path)
         if path.name.removesuffix(".gz").endswith(".csv"):
             raise ValueError(f"{path} is a csv; one word per line is needed: write its words to words.txt.")
         opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", encoding="utf-8-sig") as file:
-            lines = file.read().splitlines()
+        try:
+            with opened(path, "rt", encoding="utf-8-sig") as file:
+                lines = file.read().splitlines()
+        except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
+            raise ValueError(f"{path} is not a whole text file in UTF-8: {error}.") from error
         return cls.from_words([word for line in lines if (word := _word_of(line))], tokenizer, max_word_length)
 
     @classmethod

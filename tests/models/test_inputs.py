@@ -40,111 +40,63 @@ WITH_HEADS = (StarTransformerConfig, BigTransformerConfig, VanillaTransformerCon
 WITH_DIRECTIONS = (DisanConfig, BiLstmConfig)
 EVERY_CONFIG = (*WITH_HEADS, *WITH_DIRECTIONS)
 
-BAD_FIELDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "no heads": ({"num_attention_heads": 0}, ("num_attention_heads=0 is given", "at least 1")),
-    "no width": ({"hidden_size": 0}, ("hidden_size=0 is given", "at least 1")),
-    "negative width": ({"hidden_size": -6}, ("hidden_size=-6 is given", "at least 1")),
-    "no layers": ({"num_hidden_layers": 0}, ("num_hidden_layers=0 is given", "at least 1")),
-    "no vocabulary": ({"vocab_size": 0}, ("vocab_size=0 is given", "at least 1")),
-    "no positions": ({"max_position_embeddings": 0}, ("max_position_embeddings=0 is given", "at least 1")),
-    "classifier width": ({"classifier_hidden_size": 0}, ("classifier_hidden_size=0 is given", "at least 1")),
-    "no width of embeddings": ({"embedding_size": 0}, ("embedding_size=0 is given", "at least 1")),
-    **{
-        f"no {name}": ({name: 0}, (f"{name}=0 is given", "at least 1"))
-        for name in ("char_vocab_size", "char_embedding_size", "char_num_filters", "char_kernel_size")
-    },
-    "no characters": ({"max_char_length": 0}, ("max_char_length=0 is given", "at least 1")),
-    "negative types": ({"type_vocab_size": -1}, ("type_vocab_size=-1 is given", "0 (none embedded) or more")),
-    "dropout of 1": (
-        {"hidden_dropout_prob": 1.0},
-        ("hidden_dropout_prob=1.0 is given", "from 0 up to, not including, 1"),
-    ),
-    "negative dropout": ({"embedding_dropout_prob": -0.1}, ("embedding_dropout_prob=-0.1 is given", "from 0 up to")),
-    "classifier dropout": ({"classifier_dropout": 2}, ("classifier_dropout=2 is given", "from 0 up to")),
-    "activation": ({"hidden_act": "rellu"}, ("hidden_act='rellu' is given", "gelu", "relu", 'Did you mean "relu"?')),
-    "strange activation": ({"hidden_act": "xyzzy"}, ("hidden_act='xyzzy' is given", "allowed are gelu")),
-    "positions": ({"position_embedding_type": "lerned"}, ("position_embedding_type", "learned", "lerned")),
-    "pairs": ({"pair_mode": "siamees"}, ("pair_mode", "cross", "siamese", "siamees")),
-    "problem": ({"problem_type": "regresion"}, ("problem_type", "regresion")),
-    "text for a number": ({"hidden_size": "300"}, ("hidden_size", "expected int", "'300'")),
-    "fraction for a count": ({"num_attention_heads": 6.0}, ("num_attention_heads", "expected int", "6.0")),
-    "text for a probability": ({"hidden_dropout_prob": "0.1"}, ("hidden_dropout_prob", "expected float", "'0.1'")),
-    "number for a switch": ({"freeze_embeddings": 1}, ("freeze_embeddings", "expected bool", "1")),
-    "no model type": (
-        {"backbone_config": {"hidden_size": 8}},
-        ("backbone_config", "without model_type", '"model_type": "bert"'),
-    ),
-    "labels from 1": ({"id2label": {1: "a", 2: "b"}}, ("id2label has the ids [1, 2]", "from 0", "dict(enumerate")),
-    "name for a configuration": ({"backbone_config": "bert-base-cased"}, ("backbone_config", "bert-base-cased")),
-    "width against the encoder inside": (
-        {"backbone_config": tiny_bert(), "embedding_size": 9},
-        ("embedding_size=9 is given", "12 wide", "leave embedding_size out"),
-    ),
-}
+BAD_FIELDS: list[dict[str, Any]] = [
+    *({name: 0} for name in ("num_attention_heads", "hidden_size", "num_hidden_layers", "vocab_size")),
+    *({name: 0} for name in ("max_position_embeddings", "classifier_hidden_size", "embedding_size")),
+    *({name: 0} for name in ("char_vocab_size", "char_embedding_size", "char_num_filters", "char_kernel_size")),
+    {"max_char_length": 0},
+    {"hidden_size": -6},
+    {"type_vocab_size": -1},
+    {"hidden_dropout_prob": 1.0},
+    {"embedding_dropout_prob": -0.1},
+    {"classifier_dropout": 2},
+    {"hidden_act": "rellu"},
+    {"position_embedding_type": "lerned"},
+    {"pair_mode": "siamees"},
+    {"hidden_size": "300"},
+    {"num_attention_heads": 6.0},
+    {"hidden_dropout_prob": "0.1"},
+    {"freeze_embeddings": 1},
+    {"id2label": {1: "a", 2: "b"}},
+    {"backbone_config": {"hidden_size": 8}},
+    {"backbone_config": "bert-base-cased"},
+    {"backbone_config": tiny_bert(), "embedding_size": 9},
+]
 
 
-@pytest.mark.parametrize(("fields", "message"), BAD_FIELDS.values(), ids=BAD_FIELDS.keys())
+@pytest.mark.parametrize("fields", BAD_FIELDS, ids=lambda fields: str(list(fields)[-1]))
 @pytest.mark.parametrize("config_class", EVERY_CONFIG)
-def test_a_bad_field_is_named_with_what_is_allowed(
-    config_class: type, fields: dict[str, Any], message: tuple[str, ...]
-) -> None:
-    with pytest.raises(Exception, match=words(*message)):
+def test_a_bad_field_is_an_error(config_class: type, fields: dict[str, Any]) -> None:
+    with pytest.raises(Exception, match=list(fields)[-1]):
         config_class(**fields)
 
 
 @pytest.mark.parametrize(
-    ("config_class", "fields", "message"),
+    ("config_class", "fields"),
     [
-        (StarTransformerConfig, {"norm_position": "pots"}, ("norm_position", "post", "pre", "pots")),
-        (StarTransformerConfig, {"use_ring": "no"}, ("use_ring", "expected bool", "'no'")),
-        (StarTransformerConfig, {"head_dim": 0}, ("head_dim=0 is given", "at least 1")),
-        (StarTransformerConfig, {"ring_radius": 0}, ("ring_radius=0 is given", "at least 1", "use_ring=False")),
-        (StarTransformerConfig, {"num_relays": 2}, ("num_relays=2",)),
-        (StarTransformerConfig, {"hidden_size": 10, "num_attention_heads": 3}, ("or set head_dim",)),
-        *(
-            (
-                config_class,
-                {"hidden_size": 10, "num_attention_heads": 3},
-                ("hidden_size=10", "num_attention_heads=3", "[1, 2, 5, 10]"),
-            )
-            for config_class in WITH_HEADS
-        ),
-        *(
-            (config_class, {"hidden_size": 301}, ("hidden_size=301 is given", "two directions", "hidden_size=302"))
-            for config_class in WITH_DIRECTIONS
-        ),
-        *((config_class, {"hidden_size": -5}, ("hidden_size=-5", "at least 1")) for config_class in WITH_DIRECTIONS),
-        *(
-            (config_class, {"position_embedding_type": "ring"}, ("'ring' is given", "learned", "sinusoidal"))
-            for config_class in WITH_DIRECTIONS
-        ),
-        (BiLstmConfig, {"pooling": "last"}, ("pooling", "max", "mean", "last")),
-        (VanillaTransformerConfig, {"intermediate_size": 0}, ("intermediate_size=0 is given", "at least 1")),
-        (BigTransformerConfig, {"intermediate_size": 0}, ("intermediate_size=0 is given", "at least 1")),
-        (BigTransformerConfig, {"max_word_length": 1}, ("max_word_length=1 is given", "at least 2")),
-        (BigTransformerConfig, {"local_connection": "ring"}, ("local_connection", "lexicon", "adjacent", "none")),
-        (BigTransformerConfig, {"pooling": "sum"}, ("pooling", "mean", "max", "global", "sum")),
-        (BigTransformerConfig, {"include_self": "no"}, ("include_self", "expected bool", "'no'")),
-        (BigTransformerConfig, {"lexicon_kind": "jieba"}, ("lexicon_kind", "words", "whole_word", "jieba")),
-        (
-            BigTransformerConfig,
-            {"lexicon_kind": "words"},
-            ("lexicon_kind='words' and lexicon_size=0", "model.set_lexicon(lexicon)"),
-        ),
-        (BigTransformerConfig, {"lexicon_size": 8}, ("lexicon_kind=None and lexicon_size=8", "set_lexicon")),
-        (BigTransformerConfig, {"lexicon_kind": "whole_word", "lexicon_size": -1}, ("lexicon_size=-1", "set_lexicon")),
-        (BigTransformerConfig, {"position_embedding_type": "ring"}, ("'ring' is given", "learned", "sinusoidal")),
-        (
-            VanillaTransformerConfig,
-            {"position_embedding_type": "ring"},
-            ("'ring' is given", "learned", "sinusoidal", "none"),
-        ),
+        (StarTransformerConfig, {"norm_position": "pots"}),
+        (StarTransformerConfig, {"use_ring": "no"}),
+        (StarTransformerConfig, {"head_dim": 0}),
+        (StarTransformerConfig, {"ring_radius": 0}),
+        (StarTransformerConfig, {"num_relays": 2}),
+        *((each, {"hidden_size": 10, "num_attention_heads": 3}) for each in WITH_HEADS),
+        *((each, {"hidden_size": 301}) for each in WITH_DIRECTIONS),
+        *((each, {"position_embedding_type": "ring"}) for each in EVERY_CONFIG if each is not StarTransformerConfig),
+        (BiLstmConfig, {"pooling": "last"}),
+        (VanillaTransformerConfig, {"intermediate_size": 0}),
+        (BigTransformerConfig, {"intermediate_size": 0}),
+        (BigTransformerConfig, {"max_word_length": 1}),
+        (BigTransformerConfig, {"local_connection": "ring"}),
+        (BigTransformerConfig, {"pooling": "sum"}),
+        (BigTransformerConfig, {"include_self": "no"}),
+        (BigTransformerConfig, {"lexicon_kind": "jieba"}),
+        (BigTransformerConfig, {"lexicon_kind": "words"}),
+        (BigTransformerConfig, {"lexicon_size": 8}),
+        (BigTransformerConfig, {"lexicon_kind": "whole_word", "lexicon_size": -1}),
     ],
 )
-def test_a_bad_field_of_one_encoder_is_named_with_what_is_allowed(
-    config_class: type, fields: dict[str, Any], message: tuple[str, ...]
-) -> None:
-    with pytest.raises(Exception, match=words(*message)):
+def test_a_bad_field_of_one_encoder_is_an_error(config_class: type, fields: dict[str, Any]) -> None:
+    with pytest.raises(Exception, match="ring" if "position_embedding_type" in fields else next(iter(fields))):
         config_class(**fields)
 
 
@@ -202,7 +154,7 @@ def test_an_encoder_that_transformers_cannot_build_is_refused() -> None:
         model_type = "home_made"
 
     config = StarTransformerConfig(backbone_config=HomeMadeConfig(), hidden_size=8, num_attention_heads=2)
-    with pytest.raises(ValueError, match=words("HomeMadeConfig", "no AutoModel", "AutoConfig.from_pretrained")):
+    with pytest.raises(ValueError, match="HomeMadeConfig"):
         modeling_star.StarTransformerModel(config)
 
 
@@ -226,81 +178,42 @@ def test_the_vocabulary_is_that_of_the_encoder_inside(stem: str) -> None:
 # ------ inputs
 
 
-BAD_INPUTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "ids too large": (
-        {"input_ids": IDS + 3},
-        ("input_ids hold 13", "0 to 12", "resize_token_embeddings(len(tokenizer))"),
-    ),
-    "negative ids": ({"input_ids": IDS - 3}, ("input_ids hold -2", "0 to 12")),
-    "one row without its axis": (
-        {"input_ids": IDS[0]},
-        ("input_ids has shape [5]", "[batch, length]", "input_ids[None]"),
-    ),
-    "an axis too many": ({"input_ids": IDS[None]}, ("input_ids has shape [1, 2, 5]", "[batch, length]")),
-    "long mask": (
-        {"input_ids": IDS, "attention_mask": torch.ones(2, 6)},
-        ("attention_mask has shape [2, 6]", "[2, 5] is needed", "tokenizer(texts, padding=True"),
-    ),
-    "mask without its axis": (
-        {"input_ids": IDS, "attention_mask": torch.ones(5)},
-        ("attention_mask has shape [5]", "[2, 5] is needed"),
-    ),
-    "mask of pairs": (
-        {"input_ids": IDS, "attention_mask": torch.ones(2, 5, 5)},
-        ("attention_mask has shape [2, 5, 5]", "[2, 5] is needed"),
-    ),
+BAD_INPUTS: dict[str, tuple[dict[str, Any], str]] = {
+    "ids too large": ({"input_ids": IDS + 3}, "13"),
+    "negative ids": ({"input_ids": IDS - 3}, "-2"),
+    "one row without its axis": ({"input_ids": IDS[0]}, "[5]"),
+    "an axis too many": ({"input_ids": IDS[None]}, "[1, 2, 5]"),
+    "long mask": ({"input_ids": IDS, "attention_mask": torch.ones(2, 6)}, "[2, 6]"),
+    "mask without its axis": ({"input_ids": IDS, "attention_mask": torch.ones(5)}, "[5]"),
+    "mask of pairs": ({"input_ids": IDS, "attention_mask": torch.ones(2, 5, 5)}, "[2, 5, 5]"),
     "mask that is added to scores": (
         {"input_ids": IDS, "attention_mask": torch.zeros(2, 5).masked_fill(IDS > 8, float("-inf"))},
-        ("attention_mask holds -inf", "1 at real tokens and 0 at padding", "(attention_mask == 0).long()"),
+        "-inf",
     ),
     "mask of whole numbers that is added to scores": (
         {"input_ids": IDS, "attention_mask": (IDS > 8) * -10000},
-        ("attention_mask holds -10000", "1 at real tokens and 0 at padding"),
+        "-10000",
     ),
-    "types": (
-        {"input_ids": IDS, "token_type_ids": torch.zeros(2, 4, dtype=torch.long)},
-        ("token_type_ids has shape [2, 4]", "[2, 5] is needed"),
-    ),
-    "positions": (
-        {"input_ids": IDS, "position_ids": torch.arange(5)},
-        ("position_ids has shape [5]", "[2, 5] is needed"),
-    ),
-    "positions beyond the table": (
-        {"input_ids": IDS, "position_ids": torch.arange(14, 19).expand(2, 5)},
-        ("position_ids hold 18", "0 to 15"),
-    ),
-    "types beyond the table": (
-        {"input_ids": IDS, "token_type_ids": torch.full((2, 5), 2)},
-        ("token_type_ids hold 2", "0 to 1"),
-    ),
-    "ids and vectors": (
-        {"input_ids": IDS, "inputs_embeds": torch.zeros(2, 5, 8)},
-        ("either input_ids or inputs_embeds",),
-    ),
-    "neither": ({}, ("either input_ids or inputs_embeds", "model(input_ids=...)")),
-    "width of the vectors": (
-        {"inputs_embeds": torch.zeros(2, 5, 7)},
-        ("inputs_embeds has shape [2, 5, 7]", "[batch, length, 8] is needed"),
-    ),
-    "vectors without an axis": (
-        {"inputs_embeds": torch.zeros(5, 8)},
-        ("inputs_embeds has shape [5, 8]", "[batch, length, 8] is needed"),
-    ),
-    "too long": (
-        {"input_ids": torch.ones(1, 17, dtype=torch.long)},
-        ("17 tokens", "max_position_embeddings allows 16", "max_length=16", "stride=4", "sinusoidal"),
-    ),
+    "types": ({"input_ids": IDS, "token_type_ids": torch.zeros(2, 4, dtype=torch.long)}, "[2, 4]"),
+    "positions": ({"input_ids": IDS, "position_ids": torch.arange(5)}, "[5]"),
+    "positions beyond the table": ({"input_ids": IDS, "position_ids": torch.arange(14, 19).expand(2, 5)}, "18"),
+    "types beyond the table": ({"input_ids": IDS, "token_type_ids": torch.full((2, 5), 2)}, "2"),
+    "ids and vectors": ({"input_ids": IDS, "inputs_embeds": torch.zeros(2, 5, 8)}, "inputs_embeds"),
+    "neither": ({}, "inputs_embeds"),
+    "width of the vectors": ({"inputs_embeds": torch.zeros(2, 5, 7)}, "[2, 5, 7]"),
+    "vectors without an axis": ({"inputs_embeds": torch.zeros(5, 8)}, "[5, 8]"),
+    "too long": ({"input_ids": torch.ones(1, 17, dtype=torch.long)}, "17 tokens"),
 }
 
 
 @pytest.mark.parametrize("ending", ["Model", "ForTokenClassification"])
-@pytest.mark.parametrize(("inputs", "message"), BAD_INPUTS.values(), ids=BAD_INPUTS.keys())
+@pytest.mark.parametrize(("inputs", "named"), BAD_INPUTS.values(), ids=BAD_INPUTS.keys())
 @pytest.mark.parametrize("stem", STEMS)
-def test_a_bad_input_is_named_with_what_is_needed(
-    stem: str, inputs: dict[str, torch.Tensor], message: tuple[str, ...], ending: str
+def test_a_bad_input_is_an_error_that_names_it(
+    stem: str, inputs: dict[str, torch.Tensor], named: str, ending: str
 ) -> None:
     model = tiny_model(stem, ending, type_vocab_size=2, **LEARNED)
-    with pytest.raises((ValueError, IndexError), match=words(*message)):
+    with pytest.raises((ValueError, IndexError), match=re.escape(named)):
         model(**inputs)
 
 
@@ -336,7 +249,7 @@ def test_positions_reach_the_encoder_inside(kind: str) -> None:
 
 
 def test_positions_for_an_encoder_inside_that_takes_none_are_refused() -> None:
-    with pytest.raises(ValueError, match="the xlnet inside takes none: leave them out"):
+    with pytest.raises(ValueError, match="position_ids"):
         xlnet_inside()(IDS, position_ids=torch.arange(5)[None])
 
 
@@ -349,9 +262,9 @@ def xlnet_inside() -> Any:
     return tiny_model("StarTransformer", backbone_config=inside, position_embedding_type="none")
 
 
-def test_an_encoder_with_a_decoder_is_none_to_stand_inside() -> None:
+def test_an_encoder_with_a_decoder_is_no_backbone() -> None:
     inside = BartConfig(vocab_size=TINY["vocab_size"], d_model=12, encoder_layers=1, decoder_layers=1)
-    with pytest.raises(ValueError, match=r"a BartConfig, of an encoder with a decoder.*an encoder alone"):
+    with pytest.raises(ValueError, match="BartConfig"):
         tiny_model("StarTransformer", backbone_config=inside, position_embedding_type="none")
 
 
@@ -438,12 +351,11 @@ def test_the_windows_of_a_message_fit_the_model(stem: str) -> None:
 @pytest.mark.parametrize("stem", STEMS)
 @pytest.mark.parametrize("ending", ["Model", "ForSequenceClassification"])
 def test_siamese_pairs_need_token_types(stem: str, ending: str) -> None:
-    message = ("siamese", "token_type_ids", "none are given", "tokenizer(first, second", "return_token_type_ids=True")
-    with pytest.raises(ValueError, match=words(*message)):
+    with pytest.raises(ValueError, match="token_type_ids"):
         tiny_model(stem, ending, pair_mode="siamese")(IDS)
 
 
-def test_siamese_pairs_of_which_none_has_a_second_text_are_told_of(
+def test_siamese_pairs_without_a_second_text_are_warned_about(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("modeling_star"), "propagate", True)
@@ -451,9 +363,9 @@ def test_siamese_pairs_of_which_none_has_a_second_text_are_told_of(
     logger = logging.getLogger("modeling_star.models.modeling_encoder")
     type(logger).warning_once.cache_clear()
     model(IDS, token_type_ids=types.index_fill(1, torch.tensor([IDS.shape[1] - 1]), 1))
-    assert "empty second text" not in caplog.text
+    assert not caplog.records
     model(IDS, token_type_ids=types)
-    assert "reads an empty second text in every row" in caplog.text
+    assert "token_type_ids" in caplog.text
 
 
 @pytest.mark.parametrize("pair_mode", ["cross", "siamese"])
@@ -476,7 +388,7 @@ def test_a_classifier_makes_no_room_for_padding(stem: str, pair_mode: str) -> No
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0)])
 @pytest.mark.parametrize("stem", STEMS)
 def test_an_empty_batch_is_refused(stem: str, shape: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match=words(str(list(shape)), "at least one row and one column are needed")):
+    with pytest.raises(ValueError, match=re.escape(str(list(shape)))):
         tiny_model(stem)(torch.zeros(shape, dtype=torch.long))
 
 
@@ -552,96 +464,53 @@ def head(ending: str, **options: Any) -> Any:
 
 
 TAGS = IDS % 3
-BAD_LABELS: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
-    "too many classes": ("ForSequenceClassification", {}, {"labels": TAGS[0, :3]}, ("[3]", "[2] is needed")),
-    "an unknown class": (
-        "ForSequenceClassification",
-        {},
-        {"labels": torch.tensor([0, 3])},
-        ("A label is 3", "0 to 2"),
-    ),
-    "a negative class": ("ForSequenceClassification", {}, {"labels": torch.tensor([0, -1])}, ("A label is -1",)),
+BAD_LABELS: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
+    "too many classes": ("ForSequenceClassification", {}, {"labels": TAGS[0, :3]}, "[3]"),
+    "an unknown class": ("ForSequenceClassification", {}, {"labels": torch.tensor([0, 3])}, "3"),
+    "a negative class": ("ForSequenceClassification", {}, {"labels": torch.tensor([0, -1])}, "-1"),
     "whole numbers for each class": (
         "ForSequenceClassification",
         {},
         {"labels": torch.tensor([[0, 1, 0], [1, 0, 0]])},
-        ("labels have shape [2, 3]", "[2] is needed", "float labels"),
+        "[2, 3]",
     ),
-    "floats for classes": (
-        "ForSequenceClassification",
-        {},
-        {"labels": torch.tensor([0.0, 1.0])},
-        ("labels have shape [2]", "float32", "multi_label_classification [2, 3] is needed", "labels.long()"),
-    ),
+    "floats for classes": ("ForSequenceClassification", {}, {"labels": torch.tensor([0.0, 1.0])}, "[2]"),
     "floats where classes are expected": (
         "ForSequenceClassification",
         {"problem_type": "single_label_classification"},
         {"labels": torch.tensor([0.0, 1.0])},
-        ("labels are torch.float32", "labels.long()"),
+        "labels",
     ),
-    "numbers of other texts": (
-        "ForSequenceClassification",
-        {"num_labels": 1},
-        {"labels": torch.zeros(3)},
-        ("labels have shape [3]", "regression [2] or [2, 1] is needed"),
-    ),
+    "numbers of other texts": ("ForSequenceClassification", {"num_labels": 1}, {"labels": torch.zeros(3)}, "[3]"),
     "labels turned round": (
         "ForSequenceClassification",
         {"problem_type": "multi_label_classification"},
         {"labels": torch.zeros(3, 2)},
-        ("labels have shape [3, 2]", "[2, 3] is needed"),
+        "[3, 2]",
     ),
-    "tags of a shorter text": (
-        "ForTokenClassification",
-        {},
-        {"labels": TAGS[:, :4]},
-        ("labels have shape [2, 4]", "[2, 5] is needed", "a label for each token"),
-    ),
-    "tags turned round": ("ForTokenClassification", {}, {"labels": TAGS.T}, ("[5, 2]", "[2, 5] is needed")),
-    "an unknown tag": ("ForTokenClassification", {}, {"labels": TAGS + 1}, ("A label is 3", "-100 for none")),
-    "an unknown tag of a chain": (
-        "ForTokenClassification",
-        {"use_crf": True},
-        {"labels": TAGS + 1},
-        ("A label is 3", "-100 for none"),
-    ),
-    "a negative tag of a chain": (
-        "ForTokenClassification",
-        {"use_crf": True},
-        {"labels": TAGS - 1},
-        ("A label is -1", "0 to 2"),
-    ),
-    "tags of a chain": (
-        "ForTokenClassification",
-        {"use_crf": True},
-        {"labels": TAGS[:, :4]},
-        ("labels have shape [2, 4]", "[2, 5] is needed"),
-    ),
-    "a tag mask of one row": (
-        "ForTokenClassification",
-        {"use_crf": True},
-        {"tag_mask": torch.ones(1, 5)},
-        ("tag_mask has shape [1, 5]", "[2, 5] is needed"),
-    ),
+    "tags of a shorter text": ("ForTokenClassification", {}, {"labels": TAGS[:, :4]}, "[2, 4]"),
+    "tags turned round": ("ForTokenClassification", {}, {"labels": TAGS.T}, "[5, 2]"),
+    "an unknown tag": ("ForTokenClassification", {}, {"labels": TAGS + 1}, "3"),
+    "an unknown tag of a chain": ("ForTokenClassification", {"use_crf": True}, {"labels": TAGS + 1}, "3"),
+    "a negative tag of a chain": ("ForTokenClassification", {"use_crf": True}, {"labels": TAGS - 1}, "-1"),
+    "tags of a chain": ("ForTokenClassification", {"use_crf": True}, {"labels": TAGS[:, :4]}, "[2, 4]"),
     "starts of other rows": (
         "ForQuestionAnswering",
         {},
         {"start_positions": torch.zeros(3).long(), "end_positions": torch.zeros(2).long()},
-        ("start_positions or end_positions have shape [3]", "[2] is needed"),
+        "[3]",
     ),
-    "hidden tokens of a shorter text": ("ForMaskedLM", {}, {"labels": IDS[:, :4]}, ("[2, 4]", "[2, 5] is needed")),
-    "an unknown hidden token": ("ForMaskedLM", {}, {"labels": IDS + 3}, ("A label is 13", "0 to 12")),
+    "hidden tokens of a shorter text": ("ForMaskedLM", {}, {"labels": IDS[:, :4]}, "[2, 4]"),
+    "an unknown hidden token": ("ForMaskedLM", {}, {"labels": IDS + 3}, "13"),
 }
 
 
 @pytest.mark.parametrize("case", BAD_LABELS.values(), ids=BAD_LABELS.keys())
-def test_bad_labels_are_named_with_what_is_needed(
-    case: tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]],
-) -> None:
-    ending, options, labels, message = case
+def test_bad_labels_are_an_error(case: tuple[str, dict[str, Any], dict[str, Any], str]) -> None:
+    ending, options, labels, named = case
     model = head(ending, **options)
     before = model.config.problem_type
-    with pytest.raises((ValueError, IndexError), match=words(*message)):
+    with pytest.raises((ValueError, IndexError), match=re.escape(named)):
         model(IDS, **labels)
     assert model.config.problem_type == before, "a mistake says nothing of the labels that follow"
 
@@ -668,15 +537,6 @@ def test_vectors_are_as_wide_as_the_table_of_the_encoder_inside(config: type) ->
     assert torch.equal(model(inputs_embeds=embedded).last_hidden_state, model(IDS).last_hidden_state)
     with pytest.raises(ValueError, match=words("[2, 5, 12]", "[batch, length, 6] is needed")):
         model(inputs_embeds=torch.zeros(2, 5, 12))
-
-
-@pytest.mark.parametrize("name", ["vocab_size", "embedding_size"])
-def test_sizes_of_embeddings_are_those_of_their_source(name: str, tmp_path: Path) -> None:
-    AutoModel.from_config(tiny_bert()).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=words(f"{name}=5 is given", f"whose {name} is 1", "leave it out")):
-        modeling_star.StarTransformerForTokenClassification.from_embeddings(
-            tmp_path, **{"hidden_size": 8, "num_attention_heads": 2, name: 5}
-        )
 
 
 def test_a_configuration_file_with_a_wrong_field_is_an_error(tmp_path: Path) -> None:

@@ -1,12 +1,12 @@
 """An encoder of ours with a Transformer decoder: padding, beams, caches, losses, saving."""
 
-import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from common import lexicon_of, some_words, trained_by
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, BertConfig, MarianConfig
 
@@ -99,7 +99,7 @@ def test_what_the_encoder_returns_may_be_given_back(kind: str) -> None:
             torch.testing.assert_close(output.logits, expected.logits, rtol=0, atol=1e-10)
             for name in ("encoder_hidden_states", "encoder_attentions"):
                 own, other = output.get(name), expected.get(name)
-                if not asked:
+                if not asked or not named:  # a tuple holds no names
                     assert own is None
                 elif other is not None:
                     assert len(own) == len(other)
@@ -275,21 +275,16 @@ def test_frozen_embeddings_stay_frozen_when_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "named"),
     [
-        ({"encoder": {"model_type": "star_transfomer"}}, 'Did you mean "star_transformer"'),
-        ({"encoder": "star_transformer"}, "a configuration or its fields are needed"),
-        ({"decoder": {"decoder_layer": 3}}, 'Did you mean "decoder_layers"'),
-        ({"encoder": {"embedding_size": 5}, "share_embeddings": True}, "write share_embeddings=False"),
-        ({"encoder": {"freeze_embeddings": True}, "share_embeddings": True}, "freeze_embeddings=True"),
-        (
-            {"encoder": {"hidden_size": 30, "num_attention_heads": 4, "head_dim": 8}},
-            'd_model=30 .*decoder_attention_heads=4; .*write decoder={"decoder_attention_heads": 3}',
-        ),
+        ({"encoder": {"model_type": "star_transfomer"}}, "star_transfomer"),
+        ({"encoder": "star_transformer"}, "encoder"),
+        ({"encoder": {"embedding_size": 5}, "share_embeddings": True}, "share_embeddings"),
+        ({"encoder": {"freeze_embeddings": True}, "share_embeddings": True}, "share_embeddings"),
     ],
 )
-def test_wrong_fields_are_told_with_what_to_write(fields: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told.replace("(", r"\(")):
+def test_wrong_fields_are_an_error(fields: dict[str, Any], named: str) -> None:
+    with pytest.raises((ValueError, StrictDataclassError), match=named):
         TextEncoderDecoderConfig(**fields)
 
 
@@ -323,7 +318,7 @@ def test_tables_that_are_untied_at_loading_are_not_shared(tmp_path: Path) -> Non
     tiny("star_transformer", encoder={"embedding_size": 12}).config.save_pretrained(tmp_path)
     assert AutoConfig.from_pretrained(tmp_path).share_embeddings
     assert not AutoConfig.from_pretrained(tmp_path, tie_word_embeddings=False).share_embeddings
-    with pytest.raises(ValueError, match="leave out one of the two"):
+    with pytest.raises(ValueError, match="share_embeddings"):
         AutoConfig.from_pretrained(tmp_path, tie_word_embeddings=False, share_embeddings=True)
 
 
@@ -332,15 +327,12 @@ def test_tables_that_are_untied_at_loading_are_not_shared(tmp_path: Path) -> Non
     [{"encoder": {"freeze_embeddings": True}}, {"share_embeddings": False}, {"tie_word_embeddings": False}],
     ids=lambda given: next(iter(given)),
 )
-def test_a_table_that_was_saved_as_one_is_that_of_each_side(
-    given: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_table_that_was_saved_as_one_is_that_of_each_side(given: dict[str, Any], tmp_path: Path) -> None:
     saved = tiny("star_transformer").float()
     assert saved.config.share_embeddings
     saved.save_pretrained(tmp_path)
     loaded, info = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, **given, output_loading_info=True)
     assert not info["missing_keys"]
-    assert "a copy of decoder.model.decoder.embed_tokens.weight" in caplog.text
     source = loaded.get_input_embeddings().weight
     assert source is not loaded.decoder.get_input_embeddings().weight
     assert source.requires_grad == ("encoder" not in given)
@@ -447,25 +439,12 @@ def test_states_that_the_configuration_asks_for_are_those_of_both_sides(tmp_path
     assert none.encoder_hidden_states is None
 
 
-def test_a_misspelt_argument_is_told_and_what_tokenizers_add_is_not(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logging.getLogger("modeling_star"), "propagate", True)
+def test_a_target_beyond_the_positions_is_an_error() -> None:
     model, (source, *_) = tiny("star_transformer"), sources()
-    target = torch.tensor([[START, 5]])
-    assert model(source, decoder_input_ids=target, logits_to_keep=1).logits.shape[1] == 1
-    model(source, decoder_input_ids=target, special_tokens_mask=torch.zeros_like(source), length=[7])
-    assert "does not read" not in caplog.text
-    model(source, decoder_input_ids=target, atention_mask=torch.ones_like(source))
-    assert "does not read 'atention_mask'. Did you mean \"attention_mask\"?" in caplog.text
-
-
-def test_a_target_beyond_the_positions_is_told() -> None:
-    model, (source, *_) = tiny("star_transformer"), sources()
-    told = r"target of 41 tokens.*max_position_embeddings allows 40.*max_length=40"
-    with pytest.raises(ValueError, match=told):
+    limit = r"target of 41 tokens.*max_position_embeddings allows 40.*max_length=40"
+    with pytest.raises(ValueError, match=limit):
         model(source, labels=torch.full((1, 41), 5))
-    with pytest.raises(ValueError, match=told):  # with the cache a step gives one token
+    with pytest.raises(ValueError, match=limit):  # with the cache a step gives one token
         model.generate(source, num_beams=1, min_new_tokens=60, max_new_tokens=60)
     assert model(source, labels=torch.full((1, 40), 5)).logits.shape[1] == 40
 
