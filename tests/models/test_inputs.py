@@ -1,9 +1,6 @@
-"""
-Bad configurations and inputs: each message says what was given, what is allowed, and what to write instead.
+"""Bad configurations, inputs and labels are refused by name; padding may hold anything."""
 
-The words that must stand in a message are matched in their order.
-"""
-
+import json
 import logging
 import re
 from pathlib import Path
@@ -12,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from common import TINY, tiny_bert, tiny_model, words
+from huggingface_hub.errors import StrictDataclassFieldValidationError
 from samples import STEMS, class_of
 from transformers import AlbertConfig, AutoConfig, AutoModel, BartConfig, BertConfig, ElectraConfig, XLNetConfig
 
@@ -40,112 +38,95 @@ WITH_HEADS = (StarTransformerConfig, BigTransformerConfig, VanillaTransformerCon
 WITH_DIRECTIONS = (DisanConfig, BiLstmConfig)
 EVERY_CONFIG = (*WITH_HEADS, *WITH_DIRECTIONS)
 
-BAD_FIELDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "no heads": ({"num_attention_heads": 0}, ("num_attention_heads=0 is given", "at least 1")),
-    "no width": ({"hidden_size": 0}, ("hidden_size=0 is given", "at least 1")),
-    "negative width": ({"hidden_size": -6}, ("hidden_size=-6 is given", "at least 1")),
-    "no layers": ({"num_hidden_layers": 0}, ("num_hidden_layers=0 is given", "at least 1")),
-    "no vocabulary": ({"vocab_size": 0}, ("vocab_size=0 is given", "at least 1")),
-    "no positions": ({"max_position_embeddings": 0}, ("max_position_embeddings=0 is given", "at least 1")),
-    "classifier width": ({"classifier_hidden_size": 0}, ("classifier_hidden_size=0 is given", "at least 1")),
-    "no width of embeddings": ({"embedding_size": 0}, ("embedding_size=0 is given", "at least 1")),
-    **{
-        f"no {name}": ({name: 0}, (f"{name}=0 is given", "at least 1"))
-        for name in ("char_vocab_size", "char_embedding_size", "char_num_filters", "char_kernel_size")
-    },
-    "no characters": ({"max_char_length": 0}, ("max_char_length=0 is given", "at least 1")),
-    "negative types": ({"type_vocab_size": -1}, ("type_vocab_size=-1 is given", "0 (none embedded) or more")),
-    "dropout of 1": (
-        {"hidden_dropout_prob": 1.0},
-        ("hidden_dropout_prob=1.0 is given", "from 0 up to, not including, 1"),
+BAD_FIELDS: tuple[tuple[type, dict[str, Any]], ...] = (
+    *(
+        (StarTransformerConfig, {name: 0})
+        for name in (
+            *("num_attention_heads", "hidden_size", "num_hidden_layers", "vocab_size", "max_position_embeddings"),
+            *("classifier_hidden_size", "embedding_size", "char_vocab_size", "char_embedding_size"),
+            *("char_num_filters", "char_kernel_size", "max_char_length", "head_dim", "ring_radius"),
+        )
     ),
-    "negative dropout": ({"embedding_dropout_prob": -0.1}, ("embedding_dropout_prob=-0.1 is given", "from 0 up to")),
-    "classifier dropout": ({"classifier_dropout": 2}, ("classifier_dropout=2 is given", "from 0 up to")),
-    "activation": ({"hidden_act": "rellu"}, ("hidden_act='rellu' is given", "gelu", "relu", 'Did you mean "relu"?')),
-    "strange activation": ({"hidden_act": "xyzzy"}, ("hidden_act='xyzzy' is given", "allowed are gelu")),
-    "positions": ({"position_embedding_type": "lerned"}, ("position_embedding_type", "learned", "lerned")),
-    "pairs": ({"pair_mode": "siamees"}, ("pair_mode", "cross", "siamese", "siamees")),
-    "problem": ({"problem_type": "regresion"}, ("problem_type", "regresion")),
-    "text for a number": ({"hidden_size": "300"}, ("hidden_size", "expected int", "'300'")),
-    "fraction for a count": ({"num_attention_heads": 6.0}, ("num_attention_heads", "expected int", "6.0")),
-    "text for a probability": ({"hidden_dropout_prob": "0.1"}, ("hidden_dropout_prob", "expected float", "'0.1'")),
-    "number for a switch": ({"freeze_embeddings": 1}, ("freeze_embeddings", "expected bool", "1")),
-    "no model type": (
-        {"backbone_config": {"hidden_size": 8}},
-        ("backbone_config", "without model_type", '"model_type": "bert"'),
-    ),
-    "labels from 1": ({"id2label": {1: "a", 2: "b"}}, ("id2label has the ids [1, 2]", "from 0", "dict(enumerate")),
-    "name for a configuration": ({"backbone_config": "bert-base-cased"}, ("backbone_config", "bert-base-cased")),
-    "width against the encoder inside": (
-        {"backbone_config": tiny_bert(), "embedding_size": 9},
-        ("embedding_size=9 is given", "12 wide", "leave embedding_size out"),
-    ),
-}
-
-
-@pytest.mark.parametrize(("fields", "message"), BAD_FIELDS.values(), ids=BAD_FIELDS.keys())
-@pytest.mark.parametrize("config_class", EVERY_CONFIG)
-def test_a_bad_field_is_named_with_what_is_allowed(
-    config_class: type, fields: dict[str, Any], message: tuple[str, ...]
-) -> None:
-    with pytest.raises(Exception, match=words(*message)):
-        config_class(**fields)
+    (StarTransformerConfig, {"hidden_size": -6}),
+    (StarTransformerConfig, {"type_vocab_size": -1}),
+    (StarTransformerConfig, {"char_kernel_size": 4}),
+    (StarTransformerConfig, {"hidden_dropout_prob": 1.0}),
+    (StarTransformerConfig, {"embedding_dropout_prob": -0.1}),
+    (StarTransformerConfig, {"classifier_dropout": 2}),
+    (StarTransformerConfig, {"hidden_act": "rellu"}),
+    (StarTransformerConfig, {"position_embedding_type": "lerned"}),
+    (StarTransformerConfig, {"pair_mode": "siamees"}),
+    (StarTransformerConfig, {"hidden_size": "300"}),
+    (StarTransformerConfig, {"num_attention_heads": 6.0}),
+    (StarTransformerConfig, {"hidden_dropout_prob": "0.1"}),
+    (StarTransformerConfig, {"freeze_embeddings": 1}),
+    (StarTransformerConfig, {"backbone_config": {"hidden_size": 8}}),
+    (StarTransformerConfig, {"backbone_config": "bert-base-cased"}),
+    (StarTransformerConfig, {"embedding_size": 9, "backbone_config": tiny_bert()}),
+    (StarTransformerConfig, {"id2label": {1: "a", 2: "b"}}),
+    (StarTransformerConfig, {"crf_constraints": "iob2"}),
+    (StarTransformerConfig, {"norm_position": "pots"}),
+    (StarTransformerConfig, {"num_relays": 2}),
+    *((config, {"num_attention_heads": 3, "hidden_size": 10}) for config in WITH_HEADS),
+    *((config, {"hidden_size": 301}) for config in WITH_DIRECTIONS),
+    *((config, {"position_embedding_type": "ring"}) for config in EVERY_CONFIG if config is not StarTransformerConfig),
+    (BiLstmConfig, {"pooling": "last"}),
+    (VanillaTransformerConfig, {"intermediate_size": 0}),
+    (BigTransformerConfig, {"intermediate_size": 0}),
+    (BigTransformerConfig, {"max_word_length": 1}),
+    (BigTransformerConfig, {"local_connection": "ring"}),
+    (BigTransformerConfig, {"include_self": "no"}),
+    (BigTransformerConfig, {"lexicon_kind": "words"}),
+    (BigTransformerConfig, {"lexicon_size": 8}),
+)
 
 
 @pytest.mark.parametrize(
-    ("config_class", "fields", "message"),
-    [
-        (StarTransformerConfig, {"norm_position": "pots"}, ("norm_position", "post", "pre", "pots")),
-        (StarTransformerConfig, {"use_ring": "no"}, ("use_ring", "expected bool", "'no'")),
-        (StarTransformerConfig, {"head_dim": 0}, ("head_dim=0 is given", "at least 1")),
-        (StarTransformerConfig, {"ring_radius": 0}, ("ring_radius=0 is given", "at least 1", "use_ring=False")),
-        (StarTransformerConfig, {"num_relays": 2}, ("num_relays=2",)),
-        (StarTransformerConfig, {"hidden_size": 10, "num_attention_heads": 3}, ("or set head_dim",)),
-        *(
-            (
-                config_class,
-                {"hidden_size": 10, "num_attention_heads": 3},
-                ("hidden_size=10", "num_attention_heads=3", "[1, 2, 5, 10]"),
-            )
-            for config_class in WITH_HEADS
-        ),
-        *(
-            (config_class, {"hidden_size": 301}, ("hidden_size=301 is given", "two directions", "hidden_size=302"))
-            for config_class in WITH_DIRECTIONS
-        ),
-        *((config_class, {"hidden_size": -5}, ("hidden_size=-5", "at least 1")) for config_class in WITH_DIRECTIONS),
-        *(
-            (config_class, {"position_embedding_type": "ring"}, ("'ring' is given", "learned", "sinusoidal"))
-            for config_class in WITH_DIRECTIONS
-        ),
-        (BiLstmConfig, {"pooling": "last"}, ("pooling", "max", "mean", "last")),
-        (VanillaTransformerConfig, {"intermediate_size": 0}, ("intermediate_size=0 is given", "at least 1")),
-        (BigTransformerConfig, {"intermediate_size": 0}, ("intermediate_size=0 is given", "at least 1")),
-        (BigTransformerConfig, {"max_word_length": 1}, ("max_word_length=1 is given", "at least 2")),
-        (BigTransformerConfig, {"local_connection": "ring"}, ("local_connection", "lexicon", "adjacent", "none")),
-        (BigTransformerConfig, {"pooling": "sum"}, ("pooling", "mean", "max", "global", "sum")),
-        (BigTransformerConfig, {"include_self": "no"}, ("include_self", "expected bool", "'no'")),
-        (BigTransformerConfig, {"lexicon_kind": "jieba"}, ("lexicon_kind", "words", "whole_word", "jieba")),
-        (
-            BigTransformerConfig,
-            {"lexicon_kind": "words"},
-            ("lexicon_kind='words' and lexicon_size=0", "model.set_lexicon(lexicon)"),
-        ),
-        (BigTransformerConfig, {"lexicon_size": 8}, ("lexicon_kind=None and lexicon_size=8", "set_lexicon")),
-        (BigTransformerConfig, {"lexicon_kind": "whole_word", "lexicon_size": -1}, ("lexicon_size=-1", "set_lexicon")),
-        (BigTransformerConfig, {"position_embedding_type": "ring"}, ("'ring' is given", "learned", "sinusoidal")),
-        (
-            VanillaTransformerConfig,
-            {"position_embedding_type": "ring"},
-            ("'ring' is given", "learned", "sinusoidal", "none"),
-        ),
-    ],
+    ("config_class", "fields"), BAD_FIELDS, ids=lambda value: getattr(value, "__name__", str(value))
 )
-def test_a_bad_field_of_one_encoder_is_named_with_what_is_allowed(
-    config_class: type, fields: dict[str, Any], message: tuple[str, ...]
-) -> None:
-    with pytest.raises(Exception, match=words(*message)):
+def test_a_bad_field_is_named(config_class: type, fields: dict[str, Any]) -> None:
+    with pytest.raises(Exception, match=next(iter(fields))):
         config_class(**fields)
+
+
+FORMER_NAMES = {
+    "char_hidden_size": "char_num_filters",
+    "position_base": "sinusoidal_base",
+    "self_word": "include_self",
+}
+
+
+@pytest.mark.parametrize(
+    ("former", "name", "value"), [(*names, 0 if names[0] == "self_word" else 7) for names in FORMER_NAMES.items()]
+)
+def test_former_names_of_fields_are_read(
+    former: str, name: str, value: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = bool(value) if name == "include_self" else value
+    config = BigTransformerConfig(**{former: given})
+    assert getattr(config, name) == getattr(config, former) == given
+    assert former not in config.to_dict()
+    saved = {name: value for name, value in config.to_dict().items() if name not in FORMER_NAMES.values()}
+    (tmp_path / "config.json").write_text(
+        json.dumps({**saved, former: given, "model_type": "big_transformer"}, default=str)
+    )
+    default = getattr(BigTransformerConfig(), name)
+    assert getattr(AutoConfig.from_pretrained(tmp_path), name) == given
+    for override in (former, name):
+        assert getattr(AutoConfig.from_pretrained(tmp_path, **{override: default}), name) == default
+    model = modeling_star.BigTransformerModel(BigTransformerConfig(**TINY))
+    model.save_pretrained(tmp_path)
+    assert (
+        getattr(modeling_star.BigTransformerModel.from_pretrained(tmp_path, **{former: given}).config, name) == given
+    )
+    with pytest.raises(StrictDataclassFieldValidationError, match=name):
+        BigTransformerConfig(**{former: "x"})
+    assert "no field" not in caplog.text
+
+
+def test_a_saved_star_of_one_relay_loads_silently(caplog: pytest.LogCaptureFixture) -> None:
+    assert "num_relays" not in StarTransformerConfig.from_dict({"num_relays": 1}).to_dict()
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(
@@ -165,35 +146,12 @@ def test_an_unknown_key_is_warned_about(
     assert meant in guess or given == "dropout_prob"
 
 
-def test_an_unknown_key_like_no_field_gets_no_guess(caplog: pytest.LogCaptureFixture) -> None:
-    StarTransformerConfig(xyzzy=1)
-    assert "no field 'xyzzy'" in caplog.text
-    assert "Did you mean" not in caplog.text
-
-
-@pytest.mark.parametrize("config_class", EVERY_CONFIG)
-def test_keys_of_transformers_are_not_warned_about(config_class: type, caplog: pytest.LogCaptureFixture) -> None:
+def test_keys_of_transformers_are_not_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    labels = {"num_labels": 2, "id2label": {0: "a", 1: "b"}, "label2id": {"a": 0, "b": 1}}
+    library = {"output_attentions": True, "return_dict": True, "architectures": ["X"], "torch_dtype": "float32"}
+    library |= {"attn_implementation": "eager", "name_or_path": "here", "finetuning_task": "ner", "use_cache": False}
     with caplog.at_level(logging.WARNING):
-        config_class(
-            num_labels=3,
-            id2label={0: "a", 1: "b", 2: "c"},
-            label2id={"a": 0, "b": 1, "c": 2},
-            problem_type="regression",
-            output_attentions=True,
-            output_hidden_states=True,
-            return_dict=True,
-            architectures=["X"],
-            dtype="float32",
-            torch_dtype="float32",
-            attn_implementation="eager",
-            name_or_path="somewhere",
-            finetuning_task="ner",
-            chunk_size_feed_forward=0,
-            is_encoder_decoder=False,
-            transformers_version="5.0.0",
-            auto_map={},
-            use_cache=False,
-        )
+        StarTransformerConfig(**labels, **library, auto_map={}, transformers_version="5.0.0")
     assert not caplog.records, caplog.text
 
 
@@ -202,15 +160,15 @@ def test_an_encoder_that_transformers_cannot_build_is_refused() -> None:
         model_type = "home_made"
 
     config = StarTransformerConfig(backbone_config=HomeMadeConfig(), hidden_size=8, num_attention_heads=2)
-    with pytest.raises(ValueError, match=words("HomeMadeConfig", "no AutoModel", "AutoConfig.from_pretrained")):
+    with pytest.raises(ValueError, match="HomeMadeConfig"):
         modeling_star.StarTransformerModel(config)
 
 
 def test_the_configuration_of_an_encoder_inside_stays_as_it_was_given() -> None:
     given = tiny_bert()
     given.name_or_path = "somewhere"
-    own = StarTransformerConfig(backbone_config=given).backbone_config
-    own.hidden_dropout_prob = 0.5
+    inside = StarTransformerConfig(backbone_config=given).backbone_config
+    inside.hidden_dropout_prob = 0.5
     assert (given.name_or_path, given.hidden_dropout_prob) == ("somewhere", 0.0)
 
 
@@ -219,95 +177,50 @@ def test_the_vocabulary_is_that_of_the_encoder_inside(stem: str) -> None:
     # 13 ids are known to the BERT inside; the configuration says nothing of its own.
     fields = {name: value for name, value in TINY.items() if name != "vocab_size"}
     model = class_of(stem, "Model")(class_of(stem, "Model").config_class(backbone_config=tiny_bert(), **fields))
-    with pytest.raises(IndexError, match=words("input_ids hold 13", "0 to 12")):
+    with pytest.raises(IndexError, match="input_ids hold 13; 0 to 12"):
         model(IDS + 3)
 
 
 # ------ inputs
 
 
-BAD_INPUTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "ids too large": (
-        {"input_ids": IDS + 3},
-        ("input_ids hold 13", "0 to 12", "resize_token_embeddings(len(tokenizer))"),
-    ),
-    "negative ids": ({"input_ids": IDS - 3}, ("input_ids hold -2", "0 to 12")),
-    "one row without its axis": (
-        {"input_ids": IDS[0]},
-        ("input_ids has shape [5]", "[batch, length]", "input_ids[None]"),
-    ),
-    "an axis too many": ({"input_ids": IDS[None]}, ("input_ids has shape [1, 2, 5]", "[batch, length]")),
-    "long mask": (
-        {"input_ids": IDS, "attention_mask": torch.ones(2, 6)},
-        ("attention_mask has shape [2, 6]", "[2, 5] is needed", "tokenizer(texts, padding=True"),
-    ),
-    "mask without its axis": (
-        {"input_ids": IDS, "attention_mask": torch.ones(5)},
-        ("attention_mask has shape [5]", "[2, 5] is needed"),
-    ),
-    "mask of pairs": (
-        {"input_ids": IDS, "attention_mask": torch.ones(2, 5, 5)},
-        ("attention_mask has shape [2, 5, 5]", "[2, 5] is needed"),
-    ),
-    "mask that is added to scores": (
-        {"input_ids": IDS, "attention_mask": torch.zeros(2, 5).masked_fill(IDS > 8, float("-inf"))},
-        ("attention_mask holds -inf", "1 at real tokens and 0 at padding", "(attention_mask == 0).long()"),
-    ),
-    "mask of whole numbers that is added to scores": (
+ADDITIVE = torch.zeros(2, 5).masked_fill(IDS > 8, float("-inf"))
+BAD_INPUTS: dict[str, tuple[dict[str, Any], str]] = {
+    "ids too large": ({"input_ids": IDS + 3}, "input_ids hold 13; 0 to 12"),
+    "negative ids": ({"input_ids": IDS - 3}, "input_ids hold -2"),
+    "one row without its axis": ({"input_ids": IDS[0]}, r"\[5\]"),
+    "an axis too many": ({"input_ids": IDS[None]}, r"\[1, 2, 5\]"),
+    "no rows": ({"input_ids": IDS[:0]}, r"\[0, 5\]"),
+    "no columns": ({"input_ids": IDS[:, :0]}, r"\[2, 0\]"),
+    "long mask": ({"input_ids": IDS, "attention_mask": torch.ones(2, 6)}, "attention_mask has shape"),
+    "mask without its axis": ({"input_ids": IDS, "attention_mask": torch.ones(5)}, "attention_mask has shape"),
+    "mask of pairs": ({"input_ids": IDS, "attention_mask": torch.ones(2, 5, 5)}, "attention_mask has shape"),
+    "additive mask": ({"input_ids": IDS, "attention_mask": ADDITIVE}, "attention_mask holds -inf"),
+    "additive mask of integers": (
         {"input_ids": IDS, "attention_mask": (IDS > 8) * -10000},
-        ("attention_mask holds -10000", "1 at real tokens and 0 at padding"),
+        "attention_mask holds -10000",
     ),
-    "types": (
-        {"input_ids": IDS, "token_type_ids": torch.zeros(2, 4, dtype=torch.long)},
-        ("token_type_ids has shape [2, 4]", "[2, 5] is needed"),
-    ),
-    "positions": (
-        {"input_ids": IDS, "position_ids": torch.arange(5)},
-        ("position_ids has shape [5]", "[2, 5] is needed"),
-    ),
-    "positions beyond the table": (
-        {"input_ids": IDS, "position_ids": torch.arange(14, 19).expand(2, 5)},
-        ("position_ids hold 18", "0 to 15"),
-    ),
-    "types beyond the table": (
-        {"input_ids": IDS, "token_type_ids": torch.full((2, 5), 2)},
-        ("token_type_ids hold 2", "0 to 1"),
-    ),
+    "types": ({"input_ids": IDS, "token_type_ids": IDS[:, :4]}, "token_type_ids has shape"),
+    "positions": ({"input_ids": IDS, "position_ids": torch.arange(5)}, "position_ids has shape"),
+    "positions beyond the table": ({"input_ids": IDS, "position_ids": IDS + 14}, "position_ids hold 24; 0 to 15"),
+    "types beyond the table": ({"input_ids": IDS, "token_type_ids": IDS % 3}, "token_type_ids hold 2; 0 to 1"),
     "ids and vectors": (
         {"input_ids": IDS, "inputs_embeds": torch.zeros(2, 5, 8)},
-        ("either input_ids or inputs_embeds",),
+        "either input_ids or inputs_embeds",
     ),
-    "neither": ({}, ("either input_ids or inputs_embeds", "model(input_ids=...)")),
-    "width of the vectors": (
-        {"inputs_embeds": torch.zeros(2, 5, 7)},
-        ("inputs_embeds has shape [2, 5, 7]", "[batch, length, 8] is needed"),
-    ),
-    "vectors without an axis": (
-        {"inputs_embeds": torch.zeros(5, 8)},
-        ("inputs_embeds has shape [5, 8]", "[batch, length, 8] is needed"),
-    ),
-    "too long": (
-        {"input_ids": torch.ones(1, 17, dtype=torch.long)},
-        ("17 tokens", "max_position_embeddings allows 16", "max_length=16", "stride=4", "sinusoidal"),
-    ),
+    "neither": ({}, "either input_ids or inputs_embeds"),
+    "width of the vectors": ({"inputs_embeds": torch.zeros(2, 5, 7)}, r"\[2, 5, 7\]"),
+    "vectors without an axis": ({"inputs_embeds": torch.zeros(5, 8)}, r"\[5, 8\]"),
+    "too long": ({"input_ids": torch.ones(1, 17, dtype=torch.long)}, "max_position_embeddings allows 16"),
 }
 
 
-@pytest.mark.parametrize("ending", ["Model", "ForTokenClassification"])
 @pytest.mark.parametrize(("inputs", "message"), BAD_INPUTS.values(), ids=BAD_INPUTS.keys())
-@pytest.mark.parametrize("stem", STEMS)
-def test_a_bad_input_is_named_with_what_is_needed(
-    stem: str, inputs: dict[str, torch.Tensor], message: tuple[str, ...], ending: str
-) -> None:
-    model = tiny_model(stem, ending, type_vocab_size=2, **LEARNED)
-    with pytest.raises((ValueError, IndexError), match=words(*message)):
+@pytest.mark.parametrize("ending", ["Model", "ForTokenClassification"])
+def test_a_bad_input_is_named(inputs: dict[str, torch.Tensor], message: str, ending: str) -> None:
+    model = tiny_model("StarTransformer", ending, type_vocab_size=2, **LEARNED)
+    with pytest.raises((ValueError, IndexError), match=message):
         model(**inputs)
-
-
-@pytest.mark.parametrize("stem", STEMS)
-def test_a_sequence_too_long_is_an_error_when_states_are_recorded_too(stem: str) -> None:
-    with pytest.raises(ValueError, match=words("17 tokens", "max_position_embeddings allows 16")):
-        tiny_model(stem, **LEARNED)(torch.ones(1, 17, dtype=torch.long), output_hidden_states=True)
 
 
 INSIDE = {
@@ -336,7 +249,7 @@ def test_positions_reach_the_encoder_inside(kind: str) -> None:
 
 
 def test_positions_for_an_encoder_inside_that_takes_none_are_refused() -> None:
-    with pytest.raises(ValueError, match="the xlnet inside takes none: leave them out"):
+    with pytest.raises(ValueError, match="xlnet"):
         xlnet_inside()(IDS, position_ids=torch.arange(5)[None])
 
 
@@ -349,9 +262,9 @@ def xlnet_inside() -> Any:
     return tiny_model("StarTransformer", backbone_config=inside, position_embedding_type="none")
 
 
-def test_an_encoder_with_a_decoder_is_none_to_stand_inside() -> None:
+def test_an_encoder_with_a_decoder_cannot_be_inside() -> None:
     inside = BartConfig(vocab_size=TINY["vocab_size"], d_model=12, encoder_layers=1, decoder_layers=1)
-    with pytest.raises(ValueError, match=r"a BartConfig, of an encoder with a decoder.*an encoder alone"):
+    with pytest.raises(ValueError, match="BartConfig"):
         tiny_model("StarTransformer", backbone_config=inside, position_embedding_type="none")
 
 
@@ -366,13 +279,13 @@ def test_other_positions_have_no_longest_sequence(position: str) -> None:
 def test_a_type_that_neither_text_of_a_pair_has_is_named(stem: str, inside: bool) -> None:
     embedded = {"backbone_config": tiny_bert(), "position_embedding_type": "none"} if inside else {}
     model = tiny_model(stem, pair_mode="siamese", type_vocab_size=0, **embedded)
-    with pytest.raises(IndexError, match=words("token_type_ids hold 2", "0 to 1")):
+    with pytest.raises(IndexError, match="token_type_ids hold 2; 0 to 1"):
         model(IDS, token_type_ids=torch.tensor([[0, 0, 1, 1, 2]] * 2))
 
 
 def test_a_type_that_the_encoder_inside_does_not_have_is_named() -> None:
     model = tiny_model("StarTransformer", backbone_config=tiny_bert(), position_embedding_type="none")
-    with pytest.raises(IndexError, match=words("token_type_ids hold 2", "0 to 1")):
+    with pytest.raises(IndexError, match="token_type_ids hold 2; 0 to 1"):
         model(IDS, token_type_ids=torch.full_like(IDS, 2))
 
 
@@ -400,17 +313,13 @@ def test_padding_does_not_count_towards_what_the_encoder_inside_takes(recorded: 
     assert output.last_hidden_state.shape == (1, 32, 8)
 
 
-@pytest.mark.parametrize("stem", STEMS)
-@pytest.mark.parametrize("own", [16, 12, 40])
-def test_the_encoder_inside_limits_the_length(stem: str, own: int) -> None:
-    long = torch.ones(1, 17, dtype=torch.long)
-    model = tiny_model(stem, backbone_config=tiny_bert(), max_position_embeddings=own, **LEARNED)
-    message = ("max_position_embeddings allows 12",) if own == 12 else ("bert inside", "allows 16")
-    with pytest.raises(ValueError, match=words("17 tokens", *message, "max_length=", "stride=", "overflowing")):
-        model(long)
-    without = tiny_model(stem, backbone_config=tiny_bert(), position_embedding_type="none")
-    with pytest.raises(ValueError, match=words("17 tokens", "bert inside", "allows 16", "max_length=16", "stride=4")):
-        without(long)
+@pytest.mark.parametrize("limit", [16, 12, 40])
+def test_the_encoder_inside_limits_the_length(limit: int) -> None:
+    model = tiny_model("StarTransformer", backbone_config=tiny_bert(), max_position_embeddings=limit, **LEARNED)
+    with pytest.raises(
+        ValueError, match=f"{'max_position' if limit == 12 else 'bert inside'}.* allows {min(limit, 16)}"
+    ):
+        model(torch.ones(1, 17, dtype=torch.long))
 
 
 @pytest.mark.parametrize("kind", ["bert", "electra", *sorted(set(FROM_PADDING) - {"lilt", "longformer", "xmod"})])
@@ -425,35 +334,16 @@ def test_the_limit_of_an_encoder_inside_is_what_it_takes(kind: str) -> None:
         inside(torch.full((1, limit + 1), 5))
 
 
-@pytest.mark.parametrize("stem", STEMS)
-def test_the_windows_of_a_message_fit_the_model(stem: str) -> None:
-    # The numbers that the error gives are good: cut so, the text goes through.
-    model = tiny_model(stem, **LEARNED)
-    with pytest.raises(ValueError, match="17 tokens") as error:
-        model(torch.ones(1, 17, dtype=torch.long))
-    limit = int(re.search(r"max_length=(\d+)", str(error.value))[1])
-    assert model(torch.ones(1, limit, dtype=torch.long)).last_hidden_state.shape == (1, limit, 8)
+def test_siamese_pairs_need_token_types() -> None:
+    with pytest.raises(ValueError, match="token_type_ids"):
+        tiny_model("StarTransformer", pair_mode="siamese")(IDS)
 
 
-@pytest.mark.parametrize("stem", STEMS)
-@pytest.mark.parametrize("ending", ["Model", "ForSequenceClassification"])
-def test_siamese_pairs_need_token_types(stem: str, ending: str) -> None:
-    message = ("siamese", "token_type_ids", "none are given", "tokenizer(first, second", "return_token_type_ids=True")
-    with pytest.raises(ValueError, match=words(*message)):
-        tiny_model(stem, ending, pair_mode="siamese")(IDS)
-
-
-def test_siamese_pairs_of_which_none_has_a_second_text_are_told_of(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logging.getLogger("modeling_star"), "propagate", True)
+def test_siamese_pairs_without_any_second_text_are_warned_about(warnings_of: Any) -> None:
     model, types = tiny_model("StarTransformer", pair_mode="siamese", type_vocab_size=0), torch.zeros_like(IDS)
-    logger = logging.getLogger("modeling_star.models.modeling_encoder")
-    type(logger).warning_once.cache_clear()
-    model(IDS, token_type_ids=types.index_fill(1, torch.tensor([IDS.shape[1] - 1]), 1))
-    assert "empty second text" not in caplog.text
-    model(IDS, token_type_ids=types)
-    assert "reads an empty second text in every row" in caplog.text
+    assert not warnings_of(model, input_ids=IDS, token_type_ids=types.index_fill(1, torch.tensor([4]), 1))
+    [message] = warnings_of(model, input_ids=IDS, token_type_ids=types)
+    assert "token_type_ids" in message
 
 
 @pytest.mark.parametrize("pair_mode", ["cross", "siamese"])
@@ -471,13 +361,6 @@ def test_a_classifier_makes_no_room_for_padding(stem: str, pair_mode: str) -> No
     recorded = model(IDS, **inputs, output_hidden_states=True)
     assert recorded.hidden_states[-1].shape[:2] == IDS.shape
     torch.testing.assert_close(recorded.logits, logits)
-
-
-@pytest.mark.parametrize("shape", [(0, 5), (2, 0)])
-@pytest.mark.parametrize("stem", STEMS)
-def test_an_empty_batch_is_refused(stem: str, shape: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match=words(str(list(shape)), "at least one row and one column are needed")):
-        tiny_model(stem)(torch.zeros(shape, dtype=torch.long))
 
 
 @pytest.mark.parametrize("recorded", [False, True])
@@ -502,7 +385,7 @@ HARMLESS = {
 @pytest.mark.parametrize("recorded", [False, True])
 @pytest.mark.parametrize("inputs", HARMLESS.values(), ids=HARMLESS.keys())
 @pytest.mark.parametrize("stem", STEMS)
-def test_what_stands_at_padding_may_be_any_number(stem: str, inputs: dict[str, torch.Tensor], recorded: bool) -> None:
+def test_padding_may_hold_any_number(stem: str, inputs: dict[str, torch.Tensor], recorded: bool) -> None:
     model = tiny_model(stem, "ForTokenClassification", type_vocab_size=2, use_crf=True, **LEARNED)
     expected = model(IDS, PADDED, output_hidden_states=recorded).logits
     actual = model(**{"input_ids": IDS, **inputs}, attention_mask=PADDED, output_hidden_states=recorded).logits
@@ -510,7 +393,7 @@ def test_what_stands_at_padding_may_be_any_number(stem: str, inputs: dict[str, t
 
 
 @pytest.mark.parametrize("stem", STEMS)
-def test_what_stands_at_padding_may_be_any_number_in_an_exported_graph_too(stem: str) -> None:
+def test_padding_may_hold_any_number_in_an_exported_graph_too(stem: str) -> None:
     model = tiny_model(stem, "Model", type_vocab_size=2, **LEARNED)
     # One tensor under two names would be one input.
     inputs = {"input_ids": IDS, "attention_mask": PADDED, "token_type_ids": PADDED + 0, "position_ids": PADDED + 1}
@@ -526,11 +409,11 @@ def test_vectors_at_padding_reach_neither_outputs_nor_gradients(stem: str, stran
     model = tiny_model(stem, "Model", embedding_size=5)
     plain = torch.randn(2, 5, 5)
     given = plain.masked_fill(PADDED[..., None] == 0, strange)
-    asked = {} if recorded == "nothing" else {recorded: True}
+    requested = {} if recorded == "nothing" else {recorded: True}
     results = []
     for vectors in (plain, given):
         model.zero_grad()
-        output = model(inputs_embeds=vectors, attention_mask=PADDED, **asked)
+        output = model(inputs_embeds=vectors, attention_mask=PADDED, **requested)
         (output.last_hidden_state.sum() + output.pooler_output.sum()).backward()
         results.append([output.pooler_output, *(p.grad for p in model.parameters() if p.grad is not None)])
     for expected, actual in zip(*results, strict=True):
@@ -552,98 +435,42 @@ def head(ending: str, **options: Any) -> Any:
 
 
 TAGS = IDS % 3
-BAD_LABELS: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
-    "too many classes": ("ForSequenceClassification", {}, {"labels": TAGS[0, :3]}, ("[3]", "[2] is needed")),
-    "an unknown class": (
-        "ForSequenceClassification",
-        {},
-        {"labels": torch.tensor([0, 3])},
-        ("A label is 3", "0 to 2"),
-    ),
-    "a negative class": ("ForSequenceClassification", {}, {"labels": torch.tensor([0, -1])}, ("A label is -1",)),
-    "whole numbers for each class": (
-        "ForSequenceClassification",
-        {},
-        {"labels": torch.tensor([[0, 1, 0], [1, 0, 0]])},
-        ("labels have shape [2, 3]", "[2] is needed", "float labels"),
-    ),
-    "floats for classes": (
-        "ForSequenceClassification",
-        {},
-        {"labels": torch.tensor([0.0, 1.0])},
-        ("labels have shape [2]", "float32", "multi_label_classification [2, 3] is needed", "labels.long()"),
-    ),
-    "floats where classes are expected": (
-        "ForSequenceClassification",
-        {"problem_type": "single_label_classification"},
-        {"labels": torch.tensor([0.0, 1.0])},
-        ("labels are torch.float32", "labels.long()"),
-    ),
-    "numbers of other texts": (
-        "ForSequenceClassification",
-        {"num_labels": 1},
-        {"labels": torch.zeros(3)},
-        ("labels have shape [3]", "regression [2] or [2, 1] is needed"),
-    ),
-    "labels turned round": (
-        "ForSequenceClassification",
-        {"problem_type": "multi_label_classification"},
-        {"labels": torch.zeros(3, 2)},
-        ("labels have shape [3, 2]", "[2, 3] is needed"),
-    ),
-    "tags of a shorter text": (
-        "ForTokenClassification",
-        {},
-        {"labels": TAGS[:, :4]},
-        ("labels have shape [2, 4]", "[2, 5] is needed", "a label for each token"),
-    ),
-    "tags turned round": ("ForTokenClassification", {}, {"labels": TAGS.T}, ("[5, 2]", "[2, 5] is needed")),
-    "an unknown tag": ("ForTokenClassification", {}, {"labels": TAGS + 1}, ("A label is 3", "-100 for none")),
-    "an unknown tag of a chain": (
-        "ForTokenClassification",
-        {"use_crf": True},
-        {"labels": TAGS + 1},
-        ("A label is 3", "-100 for none"),
-    ),
-    "a negative tag of a chain": (
-        "ForTokenClassification",
-        {"use_crf": True},
-        {"labels": TAGS - 1},
-        ("A label is -1", "0 to 2"),
-    ),
-    "tags of a chain": (
-        "ForTokenClassification",
-        {"use_crf": True},
-        {"labels": TAGS[:, :4]},
-        ("labels have shape [2, 4]", "[2, 5] is needed"),
-    ),
-    "a tag mask of one row": (
-        "ForTokenClassification",
-        {"use_crf": True},
-        {"tag_mask": torch.ones(1, 5)},
-        ("tag_mask has shape [1, 5]", "[2, 5] is needed"),
-    ),
+SEQUENCE, TOKEN = "ForSequenceClassification", "ForTokenClassification"
+BAD_LABELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "too many classes": (SEQUENCE, {}, {"labels": TAGS[0, :3]}),
+    "an unknown class": (SEQUENCE, {}, {"labels": torch.tensor([0, 3])}),
+    "a negative class": (SEQUENCE, {}, {"labels": torch.tensor([0, -1])}),
+    "whole numbers for each class": (SEQUENCE, {}, {"labels": torch.tensor([[0, 1, 0], [1, 0, 0]])}),
+    "floats for classes": (SEQUENCE, {}, {"labels": torch.tensor([0.0, 1.0])}),
+    "numbers of other texts": (SEQUENCE, {"num_labels": 1}, {"labels": torch.zeros(3)}),
+    "transposed labels": (SEQUENCE, {"problem_type": "multi_label_classification"}, {"labels": torch.zeros(3, 2)}),
+    "tags of a shorter text": (TOKEN, {}, {"labels": TAGS[:, :4]}),
+    "transposed tags": (TOKEN, {}, {"labels": TAGS.T}),
+    "floats for tags": (TOKEN, {}, {"labels": TAGS.float()}),
+    "an unknown tag": (TOKEN, {}, {"labels": TAGS + 1}),
+    "an unknown tag of a chain": (TOKEN, {"use_crf": True}, {"labels": TAGS + 1}),
+    "a negative tag of a chain": (TOKEN, {"use_crf": True}, {"labels": TAGS - 1}),
+    "tags of a shorter chain": (TOKEN, {"use_crf": True}, {"labels": TAGS[:, :4]}),
     "starts of other rows": (
         "ForQuestionAnswering",
         {},
         {"start_positions": torch.zeros(3).long(), "end_positions": torch.zeros(2).long()},
-        ("start_positions or end_positions have shape [3]", "[2] is needed"),
     ),
-    "hidden tokens of a shorter text": ("ForMaskedLM", {}, {"labels": IDS[:, :4]}, ("[2, 4]", "[2, 5] is needed")),
-    "an unknown hidden token": ("ForMaskedLM", {}, {"labels": IDS + 3}, ("A label is 13", "0 to 12")),
+    "hidden tokens of a shorter text": ("ForMaskedLM", {}, {"labels": IDS[:, :4]}),
+    "an unknown hidden token": ("ForMaskedLM", {}, {"labels": IDS + 3}),
 }
 
 
 @pytest.mark.parametrize("case", BAD_LABELS.values(), ids=BAD_LABELS.keys())
-def test_bad_labels_are_named_with_what_is_needed(
-    case: tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]],
+def test_bad_labels_are_refused_and_do_not_set_the_problem_type(
+    case: tuple[str, dict[str, Any], dict[str, Any]],
 ) -> None:
-    ending, options, labels, message = case
+    ending, options, labels = case
     model = head(ending, **options)
     before = model.config.problem_type
-    with pytest.raises((ValueError, IndexError), match=words(*message)):
+    with pytest.raises((ValueError, IndexError)):
         model(IDS, **labels)
-    assert model.config.problem_type == before, "a mistake says nothing of the labels that follow"
+    assert model.config.problem_type == before
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
@@ -666,20 +493,5 @@ def test_vectors_are_as_wide_as_the_table_of_the_encoder_inside(config: type) ->
     embedded = model.get_input_embeddings()(IDS)
     assert embedded.shape[-1] == 6
     assert torch.equal(model(inputs_embeds=embedded).last_hidden_state, model(IDS).last_hidden_state)
-    with pytest.raises(ValueError, match=words("[2, 5, 12]", "[batch, length, 6] is needed")):
+    with pytest.raises(ValueError, match=r"\[batch, length, 6\]"):
         model(inputs_embeds=torch.zeros(2, 5, 12))
-
-
-@pytest.mark.parametrize("name", ["vocab_size", "embedding_size"])
-def test_sizes_of_embeddings_are_those_of_their_source(name: str, tmp_path: Path) -> None:
-    AutoModel.from_config(tiny_bert()).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=words(f"{name}=5 is given", f"whose {name} is 1", "leave it out")):
-        modeling_star.StarTransformerForTokenClassification.from_embeddings(
-            tmp_path, **{"hidden_size": 8, "num_attention_heads": 2, name: 5}
-        )
-
-
-def test_a_configuration_file_with_a_wrong_field_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "star_transformer", "norm_position": "middle"}')
-    with pytest.raises(Exception, match=words("norm_position", "post", "pre", "middle")):
-        AutoConfig.from_pretrained(tmp_path)
