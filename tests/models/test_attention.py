@@ -5,7 +5,17 @@ from typing import Any
 
 import pytest
 import torch
-from common import Adapter, LinearAdapter, assert_close, difference, examples, given_projections, gradients, masks, padded
+from common import (
+    Adapter,
+    LinearAdapter,
+    assert_close,
+    difference,
+    examples,
+    given_projections,
+    gradients,
+    masks,
+    padded,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import multi_att
@@ -279,7 +289,8 @@ def test_in_half_precision_the_relay_makes_no_padding_beside_a_long_text(precisi
     shapes = {"query": (b, h, c), "relay": (b, d), "tokens": (int(layout.mask.sum()), d)}
     shapes |= {"key": (h, c, d), "value": (h, c, d), "value_bias": (h, c)}
     leaves = {
-        name: random(*shape, seed=s).detach().float().requires_grad_() for s, (name, shape) in enumerate(shapes.items())
+        name: random(*shape, seed=s).detach().float().requires_grad_()
+        for s, (name, shape) in enumerate(shapes.items())
     }
 
     def context_of(given: dict[str, Tensor]) -> Tensor:

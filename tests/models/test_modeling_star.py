@@ -11,7 +11,6 @@ from common import (
     assert_same_in_parts,
     difference,
     gradients,
-    named_outputs,
     padded,
     random_batch,
     tiny_model,
@@ -21,7 +20,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import PreTrainedModel
 
-import modeling_star
 from modeling_star import StarTransformerConfig
 from modeling_star.models import attention
 from modeling_star.models import token_layout as tokens
