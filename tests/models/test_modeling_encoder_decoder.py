@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from common import lexicon_of, some_words, trained_by
-from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, BertConfig, MarianConfig
 
@@ -87,23 +86,14 @@ def test_a_cache_changes_nothing(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_the_encoder_returns_may_be_given_back(kind: str) -> None:
+def test_the_output_of_the_encoder_may_be_given_back(kind: str) -> None:
     model, batch = tiny(kind), batch_of(sources(), "right")
     target = {"decoder_input_ids": torch.tensor([[START, 5]] * 4), "attention_mask": batch["attention_mask"]}
-    record = {"output_hidden_states": True, "output_attentions": True}
-    expected = model(**batch | target | record)
+    expected = model(**batch | target).logits
     for named in (True, False):
-        for asked in (record, {}):
-            states = model.encoder(**batch, **asked, return_dict=named)
-            output = model(encoder_outputs=states, **target)
-            torch.testing.assert_close(output.logits, expected.logits, rtol=0, atol=1e-10)
-            for name in ("encoder_hidden_states", "encoder_attentions"):
-                own, other = output.get(name), expected.get(name)
-                if not asked or not named:  # a tuple holds no names
-                    assert own is None
-                elif other is not None:
-                    assert len(own) == len(other)
-                    assert all(map(torch.equal, own, other))
+        states = model.encoder(**batch, return_dict=named)
+        logits = model(encoder_outputs=states, **target).logits
+        torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
 
 
 def test_types_and_words_reach_the_encoder() -> None:
@@ -148,7 +138,7 @@ def test_logits_and_gradients_know_no_padding(kind: str) -> None:
         torch.testing.assert_close(gradient, gradients[1][name], rtol=0, atol=1e-10)
 
 
-def test_the_loss_is_the_mean_over_the_labels_that_there_are_or_over_the_number_told() -> None:
+def test_the_loss_is_the_mean_over_the_labels_or_over_a_given_number() -> None:
     model, batch = tiny("star_transformer"), batch_of(sources(), "right")
     labels = torch.tensor([[5, 6, END, -100], [7, END, -100, -100], [8, 9, 5, END], [END, -100, -100, -100]])
     output = model(**batch, labels=labels)
@@ -159,13 +149,6 @@ def test_the_loss_is_the_mean_over_the_labels_that_there_are_or_over_the_number_
                 total, count = total - own[place, label].item(), count + 1
     assert output.loss.item() == pytest.approx(total / count)
     assert model(**batch, labels=labels, num_items_in_batch=50).loss.item() == pytest.approx(total / 50)
-
-
-def test_labels_may_be_any_whole_numbers() -> None:
-    model, labels = tiny("star_transformer"), torch.tensor([[5, 6, END, -100]])
-    ids = sources()[0]
-    expected = model(ids, labels=labels).loss
-    assert torch.equal(model(ids, labels=labels.int()).loss, expected)
 
 
 def test_a_decoder_sees_what_was_written_and_nothing_later() -> None:
@@ -200,12 +183,12 @@ def test_source_and_target_may_be_given_as_vectors() -> None:
     torch.testing.assert_close(model(inputs_embeds=embedded, decoder_input_ids=target).logits, expected)
     vectors = model.get_decoder().get_input_embeddings()(target)
     torch.testing.assert_close(model(source, decoder_inputs_embeds=vectors).logits, expected)
-    told = {"max_extra_tokens": 3, "num_beams": 1}
-    written = generate_translations(model, {"input_ids": source}, **told)
-    assert torch.equal(generate_translations(model, {"inputs_embeds": embedded}, **told), written)
+    options = {"max_extra_tokens": 3, "num_beams": 1}
+    written = generate_translations(model, {"input_ids": source}, **options)
+    assert torch.equal(generate_translations(model, {"inputs_embeds": embedded}, **options), written)
 
 
-def test_masked_places_of_a_target_are_not_looked_at() -> None:
+def test_masked_places_of_a_target_are_ignored() -> None:
     model, (source, *_) = tiny("star_transformer"), sources()
     seen = torch.tensor([[1, 0, 1, 1]])
     first, second = (
@@ -275,16 +258,17 @@ def test_frozen_embeddings_stay_frozen_when_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "named"),
+    ("fields", "message"),
     [
-        ({"encoder": {"model_type": "star_transfomer"}}, "star_transfomer"),
+        ({"encoder": {"model_type": "star_transfomer"}}, 'Did you mean "star_transformer"'),
         ({"encoder": "star_transformer"}, "encoder"),
-        ({"encoder": {"embedding_size": 5}, "share_embeddings": True}, "share_embeddings"),
-        ({"encoder": {"freeze_embeddings": True}, "share_embeddings": True}, "share_embeddings"),
+        ({"decoder": {"decoder_layer": 3}}, 'Did you mean "decoder_layers"'),
+        ({"encoder": {"embedding_size": 5}, "share_embeddings": True}, "share_embeddings=False"),
+        ({"tie_word_embeddings": False, "share_embeddings": True}, "share_embeddings=False"),
     ],
 )
-def test_wrong_fields_are_an_error(fields: dict[str, Any], named: str) -> None:
-    with pytest.raises((ValueError, StrictDataclassError), match=named):
+def test_wrong_fields_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(Exception, match=message):
         TextEncoderDecoderConfig(**fields)
 
 
@@ -318,8 +302,6 @@ def test_tables_that_are_untied_at_loading_are_not_shared(tmp_path: Path) -> Non
     tiny("star_transformer", encoder={"embedding_size": 12}).config.save_pretrained(tmp_path)
     assert AutoConfig.from_pretrained(tmp_path).share_embeddings
     assert not AutoConfig.from_pretrained(tmp_path, tie_word_embeddings=False).share_embeddings
-    with pytest.raises(ValueError, match="share_embeddings"):
-        AutoConfig.from_pretrained(tmp_path, tie_word_embeddings=False, share_embeddings=True)
 
 
 @pytest.mark.parametrize(
@@ -327,7 +309,7 @@ def test_tables_that_are_untied_at_loading_are_not_shared(tmp_path: Path) -> Non
     [{"encoder": {"freeze_embeddings": True}}, {"share_embeddings": False}, {"tie_word_embeddings": False}],
     ids=lambda given: next(iter(given)),
 )
-def test_a_table_that_was_saved_as_one_is_that_of_each_side(given: dict[str, Any], tmp_path: Path) -> None:
+def test_a_shared_table_is_copied_to_each_side_that_no_longer_shares_it(given: dict[str, Any], tmp_path: Path) -> None:
     saved = tiny("star_transformer").float()
     assert saved.config.share_embeddings
     saved.save_pretrained(tmp_path)
@@ -409,12 +391,6 @@ def test_fields_of_one_side_are_laid_over_the_saved_ones(tmp_path: Path) -> None
     assert config.decoder.max_position_embeddings == saved.decoder.max_position_embeddings
 
 
-def test_an_unknown_field_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
-    TextEncoderDecoderConfig(share_embedings=True)
-    assert "no field 'share_embedings'" in caplog.text
-    assert 'Did you mean "share_embeddings"' in caplog.text
-
-
 def test_the_decoder_attends_in_the_way_that_is_asked_for(tmp_path: Path) -> None:
     tiny("star_transformer").save_pretrained(tmp_path)
     for way in ("eager", "sdpa"):
@@ -439,18 +415,18 @@ def test_states_that_the_configuration_asks_for_are_those_of_both_sides(tmp_path
     assert none.encoder_hidden_states is None
 
 
-def test_a_target_beyond_the_positions_is_an_error() -> None:
+def test_a_target_beyond_the_positions_is_refused() -> None:
     model, (source, *_) = tiny("star_transformer"), sources()
-    limit = r"target of 41 tokens.*max_position_embeddings allows 40.*max_length=40"
-    with pytest.raises(ValueError, match=limit):
+    message = r"target of 41 tokens.*max_position_embeddings allows 40.*max_length=40"
+    with pytest.raises(ValueError, match=message):
         model(source, labels=torch.full((1, 41), 5))
-    with pytest.raises(ValueError, match=limit):  # with the cache a step gives one token
+    with pytest.raises(ValueError, match=message):  # with the cache a step gives one token
         model.generate(source, num_beams=1, min_new_tokens=60, max_new_tokens=60)
     assert model(source, labels=torch.full((1, 40), 5)).logits.shape[1] == 40
 
 
-def test_a_missing_target_is_told_with_what_to_write() -> None:
-    with pytest.raises(ValueError, match=r"No target is given: .*DataCollatorForSeq2Seq\(tokenizer, model=model\)"):
+def test_a_missing_target_is_refused() -> None:
+    with pytest.raises(ValueError, match="No target is given"):
         tiny("star_transformer")(sources()[0])
 
 
@@ -459,8 +435,3 @@ def test_a_model_without_an_end_token_is_refused() -> None:
     model.generation_config.eos_token_id = None
     with pytest.raises(ValueError, match="eos_token_id"):
         generate_translations(model, {"input_ids": torch.tensor([[5, 6]])})
-
-
-def test_resizing_is_refused_with_what_to_write() -> None:
-    with pytest.raises(ValueError, match=r"TextEncoderDecoderConfig\(vocab_size=len\(tokenizer\)"):
-        tiny("star_transformer").resize_token_embeddings(40)
