@@ -148,7 +148,7 @@ class Batch:
         return {**tokens, "attention_mask": self.attention_mask.long(), "token_type_ids": self.token_type_ids, **words}
 
     def words(self, row: int, places: list[int]) -> set[tuple[int, int]]:
-        """Start and length of the words in the text of that row whose tokens stand in the columns `places`."""
+        """Start and length of the words in the text of that row whose tokens are in the columns `places`."""
         if self.word_mask is not None:
             lengths = range(2, self.word_mask.shape[2] + 1)
             return {

@@ -36,7 +36,7 @@ from modeling_star.training.task import Task
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Where there is a GPU pipelines run on it, and cuDNN's LSTM rounds to TF32 unless told not to.
+# Where there is a GPU pipelines run on it, and cuDNN's LSTM rounds to TF32 by default.
 torch.backends.cudnn.allow_tf32 = False
 
 
@@ -119,8 +119,8 @@ def bert(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
 @pytest.fixture(scope="module")
 def tagger(scripts: ScriptRunner, corpora: Path) -> Path:
     """The output folder of a tagger that was fine-tuned for a moment."""
-    told = ["--dataset_title=synthetic entities", "--tokenizer_kind=word", "--lower_case=true"]
-    scripts.check("run_ner.py", *files(corpora / "entities"), *TINY, *QUICK, *told, "--output_dir=tagger")
+    flags = ["--dataset_title=synthetic entities", "--tokenizer_kind=word", "--lower_case=true"]
+    scripts.check("run_ner.py", *files(corpora / "entities"), *TINY, *QUICK, *flags, "--output_dir=tagger")
     return scripts.folder / "tagger"
 
 

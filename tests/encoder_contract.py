@@ -470,12 +470,12 @@ class EncoderContract(LossContract):
 
         for task in (SEQUENCE, TOKEN, SPAN):
             assert dropped(task, hidden_dropout_prob=0.5) == [0.5]
-            for told in (0.25, 0.0):
-                assert dropped(task, hidden_dropout_prob=0.5, classifier_dropout=told) == [told]
+            for given in (0.25, 0.0):
+                assert dropped(task, hidden_dropout_prob=0.5, classifier_dropout=given) == [given]
 
     def test_the_hidden_layer_of_a_classifier_is_as_wide_as_told(self) -> None:
-        for told, expected in ({}, TINY["hidden_size"]), ({"classifier_hidden_size": 5}, 5):
-            assert self.model(SEQUENCE, **told).classifier.dense.out_features == expected
+        for given, expected in ({}, TINY["hidden_size"]), ({"classifier_hidden_size": 5}, 5):
+            assert self.model(SEQUENCE, **given).classifier.dense.out_features == expected
 
     @pytest.mark.parametrize("reentrant", [False, True], ids=["not reentrant", "reentrant"])
     def test_gradient_checkpointing_computes_layers_twice_and_gradients_equal(
@@ -533,7 +533,7 @@ class EncoderContract(LossContract):
         assert {x.dtype for x in outputs.values()} == {dtype}
         assert_close(outputs, expected, HALF_TOLERANCES[dtype])
 
-    # ------ what stands at a layer beside its weight
+    # ------ what a layer has beside its weight
 
     def test_pruned_weights_are_those_that_count(self, variant: str, recorded: bool) -> None:
         pruned, loaded = (self.model(SEQUENCE, variant, seed=seed) for seed in (1, 2))

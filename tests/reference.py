@@ -557,7 +557,7 @@ def spelling(parameters: Parameters, symbols: Sequence[int], kernel: int) -> Vec
 
     Args:
         parameters: `embeddings.weight` and `convolution.weight`, `convolution.bias`.
-        symbols: rows of the embeddings, with what stands before and after the characters.
+        symbols: rows of the embeddings, with those before and after the characters.
         kernel: characters that are seen at once.
     """
     vectors = [parameters["embeddings.weight"][symbol] for symbol in symbols]
@@ -579,7 +579,7 @@ def span(parameters: Parameters, config: Any, token: Vector) -> Vector:
 
 
 def masked_lm(parameters: Parameters, config: Any, token: Vector) -> Vector:
-    """Logits of the token that stands here: a transform to width w, then the embedding table as the output."""
+    """Logits of the token here: a transform to width w, then the embedding table as the output."""
     hidden = activation(config.hidden_act)(linear(parameters, "lm_head.dense", token))
     hidden = layer_norm(parameters, "lm_head.layer_norm", hidden, config.layer_norm_eps)
     table = parameters["model.embeddings.word_embeddings.weight"]

@@ -419,15 +419,17 @@ def test_the_results_in_readme_are_those_of_the_page(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("document", ["README.md", "experiments/findings.md"])
 def test_every_interval_that_a_document_names_stands_on_the_page(document: str) -> None:
     page = (ROOT / "experiments" / "results.md").read_text(encoding="utf-8")
-    told = {tuple(map(float, found)) for found in re.findall(r"([+-]\d+\.\d) \[([+-]\d+\.\d), ([+-]\d+\.\d)\]", page)}
+    on_page = {
+        tuple(map(float, found)) for found in re.findall(r"([+-]\d+\.\d) \[([+-]\d+\.\d), ([+-]\d+\.\d)\]", page)
+    }
     text = (ROOT / document).read_text(encoding="utf-8")
     named = re.findall(r"([+-]?\d+\.\d)\s\[([+-]\d+\.\d),\s([+-]\d+\.\d)\]", text)
     assert len(named) == len(re.findall(r"\[[+-]\d", text))
     assert named
     for found in named:
         difference, low, high = map(float, found)
-        # "A minus B" stands on the page, and a sentence may tell of B minus A.
-        assert {(difference, low, high), (-difference, -high, -low)} & told, found
+        # "A minus B" is on the page, and a sentence may report B minus A.
+        assert {(difference, low, high), (-difference, -high, -low)} & on_page, found
 
 
 def started_tasks(cells: dict[tuple[str, str], Cell]) -> list[str]:

@@ -173,7 +173,7 @@ def test_a_wordpiece_vocabulary_is_read() -> None:
     assert vocabulary.marker == "##"
     assert vocabulary.texts == ["", "", "", "", "", "we", "ll", "Live", "42", "USA", "3rd", ",", "東京"]
     assert vocabulary.continues.nonzero()[:, 0].tolist() == [6]
-    # [PAD], [CLS], [SEP], [MASK]; [UNK] stands for a word.
+    # [PAD], [CLS], [SEP], [MASK]; [UNK] is a word.
     assert vocabulary.special.nonzero()[:, 0].tolist() == [0, 2, 3, 4]
 
 
@@ -223,7 +223,7 @@ def test_a_tokenizer_beyond_the_model_is_refused() -> None:
         model_with_characters(tokenizer=word_tokenizer(SPELLED + " a b c"))
 
 
-def test_nothing_of_a_vocabulary_is_left_once_another_is_told() -> None:
+def test_nothing_of_a_vocabulary_is_left_once_another_is_reported() -> None:
     tagger = {"ending": "ForTokenClassification", "use_crf": True, "tokenizer": None}
     model, fresh = (model_with_characters(**tagger).eval() for _ in range(2))
     first, second = word_tokenizer(SPELLED), word_tokenizer("a ##b c")

@@ -96,8 +96,8 @@ def by_brute_force(
         def of_those(keep: Any, paths: dict = paths, total: Tensor = total) -> Tensor:
             return torch.stack([score for path, score in paths.items() if keep(path)]).logsumexp(0) - total
 
-        told = [(t, int(labels[row, place])) for t, place in enumerate(places) if labels[row, place] >= 0]
-        likelihoods.append(of_those(lambda path, told=told: all(path[t] == label for t, label in told)))
+        known = [(t, int(labels[row, place])) for t, place in enumerate(places) if labels[row, place] >= 0]
+        likelihoods.append(of_those(lambda path, known=known: all(path[t] == label for t, label in known)))
         best.append(list(max(paths, key=lambda path, paths=paths: float(paths[path].detach()))))
         for t, place in enumerate(places):
             tags = [of_those(lambda path, t=t, tag=tag: path[t] == tag) for tag in range(k)]
@@ -134,7 +134,7 @@ def test_constraints_take_the_forbidden_paths_away(scheme: str, k: int) -> None:
     mask = padded([4, 2, 1, 0], 4, "holes")
     generator = torch.Generator().manual_seed(0)
     emissions = torch.randn(4, 4, k, generator=generator, dtype=torch.float64).requires_grad_()
-    # "O" may stand anywhere.
+    # "O" may be anywhere.
     labels = torch.full((4, 4), -100).masked_fill(torch.rand(4, 4, generator=generator) < 0.4, 0)
     scores = scores_of(crf)
     expected, best = by_brute_force(crf, scores, emissions, labels, mask)
@@ -180,12 +180,12 @@ def test_a_cut_within_an_entity_costs_no_more_than_any_other(
         assert place == 0 or not first.any(), "the second part begins within an entity"
         paths = crf_paths(list(emissions[0, part]), first, last, transitions)
         expected = paths[tuple(own[0].tolist())] - torch.stack(list(paths.values())).logsumexp(0)
-        for kind in ("right", "left", "holes"):  # where the chain stands in its row changes nothing
+        for kind in ("right", "left", "holes"):  # the position of the chain in its row changes nothing
             n = own.shape[1]
             mask = padded([n], n + 3, kind)
-            wide, told = torch.zeros(1, n + 3, k, dtype=torch.float64), torch.full((1, n + 3), -100)
-            wide[mask], told[mask] = emissions[0, part], own[0]
-            found = crf.log_likelihood(wide, told, mask)
+            wide, known = torch.zeros(1, n + 3, k, dtype=torch.float64), torch.full((1, n + 3), -100)
+            wide[mask], known[mask] = emissions[0, part], own[0]
+            found = crf.log_likelihood(wide, known, mask)
             assert difference(found, expected[None]) <= 1e-10
             assert found.item() > FORBIDDEN / 2
 
@@ -521,9 +521,9 @@ def test_what_carries_a_label_is_tagged_whatever_the_vocabulary_says(pieces: Pre
     model.set_vocabulary(pieces)
     ids = torch.tensor([pieces.convert_tokens_to_ids(["[CLS]", "we", "##ll", "in"])])
     labels = torch.tensor([[-100, 0, 1, 2]])
-    told = model(ids, labels=labels).loss
-    assert difference(told, model(ids, labels=labels, tag_mask=labels != -100).loss) < 1e-12
-    assert difference(told, model(ids, labels=labels, tag_mask=torch.tensor([[0, 1, 0, 1]])).loss) < 1e-12
+    known = model(ids, labels=labels).loss
+    assert difference(known, model(ids, labels=labels, tag_mask=labels != -100).loss) < 1e-12
+    assert difference(known, model(ids, labels=labels, tag_mask=torch.tensor([[0, 1, 0, 1]])).loss) < 1e-12
 
 
 def test_a_tag_mask_takes_the_place_of_the_vocabulary() -> None:

@@ -1,7 +1,7 @@
 """
 Bad configurations and inputs: each message says what was given, what is allowed, and what to write instead.
 
-The words that must stand in a message are matched in their order.
+The words of a message are matched in their order.
 """
 
 import logging
@@ -414,7 +414,7 @@ HARMLESS = {
 @pytest.mark.parametrize("recorded", [False, True])
 @pytest.mark.parametrize("inputs", HARMLESS.values(), ids=HARMLESS.keys())
 @pytest.mark.parametrize("stem", STEMS)
-def test_what_stands_at_padding_may_be_any_number(stem: str, inputs: dict[str, torch.Tensor], recorded: bool) -> None:
+def test_padding_may_hold_any_number(stem: str, inputs: dict[str, torch.Tensor], recorded: bool) -> None:
     model = tiny_model(stem, "ForTokenClassification", type_vocab_size=2, use_crf=True, **LEARNED)
     expected = model(IDS, PADDED, output_hidden_states=recorded).logits
     actual = model(**{"input_ids": IDS, **inputs}, attention_mask=PADDED, output_hidden_states=recorded).logits
@@ -422,7 +422,7 @@ def test_what_stands_at_padding_may_be_any_number(stem: str, inputs: dict[str, t
 
 
 @pytest.mark.parametrize("stem", STEMS)
-def test_what_stands_at_padding_may_be_any_number_in_an_exported_graph_too(stem: str) -> None:
+def test_padding_may_hold_any_number_in_an_exported_graph_too(stem: str) -> None:
     model = tiny_model(stem, "Model", type_vocab_size=2, **LEARNED)
     # One tensor under two names would be one input.
     inputs = {"input_ids": IDS, "attention_mask": PADDED, "token_type_ids": PADDED + 0, "position_ids": PADDED + 1}

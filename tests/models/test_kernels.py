@@ -1,5 +1,5 @@
 """
-The Triton kernels against the operations that they stand for, in values and in gradients.
+The Triton kernels against the operations that they replace, in values and in gradients.
 
 On a CPU they run in Triton's interpreter, which conftest.py switches on; it takes milliseconds for every line of a
 kernel. On a CUDA GPU, `TRITON_INTERPRET=0 pytest tests/models/test_kernels.py` runs the same tests on it.
@@ -72,7 +72,7 @@ def assert_same(
     assert_gradients_close(of_kernel, gradients(expected, wanted), TOLERANCES[dtype])
 
 
-# ------ each against the operation that it stands for
+# ------ each against the operation that it replaces
 
 
 def ring_leaves(

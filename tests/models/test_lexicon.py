@@ -77,7 +77,7 @@ def test_whole_words_equal_brute_force(
     keep_padding: bool, sample: tuple[Tensor, Tensor, Words, int], flags: int, size: int, garbage: int
 ) -> None:
     ids, mask, _, longest = sample
-    # Each of the three ids starts a word, continues one, or stands alone, as do ids that the lexicon has not seen.
+    # Each of the three ids starts a word, continues one, or is alone, as do ids that the lexicon has not seen.
     kinds = [flags // 3**i % 3 if i < size else 2 for i in range(3)]
     continues, alone = ({i for i in range(3) if kinds[i] == kind} for kind in (1, 2))
     lexicon = Lexicon(

@@ -116,7 +116,7 @@ class TestBigTransformer(EncoderContract):
         if kind == "word_mask" or batch.inputs_embeds is not None:
             batch.word_mask = random_words(batch, longest, seed, siamese=siamese)
         elif kind == "words":
-            # Half of what stands in the texts, so that words overlap and lie within one another, and some more.
+            # Half of the windows of the texts, so that words overlap and lie within one another, and some more.
             texts = [
                 batch.input_ids[row, columns].tolist()
                 for row in range(len(batch.input_ids))
@@ -282,7 +282,7 @@ def test_words_stay_within_a_text_of_a_siamese_pair() -> None:
     always = {"1 of 1", "global"}
     expected = [{"1 of 2"}, {"2 of 2"}, set(), {"1 of 2"}, {"2 of 2"}]
     assert attended(model, ids, token_type_ids=types) == [always | words for words in expected]
-    # As if each were alone, wherever its columns are: here one text stands within the other.
+    # As if each were alone, wherever its columns are: here one text is within the other.
     inside = attended(model, [1, 3, 1, 2, 2], token_type_ids=torch.tensor([[0, 1, 1, 1, 0]]))
     assert inside == [always | words for words in [{"1 of 2"}, set(), {"1 of 2"}, {"2 of 2"}, {"2 of 2"}]]
 
@@ -596,6 +596,6 @@ def test_trainer_keeps_the_column_of_given_words() -> None:
         batch = random_batch(padded([4, 3], 4, "right"))
         words = random_words(batch, 4, seed=1)
         labels = {} if ending == "Model" else labels_of(ending, batch)
-        # Wherever it stands: the places of the other arguments are those of transformers' models.
+        # Wherever it is: the places of the other arguments are those of transformers' models.
         output = model(batch.input_ids, batch.attention_mask, word_mask=words, **labels)
         assert output[0].isfinite().all()

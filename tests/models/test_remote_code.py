@@ -187,7 +187,7 @@ def run_cold(program: str, root: Path, *arguments: Path) -> None:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory, tiny_bert_path: str) -> Path:
-    """Every case saved by this process, frozen where it stands on a BERT, beside what it answers."""
+    """Every case saved by this process, frozen if it has a BERT inside, with its output."""
     root = tmp_path_factory.mktemp("remote")
     inputs = some_inputs()
     save_file(inputs, root / "inputs.safetensors")
@@ -342,7 +342,7 @@ def test_the_shipped_code_imports_only_torch_transformers_and_its_neighbours() -
     shipped = {"configuration_encoder_decoder.py", "modeling_encoder_decoder.py"}.union(*CODE.values())
     for file in shipped:
         tree = ast.parse((package / file).read_text(encoding="utf-8"))
-        # What stands in a try block may be missing: transformers does not look at it either.
+        # An import in a try block may be missing: transformers skips it too.
         tried = {node for block in ast.walk(tree) if isinstance(block, ast.Try) for node in ast.walk(block)}
         for node in ast.walk(tree):
             if node in tried:

@@ -106,7 +106,7 @@ def test_shifting_counts_real_tokens_and_ends_with_the_sequence(keep_padding: bo
             if 0 <= i + offset < len(tokens):
                 expected[token] = True
                 assert torch.equal(shifted[token], x[row, columns[i + offset]])
-    # Nothing stands at padding, whatever is gathered there.
+    # Nothing is at padding, whatever is gathered there.
     assert torch.equal(exists, expected)
 
 
@@ -176,7 +176,7 @@ def test_positions_and_sequences_count_real_tokens_alone(keep_padding: bool, mas
 @given(mask=masks())
 @examples(50)
 def test_indices_at_padding_are_in_range(keep_padding: bool, mask: Tensor) -> None:
-    # Whatever stands there is gathered too.
+    # Whatever is there is gathered too.
     layout = TokenLayout.from_mask(mask, keep_padding)
     for index, end in (
         (layout.left, len(layout.left)),

@@ -55,7 +55,7 @@ def test_the_loss_falls(stem: str, problem: str, tmp_path: Path) -> None:
     losses = losses_of(trainer)
     assert len(losses) == 6
     assert all(map(torch.isfinite, torch.tensor(losses)))
-    # What stands at a random mask cannot be known; everything else can.
+    # The token at a random mask cannot be known; everything else can.
     assert losses[-1] < losses[0] * (0.97 if problem == "masks" else 0.75)
 
 
@@ -189,15 +189,15 @@ def test_the_usual_metrics_of_taggers_work(problem: str, tmp_path: Path) -> None
 
     def accuracy(predicted: Any) -> dict[str, float]:
         logits, labels = predicted
-        told = labels != -100
-        return {"accuracy": float((np.argmax(logits, axis=-1) == labels)[told].mean())}
+        labelled = labels != -100
+        return {"accuracy": float((np.argmax(logits, axis=-1) == labels)[labelled].mean())}
 
     trainer.compute_metrics = accuracy
     batch = collate(rows)
     with torch.no_grad():
         best = model.eval()(batch["input_ids"], batch["attention_mask"]).logits.argmax(-1)
-    told = batch["labels"] != -100
-    expected = (best == batch["labels"])[told].float().mean()
+    labelled = batch["labels"] != -100
+    expected = (best == batch["labels"])[labelled].float().mean()
     assert trainer.evaluate()["eval_accuracy"] == pytest.approx(float(expected))
 
 

@@ -197,7 +197,7 @@ def test_words_cut_up_together_are_those_cut_up_one_by_one(minilm: PreTrainedTok
 
 
 def tokens_between(offsets: list[Span], start: int, end: int) -> Span:
-    """First and number of the tokens that stand for `text[start:end]`."""
+    """First and number of the tokens of `text[start:end]`."""
     tokens = [i for i, (first, last) in enumerate(offsets) if first < end and last > start]
     assert tokens == list(range(tokens[0], tokens[-1] + 1))
     return tokens[0], len(tokens)
@@ -234,7 +234,7 @@ def plain_ids(tokenizer: PreTrainedTokenizerBase, words: list[str]) -> list[list
 
 
 def test_a_word_that_melts_into_an_unknown_neighbour_leaves_no_rest_behind() -> None:
-    # To this tokenizer "，" and "囍" are unknown, and one token where they stand together.
+    # To this tokenizer "，" and "囍" are unknown, and one token side by side.
     tokenizer = metaspace_tokenizer(CORPUS[:2])
     melted = tokenizer("，囍unbelieving", add_special_tokens=False)["input_ids"]
     assert melted.count(tokenizer.unk_token_id) == 1

@@ -54,7 +54,7 @@ class _NerSampler:
         self.pools = dict(text.shared)
         for slot, parts in text.parts.items():
             self.pools[slot] = [part for part in dict.fromkeys(parts) if split_of(part, seed, text.ambiguous) == split]
-        # Words stand between blanks; of Chinese text every character is a token, of Latin words in it every word.
+        # Words are separated by blanks; of Chinese text every character is a token, of Latin words in it every word.
         self.pieces = re.compile(r"\S+" if text.joiner else r"\{\w+\}|[A-Za-z]+|\S")
 
     def row(self) -> Row:
@@ -97,7 +97,7 @@ def entities(row: Row, joiner: str = " ") -> list[tuple[str, str]]:
     """The (text, type) of every entity of a tagged row, in order.
 
     Args:
-        joiner: what stands between the tokens: " " for words, "" for characters.
+        joiner: the separator of the tokens: " " for words, "" for characters.
     """
     found: list[tuple[list[str], str]] = []
     for token, tag in zip(row["tokens"], row["ner_tags"], strict=True):
@@ -257,7 +257,7 @@ class _ReadingSampler:
         raise ValueError(f"No sentences were found in {_MAX_TRIES} draws that a question can be asked about.")
 
     def _question(self, drawn: list[Row], context: str) -> tuple[str, str, int, str] | None:
-        """A name that stands in one sentence only, and what else stands there as the only one of its kind."""
+        """A name that is in one sentence only, and what else is there as the only one of its kind."""
         joiner = self.sentences.text.joiner
         found, begin = [], 0
         for row in drawn:

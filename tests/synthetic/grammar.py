@@ -1,6 +1,6 @@
 """What a language has to say to have a synthetic corpus: the shape of `synthetic_en.py` and `synthetic_zh.py`.
 
-In a pattern `{slot}` stands for something chosen at random; `synthetic.py` does the choosing.
+In a pattern `{slot}` is something chosen at random; `corpora.py` chooses it.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ class NerText:
     """The text of one language for entity recognition.
 
     Attributes:
-        joiner: what stands between tokens: " " for words, "" for characters.
+        joiner: the separator of tokens: " " for words, "" for characters.
         parts: slot -> parts of names. Each part belongs to one split only, which is how names are held out.
         ambiguous: parts that are also words of `plain`. They belong to train: a name that training shows as a word
             only would be a riddle, not a test.
@@ -19,8 +19,8 @@ class NerText:
         names: slot -> (entity type, patterns of parts).
         sentences: patterns of sentences with entities.
         plain: patterns without entities, with words that look like them.
-        openers: what may stand before a sentence.
-        tails: what may stand in the place of the last full stop.
+        openers: what may precede a sentence.
+        tails: what may replace the last full stop.
     """
 
     joiner: str
@@ -39,7 +39,7 @@ class ReviewText:
     """The text of one language for sentiment.
 
     Attributes:
-        joiner: what stands between the sentences of a review.
+        joiner: the separator of the sentences of a review.
         aspects: what is reviewed -> subject (its verb after "|") -> praise and complaint, each a list with ";".
         says: patterns that mean the opinion {o} on the subject {s} {v}.
         denies: patterns that mean its opposite.
