@@ -470,12 +470,12 @@ class EncoderContract(LossContract):
 
         for task in (SEQUENCE, TOKEN, SPAN):
             assert dropped(task, hidden_dropout_prob=0.5) == [0.5]
-            for given in (0.25, 0.0):
-                assert dropped(task, hidden_dropout_prob=0.5, classifier_dropout=given) == [given]
+            for value in (0.25, 0.0):
+                assert dropped(task, hidden_dropout_prob=0.5, classifier_dropout=value) == [value]
 
     def test_the_hidden_layer_of_a_classifier_is_as_wide_as_told(self) -> None:
-        for given, expected in ({}, TINY["hidden_size"]), ({"classifier_hidden_size": 5}, 5):
-            assert self.model(SEQUENCE, **given).classifier.dense.out_features == expected
+        for value, expected in ({}, TINY["hidden_size"]), ({"classifier_hidden_size": 5}, 5):
+            assert self.model(SEQUENCE, **value).classifier.dense.out_features == expected
 
     @pytest.mark.parametrize("reentrant", [False, True], ids=["not reentrant", "reentrant"])
     def test_gradient_checkpointing_computes_layers_twice_and_gradients_equal(

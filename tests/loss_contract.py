@@ -104,7 +104,7 @@ class LossContract:
         ],
         ids=["regression", "one class", "several"],
     )
-    def test_the_problem_and_its_loss_are_told_from_the_labels(
+    def test_the_problem_and_its_loss_follow_from_the_labels(
         self, num_labels: int, labels: Tensor, problem: str, function: Callable[[Tensor, Tensor], Tensor]
     ) -> None:
         model = self.model(SEQUENCE, num_labels=num_labels)
@@ -131,7 +131,7 @@ class LossContract:
         ],
         ids=["regression", "yes or no", "several"],
     )
-    def test_a_problem_that_is_named_is_not_told_from_the_labels(
+    def test_a_named_problem_does_not_follow_from_the_labels(
         self, problem: str, num_labels: int, labels: Tensor, function: Callable[[Tensor, Tensor], Tensor]
     ) -> None:
         model = self.model(SEQUENCE, num_labels=num_labels, problem_type=problem)

@@ -194,7 +194,7 @@ def test_cases(predicted: str, answers: list[str], language: str, exact: float, 
     assert score_answer(predicted, answers, language) == pytest.approx((exact, f1))
 
 
-def test_chinese_characters_stand_alone_and_other_words_are_whole() -> None:
+def test_chinese_characters_are_separate_and_other_words_are_whole() -> None:
     assert segments("A4紙 3.5公尺，U.S. 々ー", "zh") == ["a4", "紙", "3.5", "公", "尺", "u", ".", "s", ".", "々ー"]
     assert normalise("The  Cat's, a dog", "en") == "cats dog"
 

@@ -417,7 +417,7 @@ def test_the_results_in_readme_are_those_of_the_page(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("document", ["README.md", "experiments/findings.md"])
-def test_every_interval_that_a_document_names_stands_on_the_page(document: str) -> None:
+def test_every_interval_of_a_document_is_on_the_page(document: str) -> None:
     page = (ROOT / "experiments" / "results.md").read_text(encoding="utf-8")
     on_page = {
         tuple(map(float, found)) for found in re.findall(r"([+-]\d+\.\d) \[([+-]\d+\.\d), ([+-]\d+\.\d)\]", page)

@@ -308,7 +308,7 @@ def test_what_may_follow_is_what_annotations_are_written_as(scheme: str, n: int)
         (("O", "B-x", "M-x", "E-x", "W-x"), "iobes"),
     ],
 )
-def test_the_scheme_is_told_by_the_labels(labels: tuple[str, ...], scheme: str) -> None:
+def test_the_scheme_follows_from_the_labels(labels: tuple[str, ...], scheme: str) -> None:
     assert tag_scheme(labels) == scheme
 
 

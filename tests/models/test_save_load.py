@@ -710,7 +710,7 @@ def test_fields_are_checked_when_they_are_given_at_loading(stem: str, tmp_path: 
         model_class.from_pretrained(tmp_path, hidden_act="reluu")
 
 
-def test_vectors_stand_in_the_rows_of_their_words(tmp_path: Path) -> None:
+def test_vectors_are_in_the_rows_of_their_words(tmp_path: Path) -> None:
     vocabulary = {"[PAD]": 0, "tea": 1, "Tea": 2, "cup": 3}
     path = write_vectors(tmp_path / "vectors.txt", {"tea": 1, "cup": 3, "unused": 7}, width=4)
     model = modeling_star.StarTransformerModel.from_embeddings(

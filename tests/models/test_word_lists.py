@@ -165,7 +165,7 @@ def test_rows_are_sorted_unique_and_filled_up() -> None:
     assert lexicon.words.dtype == torch.long
 
 
-def test_a_tokenizer_that_was_told_to_cut_and_pad_still_gives_whole_words() -> None:
+def test_a_tokenizer_that_truncates_and_pads_still_gives_whole_words() -> None:
     tokenizer = character_tokenizer("abc")
     tokenizer(["abcabc", "a"], padding="max_length", max_length=3, truncation=True)
     assert list_of(tokenizer, Lexicon.from_words(["ab", "abca"], tokenizer)) == {"ab", "abca"}
