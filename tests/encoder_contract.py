@@ -473,7 +473,7 @@ class EncoderContract(LossContract):
             for value in (0.25, 0.0):
                 assert dropped(task, hidden_dropout_prob=0.5, classifier_dropout=value) == [value]
 
-    def test_the_hidden_layer_of_a_classifier_is_as_wide_as_told(self) -> None:
+    def test_the_hidden_layer_of_a_classifier_is_as_wide_as_configured(self) -> None:
         for value, expected in ({}, TINY["hidden_size"]), ({"classifier_hidden_size": 5}, 5):
             assert self.model(SEQUENCE, **value).classifier.dense.out_features == expected
 
