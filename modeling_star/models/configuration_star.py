@@ -63,7 +63,7 @@ class StarTransformerConfig(EncoderConfig):
 
     @property
     def reach(self) -> int:
-        """How many neighbours on either side are read, 0 without a ring."""
+        """Number of neighbours read on either side, 0 without a ring."""
         return self.ring_radius if self.use_ring else 0
 
     @property

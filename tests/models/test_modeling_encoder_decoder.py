@@ -426,7 +426,7 @@ def test_a_target_beyond_the_positions_is_refused() -> None:
 
 
 def test_a_missing_target_is_refused() -> None:
-    with pytest.raises(ValueError, match="labels"):
+    with pytest.raises(ValueError, match="decoder_input_ids"):
         tiny("star_transformer")(sources()[0])
 
 
