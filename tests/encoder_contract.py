@@ -1,5 +1,5 @@
 """
-What every encoder of the package promises, as tests that the test file of an encoder inherits:
+The contract of every encoder, as tests that the test file of an encoder inherits:
 
     class TestStarTransformer(EncoderContract):
         stem = "StarTransformer"
@@ -83,7 +83,7 @@ class EncoderContract(LossContract):
     own_variants: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def attention_shape(self, config: Any, b: int, n: int) -> tuple[int, ...]:
-        """What `attentions` hold for each layer. Each encoder's tests say it."""
+        """Shape of the `attentions` of each layer, given by the tests of each encoder."""
         raise TypeError(f"{type(self).__name__} defines no attention_shape(config, b, n).")
 
     def has_gradient(self, config: Any, name: str) -> bool:
@@ -118,10 +118,10 @@ class EncoderContract(LossContract):
         return tiny_model(self.stem, ending, **given)
 
     def prepare(self, data: st.DataObject, model: PreTrainedModel, batch: Batch) -> None:
-        """Add to a model and a batch that are compared with the reference what only this encoder takes."""
+        """Add the inputs that only this encoder takes to a model and a batch that are compared with the reference."""
 
     def sums_of_attention(self, config: Any, mask: Tensor, sums: Tensor) -> Tensor:
-        """What the weights of each token must add up to, `[b, n]`; `sums` is what they do add up to."""
+        """The sum that the weights of each token must have, `[b, n]`; `sums` are the actual ones."""
         return mask.float()
 
     # ------ equality with tests/reference.py, in values and in gradients
@@ -196,7 +196,7 @@ class EncoderContract(LossContract):
         assert_close(in_batch, alone, tolerance)
         assert_gradients_close(gradients(in_batch, leaves), gradients(alone, leaves), tolerance)
 
-    def test_what_stands_at_padding_changes_nothing(self, variant: str, recorded: bool) -> None:
+    def test_tokens_at_padding_change_nothing(self, variant: str, recorded: bool) -> None:
         model = self.model(variant=variant)
         batch = random_batch(padded([4, 0, 1, 6], 6, "holes"))
         others = random_batch(batch.attention_mask, seed=1)
@@ -242,7 +242,7 @@ class EncoderContract(LossContract):
         model(**batch.inputs(), **labels).loss.backward()
         assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
-    # ------ what the outputs look like
+    # ------ shapes of the outputs
 
     def test_recorded_states_have_the_shapes_of_the_padded_batch(self, variant: str, padding: str) -> None:
         model = self.model(variant=variant)
@@ -274,14 +274,14 @@ class EncoderContract(LossContract):
         for states in output.hidden_states:
             assert torch.equal(states.grad.abs().sum(-1) > 0, mask)
 
-    def test_a_head_passes_on_what_its_encoder_records(self, head: str) -> None:
+    def test_a_head_returns_the_records_of_its_encoder(self, head: str) -> None:
         model, batch = self.model(head), random_batch(padded([4, 2], 4, "left"))
         output, inner = model(**batch.inputs(), **RECORD), model.model(**batch.inputs(), **RECORD)
         for name in ("hidden_states", *(("attentions",) if self.has_attention else ())):
             assert len(output[name]) == len(inner[name])
             assert all(map(torch.equal, output[name], inner[name])), name
 
-    def test_recording_can_be_asked_for_in_the_configuration(self, ending: str) -> None:
+    def test_recording_can_be_requested_in_the_configuration(self, ending: str) -> None:
         model, batch = self.model(ending, output_hidden_states=True), random_batch(padded([4, 2], 4, "left"))
         assert len(model(**batch.inputs()).hidden_states) == model.config.num_hidden_layers + 1
         assert model(**batch.inputs(), output_hidden_states=False).get("hidden_states") is None
@@ -290,7 +290,7 @@ class EncoderContract(LossContract):
             assert len(model(**batch.inputs()).attentions) == model.config.num_hidden_layers
             assert model(**batch.inputs(), output_attentions=False).get("attentions") is None
 
-    def test_nothing_is_recorded_unasked(self, ending: str) -> None:
+    def test_nothing_is_recorded_by_default(self, ending: str) -> None:
         output = self.model(ending)(**random_batch(padded([4, 2], 4, "left")).inputs())
         assert not {"hidden_states", "attentions", "relay_attentions"} & output.keys()
 
@@ -311,7 +311,7 @@ class EncoderContract(LossContract):
         record = RECORD if recorded else {}
         # Only real tokens count.
         model(**random_batch(padded([4], 6, "left")).inputs(), **record)
-        with pytest.raises(ValueError, match=r"5 tokens.*max_position_embeddings allows 4"):
+        with pytest.raises(ValueError, match="max_position_embeddings"):
             model(**random_batch(padded([5, 1], 6, "left")).inputs(), **record)
 
     def test_a_text_longer_than_the_encoder_inside_takes_is_refused(self, recorded: bool) -> None:
@@ -319,7 +319,7 @@ class EncoderContract(LossContract):
         longest = model.config.backbone_config.max_position_embeddings
         record = RECORD if recorded else {}
         model(**random_batch(padded([longest], longest + 2, "left")).inputs(), **record)
-        with pytest.raises(ValueError, match=rf"{longest + 1} tokens.*stride"):
+        with pytest.raises(ValueError, match=f"{longest + 1} tokens"):
             model(**random_batch(padded([longest + 1], longest + 2, "left")).inputs(), **record)
 
     def test_sinusoidal_positions_are_those_of_the_formula_at_any_length(self) -> None:
@@ -371,7 +371,7 @@ class EncoderContract(LossContract):
             inputs = random_batch(padded([5], 5, "right")).inputs()
             assert torch.equal(model(**inputs).pooler_output, model(**inputs).pooler_output) == freeze
 
-    def test_what_is_thawed_inside_is_trained(self) -> None:
+    def test_thawed_parameters_inside_are_trained(self) -> None:
         model = self.model(variant="BERT inside", freeze_embeddings=True).train()
         inputs = random_batch(padded([5, 3], 6, "left")).inputs()
         inside = model.embeddings.backbone
@@ -433,7 +433,7 @@ class EncoderContract(LossContract):
         below = squared_slope(output_attentions=True).detach()
         torch.testing.assert_close((curvature * step).sum() * 2, above - below, rtol=1e-4, atol=1e-10)
 
-    def test_a_fresh_model_starts_as_told(self) -> None:
+    def test_a_fresh_model_starts_as_configured(self) -> None:
         options = {"hidden_size": 64, "vocab_size": 200, "type_vocab_size": 50, "initializer_range": 0.5}
         model = self.model(SEQUENCE, seed=None, **options)
         for module in model.modules():
@@ -462,7 +462,7 @@ class EncoderContract(LossContract):
         model.eval()
         assert torch.equal(model(**inputs)[0], model(**inputs)[0])
 
-    def test_heads_drop_as_much_as_the_layers_unless_told(self) -> None:
+    def test_heads_drop_as_much_as_the_layers_by_default(self) -> None:
         def dropped(task: str, **options: float) -> list[float]:
             model = self.model(task, **options)
             modules = dict(model.named_modules())
@@ -533,7 +533,7 @@ class EncoderContract(LossContract):
         assert {x.dtype for x in outputs.values()} == {dtype}
         assert_close(outputs, expected, HALF_TOLERANCES[dtype])
 
-    # ------ what a layer has beside its weight
+    # ------ layers with more than a weight
 
     def test_pruned_weights_are_those_that_count(self, variant: str, recorded: bool) -> None:
         pruned, loaded = (self.model(SEQUENCE, variant, seed=seed) for seed in (1, 2))
@@ -629,7 +629,7 @@ class EncoderContract(LossContract):
 
 
 class TwoDirectionContract(EncoderContract):
-    """What an encoder promises besides, whose states are those of two directions side by side."""
+    """The contract of an encoder whose states concatenate those of two directions."""
 
     def test_each_half_of_a_state_sees_one_side_of_its_token(self) -> None:
         model = self.model(num_hidden_layers=1)

@@ -167,7 +167,7 @@ class BandCandidates:
 @dataclass(frozen=True)
 class Candidates:
     """
-    What the tokens of a block attend to.
+    The candidates of the tokens of a block.
 
     On a ring (`block.closed`) these are C_i of the Star-Transformer (Eq 4): ring neighbours and the token itself, its
     embedding, the relay. Otherwise they are the words of the BiG-Transformer that contain the token (`band`), and the
@@ -235,7 +235,7 @@ Backend = Callable[[CandidateAttention, Tensor, Candidates], tuple[Tensor, Tenso
 
 
 def choose_backend(query: Tensor, candidates: Candidates) -> Backend:
-    """How the attention of these queries `[M, h, c]` is computed; the results agree but for rounding."""
+    """Choose the function that computes the attention of queries `[M, h, c]`; results agree but for rounding."""
     block, layout = candidates.block, candidates.layout
     if candidates.has_neighbours and block.alone and use_kernels(query, layout, block.radius):
         return attend_with_triton

@@ -18,7 +18,7 @@ class StarTransformerConfig(EncoderConfig):
             `hidden_size / num_attention_heads`.
         position_embedding_type (`str`, defaults to `"learned"`): "learned" (the paper), "sinusoidal", "none", or
             "ring": a learned bias per head for each role a candidate has (left, self, right, embedding, relay), which
-            tells left from right at any length.
+            distinguishes left from right at any length.
         use_ring (`bool`, defaults to `True`): `False` is variant (b) of Table 6, without the ring neighbours.
         ring_radius (`int`, defaults to 1): how many neighbours on either side a satellite reads; the paper's is one.
             On a ring shorter than that, places that are the same token count as candidates of their own.
@@ -48,15 +48,22 @@ class StarTransformerConfig(EncoderConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         num_relays = kwargs.pop("num_relays", 1)  # saved by version 0.1
         if num_relays != 1:
-            raise ValueError(f"num_relays={num_relays} is given; a Star-Transformer has one relay: leave it out.")
+            raise ValueError(f"num_relays={num_relays} is given; a Star-Transformer has one relay: omit it.")
         if self.head_dim is None:
             self.heads_must_divide()
             self.head_dim = self.hidden_size // self.num_attention_heads
         super().__post_init__(**kwargs)
 
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """As in every configuration; `num_relays` may be among the overridden fields."""
+        if "num_relays" in kwargs:
+            config_dict = {**config_dict, "num_relays": kwargs.pop("num_relays")}
+        return super().from_dict(config_dict, **kwargs)
+
     @property
     def reach(self) -> int:
-        """How many neighbours on either side are read, 0 without a ring."""
+        """Number of neighbours read on either side, 0 without a ring."""
         return self.ring_radius if self.use_ring else 0
 
     @property

@@ -134,7 +134,7 @@ def mask_ignored(losses: Tensor, labels: Tensor) -> Tensor:
 
 
 def items_of(labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
-    """How many labels a mean is over: those that Trainer counted, else those here; at least 1, for a loss of 0."""
+    """Number of labels of a mean: those that Trainer counted, else those here; at least 1, for a loss of 0."""
     count = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
     return count.clamp(min=1)
 

@@ -78,7 +78,7 @@ class Lexicon:
     left_out: int = 0
 
     def __len__(self) -> int:
-        """How many words; of a `whole_word` lexicon, how many vocabulary entries."""
+        """Number of words; of a `whole_word` lexicon, of vocabulary entries."""
         return len(self.words if self.kind == "words" else self.continues)
 
     def __repr__(self) -> str:

@@ -468,7 +468,7 @@ class EncoderModel(EncoderPreTrainedModel):
             )
 
     def _token_types(self) -> int | None:
-        """How many token types are read; `None` where none is, so that any is allowed."""
+        """Number of token types that are read; `None` where none is, so that any is allowed."""
         inside = getattr(self.config.backbone_config, "type_vocab_size", 0)
         siamese = self.config.pair_mode == "siamese"
         # An encoder inside that has one type is given none.

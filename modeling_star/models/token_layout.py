@@ -75,7 +75,7 @@ class TokenLayout:
 
     @property
     def row_extents(self) -> list[int]:
-        """How many places of each row of `to_rows` hold all its real tokens: b numbers; m each when padded."""
+        """Places of each row of `to_rows` that hold all its real tokens: b numbers; m each when padded."""
         return self.lengths.tolist() if self.is_packed else [self.max_length] * len(self.mask)
 
     @property
@@ -415,12 +415,12 @@ class CPUBlock:
         return (index - self.radius).clamp(0, count - 1) if self.alone else index
 
     def of_block(self, states: Tensor | None) -> Tensor | None:
-        """What the block's `sequences` have, of what all have: `[b, ...]` to `[s, ...]`."""
+        """The states of the block's `sequences` among those of all: `[b, ...]` to `[s, ...]`."""
         return states if states is None or self.alone else states[self.sequences]
 
     def of_sequences(self, states: Tensor, layout: TokenLayout) -> Tensor:
         """
-        What each token's sequence has, `[M, ...]`, or `[1, ...]` where all are of one sequence.
+        The state of each token's sequence, `[M, ...]`, or `[1, ...]` where all are of one sequence.
 
         Args:
             states: what the block's `sequences` have, `[s, ...]`.

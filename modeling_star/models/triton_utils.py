@@ -79,7 +79,7 @@ TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: 
 
 
 def sum_type(x: Tensor) -> torch.dtype:
-    """What sums over numbers like these are held in."""
+    """Data type of sums over numbers like these."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 

@@ -87,7 +87,7 @@ def first_derivatives_only(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _lock = threading.Lock()
-# How many contexts a model is in, and the modes of its modules before the first.
+# Number of contexts that a model is in, and the modes of its modules before the first.
 _evaluated: WeakKeyDictionary[nn.Module, tuple[int, dict[nn.Module, bool]]] = WeakKeyDictionary()
 
 

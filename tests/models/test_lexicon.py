@@ -133,12 +133,12 @@ def random_words(count: int, vocabulary: int, seed: int) -> Tensor:
 
 def in_rows(words: Tensor, matcher: WordMatcher) -> Tensor:
     """Whether each row of `words` (`[W, 4]`), a text of its own, is as a whole one of the matcher's words (`[W]`)."""
-    found = []
+    matches = []
     for texts in words.split(2_000):
         layout = TokenLayout.from_mask(texts >= 0, keep_padding=True)
         first = matcher(layout.pack(texts), layout).unflatten(0, texts.shape)[:, 0]
-        found.append(first.gather(1, (texts >= 0).sum(1, keepdim=True) - 1)[:, 0])
-    return torch.cat(found)
+        matches.append(first.gather(1, (texts >= 0).sum(1, keepdim=True) - 1)[:, 0])
+    return torch.cat(matches)
 
 
 def test_half_a_million_words_are_found_and_no_others() -> None:

@@ -1,4 +1,4 @@
-"""The BiG-Transformer against Algorithm 1, its words and what they let it see, and what every encoder promises."""
+"""The BiG-Transformer against Algorithm 1, its words and its receptive field, and the contract of every encoder."""
 
 import functools
 from pathlib import Path
@@ -45,7 +45,7 @@ LEXICON = lexicon_of(WORDS)
 
 
 def whole_word_lexicon(continues: set[int], alone: set[int], longest: int, size: int = TINY["vocab_size"]) -> Lexicon:
-    """A lexicon that tells the words of a subword tokenizer."""
+    """A lexicon of the words that a subword tokenizer cut up."""
     flags = [torch.tensor([index in ids for index in range(size)]) for ids in (continues, alone)]
     return Lexicon("whole_word", longest, continues=flags[0], alone=flags[1])
 
@@ -269,8 +269,7 @@ def test_a_text_without_any_word_is_made_of_single_tokens() -> None:
 def test_one_word_may_be_the_whole_text(length: int) -> None:
     text = [4, 7, 9, 2][:length]
     model = tiny_model("BigTransformer", lexicon=lexicon_of({tuple(text)}), dtype=torch.float64)
-    found = attended(model, text)
-    assert found == [{"1 of 1", f"{place} of {length}", "global"} for place in range(1, length + 1)]
+    assert attended(model, text) == [{"1 of 1", f"{place} of {length}", "global"} for place in range(1, length + 1)]
     batch = Batch(torch.ones(1, length).bool(), torch.tensor([text]), torch.zeros(1, length).long())
     batch.find_words = lambda ids: {(0, length)}
     assert_equals_reference(model, batch, 1e-10, recorded=True)
@@ -487,7 +486,7 @@ def test_an_ablation_loads_from_a_model_with_a_lexicon_and_back(tmp_path: Path) 
 
 def test_a_lexicon_that_the_checkpoint_lacks_is_empty(tmp_path: Path) -> None:
     tiny_model("BigTransformer").save_pretrained(tmp_path)
-    torch.use_deterministic_algorithms(True)  # memory that nobody fills holds large numbers
+    torch.use_deterministic_algorithms(True)  # fills uninitialised memory with large numbers
     try:
         for kind, size in (("words", 22), ("whole_word", 13)):
             model, info = modeling_star.BigTransformerModel.from_pretrained(
@@ -559,25 +558,25 @@ def test_a_given_word_that_reaches_past_its_text_is_refused(recorded: bool) -> N
         words[1, column, length - 2] = 1
         model(ids, mask, types, word_mask=words, **record)
         words[1, column, length - 1] = 1
-        with pytest.raises(ValueError, match=f"a word of {length} tokens in row 1, column {column}"):
+        with pytest.raises(ValueError, match=f"row 1, column {column}"):
             model(ids, mask, types, word_mask=words, **record)
 
 
-def test_what_is_no_lexicon_of_the_models_tokens_is_refused() -> None:
+def test_anything_but_a_lexicon_of_the_models_tokens_is_refused() -> None:
     model = tiny_model("BigTransformer", lexicon=LEXICON)
     for wrong in (["北京"], "jieba"):
         with pytest.raises(TypeError, match="set_lexicon"):
             model.set_lexicon(wrong)
     size = model.config.vocab_size
-    with pytest.raises(ValueError, match=f"token ids up to {size}"):
+    with pytest.raises(ValueError, match=f"{size}"):
         model.set_lexicon(Lexicon("words", 2, words=torch.tensor([[3, size]])))
     assert model.base_model.matcher.table_size(LEXICON) == model.config.lexicon_size, "as it was"
 
 
 def test_a_lexicon_of_other_code_is_taken() -> None:
-    # What came with a saved model has a class of its own, of the same name.
-    own = {name: value for name, value in vars(Lexicon).items() if name not in ("__dict__", "__weakref__")}
-    other = type("Lexicon", (), own)
+    # The code of a saved model has a Lexicon class of its own.
+    attributes = {name: value for name, value in vars(Lexicon).items() if name not in ("__dict__", "__weakref__")}
+    other = type("Lexicon", (), attributes)
     model = tiny_model("BigTransformer")
     words = object.__new__(other)
     vars(words).update(vars(LEXICON))

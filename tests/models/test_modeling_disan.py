@@ -90,7 +90,7 @@ def test_no_tensor_holds_the_scores_of_a_whole_text() -> None:
 
 
 @pytest.mark.parametrize("autocast", [False, True], ids=["float32", "autocast"])
-def test_what_is_kept_for_the_backward_pass_grows_with_the_length_and_not_with_its_square(autocast: bool) -> None:
+def test_memory_for_the_backward_pass_is_linear_in_the_length(autocast: bool) -> None:
     modeling_disan.SCORES_AT_ONCE = 2**10
     model = tiny_model("Disan")
     kept = []
@@ -165,7 +165,7 @@ def test_the_second_pass_drops_the_same_weights(output_weights: bool) -> None:
 
 
 @pytest.mark.parametrize("backwards", [False, True], ids=["before", "after"])
-def test_what_is_worked_out_in_place_is_what_the_equation_says(backwards: bool) -> None:
+def test_results_computed_in_place_equal_the_equation(backwards: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     real = torch.rand(3, 9, generator=generator) > 0.3
     real[1] = False
@@ -191,7 +191,7 @@ def test_what_is_worked_out_in_place_is_what_the_equation_says(backwards: bool) 
 def test_dropout_is_of_pairs_of_tokens(output_weights: bool, traced: bool) -> None:
     n, p, f = 200, 0.3, modeling_disan.FEATURES_AT_ONCE + 1
     real = torch.ones(1, n, dtype=torch.bool)
-    # All scores are alike, so that what was attended to tells how many of the tokens before were kept.
+    # All scores are alike, so that the context counts the earlier tokens that were kept.
     query, key, value = (torch.full((1, n, f), x, dtype=torch.float64) for x in (0, 0, 1))
     extents = None if traced else [n]
     context, _ = modeling_disan.token2token_attention(query, key, value, real, extents, False, p, output_weights)

@@ -1,4 +1,4 @@
-"""The standard Transformer encoder against its reference, and what every encoder promises."""
+"""The standard Transformer encoder against its reference, and the contract of every encoder."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ def test_an_adapter_that_torch_would_not_call_is_refused(kind: type[nn.Module], 
     model = tiny_model("VanillaTransformer").train(training)
     attention = model.layers[0].layer.self_attn
     attention.out_proj = kind(attention.out_proj)
-    with pytest.raises(TypeError, match=r"out_proj is a \S*Adapter.*target_modules=\['linear1', 'linear2'\]"):
+    with pytest.raises(TypeError, match="out_proj"):
         model(torch.tensor([[5, 6]]))
 
 

@@ -1,8 +1,8 @@
 """
 Saved folders where this package is not installed: everything happens in fresh processes that cannot import it.
 
-Starting a process takes seconds, so that each checks all folders at once and leaves its findings in a file; the
-tests look at one finding each.
+Starting a process takes seconds, so that each checks all folders at once and writes its findings to a file; each
+test checks one finding.
 """
 
 import json
@@ -54,7 +54,7 @@ CASES = [
 ]
 
 # Put before every program of a fresh process. An editable install is found by an entry of sys.meta_path or of
-# sys.path; refusing the name before either is asked covers both.
+# sys.path; refusing the name before either is searched covers both.
 COLD = """
 import importlib.abc, json, sys
 from pathlib import Path
@@ -113,7 +113,7 @@ assert not [name for name in sys.modules if name.split(".")[0] == "modeling_star
 assert not [name for name in sys.modules if name.split(".")[-1] in ("triton_ring_attention", "triton_relay_attention")]
 """
 
-# What else a user without the package does with a folder.
+# Other uses of a folder without the package.
 USE = """
 root = Path(sys.argv[1])
 inputs = load_file(root / "inputs.safetensors")
@@ -231,20 +231,20 @@ def ending_of(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def findings(saved: Path) -> dict[str, Any]:
-    """What a fresh process found on loading every case. It also saved each of them again."""
+    """The findings of a fresh process that loads every case and saves it again."""
     run_cold(LOAD_ALL + USE, saved, saved)
     return json.loads((saved / "findings.json").read_text())
 
 
 @pytest.fixture(scope="module")
 def used(findings: dict[str, Any], saved: Path) -> dict[str, Any]:
-    """What the same process found on using the folders."""
+    """The findings of the same process on using the folders."""
     return json.loads((saved / "used.json").read_text())
 
 
 @pytest.fixture(scope="module")
 def found_again(findings: dict[str, Any], saved: Path) -> dict[str, Any]:
-    """What another fresh process found on loading what the first one saved; the first folders are out of reach."""
+    """The findings of another fresh process on the models saved by the first, whose folders are out of reach."""
     again = saved / "again"
     write_cases(again, [*(name_of(case) for case in CASES), *(f"{stem}-tuned" for stem in TAGGERS)])
     (saved / "inputs.safetensors").rename(again / "inputs.safetensors")
@@ -307,16 +307,16 @@ def test_an_encoder_with_a_decoder_translates_without_the_package(tmp_path: Path
         save_file({key: x.contiguous() for key, x in answers.items()}, tmp_path / f"{kind}.expected.safetensors")
         expected[kind] = tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)
     run_cold(TRANSLATE, tmp_path, tmp_path)
-    found = json.loads((tmp_path / "translated.json").read_text())
+    translated = json.loads((tmp_path / "translated.json").read_text())
     for kind, texts in expected.items():
-        assert found[kind]["module"].startswith("transformers_modules.")
-        assert found[kind]["info"] == {}
-        assert found[kind]["texts"] == texts
+        assert translated[kind]["module"].startswith("transformers_modules.")
+        assert translated[kind]["info"] == {}
+        assert translated[kind]["texts"] == texts
         assert any(texts)
         assert_same_bits(tmp_path / f"{kind}.loaded.safetensors", tmp_path / f"{kind}.expected.safetensors")
 
 
-# ------ what is shipped
+# ------ files of a saved folder
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
@@ -370,7 +370,7 @@ def test_a_cold_process_gives_the_same_bits(case: tuple[str, str, str], findings
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_a_cold_process_trains_what_was_trained(
+def test_a_cold_process_trains_the_same_parameters(
     case: tuple[str, str, str], findings: dict[str, Any], saved: Path
 ) -> None:
     name = name_of(case)
@@ -383,18 +383,18 @@ def test_a_cold_process_trains_what_was_trained(
     "auto", ["AutoModel", "AutoModelForTokenClassification", "AutoModelForSequenceClassification"]
 )
 def test_a_masked_lm_loads_as_any_other_model(auto: str, used: dict[str, Any]) -> None:
-    found = used[auto]
+    result = used[auto]
     ending = next(ending for ending, name in AUTO_CLASSES.items() if name == auto)
-    assert found["class"] == f"StarTransformer{ending}"
-    assert found["shared"] == 1
-    assert found["same"]
-    assert found["finite"]
-    assert all("relay" in name or "classifier" in name for name in found["missing"])
+    assert result["class"] == f"StarTransformer{ending}"
+    assert result["shared"] == 1
+    assert result["same"]
+    assert result["finite"]
+    assert all("relay" in name or "classifier" in name for name in result["missing"])
 
 
 def test_a_configuration_loads_and_is_checked_without_the_package(used: dict[str, Any]) -> None:
     assert used["from_config"] == {"class": "StarTransformerForQuestionAnswering", "layers": 3}
-    assert "hidden_dropout_prob=2 is given" in used["message"]
+    assert "hidden_dropout_prob=2" in used["message"]
 
 
 @pytest.mark.parametrize("stem", TAGGERS)
@@ -406,7 +406,7 @@ def test_the_stock_pipeline_runs_without_the_package(stem: str, used: dict[str, 
     assert [entry["score"] for entry in tags] == pytest.approx(expected, abs=1e-6)
 
 
-def test_what_a_cold_process_must_find_are_words() -> None:
+def test_the_words_that_a_cold_process_matches_change_its_output() -> None:
     # The same bits as with the package say nothing of the lexicon if there is no word of it in the text.
     words = word_tokenizer(WORDS)
     model = tiny_model("BigTransformer", "ForTokenClassification", vocab_size=len(words)).eval()
@@ -415,11 +415,11 @@ def test_what_a_cold_process_must_find_are_words() -> None:
     model.set_lexicon(Lexicon.from_words(["live in Kyoto", "in Kyoto"], words))
     assert [float(entry["score"]) for entry in tagger(TEXT)] != pytest.approx(without, abs=1e-3)
     model = tiny_model("BigTransformer")
-    inputs, found = some_inputs(), []
+    inputs, states = some_inputs(), []
     for lexicon in (None, LEXICON):
         model.set_lexicon(lexicon)
-        found.append(tensors_of(model, inputs)["last_hidden_state"])
-    assert not torch.equal(*found)
+        states.append(tensors_of(model, inputs)["last_hidden_state"])
+    assert not torch.equal(*states)
 
 
 # ------ saved again, without the package

@@ -126,7 +126,7 @@ def test_a_loaded_model_is_the_saved_one_bit_for_bit(
     assert not loaded.training
     assert_identical(tensors_of(loaded, some_inputs()), tensors_of(model, some_inputs()))
     assert_identical(loaded.state_dict(), model.state_dict())
-    # What is trained is what was trained: frozen embeddings are frozen still, and nothing else is.
+    # The same parameters are trained: frozen embeddings stay frozen, and nothing else is.
     assert trainable(loaded) == trainable(model)
     frozen = [name for name, _ in model.named_parameters() if name not in trainable(model)]
     assert bool(frozen) == freeze
@@ -180,12 +180,12 @@ def test_the_shape_of_a_preset_is_put_on_embeddings(mode: str, tmp_path: Path) -
     assert (
         modeling_star.BigTransformerModel.from_embeddings(tmp_path, mode=mode, config=words).config.lexicon_size == 0
     )
-    with pytest.raises(ValueError, match=r"BigTransformerConfig; StarTransformerForTokenClassification needs a Star"):
+    with pytest.raises(ValueError, match="BigTransformerConfig"):
         model_class.from_embeddings(tmp_path, mode=mode, config=modeling_star.BigTransformerConfig())
 
 
 @pytest.mark.parametrize("mode", ["static", "contextual"])
-def test_what_pads_is_what_pads_for_the_source_of_the_embeddings(mode: str, tmp_path: Path) -> None:
+def test_the_padding_token_is_that_of_the_source_of_the_embeddings(mode: str, tmp_path: Path) -> None:
     source = tiny_bert()
     source.pad_token_id = 4
     BertModel(source).save_pretrained(tmp_path)
@@ -195,7 +195,7 @@ def test_what_pads_is_what_pads_for_the_source_of_the_embeddings(mode: str, tmp_
         assert model.config.pad_token_id == 4
 
 
-def test_embeddings_hold_what_the_bert_holds(minilm_path: str) -> None:
+def test_embeddings_equal_those_of_the_bert(minilm_path: str) -> None:
     bert = BertModel.from_pretrained(minilm_path, add_pooling_layer=False).eval()
     inputs = some_inputs(vocab_size=30522)
     expected = bert(**inputs).last_hidden_state
@@ -309,8 +309,8 @@ def test_a_saved_model_needs_no_other_folder(
 
 
 @pytest.mark.parametrize("embeddings", ["static", "contextual", "vectors"])
-def test_a_saved_model_tells_no_path_of_the_machine(embeddings: str, tmp_path: Path, tiny_bert_path: str) -> None:
-    # The folder may be published: where its embeddings once lay is nobody's business.
+def test_a_saved_model_contains_no_path_of_the_machine(embeddings: str, tmp_path: Path, tiny_bert_path: str) -> None:
+    # The folder may be published.
     model = embedded_model(embeddings, "StarTransformer", "ForTokenClassification", tmp_path, tiny_bert_path)
     model.save_pretrained(tmp_path / "saved")
     text = (tmp_path / "saved" / "config.json").read_text()
@@ -382,7 +382,7 @@ def assert_alike(name: str, loaded: torch.Tensor, fresh: torch.Tensor) -> None:
     if fresh.numel() == 1 or fresh.std() == 0:
         assert torch.equal(loaded, fresh), name
         return
-    # A few numbers tell their scale only roughly.
+    # The scale of a few numbers is known only roughly.
     slack, slack_of_largest = (1.25, 2) if fresh.numel() > 400 else (2.5, 4)
     assert 1 / slack < loaded.std() / fresh.std() < slack, (name, loaded.std(), fresh.std())
     assert loaded.abs().max() < slack_of_largest * fresh.abs().max(), name
@@ -565,10 +565,10 @@ def test_a_head_may_call_its_encoder_as_it_likes(tmp_path: Path) -> None:
     assert model(**some_inputs()).requires_grad
 
 
-def test_what_is_asked_of_one_encoder_is_refused_by_a_model_of_two() -> None:
+def test_a_model_of_two_encoders_refuses_what_needs_one() -> None:
     model = TwoHeads(modeling_star.BigTransformerConfig(**TINY))
     model.other = modeling_star.BigTransformerModel(model.config)
-    with pytest.raises(TypeError, match=r"TwoHeads has 2 encoders.*base_model_prefix"):
+    with pytest.raises(TypeError, match="base_model_prefix"):
         model.set_lexicon(lexicon_of([(5, 6)]))
 
 
@@ -619,7 +619,7 @@ def without_labels(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_origin(fields: dict[str, Any]) -> dict[str, Any]:
-    """Without what tells where and by which version a configuration was written."""
+    """Without the fields that record the path and the version that wrote a configuration."""
     return {name: value for name, value in fields.items() if name not in ("_name_or_path", "transformers_version")}
 
 
@@ -631,11 +631,11 @@ def test_there_are_presets() -> None:
 def assert_holds(config: PreTrainedConfig, written: dict[str, Any]) -> None:
     """The configuration, and those within it, have the values that are written."""
     for name, value in written.items():
-        found = getattr(config, name)
-        if isinstance(found, PreTrainedConfig):
-            assert_holds(found, value)
+        actual = getattr(config, name)
+        if isinstance(actual, PreTrainedConfig):
+            assert_holds(actual, value)
         else:
-            assert found == value, name
+            assert actual == value, name
 
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.name)
@@ -678,7 +678,7 @@ def test_a_field_given_at_loading_overrules_the_file(stem: str, tmp_path: Path) 
         ("Disan", {"hidden_size": 64}, {"embedding_size": 64}),
     ],
 )
-def test_what_follows_from_a_field_that_is_given_at_loading_follows_again(
+def test_fields_derived_from_one_that_is_given_at_loading_are_derived_again(
     stem: str, given: dict[str, Any], derived: dict[str, Any], tmp_path: Path
 ) -> None:
     class_of(stem, "Model").config_class(**TINY).save_pretrained(tmp_path)
@@ -686,11 +686,56 @@ def test_what_follows_from_a_field_that_is_given_at_loading_follows_again(
     assert {name: getattr(config, name) for name in derived} == derived
 
 
-def test_what_a_file_gives_for_itself_stays_as_it_is(tmp_path: Path) -> None:
-    own = {"head_dim": 3, "embedding_size": 7}
-    class_of("StarTransformer", "Model").config_class(**TINY, **own).save_pretrained(tmp_path)
+def test_derivable_fields_that_a_file_gives_stay_as_they_are(tmp_path: Path) -> None:
+    given = {"head_dim": 3, "embedding_size": 7}
+    class_of("StarTransformer", "Model").config_class(**TINY, **given).save_pretrained(tmp_path)
     config = AutoConfig.from_pretrained(tmp_path, hidden_size=64, num_attention_heads=4)
-    assert {name: getattr(config, name) for name in own} == own
+    assert {name: getattr(config, name) for name in given} == given
+
+
+@pytest.mark.parametrize(
+    ("stem", "former", "name", "value"),
+    [
+        *((stem, "char_hidden_size", "char_num_filters", 7) for stem in STEMS),
+        *((stem, "position_base", "sinusoidal_base", 50.0) for stem in STEMS),
+        ("BigTransformer", "self_word", "include_self", False),
+    ],
+)
+def test_former_names_of_fields_are_read(stem: str, former: str, name: str, value: Any, tmp_path: Path) -> None:
+    model_class = class_of(stem, "Model")
+    config_class = model_class.config_class
+    (tmp_path / "plain").mkdir()
+    config_class(**TINY).save_pretrained(tmp_path / "plain")
+    fields = {**TINY, "model_type": config_class.model_type, former: value}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    for config in (
+        config_class(**{**TINY, former: value}),
+        config_class.from_dict(fields),
+        config_class.from_dict(TINY, **{former: value}),
+        AutoConfig.from_pretrained(tmp_path),
+        AutoConfig.from_pretrained(tmp_path / "plain", **{former: value}),
+        model_class.from_pretrained(None, config=tmp_path / "plain", state_dict={}, **{former: value}).config,
+    ):
+        assert getattr(config, name) == getattr(config, former) == value
+        assert config.to_dict()[name] == value
+        assert former not in config.to_dict()
+
+
+def test_one_relay_is_read_and_two_are_refused(tmp_path: Path) -> None:
+    model_class = modeling_star.StarTransformerModel
+    config_class = model_class.config_class
+    model_class(config_class(**TINY, num_relays=1)).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    for fields in ({}, {"num_relays": 1}):
+        path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+        for options in ({}, {"num_relays": 1}):
+            assert "num_relays" not in AutoConfig.from_pretrained(tmp_path, **options).to_dict()
+            assert "num_relays" not in model_class.from_pretrained(tmp_path, **options).config.to_dict()
+        with pytest.raises(ValueError, match="num_relays=2"):
+            model_class.from_pretrained(tmp_path, num_relays=2)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "num_relays": 2}))
+    with pytest.raises(ValueError, match="num_relays=2"):
+        AutoConfig.from_pretrained(tmp_path)
 
 
 def test_fields_of_the_encoder_inside_are_laid_over_the_saved_ones(tmp_path: Path) -> None:
@@ -703,10 +748,10 @@ def test_fields_of_the_encoder_inside_are_laid_over_the_saved_ones(tmp_path: Pat
 @pytest.mark.parametrize("stem", STEMS)
 def test_fields_are_checked_when_they_are_given_at_loading(stem: str, tmp_path: Path) -> None:
     tiny_model(stem).config.save_pretrained(tmp_path)
-    with pytest.raises(Exception, match=r"hidden_dropout_prob=2 is given; a probability"):
+    with pytest.raises(Exception, match="hidden_dropout_prob=2"):
         AutoConfig.from_pretrained(tmp_path, hidden_dropout_prob=2)
     model_class = class_of(stem, "Model")
-    with pytest.raises(Exception, match=r"hidden_act='reluu' is given.*Did you mean \"relu\""):
+    with pytest.raises(Exception, match="reluu"):
         model_class.from_pretrained(tmp_path, hidden_act="reluu")
 
 

@@ -69,7 +69,7 @@ def test_a_resumed_run_is_the_straight_run_bit_for_bit(
     dropout = dict.fromkeys(["embedding_dropout_prob", "hidden_dropout_prob", "attention_probs_dropout_prob"], 0.2)
 
     def trainer(folder: str) -> Any:
-        # Dropout is on: what is drawn after resuming must be what the straight run drew.
+        # Dropout is on: random numbers after resuming must equal those of the straight run.
         model = tiny_model(stem, PROBLEMS[problem], **inside, **dropout)
         arguments = {"max_steps": 7, "save_strategy": "steps", "save_steps": 3, "learning_rate": 0.01}
         rows = rows_of(problem, 20)
@@ -212,7 +212,7 @@ def test_noise_on_embeddings_is_of_the_size_that_a_row_asks_for(stem: str, tmp_p
     trainer.train()
     longest = max(len(row["input_ids"]) for row in rows)
     assert [tuple(rows_seen.shape) for rows_seen in seen] == [(4, longest, TINY["hidden_size"])]
-    # Trainer's own hook comes after this one: what it does is seen by the size that it is given.
+    # Trainer's hook runs after this one: its effect shows in the size that it is given.
     assert not hasattr(table, "neftune_noise_alpha"), "Trainer takes it away"
     with torch.no_grad():
         model(rows[0]["input_ids"][None])
@@ -432,7 +432,7 @@ def test_two_processes_train_like_one(problem: str, two_processes: Path, tmp_pat
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_what_the_first_process_saves_is_what_both_trained(problem: str, two_processes: Path) -> None:
+def test_the_first_process_saves_the_model_that_both_trained(problem: str, two_processes: Path) -> None:
     loaded = class_of("StarTransformer", PROBLEMS[problem]).from_pretrained(two_processes / problem)
     assert_identical(parameters_of(loaded), load_file(two_processes / f"{problem}.1.safetensors"))
     # One whole folder, written once.
