@@ -1,6 +1,5 @@
 """What the tests of every encoder share: tiny models, batches with any padding, and the reference run on both."""
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -362,11 +361,6 @@ def given_projections(leaves: dict[str, Tensor]) -> Any:
         weight_of=lambda name: leaves[name].flatten(0, 1),
         value_bias=leaves["value_bias"],
     )
-
-
-def words(*parts: str) -> str:
-    """A pattern for the parts in this order, anything between them."""
-    return "(?s)" + ".*".join(re.escape(part) for part in parts)
 
 
 def linear_layers(model: nn.Module) -> list[nn.Linear]:

@@ -1,4 +1,4 @@
-"""The attentions against sums over candidates whose keys and values are formed one by one."""
+"""Attention against loops that form the key and value of every candidate."""
 
 import math
 from typing import Any
@@ -35,18 +35,18 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 
 
 def projections(d: int = 6, h: int = 2, c: int = 4) -> AttentionProjections:
-    """W_Q, W_K, W_V and W_O with every number random, the biases too."""
+    """W_Q, W_K, W_V and W_O with random weights and biases."""
     module = AttentionProjections(d, h, c).double()
     for seed, parameter in enumerate(module.parameters()):
         parameter.data = random(*parameter.shape, seed=seed).detach()
     return module
 
 
-# ------ a token over its candidates
+# ------ tokens
 
 
 def words_of(mask: Tensor, longest: int, keep_padding: bool, include_self: bool) -> tuple[TokenLayout, BandCandidates]:
-    """A layout, and random words in it."""
+    """A layout and random words in it."""
     layout = TokenLayout.from_mask(mask, keep_padding)
     fits = torch.stack([layout.has_shifted(length) for length in range(longest)], dim=-1)
     return layout, BandCandidates.words(fits & (random(*fits.shape, seed=9) > 0), layout, include_self)
@@ -118,7 +118,7 @@ def test_candidate_attention_equals_loops_in_values_and_gradients(
 
 
 @pytest.mark.parametrize("with_words", [False, True])
-def test_dropout_drops_or_scales_a_weight_and_the_bias_with_it(with_words: bool) -> None:
+def test_dropout_zeroes_or_scales_each_weight_with_its_bias(with_words: bool) -> None:
     n, places = 200, 5
     band = words_of(torch.ones(1, n), 3, keep_padding=False, include_self=True)[1] if with_words else None
     torch.manual_seed(0)
@@ -132,7 +132,7 @@ def test_dropout_drops_or_scales_a_weight_and_the_bias_with_it(with_words: bool)
     assert_close(gradients({"c": context}, leaves), gradients({"c": expected}, leaves), 1e-10)
 
 
-def test_products_that_float16_cannot_hold_are_scaled_before() -> None:
+def test_queries_are_scaled_before_the_product_in_float16() -> None:
     n, h, c = 3, 1, 64
     vector = torch.full((n, h, c), 50.0, dtype=torch.float16)
     # A product is 160,000, beyond float16, and a score 20,000.
@@ -142,7 +142,7 @@ def test_products_that_float16_cannot_hold_are_scaled_before() -> None:
 
 
 @pytest.mark.parametrize(("heads", "width"), [(1, 6), (3, 2), (2, 5), (4, 1)])
-def test_projections_and_candidate_attention_make_the_multi_head_attention_of_the_paper(
+def test_projections_and_candidate_attention_equal_the_multi_head_attention_of_the_paper(
     heads: int, width: int
 ) -> None:
     module = projections(6, heads, width)
@@ -158,7 +158,7 @@ def test_projections_and_candidate_attention_make_the_multi_head_attention_of_th
     assert difference(weights[0], expected_weights) <= 1e-12
 
 
-def test_the_words_of_a_token_are_ordered_by_length_and_by_its_place_in_them() -> None:
+def test_the_words_of_a_token_are_ordered_by_length_and_place() -> None:
     layout = TokenLayout.from_mask(torch.ones(1, 4).bool(), keep_padding=False)
     words = torch.zeros(4, 3).bool()
     words[0, 1] = words[1, 2] = words[2, 1] = True  # 0-1, 1-3, 2-3
@@ -184,7 +184,7 @@ def test_the_words_of_a_token_are_ordered_by_length_and_by_its_place_in_them() -
     assert torch.equal(without.spans, band.spans[:, 1:])
 
 
-def test_no_vector_of_a_word_is_formed() -> None:
+def test_no_vector_of_a_word_is_materialised() -> None:
     n, h, c, longest = 64, 2, 32, 4
     layout, band = words_of(torch.ones(1, n), longest, keep_padding=False, include_self=True)
     query, key, value = (random(n, h, c, seed=seed) for seed in range(3))
@@ -240,7 +240,7 @@ def test_relay_attention_equals_projecting_every_candidate(keep_padding: bool, m
     assert_close(gradients(actual, leaves), gradients(expected, leaves), 1e-10)
 
 
-def test_the_relays_result_is_reproducible_to_the_last_digit() -> None:
+def test_relay_attention_keeps_the_order_of_its_sums() -> None:
     """Published scores depend on these operations and the order of their sums."""
     b, n, h, c, d = 32, 20, 6, 32, 192
     shapes = {"query": (b, h, c), "key": (h, c, d), "value": (h, c, d), "value_bias": (h, c), "relay": (b, d)}
@@ -256,7 +256,7 @@ def test_the_relays_result_is_reproducible_to_the_last_digit() -> None:
 
 
 @both_layouts
-def test_relay_dropout_drops_or_scales_a_weight_and_the_bias_with_it(keep_padding: bool) -> None:
+def test_relay_dropout_zeroes_or_scales_each_weight_with_its_bias(keep_padding: bool) -> None:
     torch.manual_seed(0)
     mask = padded([60, 0, 1, 50], 60, "holes")
     whole = relay_case(mask, keep_padding)[3]
@@ -271,7 +271,7 @@ def test_relay_dropout_drops_or_scales_a_weight_and_the_bias_with_it(keep_paddin
 
 
 @both_layouts
-def test_padding_never_has_a_relay_weight_however_low_the_real_scores(keep_padding: bool) -> None:
+def test_padding_has_no_relay_weight_even_with_low_real_scores(keep_padding: bool) -> None:
     mask = padded([3, 0, 1], 5, "holes")
     layout = TokenLayout.from_mask(mask, keep_padding)
     tokens = layout.pack(torch.where(mask[..., None], -1e3, 1e6) * torch.ones(3, 5, 2))
@@ -283,7 +283,7 @@ def test_padding_never_has_a_relay_weight_however_low_the_real_scores(keep_paddi
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "autocast"])
-def test_in_half_precision_the_relay_makes_no_padding_beside_a_long_text(precision: str) -> None:
+def test_relay_attention_in_half_precision_allocates_no_padding(precision: str) -> None:
     b, m, h, c, d = 20, 50, 2, 4, 64
     layout = TokenLayout.from_mask(torch.arange(m) < torch.tensor([m] + [2] * (b - 1))[:, None], False)
     shapes = {"query": (b, h, c), "relay": (b, d), "tokens": (int(layout.mask.sum()), d)}
@@ -311,7 +311,7 @@ def test_in_half_precision_the_relay_makes_no_padding_beside_a_long_text(precisi
 
 
 @pytest.mark.parametrize("kind", [Adapter, LinearAdapter])
-def test_an_adapter_at_the_output_is_called(kind: Any) -> None:
+def test_an_adapter_on_the_output_is_called(kind: Any) -> None:
     module, context = projections(), random(3, 2, 4)
     module.output = kind(module.output)
     expected = module.project_output(context + module.value_bias)
@@ -321,14 +321,14 @@ def test_an_adapter_at_the_output_is_called(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", [Adapter, LinearAdapter])
 @pytest.mark.parametrize("name", ["key", "value"])
-def test_an_adapter_that_would_not_be_called_is_refused(kind: Any, name: str) -> None:
+def test_an_adapter_that_would_not_be_called_is_an_error(kind: Any, name: str) -> None:
     module = projections()
     setattr(module, name, kind(getattr(module, name)))
-    with pytest.raises(TypeError, match=rf"projections\.{name} is a \S*{kind.__name__}"):
+    with pytest.raises(TypeError, match=kind.__name__):
         module.key_value_weight()
 
 
-def test_a_reparametrised_layer_is_read() -> None:
+def test_a_reparametrised_layer_works() -> None:
     module = projections()
     weight = module.key_value_weight().clone()
     torch.nn.utils.parametrizations.weight_norm(module.key)

@@ -1,4 +1,4 @@
-"""Character features against plain loops, what the vocabulary is read as, and what is computed when."""
+"""Character features against plain loops, reading of vocabularies, and caching of the features."""
 
 import copy
 import pickle
@@ -16,7 +16,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.models.char_cnn import TRAITS, CharCNN, spelled, traits_of
-from modeling_star.models.configuration_star import StarTransformerConfig
 from modeling_star.models.token_layout import TokenLayout
 from modeling_star.models.vocabulary import Vocabulary
 
@@ -37,7 +36,7 @@ def text_of(row: torch.Tensor) -> str:
 
 
 @pytest.mark.parametrize("kernel", [1, 3, 5])
-def test_features_are_those_of_the_loops_in_values_and_gradients(kernel: int) -> None:
+def test_features_equal_plain_loops_in_values_and_gradients(kernel: int) -> None:
     model = model_with_characters(dtype=torch.float64, char_kernel_size=kernel, char_vocab_size=50)
     module, config = features_of(model), model.config
     parameters = {name: p.detach().clone().requires_grad_() for name, p in module.named_parameters()}
@@ -51,17 +50,16 @@ def test_features_are_those_of_the_loops_in_values_and_gradients(kernel: int) ->
             continue
         continues = text.startswith("##")
         codes = spelled(text.removeprefix("##"), config.max_char_length)
-        # Before them the start of a word (1) or its continuation (2), after them the end (3).
+        # The first symbol marks the start of a word (1) or its continuation (2), the last one its end (3).
         symbols = [2 if continues else 1, *(4 + code % 50 for code in codes), 3]
         traits = torch.tensor(traits_of(text.removeprefix("##"), continues), dtype=torch.float64)
         rows.append(torch.cat([spelling(parameters, symbols, kernel), traits]))
     expected, actual = {"x": torch.stack(rows)}, {"x": module.of_tokens(ids)}
     assert_close(actual, expected, 1e-10)
-    found, wanted = gradients(actual, dict(module.named_parameters())), gradients(expected, parameters)
-    assert_close(found, wanted, 1e-10)
+    assert_close(gradients(actual, dict(module.named_parameters())), gradients(expected, parameters), 1e-10)
 
 
-# 5 to 9 after the special tokens; what is "alone" beside those is an added token, 10.
+# Their ids are 5 to 9, after the special tokens; "@USER" is an added token, 10.
 PIECES = "we ##ll ##ing 42 USA"
 
 
@@ -78,29 +76,29 @@ def test_a_word_has_the_maximum_of_its_tokens_in_values_and_gradients(kind: str,
     with torch.no_grad():
         module.convolution.bias.sub_(10)  # below the zeros of padding
     mask = padded([9, 1, 0, 6, 3], 10, kind)
-    # Of 2 ([CLS]) and 10 no word is made, nor of the end of one text and what the next one begins with.
+    # Tokens 2 ([CLS]) and 10 belong to no word, and no word crosses from one text to the next.
     rows = [[2, 5, 6, 7, 8, 10, 7, 6, 6], [7], [], [6, 7, 9, 2, 7, 6], [7, 5, 7]]
     words = [[[0], [1, 2, 3], [4], [5], [6, 7, 8]], [[0]], [], [[0, 1], [2], [3], [4, 5]], [[0], [1, 2]]]
     ids = mask.long()
     ids[mask] = torch.tensor([index for row in rows for index in row])
     layout = TokenLayout.from_mask(mask, keep_padding=not packed)
     flat = layout.pack(ids)
-    own = module.of_tokens(flat)
+    of_tokens = module.of_tokens(flat)
     places = {place: row for row, place in enumerate(layout.pack(torch.arange(ids.numel()).view_as(ids)).tolist())}
-    expected = torch.zeros_like(own)
+    expected = torch.zeros_like(of_tokens)
     for row, of_row in enumerate(words):
         columns = mask[row].nonzero().flatten().tolist()
         for word in of_row:
             index = [places[row * ids.shape[1] + columns[token]] for token in word]
-            largest = own[index].max(0).values.expand(len(index), -1)
+            largest = of_tokens[index].max(0).values.expand(len(index), -1)
             expected = expected.index_copy(0, torch.tensor(index), largest.contiguous())
     leaves = dict(module.named_parameters())
-    actual = {"x": module(flat, layout)[:, own.shape[1] :]}
+    actual = {"x": module(flat, layout)[:, of_tokens.shape[1] :]}
     assert_close(actual, {"x": expected}, 1e-12)
     assert_close(gradients(actual, leaves), gradients({"x": expected}, leaves), 1e-10)
 
 
-def test_a_text_with_words_in_pieces_is_read_the_same_alone_and_in_a_batch() -> None:
+def test_states_of_words_in_pieces_do_not_depend_on_the_batch() -> None:
     model = model_of_words(dtype=torch.float64).eval()
     ids = torch.tensor([[5, 6, 7, 6], [7, 6, 0, 0], [6, 7, 7, 0]])
     states = model(ids, attention_mask=ids != 0).last_hidden_state
@@ -109,7 +107,7 @@ def test_a_text_with_words_in_pieces_is_read_the_same_alone_and_in_a_batch() -> 
         assert difference(states[row, :length], alone) < 1e-12
 
 
-def test_a_token_may_have_its_own_characters_alone() -> None:
+def test_the_scope_token_has_no_features_of_the_word() -> None:
     model = model_with_characters(char_scope="token")
     module, ids = features_of(model), torch.tensor([[5, 6, 10]])
     layout = TokenLayout.from_mask(torch.ones_like(ids).bool(), keep_padding=False)
@@ -117,7 +115,7 @@ def test_a_token_may_have_its_own_characters_alone() -> None:
     assert model.embeddings.projection.in_features == TINY["hidden_size"] + module.width
 
 
-def test_a_token_is_embedded_by_its_vector_and_its_features_together() -> None:
+def test_an_embedding_joins_vector_and_features() -> None:
     model = model_with_characters(dtype=torch.float64, position_embedding_type="none")
     ids = torch.tensor([[5, 6, 10]])
     embedded = model(ids, output_hidden_states=True).hidden_states[0][0]
@@ -126,7 +124,7 @@ def test_a_token_is_embedded_by_its_vector_and_its_features_together() -> None:
     joined = torch.cat([embeddings.word_embeddings(ids[0]), embeddings.characters(ids[0], layout)], dim=-1)
     projection = under(dict(embeddings.named_parameters()), "projection")
     assert difference(embedded, joined @ projection["weight"].T + projection["bias"]) < 1e-12
-    # Vectors given in place of ids have no characters.
+    # Given vectors have no characters.
     vectors = embeddings.word_embeddings(ids)
     bare = model(inputs_embeds=vectors, output_hidden_states=True).hidden_states[0][0]
     width = TINY["hidden_size"]
@@ -153,12 +151,12 @@ def test_a_token_is_embedded_by_its_vector_and_its_features_together() -> None:
         ("", []),
     ],
 )
-def test_how_a_token_is_written(text: str, traits: list[str]) -> None:
+def test_traits_of_a_token(text: str, traits: list[str]) -> None:
     assert [name for name, has in zip(TRAITS, traits_of(text, False), strict=True) if has] == traits
     assert traits_of(text, True)[0]
 
 
-def test_of_a_long_entry_both_ends_are_read_and_accents_are_one_character() -> None:
+def test_a_long_entry_keeps_both_ends_and_accents_are_composed() -> None:
     assert "".join(map(chr, spelled("incomprehensibilities", 9))) == "incomties"
     assert "".join(map(chr, spelled("exactly", 7))) == "exactly"
     assert "".join(map(chr, spelled("中国", 1))) == "中"
@@ -177,7 +175,7 @@ def test_a_wordpiece_vocabulary_is_read() -> None:
     assert vocabulary.special.nonzero()[:, 0].tolist() == [0, 2, 3, 4]
 
 
-def test_words_that_begin_like_marks_make_no_pieces_of_a_vocabulary_of_words() -> None:
+def test_words_that_begin_with_a_mark_do_not_make_a_subword_vocabulary() -> None:
     tokenizer = train_tokenizer(["Ġorġ sees ### and ▁ there"], min_frequency=1, lower_case=False)
     assert {"Ġorġ", "###"} <= set(tokenizer.get_vocab())
     vocabulary = Vocabulary.read(tokenizer)
@@ -218,12 +216,12 @@ def test_an_added_word_has_characters_and_an_unknown_one_has_none() -> None:
     assert kyoto.any()
 
 
-def test_a_tokenizer_beyond_the_model_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"ids up to 15, and the model embeds 13 .*resize_token_embeddings"):
+def test_a_tokenizer_larger_than_the_model_is_an_error() -> None:
+    with pytest.raises(ValueError, match="resize_token_embeddings"):
         model_with_characters(tokenizer=word_tokenizer(SPELLED + " a b c"))
 
 
-def test_nothing_of_a_vocabulary_is_left_once_another_is_reported() -> None:
+def test_a_second_vocabulary_replaces_the_first() -> None:
     tagger = {"ending": "ForTokenClassification", "use_crf": True, "tokenizer": None}
     model, fresh = (model_with_characters(**tagger).eval() for _ in range(2))
     first, second = word_tokenizer(SPELLED), word_tokenizer("a ##b c")
@@ -238,21 +236,16 @@ def test_nothing_of_a_vocabulary_is_left_once_another_is_reported() -> None:
         assert torch.equal(model(ids).logits, fresh(ids).logits)
 
 
-def test_tokens_without_characters_are_warned_of_once(warnings_of: Any) -> None:
+def test_a_missing_vocabulary_is_warned_about_once_per_mode(warnings_of: Any) -> None:
     model, ids = model_with_characters(tokenizer=None), torch.tensor([[5, 6]])
     for mode in (model, model.eval()):
         [message] = warnings_of(mode, input_ids=ids)
-        assert "model.set_vocabulary(tokenizer)" in message
+        assert "set_vocabulary" in message
     model.set_vocabulary(word_tokenizer(SPELLED))
     assert warnings_of(model, input_ids=ids) == []
 
 
-def test_an_even_kernel_is_refused() -> None:
-    with pytest.raises(Exception, match="char_kernel_size=4 is given; an odd number is needed"):
-        StarTransformerConfig(char_kernel_size=4)
-
-
-# ------ what is computed when
+# ------ caching
 
 
 def rows_convolved(module: Any) -> list[int]:
@@ -261,14 +254,14 @@ def rows_convolved(module: Any) -> list[int]:
     features = module.features
 
     def counted(characters: torch.Tensor, traits: torch.Tensor) -> torch.Tensor:
-        rows.append(len(characters))  # no hook: what has one is not kept
+        rows.append(len(characters))  # not a hook, which disables the cache
         return features(characters, traits)
 
     module.features = counted
     return rows
 
 
-def test_training_reads_each_entry_of_a_batch_once_and_inference_all_entries_once() -> None:
+def test_training_computes_each_entry_of_a_batch_and_inference_all_entries_once() -> None:
     model = model_with_characters()
     rows = rows_convolved(features_of(model))
     ids = torch.tensor([[5, 6, 5, 9], [6, 6, 6, 6]])
@@ -292,7 +285,7 @@ def test_inference_equals_training_bit_for_bit() -> None:
     for context in (torch.no_grad, torch.inference_mode):
         with context():
             assert torch.equal(model(**inputs).last_hidden_state, trained)
-    # What inference mode has left behind serves autograd, too.
+    # The features cached in inference mode are usable with autograd.
     with torch.no_grad():
         assert torch.equal(model(**inputs).last_hidden_state, trained)
     model(**inputs).last_hidden_state.sum().backward()
@@ -320,7 +313,7 @@ def change_words(model: PreTrainedModel) -> None:
 
 def change_by_training(model: PreTrainedModel) -> None:
     model.train()
-    features_of(model).convolution.bias.data += 1.0  # leaves no trace of its own
+    features_of(model).convolution.bias.data += 1.0  # changes no version counter
     model.eval()
 
 
@@ -329,7 +322,7 @@ def change_by_training(model: PreTrainedModel) -> None:
     [change_weight, change_optimizer, change_state, change_words, change_by_training],
     ids=lambda f: f.__name__,
 )
-def test_what_was_computed_for_all_entries_follows_every_change(change: Any) -> None:
+def test_cached_features_follow_every_change(change: Any) -> None:
     model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
     with torch.no_grad():
         before = model(ids).last_hidden_state
@@ -342,7 +335,7 @@ def test_what_was_computed_for_all_entries_follows_every_change(change: Any) -> 
         assert model.double()(ids).last_hidden_state.dtype == torch.float64
 
 
-def test_what_was_computed_for_all_entries_is_kept_where_the_mode_stays() -> None:
+def test_repeated_calls_of_eval_keep_the_cache() -> None:
     model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
     rows = rows_convolved(features_of(model))
     with torch.no_grad():
@@ -351,44 +344,44 @@ def test_what_was_computed_for_all_entries_is_kept_where_the_mode_stays() -> Non
     assert rows == [TINY["vocab_size"]]
 
 
-def test_an_adapter_that_is_switched_off_counts_no_more() -> None:
+def test_disabling_an_adapter_takes_effect() -> None:
     model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
     module = features_of(model)
     with torch.no_grad():
         plain = model(ids).last_hidden_state
         module.convolution = Adapter(module.convolution)
         adapted = model(ids).last_hidden_state
-        module.convolution.is_on = False  # which no weight says
+        module.convolution.is_on = False  # changes no weight
         assert torch.allclose(model(ids).last_hidden_state, plain, atol=1e-6)
     assert difference(adapted, plain) > 1e-3
 
 
-def test_a_thread_that_forgets_the_features_takes_them_from_no_other() -> None:
+def test_a_cache_cleared_by_another_thread_is_harmless() -> None:
     model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
     module = features_of(model)
     with torch.no_grad():
         expected = model(ids).last_hidden_state
         module.train().eval()
-        # Another thread may forget them at any time: here, as soon as they are there.
+        # Another thread may clear the cache at any time: here, immediately after each write.
         forgetful = {"_cached": property(lambda self: None, lambda self, value: None)}
         module.__class__ = type("Forgetful", (type(module),), forgetful)
         assert torch.equal(model(ids).last_hidden_state, expected)
 
 
 @pytest.mark.parametrize("fused", [False, True], ids=["plain", "fused"])
-def test_a_step_of_any_optimizer_is_seen(fused: bool) -> None:
+def test_cached_features_follow_an_optimizer_step(fused: bool) -> None:
     model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=fused)
     for _ in range(2):
         with torch.no_grad():
-            model(ids)  # keeps the features
+            model(ids)  # fills the cache
         model(ids).last_hidden_state.square().sum().backward()
         optimizer.step()
         with torch.no_grad():
             assert difference(model(ids).last_hidden_state, copy.deepcopy(model)(ids).last_hidden_state) < 1e-6
 
 
-def test_weights_that_are_loaded_in_inference_mode_are_seen() -> None:
+def test_cached_features_follow_weights_loaded_in_inference_mode() -> None:
     ids = torch.tensor([[5, 6, 9, 10]])
     with torch.inference_mode():
         model, other = model_with_characters().eval(), model_with_characters().eval()
@@ -399,7 +392,7 @@ def test_weights_that_are_loaded_in_inference_mode_are_seen() -> None:
         assert torch.equal(model(ids).last_hidden_state, other(ids).last_hidden_state)
 
 
-def test_a_hook_at_the_convolution_is_called_every_time() -> None:
+def test_a_hook_on_the_convolution_is_called_every_time() -> None:
     model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
     with torch.no_grad():
         plain = model(ids).last_hidden_state
@@ -409,16 +402,16 @@ def test_a_hook_at_the_convolution_is_called_every_time() -> None:
         assert difference(model(ids).last_hidden_state, plain) < 1e-6
 
 
-def test_the_kept_features_are_not_pickled() -> None:
+def test_cached_features_are_not_pickled() -> None:
     model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9, 10]])
     fresh = len(pickle.dumps(model))
     with torch.no_grad():
         expected = model(ids).last_hidden_state
         assert len(pickle.dumps(model)) == fresh
-        assert torch.equal(copy.deepcopy(model)(ids).last_hidden_state, expected), "as pickle, by __getstate__"
+        assert torch.equal(copy.deepcopy(model)(ids).last_hidden_state, expected)
 
 
-def test_autocast_leaves_no_half_precision_behind() -> None:
+def test_autocast_caches_no_half_precision() -> None:
     model, ids = model_with_characters().eval(), torch.tensor([[5, 6, 9]])
     with torch.no_grad():
         expected = model(ids).last_hidden_state
@@ -428,7 +421,7 @@ def test_autocast_leaves_no_half_precision_behind() -> None:
         assert torch.equal(model(ids).last_hidden_state, expected)
 
 
-def test_dropout_acts_on_characters_in_training_alone() -> None:
+def test_characters_have_dropout_in_training_only() -> None:
     model = model_with_characters(embedding_dropout_prob=0.5)
     module, ids = features_of(model), torch.tensor([5, 9, 10, 12])
     torch.manual_seed(0)
@@ -461,11 +454,11 @@ def test_one_graph_serves_every_shape_compiled_or_exported() -> None:
             assert difference(exported(**inputs).last_hidden_state, expected) < 1e-5
 
 
-# ------ every kind of embedding
+# ------ combination with embeddings
 
 
 @pytest.mark.parametrize("embeddings", EMBEDDINGS)
-def test_characters_join_every_kind_of_embedding(embeddings: str, tmp_path: Path, tiny_bert_path: str) -> None:
+def test_characters_join_every_type_of_embedding(embeddings: str, tmp_path: Path, tiny_bert_path: str) -> None:
     model = embedded_model(embeddings, "StarTransformer", "Model", tmp_path, tiny_bert_path, freeze=True, **CHARACTERS)
     inputs = some_inputs()
     without = tensors_of(model, inputs)["last_hidden_state"]
@@ -480,7 +473,7 @@ def test_characters_join_every_kind_of_embedding(embeddings: str, tmp_path: Path
     assert_close(tensors_of(loaded, inputs), tensors_of(model, inputs), 0.0)
 
 
-def test_a_resized_vocabulary_keeps_its_characters_and_takes_new_ones(tmp_path: Path) -> None:
+def test_a_resized_vocabulary_keeps_its_characters_and_accepts_new_ones(tmp_path: Path) -> None:
     model = model_with_characters("ForTokenClassification", use_crf=True).eval()
     tokenizer, ids = word_tokenizer(SPELLED), torch.tensor([[2, 5, 6, 10, 3]])
     before = model(ids).logits

@@ -1,4 +1,4 @@
-"""A model that several threads ask at once, as Trainer has left it."""
+"""`eval_mode`: evaluation mode for a block of code, and the previous mode after it, with several threads too."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +10,7 @@ from modeling_star.models.utils import eval_mode
 
 
 @pytest.mark.parametrize("was_training", [True, False])
-def test_the_mode_comes_back_when_the_last_thread_leaves(was_training: bool) -> None:
+def test_the_last_thread_restores_the_mode(was_training: bool) -> None:
     model = nn.Sequential(nn.Dropout()).train(was_training)
     inside, first_left = threading.Barrier(2), threading.Event()
 
@@ -33,7 +33,7 @@ def test_the_mode_comes_back_when_the_last_thread_leaves(was_training: bool) -> 
     assert model.training == was_training
 
 
-def test_a_layer_that_was_held_in_evaluation_mode_stays_so() -> None:
+def test_a_layer_in_evaluation_mode_stays_in_it() -> None:
     model = nn.Sequential(nn.Dropout(), nn.Dropout())
     model[0].eval()
     with eval_mode(model):
@@ -42,7 +42,7 @@ def test_a_layer_that_was_held_in_evaluation_mode_stays_so() -> None:
 
 
 class Merging(nn.Linear):
-    """As the layers of loralib, which merge two weights for evaluation and take them apart for training."""
+    """Like the layers of loralib, which merge two weights for evaluation and separate them for training."""
 
     merged = False
 
@@ -51,7 +51,7 @@ class Merging(nn.Linear):
         return super().train(mode)
 
 
-def test_what_a_layer_does_to_be_trained_is_done_again() -> None:
+def test_the_train_method_of_each_layer_is_called() -> None:
     model = nn.Sequential(Merging(2, 2), Merging(2, 2)).train()
     model[1].eval()
     with eval_mode(model):
@@ -61,7 +61,7 @@ def test_what_a_layer_does_to_be_trained_is_done_again() -> None:
     assert [model[0].merged, model[1].merged] == [False, True]
 
 
-def test_the_mode_comes_back_after_an_error() -> None:
+def test_an_error_restores_the_mode() -> None:
     model = nn.Dropout()
     with pytest.raises(KeyError), eval_mode(model), eval_mode(model):
         raise KeyError

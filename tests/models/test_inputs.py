@@ -1,8 +1,4 @@
-"""
-Bad configurations and inputs: each message says what was given, what is allowed, and what to write instead.
-
-The words of a message are matched in their order.
-"""
+"""Bad configurations, inputs and labels are errors that name them; unusual but valid ones work."""
 
 import logging
 import re
@@ -11,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from common import TINY, tiny_bert, tiny_model, words
-from samples import STEMS, class_of
+from common import TINY, tiny_bert, tiny_model
+from huggingface_hub.errors import StrictDataclassError
+from samples import STEMS
 from transformers import AlbertConfig, AutoConfig, AutoModel, BartConfig, BertConfig, ElectraConfig, XLNetConfig
 
 import modeling_star
@@ -23,13 +20,14 @@ from modeling_star import (
     StarTransformerConfig,
     VanillaTransformerConfig,
 )
+from modeling_star.models.configuration_encoder import EncoderConfig
 from modeling_star.models.embeddings import FROM_PADDING
 from modeling_star.models.modeling_encoder import longest_input
 
 
 IDS = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]])
 
-# What has an end; some encoders have others by default.
+# Positions of a limited length; some encoders have unlimited ones by default.
 LEARNED = {"position_embedding_type": "learned"}
 
 
@@ -40,12 +38,9 @@ WITH_HEADS = (StarTransformerConfig, BigTransformerConfig, VanillaTransformerCon
 WITH_DIRECTIONS = (DisanConfig, BiLstmConfig)
 EVERY_CONFIG = (*WITH_HEADS, *WITH_DIRECTIONS)
 
-BAD_FIELDS: list[dict[str, Any]] = [
-    *({name: 0} for name in ("num_attention_heads", "hidden_size", "num_hidden_layers", "vocab_size")),
-    *({name: 0} for name in ("max_position_embeddings", "classifier_hidden_size", "embedding_size")),
-    *({name: 0} for name in ("char_vocab_size", "char_embedding_size", "char_num_filters", "char_kernel_size")),
-    {"max_char_length": 0},
-    {"hidden_size": -6},
+# The last field of each is the wrong one.
+SHARED_BAD_FIELDS: list[dict[str, Any]] = [
+    *({name: 0} for name in EncoderConfig.sizes),
     {"type_vocab_size": -1},
     {"hidden_dropout_prob": 1.0},
     {"embedding_dropout_prob": -0.1},
@@ -54,73 +49,53 @@ BAD_FIELDS: list[dict[str, Any]] = [
     {"position_embedding_type": "lerned"},
     {"pair_mode": "siamees"},
     {"hidden_size": "300"},
-    {"num_attention_heads": 6.0},
-    {"hidden_dropout_prob": "0.1"},
     {"freeze_embeddings": 1},
+    {"char_kernel_size": 4},
     {"id2label": {1: "a", 2: "b"}},
     {"backbone_config": {"hidden_size": 8}},
     {"backbone_config": "bert-base-cased"},
     {"backbone_config": tiny_bert(), "embedding_size": 9},
 ]
+BAD_FIELDS: list[tuple[type, dict[str, Any]]] = [
+    *((StarTransformerConfig, fields) for fields in SHARED_BAD_FIELDS),
+    # One per way of checking, for every encoder.
+    *((each, {"num_hidden_layers": 0}) for each in EVERY_CONFIG),
+    *((each, {"pair_mode": "siamees"}) for each in EVERY_CONFIG),
+    *((each, {"num_attention_heads": 3, "hidden_size": 10}) for each in WITH_HEADS),
+    *((each, {"hidden_size": 301}) for each in WITH_DIRECTIONS),
+    *((each, {"position_embedding_type": "ring"}) for each in EVERY_CONFIG if each is not StarTransformerConfig),
+    (StarTransformerConfig, {"norm_position": "pots"}),
+    (StarTransformerConfig, {"head_dim": 0}),
+    (StarTransformerConfig, {"ring_radius": 0}),
+    (StarTransformerConfig, {"num_relays": 2}),
+    (BiLstmConfig, {"pooling": "last"}),
+    (VanillaTransformerConfig, {"intermediate_size": 0}),
+    (BigTransformerConfig, {"intermediate_size": 0}),
+    (BigTransformerConfig, {"max_word_length": 1}),
+    (BigTransformerConfig, {"local_connection": "ring"}),
+    (BigTransformerConfig, {"lexicon_kind": "jieba"}),
+    (BigTransformerConfig, {"lexicon_kind": "words"}),
+    (BigTransformerConfig, {"lexicon_size": 8}),
+    (BigTransformerConfig, {"lexicon_kind": "whole_word", "lexicon_size": -1}),
+]
 
 
-@pytest.mark.parametrize("fields", BAD_FIELDS, ids=lambda fields: str(list(fields)[-1]))
-@pytest.mark.parametrize("config_class", EVERY_CONFIG)
+@pytest.mark.parametrize(
+    ("config_class", "fields"), BAD_FIELDS, ids=lambda x: str(list(x)[-1]) if type(x) is dict else x.__name__
+)
 def test_a_bad_field_is_an_error(config_class: type, fields: dict[str, Any]) -> None:
-    with pytest.raises(Exception, match=list(fields)[-1]):
+    with pytest.raises((ValueError, StrictDataclassError), match=list(fields)[-1]):
         config_class(**fields)
 
 
 @pytest.mark.parametrize(
-    ("config_class", "fields"),
-    [
-        (StarTransformerConfig, {"norm_position": "pots"}),
-        (StarTransformerConfig, {"use_ring": "no"}),
-        (StarTransformerConfig, {"head_dim": 0}),
-        (StarTransformerConfig, {"ring_radius": 0}),
-        (StarTransformerConfig, {"num_relays": 2}),
-        *((each, {"hidden_size": 10, "num_attention_heads": 3}) for each in WITH_HEADS),
-        *((each, {"hidden_size": 301}) for each in WITH_DIRECTIONS),
-        *((each, {"position_embedding_type": "ring"}) for each in EVERY_CONFIG if each is not StarTransformerConfig),
-        (BiLstmConfig, {"pooling": "last"}),
-        (VanillaTransformerConfig, {"intermediate_size": 0}),
-        (BigTransformerConfig, {"intermediate_size": 0}),
-        (BigTransformerConfig, {"max_word_length": 1}),
-        (BigTransformerConfig, {"local_connection": "ring"}),
-        (BigTransformerConfig, {"pooling": "sum"}),
-        (BigTransformerConfig, {"include_self": "no"}),
-        (BigTransformerConfig, {"lexicon_kind": "jieba"}),
-        (BigTransformerConfig, {"lexicon_kind": "words"}),
-        (BigTransformerConfig, {"lexicon_size": 8}),
-        (BigTransformerConfig, {"lexicon_kind": "whole_word", "lexicon_size": -1}),
-    ],
+    ("given", "meant"), [("hiden_size", "hidden_size"), ("num_layers", "num_hidden_layers"), ("xyzzy", None)]
 )
-def test_a_bad_field_of_one_encoder_is_an_error(config_class: type, fields: dict[str, Any]) -> None:
-    with pytest.raises(Exception, match="ring" if "position_embedding_type" in fields else next(iter(fields))):
-        config_class(**fields)
-
-
-@pytest.mark.parametrize(
-    ("given", "meant"),
-    [("hiden_size", "hidden_size"), ("num_layers", "num_hidden_layers"), ("dropout_prob", "hidden_dropout_prob")],
-)
-@pytest.mark.parametrize("config_class", EVERY_CONFIG)
-def test_an_unknown_key_is_warned_about(
-    config_class: type, given: str, meant: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    config_class(**{given: 1})
+def test_an_unknown_key_is_warned_about(given: str, meant: str | None, caplog: pytest.LogCaptureFixture) -> None:
+    StarTransformerConfig(**{given: 1})
     [record] = caplog.records
-    assert re.search(words(config_class.__name__, f"no field '{given}'", "no effect", "Did you mean"), record.message)
-    # Several fields may be as close; each is a fair guess.
-    guess = record.message.split("Did you mean")[1]
-    assert meant.rsplit("_", 1)[-1] in guess
-    assert meant in guess or given == "dropout_prob"
-
-
-def test_an_unknown_key_like_no_field_gets_no_guess(caplog: pytest.LogCaptureFixture) -> None:
-    StarTransformerConfig(xyzzy=1)
-    assert "no field 'xyzzy'" in caplog.text
-    assert "Did you mean" not in caplog.text
+    assert f"'{given}'" in record.message
+    assert meant is None or f'"{meant}"' in record.message
 
 
 @pytest.mark.parametrize("config_class", EVERY_CONFIG)
@@ -149,7 +124,7 @@ def test_keys_of_transformers_are_not_warned_about(config_class: type, caplog: p
     assert not caplog.records, caplog.text
 
 
-def test_an_encoder_that_transformers_cannot_build_is_refused() -> None:
+def test_a_backbone_that_transformers_cannot_build_is_an_error() -> None:
     class HomeMadeConfig(BertConfig):
         model_type = "home_made"
 
@@ -158,21 +133,17 @@ def test_an_encoder_that_transformers_cannot_build_is_refused() -> None:
         modeling_star.StarTransformerModel(config)
 
 
-def test_the_configuration_of_an_encoder_inside_stays_as_it_was_given() -> None:
+def test_the_configuration_of_a_backbone_is_copied() -> None:
     given = tiny_bert()
     given.name_or_path = "somewhere"
-    own = StarTransformerConfig(backbone_config=given).backbone_config
-    own.hidden_dropout_prob = 0.5
+    copied = StarTransformerConfig(backbone_config=given).backbone_config
+    copied.hidden_dropout_prob = 0.5
     assert (given.name_or_path, given.hidden_dropout_prob) == ("somewhere", 0.0)
 
 
-@pytest.mark.parametrize("stem", STEMS)
-def test_the_vocabulary_is_that_of_the_encoder_inside(stem: str) -> None:
-    # 13 ids are known to the BERT inside; the configuration says nothing of its own.
+def test_the_vocabulary_is_that_of_the_backbone() -> None:
     fields = {name: value for name, value in TINY.items() if name != "vocab_size"}
-    model = class_of(stem, "Model")(class_of(stem, "Model").config_class(backbone_config=tiny_bert(), **fields))
-    with pytest.raises(IndexError, match=words("input_ids hold 13", "0 to 12")):
-        model(IDS + 3)
+    assert all(config(backbone_config=tiny_bert(), **fields).vocab_size == 13 for config in EVERY_CONFIG)
 
 
 # ------ inputs
@@ -186,11 +157,11 @@ BAD_INPUTS: dict[str, tuple[dict[str, Any], str]] = {
     "long mask": ({"input_ids": IDS, "attention_mask": torch.ones(2, 6)}, "[2, 6]"),
     "mask without its axis": ({"input_ids": IDS, "attention_mask": torch.ones(5)}, "[5]"),
     "mask of pairs": ({"input_ids": IDS, "attention_mask": torch.ones(2, 5, 5)}, "[2, 5, 5]"),
-    "mask that is added to scores": (
+    "additive mask": (
         {"input_ids": IDS, "attention_mask": torch.zeros(2, 5).masked_fill(IDS > 8, float("-inf"))},
         "-inf",
     ),
-    "mask of whole numbers that is added to scores": (
+    "additive mask of integers": (
         {"input_ids": IDS, "attention_mask": (IDS > 8) * -10000},
         "-10000",
     ),
@@ -206,21 +177,21 @@ BAD_INPUTS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("ending", ["Model", "ForTokenClassification"])
 @pytest.mark.parametrize(("inputs", "named"), BAD_INPUTS.values(), ids=BAD_INPUTS.keys())
-@pytest.mark.parametrize("stem", STEMS)
-def test_a_bad_input_is_an_error_that_names_it(
-    stem: str, inputs: dict[str, torch.Tensor], named: str, ending: str
-) -> None:
-    model = tiny_model(stem, ending, type_vocab_size=2, **LEARNED)
+def test_a_bad_input_is_an_error_that_names_it(inputs: dict[str, torch.Tensor], named: str) -> None:
+    model = tiny_model("StarTransformer", type_vocab_size=2, **LEARNED)
     with pytest.raises((ValueError, IndexError), match=re.escape(named)):
         model(**inputs)
 
 
+@pytest.mark.parametrize("case", ["ids too large", "long mask", "too long"])
 @pytest.mark.parametrize("stem", STEMS)
-def test_a_sequence_too_long_is_an_error_when_states_are_recorded_too(stem: str) -> None:
-    with pytest.raises(ValueError, match=words("17 tokens", "max_position_embeddings allows 16")):
-        tiny_model(stem, **LEARNED)(torch.ones(1, 17, dtype=torch.long), output_hidden_states=True)
+def test_every_encoder_and_head_checks_its_inputs(stem: str, case: str) -> None:
+    inputs, named = BAD_INPUTS[case]
+    for ending, recorded in (("Model", True), ("ForTokenClassification", False)):
+        model = tiny_model(stem, ending, type_vocab_size=2, **LEARNED)
+        with pytest.raises((ValueError, IndexError), match=re.escape(named)):
+            model(**inputs, output_hidden_states=recorded)
 
 
 INSIDE = {
@@ -230,31 +201,22 @@ INSIDE = {
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
-def test_positions_reach_the_encoder_inside(kind: str) -> None:
+def test_positions_reach_the_backbone(kind: str) -> None:
     config = AutoConfig.for_model(kind, pad_token_id=1, **INSIDE)
     model = tiny_model("StarTransformer", backbone_config=config, position_embedding_type="none").eval()
     positions = torch.tensor([4, 2, 0, 1, 3])
     inside = model.embeddings.backbone
     expected = inside(IDS, position_ids=positions[None] + (2 if kind == "roberta" else 0)).last_hidden_state
-    found = model(IDS, position_ids=positions[None], output_hidden_states=True).hidden_states[0]
+    embedded = model(IDS, position_ids=positions[None], output_hidden_states=True).hidden_states[0]
     projected = model.embeddings.projection(expected)
-    torch.testing.assert_close(found, projected)
+    torch.testing.assert_close(embedded, projected)
     # Padding on the left moves no position.
     shifted = [torch.nn.functional.pad(x, (2, 0)) for x in (IDS, positions.expand(2, 5), torch.ones_like(IDS))]
     names = ("input_ids", "position_ids", "attention_mask")
     left = model(**dict(zip(names, shifted, strict=True)), output_hidden_states=True).hidden_states[0]
     torch.testing.assert_close(left[:, 2:], projected)
-    with pytest.raises(IndexError, match=r"position_ids hold 18; 0 to 1[35] are allowed"):
+    with pytest.raises(IndexError, match="position_ids hold 18"):
         model(IDS, position_ids=positions[None] + 14)
-
-
-def test_positions_for_an_encoder_inside_that_takes_none_are_refused() -> None:
-    with pytest.raises(ValueError, match="position_ids"):
-        xlnet_inside()(IDS, position_ids=torch.arange(5)[None])
-
-
-def test_an_encoder_inside_may_have_no_limit() -> None:
-    assert xlnet_inside()(torch.ones(1, 40, dtype=torch.long)).last_hidden_state.isfinite().all()
 
 
 def xlnet_inside() -> Any:
@@ -262,7 +224,16 @@ def xlnet_inside() -> Any:
     return tiny_model("StarTransformer", backbone_config=inside, position_embedding_type="none")
 
 
-def test_an_encoder_with_a_decoder_is_no_backbone() -> None:
+def test_positions_for_a_backbone_without_positions_are_an_error() -> None:
+    with pytest.raises(ValueError, match="position_ids"):
+        xlnet_inside()(IDS, position_ids=torch.arange(5)[None])
+
+
+def test_a_backbone_may_have_no_longest_sequence() -> None:
+    assert xlnet_inside()(torch.ones(1, 40, dtype=torch.long)).last_hidden_state.isfinite().all()
+
+
+def test_an_encoder_decoder_as_backbone_is_an_error() -> None:
     inside = BartConfig(vocab_size=TINY["vocab_size"], d_model=12, encoder_layers=1, decoder_layers=1)
     with pytest.raises(ValueError, match="BartConfig"):
         tiny_model("StarTransformer", backbone_config=inside, position_embedding_type="none")
@@ -274,22 +245,17 @@ def test_other_positions_have_no_longest_sequence(position: str) -> None:
     assert model(torch.ones(1, 40, dtype=torch.long)).last_hidden_state.isfinite().all()
 
 
-@pytest.mark.parametrize("stem", STEMS)
-@pytest.mark.parametrize("inside", [False, True])
-def test_a_type_that_neither_text_of_a_pair_has_is_named(stem: str, inside: bool) -> None:
-    embedded = {"backbone_config": tiny_bert(), "position_embedding_type": "none"} if inside else {}
-    model = tiny_model(stem, pair_mode="siamese", type_vocab_size=0, **embedded)
-    with pytest.raises(IndexError, match=words("token_type_ids hold 2", "0 to 1")):
+@pytest.mark.parametrize("inside", [False, True], ids=["table", "backbone"])
+@pytest.mark.parametrize("pair_mode", ["cross", "siamese"])
+def test_an_unknown_token_type_is_an_error(pair_mode: str, inside: bool) -> None:
+    backbone = {"backbone_config": tiny_bert(), "position_embedding_type": "none"} if inside else {}
+    types = 2 if pair_mode == "cross" and not inside else 0
+    model = tiny_model("StarTransformer", pair_mode=pair_mode, type_vocab_size=types, **backbone)
+    with pytest.raises(IndexError, match="token_type_ids hold 2"):
         model(IDS, token_type_ids=torch.tensor([[0, 0, 1, 1, 2]] * 2))
 
 
-def test_a_type_that_the_encoder_inside_does_not_have_is_named() -> None:
-    model = tiny_model("StarTransformer", backbone_config=tiny_bert(), position_embedding_type="none")
-    with pytest.raises(IndexError, match=words("token_type_ids hold 2", "0 to 1")):
-        model(IDS, token_type_ids=torch.full_like(IDS, 2))
-
-
-def test_an_encoder_inside_that_has_one_type_is_given_none() -> None:
+def test_a_backbone_with_one_token_type_ignores_token_types() -> None:
     inside = tiny_bert()
     inside.type_vocab_size = 1
     model = tiny_model("StarTransformer", backbone_config=inside, position_embedding_type="none")
@@ -297,38 +263,29 @@ def test_an_encoder_inside_that_has_one_type_is_given_none() -> None:
     assert torch.equal(typed, model(IDS).last_hidden_state)
 
 
-@pytest.mark.parametrize("stem", STEMS)
-def test_padding_does_not_count_towards_the_longest_sequence(stem: str) -> None:
-    mask = torch.tensor([[0, 1] * 16])
-    for recorded in (False, True):
-        output = tiny_model(stem)(torch.ones_like(mask), attention_mask=mask, output_hidden_states=recorded)
-        assert output.last_hidden_state.shape == (1, 32, 8)
-
-
 @pytest.mark.parametrize("recorded", [False, True])
-def test_padding_does_not_count_towards_what_the_encoder_inside_takes(recorded: bool) -> None:
+@pytest.mark.parametrize("inside", [False, True], ids=["table", "backbone"])
+def test_padding_does_not_count_towards_the_longest_sequence(inside: bool, recorded: bool) -> None:
     mask = torch.tensor([[0, 1] * 16])
-    model = tiny_model("StarTransformer", backbone_config=tiny_bert(), position_embedding_type="none")
-    output = model(torch.ones_like(mask), attention_mask=mask, output_hidden_states=recorded)
+    options = {"backbone_config": tiny_bert(), "position_embedding_type": "none"} if inside else LEARNED
+    output = tiny_model("StarTransformer", **options)(
+        torch.ones_like(mask), attention_mask=mask, output_hidden_states=recorded
+    )
     assert output.last_hidden_state.shape == (1, 32, 8)
 
 
-@pytest.mark.parametrize("stem", STEMS)
-@pytest.mark.parametrize("own", [16, 12, 40])
-def test_the_encoder_inside_limits_the_length(stem: str, own: int) -> None:
-    long = torch.ones(1, 17, dtype=torch.long)
-    model = tiny_model(stem, backbone_config=tiny_bert(), max_position_embeddings=own, **LEARNED)
-    message = ("max_position_embeddings allows 12",) if own == 12 else ("bert inside", "allows 16")
-    with pytest.raises(ValueError, match=words("17 tokens", *message, "max_length=", "stride=", "overflowing")):
-        model(long)
-    without = tiny_model(stem, backbone_config=tiny_bert(), position_embedding_type="none")
-    with pytest.raises(ValueError, match=words("17 tokens", "bert inside", "allows 16", "max_length=16", "stride=4")):
-        without(long)
+@pytest.mark.parametrize(("outer", "limit"), [(16, 16), (12, 12), (40, 16), (None, 16)])
+def test_the_shorter_limit_of_encoder_and_backbone_holds(outer: int | None, limit: int) -> None:
+    options = {"position_embedding_type": "none"} if outer is None else {"max_position_embeddings": outer, **LEARNED}
+    model = tiny_model("StarTransformer", backbone_config=tiny_bert(), **options)
+    with pytest.raises(ValueError, match=f"max_length={limit}"):
+        model(torch.ones(1, 17, dtype=torch.long))
+    assert model(torch.ones(1, limit, dtype=torch.long)).last_hidden_state.shape == (1, limit, 8)
 
 
 @pytest.mark.parametrize("kind", ["bert", "electra", *sorted(set(FROM_PADDING) - {"lilt", "longformer", "xmod"})])
-def test_the_limit_of_an_encoder_inside_is_what_it_takes(kind: str) -> None:
-    # Those left out pad what they read, or want more than tokens.
+def test_the_longest_input_of_a_backbone_is_exact(kind: str) -> None:
+    # The three others pad their input or need more than tokens.
     shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     config = AutoConfig.for_model(kind, vocab_size=40, max_position_embeddings=16, pad_token_id=1, **shape)
     inside = AutoModel.from_config(config).eval()
@@ -338,21 +295,9 @@ def test_the_limit_of_an_encoder_inside_is_what_it_takes(kind: str) -> None:
         inside(torch.full((1, limit + 1), 5))
 
 
-@pytest.mark.parametrize("stem", STEMS)
-def test_the_windows_of_a_message_fit_the_model(stem: str) -> None:
-    # The numbers that the error gives are good: cut so, the text goes through.
-    model = tiny_model(stem, **LEARNED)
-    with pytest.raises(ValueError, match="17 tokens") as error:
-        model(torch.ones(1, 17, dtype=torch.long))
-    limit = int(re.search(r"max_length=(\d+)", str(error.value))[1])
-    assert model(torch.ones(1, limit, dtype=torch.long)).last_hidden_state.shape == (1, limit, 8)
-
-
-@pytest.mark.parametrize("stem", STEMS)
-@pytest.mark.parametrize("ending", ["Model", "ForSequenceClassification"])
-def test_siamese_pairs_need_token_types(stem: str, ending: str) -> None:
+def test_siamese_pairs_need_token_types() -> None:
     with pytest.raises(ValueError, match="token_type_ids"):
-        tiny_model(stem, ending, pair_mode="siamese")(IDS)
+        tiny_model("StarTransformer", "ForSequenceClassification", pair_mode="siamese")(IDS)
 
 
 def test_siamese_pairs_without_a_second_text_are_warned_about(
@@ -370,7 +315,7 @@ def test_siamese_pairs_without_a_second_text_are_warned_about(
 
 @pytest.mark.parametrize("pair_mode", ["cross", "siamese"])
 @pytest.mark.parametrize("stem", STEMS)
-def test_a_classifier_makes_no_room_for_padding(stem: str, pair_mode: str) -> None:
+def test_a_classifier_does_not_unpack_token_states(stem: str, pair_mode: str) -> None:
     model = tiny_model(stem, "ForSequenceClassification", pair_mode=pair_mode, type_vocab_size=2).eval()
     outputs: list[Any] = []
     model.model.register_forward_hook(lambda module, args, output: outputs.append(output))
@@ -386,16 +331,15 @@ def test_a_classifier_makes_no_room_for_padding(stem: str, pair_mode: str) -> No
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0)])
-@pytest.mark.parametrize("stem", STEMS)
-def test_an_empty_batch_is_refused(stem: str, shape: tuple[int, int]) -> None:
+def test_an_empty_batch_is_an_error(shape: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match=re.escape(str(list(shape)))):
-        tiny_model(stem)(torch.zeros(shape, dtype=torch.long))
+        tiny_model("StarTransformer")(torch.zeros(shape, dtype=torch.long))
 
 
 @pytest.mark.parametrize("recorded", [False, True])
 @pytest.mark.parametrize("options", [{}, {"backbone_config": tiny_bert()}], ids=["random", "contextual"])
 @pytest.mark.parametrize("stem", STEMS)
-def test_a_batch_of_nothing_but_padding_gives_zeros(stem: str, options: dict[str, Any], recorded: bool) -> None:
+def test_a_batch_of_padding_gives_zeros(stem: str, options: dict[str, Any], recorded: bool) -> None:
     model = tiny_model(stem, **options)
     output = model(IDS, attention_mask=torch.zeros_like(IDS), output_hidden_states=recorded)
     assert output.last_hidden_state.shape == (2, 5, 8)
@@ -404,25 +348,24 @@ def test_a_batch_of_nothing_but_padding_gives_zeros(stem: str, options: dict[str
 
 
 PADDED = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
-HARMLESS = {
-    "positions": {"position_ids": PADDED.cumsum(1) - 1},
-    "ids": {"input_ids": IDS.masked_fill(PADDED == 0, -100)},
-    "types": {"token_type_ids": PADDED - 1},
-}
 
 
 @pytest.mark.parametrize("recorded", [False, True])
-@pytest.mark.parametrize("inputs", HARMLESS.values(), ids=HARMLESS.keys())
 @pytest.mark.parametrize("stem", STEMS)
-def test_padding_may_hold_any_number(stem: str, inputs: dict[str, torch.Tensor], recorded: bool) -> None:
+def test_padding_may_hold_any_number(stem: str, recorded: bool) -> None:
     model = tiny_model(stem, "ForTokenClassification", type_vocab_size=2, use_crf=True, **LEARNED)
     expected = model(IDS, PADDED, output_hidden_states=recorded).logits
-    actual = model(**{"input_ids": IDS, **inputs}, attention_mask=PADDED, output_hidden_states=recorded).logits
+    arbitrary = {
+        "position_ids": PADDED.cumsum(1) - 1,
+        "input_ids": IDS.masked_fill(PADDED == 0, -100),
+        "token_type_ids": PADDED - 1,
+    }
+    actual = model(**arbitrary, attention_mask=PADDED, output_hidden_states=recorded).logits
     assert torch.equal(actual[PADDED == 1], expected[PADDED == 1])
 
 
 @pytest.mark.parametrize("stem", STEMS)
-def test_padding_may_hold_any_number_in_an_exported_graph_too(stem: str) -> None:
+def test_padding_may_hold_any_number_in_an_exported_graph(stem: str) -> None:
     model = tiny_model(stem, "Model", type_vocab_size=2, **LEARNED)
     # One tensor under two names would be one input.
     inputs = {"input_ids": IDS, "attention_mask": PADDED, "token_type_ids": PADDED + 0, "position_ids": PADDED + 1}
@@ -432,26 +375,25 @@ def test_padding_may_hold_any_number_in_an_exported_graph_too(stem: str) -> None
 
 
 @pytest.mark.parametrize("recorded", ["nothing", "output_hidden_states", "output_attentions"])
-@pytest.mark.parametrize("strange", [float("nan"), float("inf"), 1e30])
+@pytest.mark.parametrize("strange", [float("nan"), 1e30])
 @pytest.mark.parametrize("stem", STEMS)
 def test_vectors_at_padding_reach_neither_outputs_nor_gradients(stem: str, strange: float, recorded: str) -> None:
     model = tiny_model(stem, "Model", embedding_size=5)
     plain = torch.randn(2, 5, 5)
     given = plain.masked_fill(PADDED[..., None] == 0, strange)
-    asked = {} if recorded == "nothing" else {recorded: True}
+    flags = {} if recorded == "nothing" else {recorded: True}
     results = []
     for vectors in (plain, given):
         model.zero_grad()
-        output = model(inputs_embeds=vectors, attention_mask=PADDED, **asked)
+        output = model(inputs_embeds=vectors, attention_mask=PADDED, **flags)
         (output.last_hidden_state.sum() + output.pooler_output.sum()).backward()
         results.append([output.pooler_output, *(p.grad for p in model.parameters() if p.grad is not None)])
     for expected, actual in zip(*results, strict=True):
         assert torch.equal(actual, expected)
 
 
-@pytest.mark.parametrize("stem", STEMS)
-def test_positions_of_one_row_are_those_of_all(stem: str) -> None:
-    model, positions = tiny_model(stem, **LEARNED), torch.tensor([[3, 1, 4, 0, 5]])
+def test_positions_of_one_row_serve_all_rows() -> None:
+    model, positions = tiny_model("StarTransformer", **LEARNED), torch.tensor([[3, 1, 4, 0, 5]])
     expected = model(IDS, position_ids=positions.expand(2, 5)).last_hidden_state
     assert torch.equal(model(IDS, position_ids=positions).last_hidden_state, expected)
 
@@ -482,14 +424,14 @@ BAD_LABELS: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
         "labels",
     ),
     "numbers of other texts": ("ForSequenceClassification", {"num_labels": 1}, {"labels": torch.zeros(3)}, "[3]"),
-    "labels turned round": (
+    "transposed labels": (
         "ForSequenceClassification",
         {"problem_type": "multi_label_classification"},
         {"labels": torch.zeros(3, 2)},
         "[3, 2]",
     ),
     "tags of a shorter text": ("ForTokenClassification", {}, {"labels": TAGS[:, :4]}, "[2, 4]"),
-    "tags turned round": ("ForTokenClassification", {}, {"labels": TAGS.T}, "[5, 2]"),
+    "transposed tags": ("ForTokenClassification", {}, {"labels": TAGS.T}, "[5, 2]"),
     "an unknown tag": ("ForTokenClassification", {}, {"labels": TAGS + 1}, "3"),
     "an unknown tag of a chain": ("ForTokenClassification", {"use_crf": True}, {"labels": TAGS + 1}, "3"),
     "a negative tag of a chain": ("ForTokenClassification", {"use_crf": True}, {"labels": TAGS - 1}, "-1"),
@@ -512,34 +454,34 @@ def test_bad_labels_are_an_error(case: tuple[str, dict[str, Any], dict[str, Any]
     before = model.config.problem_type
     with pytest.raises((ValueError, IndexError), match=re.escape(named)):
         model(IDS, **labels)
-    assert model.config.problem_type == before, "a mistake says nothing of the labels that follow"
+    assert model.config.problem_type == before, "bad labels choose no problem type"
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
 @pytest.mark.parametrize("ending", ["ForSequenceClassification", "ForTokenClassification", "ForMaskedLM"])
-def test_labels_may_be_whole_numbers_of_any_size(ending: str, dtype: torch.dtype) -> None:
+def test_labels_may_have_any_integer_type(ending: str, dtype: torch.dtype) -> None:
     model, labels = head(ending), TAGS[:, 0] if ending == "ForSequenceClassification" else TAGS
     assert torch.equal(model(IDS, labels=labels.to(dtype)).loss, model(IDS, labels=labels).loss)
 
 
-# ------ embeddings from elsewhere
+# ------ given vectors
 
 
 NARROW = {"vocab_size": 13, "embedding_size": 6, "hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2}
 
 
 @pytest.mark.parametrize("config", [ElectraConfig, AlbertConfig], ids=lambda config: config.model_type)
-def test_vectors_are_as_wide_as_the_table_of_the_encoder_inside(config: type) -> None:
+def test_given_vectors_are_as_wide_as_the_table_of_the_backbone(config: type) -> None:
     inside = config(**NARROW, intermediate_size=16, max_position_embeddings=16)
     model = tiny_model("StarTransformer", backbone_config=inside).eval()
     embedded = model.get_input_embeddings()(IDS)
     assert embedded.shape[-1] == 6
     assert torch.equal(model(inputs_embeds=embedded).last_hidden_state, model(IDS).last_hidden_state)
-    with pytest.raises(ValueError, match=words("[2, 5, 12]", "[batch, length, 6] is needed")):
+    with pytest.raises(ValueError, match="length, 6"):
         model(inputs_embeds=torch.zeros(2, 5, 12))
 
 
 def test_a_configuration_file_with_a_wrong_field_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "star_transformer", "norm_position": "middle"}')
-    with pytest.raises(Exception, match=words("norm_position", "post", "pre", "middle")):
+    with pytest.raises(StrictDataclassError, match="norm_position"):
         AutoConfig.from_pretrained(tmp_path)

@@ -1,4 +1,4 @@
-"""When the Triton kernels are used: on a GPU where they work, where they are demanded, and never unasked on a CPU."""
+"""The choice of the Triton kernels: automatic on a GPU where they work, forced or disabled by the setting."""
 
 import sys
 from types import SimpleNamespace
@@ -21,15 +21,20 @@ from modeling_star.models.token_layout import TokenLayout
 KERNEL_FILES = {module.__name__ for module in (candidate_kernels, kernels, relay_kernels)}
 
 
+def fail(*arguments: Any, **options: Any) -> None:
+    raise AssertionError("a kernel was called")
+
+
 @pytest.fixture
-def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def forbidden_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels of the ring fail."""
+    monkeypatch.setattr(candidate_kernels, "candidate_attention", fail)
+
+
+@pytest.fixture
+def forbidden(forbidden_ring: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every kernel fails."""
-
-    def fail(*arguments: Any, **options: Any) -> None:
-        raise AssertionError("a kernel was called")
-
-    for module, name in ((candidate_kernels, "candidate_attention"), (relay_kernels, "relay_mix")):
-        monkeypatch.setattr(module, name, fail)
+    monkeypatch.setattr(relay_kernels, "relay_mix", fail)
 
 
 @pytest.fixture
@@ -38,7 +43,7 @@ def layout() -> TokenLayout:
 
 
 def gpu(dtype: torch.dtype = torch.float32) -> Any:
-    """What the choice looks at of a tensor on a GPU."""
+    """A stand-in for a tensor on a GPU, with the attributes that the choice depends on."""
     return SimpleNamespace(device=torch.device("cuda", 0), dtype=dtype)
 
 
@@ -58,7 +63,7 @@ def test_kernels_are_chosen_on_a_gpu_where_they_work(
         assert not attention.use_kernels(gpu(), layout)
 
 
-def test_where_kernels_fail_a_warning_says_why(
+def test_failing_kernels_are_warned_about(
     layout: TokenLayout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(attention, "_kernel_failure", lambda device: RuntimeError("no compiler at all."))
@@ -67,16 +72,15 @@ def test_where_kernels_fail_a_warning_says_why(
     with setting(None):
         attention.use_kernels(gpu(), layout)
     assert "no compiler at all." in caplog.text
-    assert "MODELING_STAR_KERNELS=0" in caplog.text
 
 
-def test_kernels_that_are_demanded_and_fail_are_an_error(layout: TokenLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forced_kernels_that_fail_are_an_error(layout: TokenLayout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "_kernel_failure", lambda device: RuntimeError("no compiler"))
-    with setting("1"), pytest.raises(RuntimeError, match=r"no compiler.*export MODELING_STAR_KERNELS=0"):
+    with setting("1"), pytest.raises(RuntimeError, match="no compiler"):
         attention.use_kernels(torch.zeros(3), layout)
 
 
-def test_a_failure_of_the_smallest_kernel_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_of_the_smallest_kernel_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     device = torch.device(DEVICE)
     assert kernels.failure_on(device) is None
 
@@ -86,23 +90,21 @@ def test_a_failure_of_the_smallest_kernel_is_a_warning(monkeypatch: pytest.Monke
     monkeypatch.setattr(kernels, "launch", fail)
     assert "no C compiler" in str(kernels.failure_on(device))
     monkeypatch.setattr(kernels, "launch", lambda *arguments, **options: arguments[-1].zero_())
-    assert "1 + 2 is 0.0" in str(kernels.failure_on(device))
+    assert kernels.failure_on(device) is not None
 
 
-def test_an_older_gpu_is_a_warning_without_a_try(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_gpu_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    assert "8.0 and higher" in str(kernels.failure_on(torch.device("cuda")))
+    assert "8.0" in str(kernels.failure_on(torch.device("cuda")))
 
 
-def test_an_unknown_setting_is_refused(layout: TokenLayout) -> None:
-    with setting("yes"), pytest.raises(ValueError, match=r'MODELING_STAR_KERNELS=yes is set; "auto", "0"'):
+def test_an_unknown_setting_is_an_error(layout: TokenLayout) -> None:
+    with setting("yes"), pytest.raises(ValueError, match="MODELING_STAR_KERNELS=yes"):
         attention.use_kernels(torch.zeros(3), layout)
 
 
-def test_without_triton_a_model_runs_and_demanding_kernels_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_triton_a_model_runs_and_forced_kernels_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
     for name in KERNEL_FILES:
         monkeypatch.delitem(sys.modules, name)
@@ -111,13 +113,13 @@ def test_without_triton_a_model_runs_and_demanding_kernels_says_what_to_install(
     try:
         with setting(None):
             assert model(**batch.inputs()).last_hidden_state.isfinite().all()
-        with setting("1"), pytest.raises(RuntimeError, match="pip install triton"):
+        with setting("1"), pytest.raises(RuntimeError, match="triton"):
             model(**batch.inputs())
     finally:
         attention._kernel_failure.cache_clear()
 
 
-def test_on_a_cpu_nothing_of_the_kernels_is_imported_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_imports_no_kernels_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in KERNEL_FILES:
         monkeypatch.delitem(sys.modules, name)
     with setting(None):
@@ -128,7 +130,7 @@ def test_on_a_cpu_nothing_of_the_kernels_is_imported_unasked(monkeypatch: pytest
 
 @pytest.mark.usefixtures("forbidden")
 @pytest.mark.parametrize("variant", ["Star", "BiG"])
-def test_a_model_whose_attentions_are_recorded_uses_no_kernels(variant: str) -> None:
+def test_recording_attentions_uses_no_kernels(variant: str) -> None:
     stem, options = VARIANTS[variant]
     model = tiny_model(stem, **options).to(DEVICE)
     inputs = on_device(random_batch(padded([3, 0, 5], 6, "holes")))
@@ -141,11 +143,8 @@ def test_a_model_whose_attentions_are_recorded_uses_no_kernels(variant: str) -> 
     assert_close({name: recorded[name] for name in expected}, expected, 1e-5)
 
 
-def test_a_wider_ring_than_kernels_hold_uses_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: Any, **options: Any) -> None:
-        raise AssertionError("a kernel was called")
-
-    monkeypatch.setattr(candidate_kernels, "candidate_attention", fail)
+@pytest.mark.usefixtures("forbidden_ring")
+def test_a_ring_wider_than_the_kernels_allow_uses_none() -> None:
     inputs = on_device(random_batch(padded([12, 30], 30, "right")))
     for radius in (attention.LONGEST_KERNEL_REACH, attention.LONGEST_KERNEL_REACH + 1):
         model = tiny_model("StarTransformer", ring_radius=radius, position_embedding_type="none").to(DEVICE)

@@ -1,8 +1,8 @@
 """
 The Triton kernels against the operations that they replace, in values and in gradients.
 
-On a CPU they run in Triton's interpreter, which conftest.py switches on; it takes milliseconds for every line of a
-kernel. On a CUDA GPU, `TRITON_INTERPRET=0 pytest tests/models/test_kernels.py` runs the same tests on it.
+On a CPU they run in Triton's interpreter, which conftest.py enables and which takes milliseconds per line of a kernel.
+`TRITON_INTERPRET=0 pytest tests/models/test_kernels.py` runs the same tests on a CUDA GPU.
 """
 
 import os
@@ -44,7 +44,7 @@ from modeling_star.models.attention import BandCandidates, relay_attention
 from modeling_star.models.token_layout import TokenLayout
 
 
-# Relative to the largest number: what rounding costs where sums are float32, gradients rounded on their way in.
+# Relative to the largest number. Sums are in float32; incoming gradients are rounded to the type of the inputs.
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 0.004, torch.bfloat16: 0.03}
 EXACT = torch.float64 if kernels.INTERPRETED else torch.float32
 
@@ -60,19 +60,19 @@ def assert_same(
     mask: Tensor,
     dtype: torch.dtype,
 ) -> None:
-    """`kernel` in `dtype` is what `reference` is in float64 of the same numbers, and so are all gradients."""
+    """`kernel` in `dtype` equals `reference` in float64 on the same numbers, and so do all gradients."""
     given = {name: x.detach().to(DEVICE, dtype).requires_grad_() for name, x in leaves.items()}
-    wanted = {name: x.detach().cpu().double().requires_grad_() for name, x in given.items()}
-    found = kernel(given, TokenLayout.from_mask(mask.to(DEVICE), keep_padding=False))
-    assert found.dtype == dtype
-    actual = {"context": found.cpu().double()}
-    expected = {"context": reference(wanted, TokenLayout.from_mask(mask, keep_padding=False))}
+    exact = {name: x.detach().cpu().double().requires_grad_() for name, x in given.items()}
+    context = kernel(given, TokenLayout.from_mask(mask.to(DEVICE), keep_padding=False))
+    assert context.dtype == dtype
+    actual = {"context": context.cpu().double()}
+    expected = {"context": reference(exact, TokenLayout.from_mask(mask, keep_padding=False))}
     assert_close(actual, expected, TOLERANCES[dtype])
     of_kernel = {name: x.cpu() for name, x in gradients(actual, given).items()}
-    assert_gradients_close(of_kernel, gradients(expected, wanted), TOLERANCES[dtype])
+    assert_gradients_close(of_kernel, gradients(expected, exact), TOLERANCES[dtype])
 
 
-# ------ each against the operation that it replaces
+# ------ against the operations that they replace
 
 
 def ring_leaves(
@@ -137,7 +137,7 @@ def relay_leaves(mask: Tensor, h: int, c: int, d: int) -> dict[str, Tensor]:
         "value_bias": (h, c),
     }
     leaves = {name: random(*shape, seed=seed) for seed, (name, shape) in enumerate(shapes.items())}
-    # Weights of a projection, so that no single token gets all the attention.
+    # Projections are scaled so that the attention is spread over several tokens.
     return leaves | {name: leaves[name] / d**0.5 for name in ("key", "value")}
 
 
@@ -212,7 +212,7 @@ def assert_band_is_same(
     )
 
 
-# Rows of padding, single tokens and pairs among them; chunks of a few tokens cut the others.
+# Among them rows of padding, of one token and of two; small chunks split the longer rows.
 SHORT = masks(max_rows=2, max_columns=6)
 LONG = masks(max_rows=4, max_columns=300)
 CHUNKS = st.sampled_from([2, 3, 128])
@@ -225,23 +225,21 @@ RING_CASES: dict[str, st.SearchStrategy] = {
 
 @given(mask=SHORT, chunk=CHUNKS, h=HEADS, c=WIDTHS, which=st.fixed_dictionaries(RING_CASES))
 @examples(10)
-def test_ring_attention_is_the_same_with_kernels(
-    mask: Tensor, chunk: int, h: int, c: int, which: dict[str, Any]
-) -> None:
+def test_ring_attention_equals_the_kernels(mask: Tensor, chunk: int, h: int, c: int, which: dict[str, Any]) -> None:
     tokens.TOKENS_OF_CHUNK = chunk
     assert_ring_is_same(mask, h=h, c=c, **which)
 
 
 @given(mask=SHORT, chunk=CHUNKS, h=HEADS, c=WIDTHS, d=st.integers(1, 9))
 @examples(10)
-def test_relay_attention_is_the_same_with_kernels(mask: Tensor, chunk: int, h: int, c: int, d: int) -> None:
+def test_relay_attention_equals_the_kernels(mask: Tensor, chunk: int, h: int, c: int, d: int) -> None:
     tokens.TOKENS_OF_CHUNK = chunk
     assert_relay_is_same(mask, h=h, c=c, d=d)
 
 
 @given(mask=SHORT, chunk=CHUNKS, h=HEADS, c=WIDTHS, longest=st.integers(1, 4), flags=st.tuples(*[st.booleans()] * 2))
 @examples(10)
-def test_band_attention_is_the_same_with_kernels(
+def test_band_attention_equals_the_kernels(
     mask: Tensor, chunk: int, h: int, c: int, longest: int, flags: tuple[bool, bool]
 ) -> None:
     tokens.TOKENS_OF_CHUNK = chunk
@@ -251,7 +249,7 @@ def test_band_attention_is_the_same_with_kernels(
 @pytest.mark.slow
 @given(data=st.data(), mask=LONG, h=st.integers(1, 7), c=st.integers(1, 70))
 @examples(25)
-def test_each_attention_is_the_same_with_kernels_for_long_texts_and_wide_heads(
+def test_attentions_equal_the_kernels_on_long_texts_and_wide_heads(
     data: st.DataObject, mask: Tensor, h: int, c: int
 ) -> None:
     tokens.TOKENS_OF_CHUNK = data.draw(st.sampled_from([16, 128]))
@@ -265,18 +263,18 @@ def test_each_attention_is_the_same_with_kernels_for_long_texts_and_wide_heads(
         assert_band_is_same(mask, longest, *flags, h=h, c=c)
 
 
-# The shape of the paper's heads, 50 = 300 / 6, with a block of tokens full and one begun.
+# With the paper's head width, 50 = 300 / 6; one full block of tokens and one partial block.
 ODD = padded([17, 0, 2], 17, "holes")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_sums_are_float32_whatever_the_inputs(dtype: torch.dtype) -> None:
+def test_sums_are_in_float32_for_every_type(dtype: torch.dtype) -> None:
     assert_ring_is_same(ODD, 1, dtype, h=1, c=50, radial=True, embedded=True, biased=True)
     assert_relay_is_same(ODD, dtype, h=1, c=50, d=75)
     assert_band_is_same(ODD, 2, include_self=True, with_node=True, dtype=dtype, h=1, c=50)
 
 
-def test_scores_far_apart_and_large_overflow_nowhere() -> None:
+def test_large_scores_do_not_overflow() -> None:
     mask = padded([3, 2], 3, "right")
     leaves = ring_leaves(mask, 1, 2, radius=1, radial=True, embedded=True, biased=False)
     leaves = {name: 1e3 * x for name, x in leaves.items()}
@@ -303,8 +301,8 @@ ROWS_OF_FOUR = torch.ones(60, 4)
 
 def ring_weights(dropout_p: float, bias: float = 0.0) -> Tensor:
     """
-    The weights as they were applied, `[N, 2, 5]`: the four tokens of a sequence, its embeddings and its relay have
-    values in columns of their own, so that a context is made of weights; each column plus `bias` times their sum.
+    The applied weights `[N, 2, 5]`, read from contexts: the four tokens of a sequence, its embeddings and its relay
+    have unit vectors as values. Each column also has `bias` times the sum of the weights.
     """
     layout = TokenLayout.from_mask(ROWS_OF_FOUR.bool().to(DEVICE), keep_padding=False)
     leaves = ring_leaves(ROWS_OF_FOUR, 2, 6, radius=1, radial=True, embedded=True, biased=False)
@@ -318,13 +316,13 @@ def ring_weights(dropout_p: float, bias: float = 0.0) -> Tensor:
     return context.gather(2, columns[:, None].expand(-1, 2, -1))
 
 
-def test_ring_dropout_leaves_a_weight_out_or_scales_it_up_and_the_bias_with_it() -> None:
+def test_ring_dropout_zeroes_or_scales_each_weight_with_its_bias() -> None:
     torch.manual_seed(0)
     dropped = ring_weights(0.4)
     torch.testing.assert_close(dropped, torch.where(dropped > 0, ring_weights(0.0) / 0.6, 0.0), rtol=1e-5, atol=1e-6)
     # 2,400 weights: three standard deviations are 0.03.
     assert abs(float((dropped > 0).double().mean()) - 0.6) < 0.03
-    # Each is dropped for itself: all the ways to drop five occur.
+    # Weights are dropped independently: all subsets of the five occur.
     assert len((dropped > 0).flatten(0, 1).unique(dim=0)) == 32
     torch.manual_seed(0)
     biased = ring_weights(0.4, bias=2.0)
@@ -332,7 +330,7 @@ def test_ring_dropout_leaves_a_weight_out_or_scales_it_up_and_the_bias_with_it()
     assert not torch.equal(ring_weights(0.4), dropped)
 
 
-def test_relay_dropout_leaves_a_weight_out_or_scales_it_up_and_the_bias_with_it() -> None:
+def test_relay_dropout_zeroes_or_scales_each_weight_with_its_bias() -> None:
     n, d = 150, 151
     layout = TokenLayout.from_mask(torch.ones(2, n, device=DEVICE).bool(), keep_padding=False)
     units = torch.eye(d, device=DEVICE, dtype=EXACT)
@@ -340,7 +338,7 @@ def test_relay_dropout_leaves_a_weight_out_or_scales_it_up_and_the_bias_with_it(
 
     def weights(dropout_p: float) -> tuple[Tensor, Tensor | None]:
         torch.manual_seed(0)
-        # A token is its own column, the relay the last.
+        # Each token is a unit vector, and the relay is the last one.
         mixed, total = relay_kernels.relay_mix(
             query, units[-1:].expand(2, d), units[:n].repeat(2, 1), layout, dropout_p
         )
@@ -351,10 +349,10 @@ def test_relay_dropout_leaves_a_weight_out_or_scales_it_up_and_the_bias_with_it(
     torch.testing.assert_close(dropped, torch.where(dropped > 0, whole / 0.6, 0.0), rtol=1e-5, atol=1e-7)
     assert abs(float((dropped > 0).double().mean()) - 0.6) < 0.06
     torch.testing.assert_close(total, dropped.sum(-1), rtol=1e-5, atol=1e-7)
-    assert len({tuple(kept) for kept in (dropped > 0).flatten(0, 1).tolist()}) == 6
+    assert len({tuple(row) for row in (dropped > 0).flatten(0, 1).tolist()}) == 6
 
 
-def test_band_dropout_drops_words_whole_and_adds_the_bias_once_for_each() -> None:
+def test_band_dropout_drops_whole_words_and_adds_the_bias_once_per_word() -> None:
     mask = torch.ones(60, 2)
     layout = TokenLayout.from_mask(mask.bool().to(DEVICE), keep_padding=False)
     words = torch.zeros(120, 2, dtype=torch.bool, device=DEVICE)
@@ -369,7 +367,7 @@ def test_band_dropout_drops_words_whole_and_adds_the_bias_once_for_each() -> Non
         given = {name: x.to(DEVICE, EXACT) for name, x in given.items()}
         return band_kernel(given, layout, candidates, dropout_p)[:, 0].cpu()
 
-    # The other token has the word's weight, the token itself that and its own.
+    # The other token has the weight of the word; the token itself has in addition the weight of "self".
     other = torch.tensor([1, 0]).repeat(60)[:, None]
 
     def split(context: Tensor) -> Tensor:
@@ -377,17 +375,17 @@ def test_band_dropout_drops_words_whole_and_adds_the_bias_once_for_each() -> Non
         return torch.cat([context.gather(1, 1 - other) - word, word], dim=1)
 
     whole, dropped = split(weights(0.0, 0.0)), split(weights(0.4, 0.0))
-    # What is left of its own weight by subtracting the word's is not exactly 0.
-    kept = dropped > 1e-6
-    torch.testing.assert_close(dropped, torch.where(kept, whole / 0.6, 0.0), rtol=1e-5, atol=1e-6)
-    assert {tuple(row) for row in kept.tolist()} == {(a, b) for a in (True, False) for b in (True, False)}
+    # The subtraction leaves a rounding error.
+    is_kept = dropped > 1e-6
+    torch.testing.assert_close(dropped, torch.where(is_kept, whole / 0.6, 0.0), rtol=1e-5, atol=1e-6)
+    assert {tuple(row) for row in is_kept.tolist()} == {(a, b) for a in (True, False) for b in (True, False)}
     added = weights(0.4, 2.0) - weights(0.4, 0.0)
     torch.testing.assert_close(added, (2 * dropped.sum(1, keepdim=True)).expand(-1, 2), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.skipif(not kernels.INTERPRETED, reason="finite differences need float64")
 @pytest.mark.parametrize("operation", ["ring", "relay", "band"])
-def test_backward_drops_what_forward_dropped(operation: str) -> None:
+def test_forward_and_backward_drop_the_same_weights(operation: str) -> None:
     mask = padded([3, 1], 3, "right")
     layout = TokenLayout.from_mask(mask, keep_padding=False)
     if operation == "ring":
@@ -407,11 +405,14 @@ def test_backward_drops_what_forward_dropped(operation: str) -> None:
     given = {name: x.requires_grad_() for name, x in leaves.items()}
     assert difference(dropped(given), dropped(given, dropout_p=0.0)) > 0.1
     # Along one random direction through all inputs at once.
-    ways = {name: random(*x.shape, seed=99) for name, x in leaves.items()}
-    ahead, behind = (dropped({name: x + step * ways[name] for name, x in leaves.items()}) for step in (1e-6, -1e-6))
+    directions = {name: random(*x.shape, seed=99) for name, x in leaves.items()}
+    ahead, behind = (
+        dropped({name: x + step * directions[name] for name, x in leaves.items()}) for step in (1e-6, -1e-6)
+    )
     slope = float(weighted_sum({"c": (ahead - behind) / 2e-6}).detach())
-    found = gradients({"c": dropped(given)}, given)
-    assert slope == pytest.approx(sum(float((found[name] * way).sum()) for name, way in ways.items()), rel=1e-6)
+    computed = gradients({"c": dropped(given)}, given)
+    expected = sum(float((computed[name] * direction).sum()) for name, direction in directions.items())
+    assert slope == pytest.approx(expected, rel=1e-6)
 
 
 # ------ whole models
@@ -426,7 +427,7 @@ def outputs_and_gradients(
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_model_is_the_same_with_kernels(variant: str) -> None:
+def test_a_model_equals_itself_without_kernels(variant: str) -> None:
     stem, options = VARIANTS[variant]
     tokens.TOKENS_OF_CHUNK = 4
     model = tiny_model(stem, dtype=EXACT, num_attention_heads=1, **options).to(DEVICE)
@@ -465,15 +466,17 @@ def test_a_batch_of_padding_gives_zeros_and_finite_gradients() -> None:
         stem, options = VARIANTS[variant]
         model = tiny_model(stem, num_hidden_layers=1, **options).to(DEVICE)
         leaves = dict(model.named_parameters())
-        outputs, found = outputs_and_gradients(model, random_batch(padded([0, 0], 3, "right")), "1", leaves)
+        outputs, computed = outputs_and_gradients(model, random_batch(padded([0, 0], 3, "right")), "1", leaves)
         assert not any(x.any() for x in outputs.values())
-        assert all(x.isfinite().all() for x in found.values())
+        assert all(x.isfinite().all() for x in computed.values())
 
 
 @pytest.mark.parametrize("stem", ["StarTransformer", "BigTransformer"])
-def test_a_tokens_own_weights_are_dropped_in_training(stem: str) -> None:
+def test_attention_weights_have_dropout_in_training_only(stem: str) -> None:
     options = {"attention_probs_dropout_prob": 0.5, "num_attention_heads": 1, "num_hidden_layers": 1}
-    model = tiny_model(stem, "ForTokenClassification", **options).to(DEVICE).train()  # which reads no relay
+    model = (
+        tiny_model(stem, "ForTokenClassification", **options).to(DEVICE).train()
+    )  # the head does not read the relay
     inputs = on_device(random_batch(padded([5, 2], 5, "right")))
     torch.manual_seed(0)
     with setting("1"):
@@ -482,7 +485,7 @@ def test_a_tokens_own_weights_are_dropped_in_training(stem: str) -> None:
         assert torch.equal(model(**inputs).logits, model(**inputs).logits)
 
 
-def test_gradient_checkpointing_drops_the_same_again() -> None:
+def test_gradient_checkpointing_repeats_the_dropout() -> None:
     options = {"attention_probs_dropout_prob": 0.5, "num_attention_heads": 1, "num_hidden_layers": 1}
     model = tiny_model("StarTransformer", **options).to(DEVICE)
     leaves = dict(model.named_parameters())
@@ -495,7 +498,7 @@ def test_gradient_checkpointing_drops_the_same_again() -> None:
     assert_gradients_close(actual, expected, 1e-5)
 
 
-# ------ Triton's compiler, which the interpreter does not ask
+# ------ Triton's compiler, which the interpreter does not use
 
 COMPILE = """
 import sys
@@ -509,7 +512,7 @@ from modeling_star.models.token_layout import TokenLayout
 
 
 class NoGpu:
-    # What triton 3.7 asks the driver for before it compiles.
+    # The queries of triton 3.7 before it compiles.
     def get_current_device(self):
         return 0
 
@@ -555,9 +558,7 @@ print(*sorted(compiled))
     ("capability", "dtype", "shape"),
     [(80, "float32", "6,50,300"), (80, "float16", "12,64,768"), (90, "bfloat16", "6,50,300")],
 )
-def test_every_kernel_compiles_for_gpus_that_are_not_there(
-    capability: int, dtype: str, shape: str, tmp_path: Path
-) -> None:
+def test_every_kernel_compiles_without_a_gpu(capability: int, dtype: str, shape: str, tmp_path: Path) -> None:
     unset = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-c", COMPILE, str(capability), dtype, shape],

@@ -1,4 +1,4 @@
-"""Models in ONNX Runtime: exported once, any batch, any length, any right padding, the same outputs."""
+"""An exported model gives the same outputs in ONNX Runtime for any batch size, length and right padding."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 
-SHAPES = ((7, 4), (12, 1, 6), (5,), (1, 0))  # lengths of the rows of a batch, the first the one that is exported
+SHAPES = ((7, 4), (12, 1, 6), (5,), (1, 0))  # lengths of the rows of each batch; the first one is exported
 
 
 def batch(lengths: tuple[int, ...]) -> dict[str, Tensor]:
@@ -61,7 +61,7 @@ def test_onnx_runtime_computes_the_same_for_every_shape(kind: str, tmp_path: Pat
     session = onnxruntime.InferenceSession(path)
     for lengths in SHAPES:
         inputs = batch(lengths)
-        found = session.run(None, {name: value.numpy() for name, value in inputs.items()})
-        for actual, expected in zip(map(torch.from_numpy, found), model(**inputs).values(), strict=True):
+        outputs = session.run(None, {name: value.numpy() for name, value in inputs.items()})
+        for actual, expected in zip(map(torch.from_numpy, outputs), model(**inputs).values(), strict=True):
             real = inputs["attention_mask"].bool() if expected.shape[:2] == inputs["input_ids"].shape else ...
             assert (actual - expected)[real].abs().max() < 1e-4

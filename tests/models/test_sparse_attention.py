@@ -1,4 +1,4 @@
-"""Attention over rows of a table against the same rows gathered one candidate at a time."""
+"""Attention over rows of a table against attention over gathered copies of these rows."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def gathered(
     role_bias: Tensor | None,
     spans: Tensor | None,
     exists: Tensor | None,
-    kept: Tensor | None,
+    dropout: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """The context `[M, h, c]` and the sum of the weights `[M, h]`, with every candidate's key and value formed."""
     m, h, c = query.shape
@@ -27,15 +27,15 @@ def gathered(
         pairs = torch.einsum("mw...,wr->mr...", pairs, spans.to(pairs.dtype))
     contexts, totals = [], []
     for i in range(m):
-        there = torch.ones(pairs.shape[1], dtype=torch.bool) if exists is None else exists[i]
+        present = torch.ones(pairs.shape[1], dtype=torch.bool) if exists is None else exists[i]
         for head in range(h):
-            keys, values = pairs[i, there, 0, head], pairs[i, there, 1, head]
+            keys, values = pairs[i, present, 0, head], pairs[i, present, 1, head]
             scores = keys @ query[i, head] / c**0.5
             if role_bias is not None:
-                scores = scores + role_bias[head, there]
+                scores = scores + role_bias[head, present]
             weights = scores.softmax(0)
-            if kept is not None:
-                weights = weights * kept[there, i, head]
+            if dropout is not None:
+                weights = weights * dropout[present, i, head]
             contexts.append(weights @ values)
             totals.append(weights.sum())
     return torch.stack(contexts).view(m, h, c), torch.stack(totals).view(m, h)
@@ -60,11 +60,15 @@ def test_row_attention_equals_gathered_candidates_in_values_and_gradients(
     spans = torch.rand(w, r) < 0.5 if sums else None
     exists = torch.rand(m, r) < 0.6 if sums else None
     torch.manual_seed(1)
-    kept = nn.functional.dropout(torch.ones(r, m, h, dtype=torch.float64), dropout_p) if dropout_p else None
+    dropout = nn.functional.dropout(torch.ones(r, m, h, dtype=torch.float64), dropout_p) if dropout_p else None
     torch.manual_seed(1)
     context, total = row_attention(**leaves, index=index, spans=spans, exists=exists, dropout_p=dropout_p)
     expected = dict(
-        zip(("context", "total"), gathered(**leaves, index=index, spans=spans, exists=exists, kept=kept), strict=True)
+        zip(
+            ("context", "total"),
+            gathered(**leaves, index=index, spans=spans, exists=exists, dropout=dropout),
+            strict=True,
+        )
     )
     actual = {"context": context, "total": total}
     if not dropout_p:
@@ -84,11 +88,11 @@ def test_row_attention_equals_gathered_candidates_in_values_and_gradients(
     ],
     ids=["float32", "float64", "bfloat16", "another device"],
 )
-def test_rows_are_named_by_number_on_a_cpu_in_a_wide_precision(states: Tensor, applies: bool) -> None:
+def test_row_attention_applies_on_a_cpu_in_single_or_double_precision(states: Tensor, applies: bool) -> None:
     assert row_attention_applies(states) == applies
 
 
-def test_no_candidate_is_copied_in_either_pass() -> None:
+def test_neither_pass_copies_candidates() -> None:
     m, w, c = 200, 8, 32
     query, table = torch.randn(m, 1, c, requires_grad=True), torch.randn(m, 2 * c, requires_grad=True)
     with LargestTensor() as largest_tensor:
@@ -97,14 +101,14 @@ def test_no_candidate_is_copied_in_either_pass() -> None:
     assert largest_tensor.numbers <= table.numel() < m * w * c
 
 
-def test_a_table_that_nothing_trains_gets_no_gradient() -> None:
+def test_a_table_without_gradient_is_allowed() -> None:
     query = torch.randn(3, 2, 4, requires_grad=True)
     context, _ = row_attention(query, torch.randn(5, 16), torch.randint(0, 5, (3, 2)))
     context.sum().backward()
     assert query.grad.any()
 
 
-def test_no_tokens_give_no_context() -> None:
+def test_zero_tokens_give_an_empty_context() -> None:
     query, table = torch.randn(0, 2, 4, requires_grad=True), torch.randn(5, 16, requires_grad=True)
     context, _ = row_attention(query, table, torch.zeros(0, 3, dtype=torch.long))
     context.sum().backward()

@@ -1,4 +1,4 @@
-"""Padded and packed layouts of random masks against loops over the real columns of each row."""
+"""Padded and packed layouts of random masks against loops over the real tokens of each row."""
 
 import itertools
 
@@ -22,7 +22,7 @@ def columns_of(mask: Tensor) -> list[list[int]]:
 
 
 def numbers(mask: Tensor, width: int = 3) -> Tensor:
-    """Something to lay out, `[b, n, width]`: every number another."""
+    """Distinct numbers `[b, n, width]`."""
     return torch.arange(1.0, mask.numel() * width + 1).double().reshape(*mask.shape, width)
 
 
@@ -75,7 +75,7 @@ def test_neighbours_follow_the_real_tokens_and_close_the_ring(keep_padding: bool
 
 
 @both_layouts
-def test_one_token_is_its_own_neighbour_and_of_two_each_is_both_of_the_others(keep_padding: bool) -> None:
+def test_neighbours_of_one_and_of_two_tokens(keep_padding: bool) -> None:
     mask = torch.tensor([[False, True, False, False], [True, False, False, True]])
     layout = TokenLayout.from_mask(mask, keep_padding)
     (one,), (first, second) = flat_index(layout, mask)
@@ -85,7 +85,7 @@ def test_one_token_is_its_own_neighbour_and_of_two_each_is_both_of_the_others(ke
 
 
 @both_layouts
-def test_the_mean_of_a_long_text_is_a_number_in_half_precision(keep_padding: bool) -> None:
+def test_the_mean_of_a_long_text_is_finite_in_half_precision(keep_padding: bool) -> None:
     mask = torch.ones(2, 70_000, dtype=torch.bool)
     mask[1, 5:] = False
     layout = TokenLayout.from_mask(mask, keep_padding)
@@ -106,14 +106,14 @@ def test_shifting_counts_real_tokens_and_ends_with_the_sequence(keep_padding: bo
             if 0 <= i + offset < len(tokens):
                 expected[token] = True
                 assert torch.equal(shifted[token], x[row, columns[i + offset]])
-    # Nothing is at padding, whatever is gathered there.
+    # Nothing exists at padding.
     assert torch.equal(exists, expected)
 
 
 @both_layouts
 @given(mask=masks(max_columns=9), size=st.integers(1, 4), radius=st.integers(0, 4), closed=st.booleans())
 @examples(150)
-def test_blocks_are_all_tokens_in_order_with_their_neighbours(
+def test_blocks_hold_all_tokens_in_order_with_their_neighbours(
     keep_padding: bool, mask: Tensor, size: int, radius: int, closed: bool
 ) -> None:
     modeling_star.models.token_layout.TOKENS_AT_ONCE = size
@@ -147,7 +147,7 @@ def test_blocks_are_all_tokens_in_order_with_their_neighbours(
 
 @given(mask=masks(max_columns=9), size=st.integers(1, 4))
 @examples(50)
-def test_chunks_are_all_tokens_in_order_and_none_is_of_two_sequences(mask: Tensor, size: int) -> None:
+def test_chunks_hold_all_tokens_in_order_and_cross_no_sequence(mask: Tensor, size: int) -> None:
     modeling_star.models.token_layout.TOKENS_OF_CHUNK = size
     layout = TokenLayout.from_mask(mask.bool(), keep_padding=False)
     chunks = layout.chunks
@@ -164,7 +164,7 @@ def test_chunks_are_all_tokens_in_order_and_none_is_of_two_sequences(mask: Tenso
 @both_layouts
 @given(mask=masks())
 @examples(50)
-def test_positions_and_sequences_count_real_tokens_alone(keep_padding: bool, mask: Tensor) -> None:
+def test_positions_and_sequences_count_real_tokens_only(keep_padding: bool, mask: Tensor) -> None:
     layout = TokenLayout.from_mask(mask, keep_padding)
     assert layout.lengths.tolist() == [len(columns) for columns in columns_of(mask)]
     for row, tokens in enumerate(flat_index(layout, mask)):
@@ -176,7 +176,7 @@ def test_positions_and_sequences_count_real_tokens_alone(keep_padding: bool, mas
 @given(mask=masks())
 @examples(50)
 def test_indices_at_padding_are_in_range(keep_padding: bool, mask: Tensor) -> None:
-    # Whatever is there is gathered too.
+    # Padding is gathered too.
     layout = TokenLayout.from_mask(mask, keep_padding)
     for index, end in (
         (layout.left, len(layout.left)),
@@ -190,7 +190,7 @@ def test_indices_at_padding_are_in_range(keep_padding: bool, mask: Tensor) -> No
 @both_layouts
 @given(mask=masks())
 @examples(50)
-def test_rows_hold_each_sequence_in_order_where_the_row_mask_says(keep_padding: bool, mask: Tensor) -> None:
+def test_rows_hold_each_sequence_in_order_where_the_row_mask_is_true(keep_padding: bool, mask: Tensor) -> None:
     x = numbers(mask)
     layout = TokenLayout.from_mask(mask, keep_padding)
     rows = layout.to_rows(layout.pack(x))
@@ -213,7 +213,7 @@ def test_row_extents_reach_to_the_last_real_token_of_each_row(keep_padding: bool
 @both_layouts
 @given(mask=masks())
 @examples(50)
-def test_right_padded_rows_close_up_holes_and_lead_back(keep_padding: bool, mask: Tensor) -> None:
+def test_right_padded_rows_have_no_holes_and_can_be_undone(keep_padding: bool, mask: Tensor) -> None:
     x = numbers(mask)
     layout = TokenLayout.from_mask(mask, keep_padding)
     rows, real = layout.to_right_padded(layout.pack(x))
@@ -229,10 +229,10 @@ def test_right_padded_rows_close_up_holes_and_lead_back(keep_padding: bool, mask
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 @given(mask=masks(), garbage=st.sampled_from([1e6, -1e6, float("inf"), float("nan")]))
 @examples(30)
-def test_pooling_is_over_real_tokens_alone_and_zero_over_none(
+def test_pooling_reads_real_tokens_only_and_gives_zero_without_any(
     keep_padding: bool, pooling: str, mask: Tensor, garbage: float
 ) -> None:
-    # All numbers below zero, so that a zero taken for a token would be the maximum.
+    # All numbers are negative, so that a zero of padding would be the maximum.
     x = (-numbers(mask)).masked_fill(~mask[..., None], garbage)
     layout = TokenLayout.from_mask(mask, keep_padding)
     pooled = getattr(layout, pooling)(layout.pack(x))
@@ -246,7 +246,7 @@ def test_pooling_is_over_real_tokens_alone_and_zero_over_none(
 
 @both_layouts
 @pytest.mark.parametrize("pooling", ["mean", "max"])
-def test_the_gradient_of_pooling_reaches_real_tokens_alone(keep_padding: bool, pooling: str) -> None:
+def test_the_gradient_of_pooling_reaches_real_tokens_only(keep_padding: bool, pooling: str) -> None:
     mask = torch.tensor([[False, True, True], [False, False, False]])
     x = (-numbers(mask)).masked_fill(~mask[..., None], float("nan")).requires_grad_()
     layout = TokenLayout.from_mask(mask, keep_padding)
@@ -257,7 +257,7 @@ def test_the_gradient_of_pooling_reaches_real_tokens_alone(keep_padding: bool, p
 
 
 @both_layouts
-def test_a_batch_of_padding_alone_can_be_laid_out(keep_padding: bool) -> None:
+def test_a_batch_of_padding_has_a_layout(keep_padding: bool) -> None:
     mask = torch.zeros(2, 3, dtype=torch.bool)
     layout, x = TokenLayout.from_mask(mask, keep_padding), numbers(mask)
     tokens = layout.pack(x)

@@ -1,4 +1,4 @@
-"""Files of word vectors, as GloVe and word2vec write them."""
+"""Word vector files in the formats of GloVe, word2vec and fastText."""
 
 import gzip
 from pathlib import Path
@@ -20,18 +20,20 @@ def vectors(tmp_path: Path, text: str | bytes, name: str = "vectors.txt") -> Pat
     return path
 
 
-def test_vectors_of_no_word_are_an_error(tmp_path: Path) -> None:
+def test_a_file_without_any_word_of_the_vocabulary_is_an_error(tmp_path: Path) -> None:
     path = vectors(tmp_path, "sugar 1 2\nmilk 3 4\n")
-    with pytest.raises(ValueError, match="none of the 4 vocabulary entries"):
+    with pytest.raises(ValueError, match="4 vocabulary entries"):
         TAGGER.from_embeddings(path, mode="vectors", vocabulary=VOCABULARY)
 
 
 @pytest.mark.parametrize("known", [1, 2])
-def test_vectors_of_few_words_are_warned_about(known: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_vectors_for_less_than_a_fifth_of_the_vocabulary_are_warned_about(
+    known: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     vocabulary = {f"w{index}": index for index in range(10)}
     path = vectors(tmp_path, "".join(f"w{index} 1 2\n" for index in range(known)))
     TAGGER.from_embeddings(path, mode="vectors", vocabulary=vocabulary)
-    assert ("1 of 10 vocabulary entries; the others are random" in caplog.text) == (known == 1)
+    assert ("1 of 10" in caplog.text) == (known == 1)
 
 
 BAD_FILES: dict[str, tuple[str | bytes, int | None, str]] = {
@@ -41,7 +43,7 @@ BAD_FILES: dict[str, tuple[str | bytes, int | None, str]] = {
     "short line": ("tea 1 2 3\ncup 4 5\n", None, "line 2"),
     "long line": ("tea 1 2 3\ncup 4 5 6 7\n", None, "line 2"),
     "no number": ("tea 1 2 3\ncup 4 x 6\n", None, "'x'"),
-    "not a number": ("tea 1 2 3\ncup 4 nan 6\n", None, "'cup' is not finite"),
+    "not a number": ("tea 1 2 3\ncup 4 nan 6\n", None, "'cup'"),
     "word alone": ("tea\ncup 1 2\n", None, "line 1"),
     "header alone": ("2 3\n", None, "no vectors"),
     "empty lines": ("\n\n", None, "no vectors"),
@@ -50,7 +52,7 @@ BAD_FILES: dict[str, tuple[str | bytes, int | None, str]] = {
 
 
 @pytest.mark.parametrize(("text", "width", "message"), BAD_FILES.values(), ids=BAD_FILES.keys())
-def test_a_broken_vectors_file_is_refused(text: str | bytes, width: int | None, message: str, tmp_path: Path) -> None:
+def test_a_broken_vectors_file_is_an_error(text: str | bytes, width: int | None, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         read_vectors(vectors(tmp_path, text), VOCABULARY, width)
 
@@ -70,41 +72,40 @@ GOOD_FILES: dict[str, str | bytes] = {
 }
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
 @pytest.mark.parametrize("text", GOOD_FILES.values(), ids=GOOD_FILES.keys())
-def test_every_kind_of_vectors_file_is_read(text: str | bytes, packed: bool, tmp_path: Path) -> None:
+def test_every_format_of_vectors_file_is_read(text: str | bytes, tmp_path: Path) -> None:
     content = text.encode() if isinstance(text, str) else text
-    path = vectors(tmp_path, gzip.compress(content) if packed else content, "v.txt.gz" if packed else "v.txt")
-    table, found = read_vectors(path, VOCABULARY)
-    assert found.tolist() == [True, True, False, False]
-    assert table.tolist() == [[1, 2], [3, 4], [0, 0], [0, 0]]
-    assert table.dtype == torch.float32
+    for path in (vectors(tmp_path, content), vectors(tmp_path, gzip.compress(content), "vectors.txt.gz")):
+        table, has_vector = read_vectors(path, VOCABULARY)
+        assert has_vector.tolist() == [True, True, False, False]
+        assert table.tolist() == [[1, 2], [3, 4], [0, 0], [0, 0]]
+        assert table.dtype == torch.float32
 
 
 def test_words_with_spaces_are_read(tmp_path: Path) -> None:
     path = vectors(tmp_path, "tea 1 2\nNew York 3 4\n. . . 5 6\n")
-    table, found = read_vectors(path, {**VOCABULARY, ". . .": 4})
-    assert found.tolist() == [True, False, True, False, True]
+    table, has_vector = read_vectors(path, {**VOCABULARY, ". . .": 4})
+    assert has_vector.tolist() == [True, False, True, False, True]
     assert table[2].tolist() == [3, 4]
     assert table[4].tolist() == [5, 6]
 
 
 @pytest.mark.parametrize("text", ["tokyo 1 2\nTokyo 3 4\n", "Tokyo 3 4\ntokyo 1 2\n"])
-def test_a_words_own_vector_goes_before_that_of_its_lower_case(text: str, tmp_path: Path) -> None:
+def test_the_exact_spelling_of_a_word_comes_before_its_lower_case(text: str, tmp_path: Path) -> None:
     path = vectors(tmp_path, text)
     table, _ = read_vectors(path, {"tokyo": 0, "Tokyo": 1, "TOKYO": 2})
     assert table.tolist() == [[1, 2], [3, 4], [1, 2]]
 
 
-def test_the_lower_case_of_a_word_serves_where_it_has_no_vector(tmp_path: Path) -> None:
+def test_the_vector_of_the_lower_case_is_the_fallback(tmp_path: Path) -> None:
     path = vectors(tmp_path, "tokyo 1 2\nTEA 3 4\n")
-    table, found = read_vectors(path, VOCABULARY)
-    # Not the other way round: "TEA" says nothing of "tea".
-    assert found.tolist() == [False, False, False, True]
+    table, has_vector = read_vectors(path, VOCABULARY)
+    # "TEA" is no fallback for "tea".
+    assert has_vector.tolist() == [False, False, False, True]
     assert table[3].tolist() == [1, 2]
 
 
 def test_a_vocabulary_with_gaps_gets_a_row_for_every_id(tmp_path: Path) -> None:
-    table, found = read_vectors(vectors(tmp_path, "tea 1 2\n"), {"tea": 5})
+    table, has_vector = read_vectors(vectors(tmp_path, "tea 1 2\n"), {"tea": 5})
     assert table.shape == (6, 2)
-    assert found.tolist() == [False] * 5 + [True]
+    assert has_vector.tolist() == [False] * 5 + [True]

@@ -1,7 +1,6 @@
-"""Words from lists and from tokenizers: reading, cutting up, leaving out."""
+"""Lexicons from word lists and from tokenizers."""
 
 import gzip
-import logging
 import re
 import sys
 from pathlib import Path
@@ -45,7 +44,6 @@ def list_of(tokenizer: PreTrainedTokenizerBase, lexicon: Lexicon) -> set[str]:
     return {"".join(tokenizer.convert_ids_to_tokens(word)) for word in words_in(lexicon)}
 
 
-@pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -75,12 +73,13 @@ def list_of(tokenizer: PreTrainedTokenizerBase, lexicon: Lexicon) -> set[str]:
         "vectors",
     ],
 )
-def test_word_lists_of_every_form_are_read(content: str, words: set[str], suffix: str, tmp_path: Path) -> None:
-    path = tmp_path / f"words{suffix}"
-    path.write_bytes(gzip.compress(content.encode()) if suffix.endswith("gz") else content.encode())
+def test_every_format_of_word_list_is_read(content: str, words: set[str], tmp_path: Path) -> None:
+    plain, compressed = tmp_path / "words.txt", tmp_path / "words.txt.gz"
+    plain.write_bytes(content.encode())
+    compressed.write_bytes(gzip.compress(content.encode()))
     tokenizer = character_tokenizer(LETTERS)
-    assert list_of(tokenizer, Lexicon.from_file(path, tokenizer)) == words
-    assert list_of(tokenizer, Lexicon.from_file(str(path), tokenizer)) == words
+    for path in (plain, str(compressed)):
+        assert list_of(tokenizer, Lexicon.from_file(path, tokenizer)) == words
 
 
 def test_the_words_of_thuocl_are_read(tmp_path: Path) -> None:
@@ -114,7 +113,7 @@ def test_jiebas_dictionary_is_read_without_running_jieba(a_package_named_jieba: 
     assert list_of(tokenizer, Lexicon.from_jieba(tokenizer)) == {"北京", "大学"}
 
 
-# ------ what is left out
+# ------ omitted words
 
 
 @pytest.mark.parametrize(
@@ -128,36 +127,34 @@ def test_jiebas_dictionary_is_read_without_running_jieba(a_package_named_jieba: 
     ],
     ids=["empty", "blank", "csv", "GBK", "no usable word"],
 )
-def test_a_word_list_without_words_is_refused(name: str, content: bytes, tmp_path: Path) -> None:
+def test_a_word_list_without_usable_words_is_an_error(name: str, content: bytes, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(ValueError):  # noqa: PT011 (also a UnicodeDecodeError)
         Lexicon.from_file(path, character_tokenizer(LETTERS))
 
 
-def test_words_that_are_left_out_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_omitted_words_are_counted() -> None:
     usable, single = ["北京", "大学", "天安门", "Ab", "aB"], ["京", "学"]
-    left_out = ["北京大学天安门", "北京大学天", "囍囍", "北囍", "囍", " ", ""]
-    with caplog.at_level(logging.INFO, logger="modeling_star.models.lexicon"):
-        lexicon = Lexicon.from_words([*usable, *left_out, *single, "北京", "囍囍"], character_tokenizer(LETTERS))
+    omitted = ["北京大学天安门", "北京大学天", "囍囍", "北囍", "囍", " ", ""]
+    lexicon = Lexicon.from_words([*usable, *omitted, *single, "北京", "囍囍"], character_tokenizer(LETTERS))
     assert (len(lexicon), lexicon.left_out) == (4, 7)
-    assert "2 too long" in caplog.text
 
 
 @pytest.mark.parametrize("given", ["北京", Path("words.txt")], ids=["str", "Path"])
-def test_a_single_text_is_no_list_of_words(given: object) -> None:
-    with pytest.raises(TypeError, match="one text"):
+def test_a_single_text_as_word_list_is_an_error(given: object) -> None:
+    with pytest.raises(TypeError):
         Lexicon.from_words(given, character_tokenizer(LETTERS))
 
 
 @pytest.mark.parametrize("maker", ["from_words", "from_file", "from_jieba", "whole_word"])
-def test_words_must_be_allowed_two_tokens(maker: str, a_package_named_jieba: Path) -> None:
+def test_a_maximum_below_two_tokens_is_an_error(maker: str, a_package_named_jieba: Path) -> None:
     source = {"from_words": (["北京"],), "from_file": (a_package_named_jieba / "dict.txt",)}.get(maker, ())
-    with pytest.raises(ValueError, match="max_word_length=1"):
+    with pytest.raises(ValueError, match="max_word_length"):
         getattr(Lexicon, maker)(*source, character_tokenizer(LETTERS), max_word_length=1)
 
 
-def test_rows_are_sorted_unique_and_filled_up() -> None:
+def test_rows_are_sorted_unique_and_padded() -> None:
     tokenizer = character_tokenizer("abc")
     a, b, c = (tokenizer.convert_tokens_to_ids(letter) for letter in "abc")
     lexicon = Lexicon.from_words(["ba", "abca", "AB", "ab", "cab"], tokenizer)
@@ -165,13 +162,13 @@ def test_rows_are_sorted_unique_and_filled_up() -> None:
     assert lexicon.words.dtype == torch.long
 
 
-def test_a_tokenizer_that_truncates_and_pads_still_gives_whole_words() -> None:
+def test_truncation_and_padding_of_the_tokenizer_are_ignored() -> None:
     tokenizer = character_tokenizer("abc")
     tokenizer(["abcabc", "a"], padding="max_length", max_length=3, truncation=True)
     assert list_of(tokenizer, Lexicon.from_words(["ab", "abca"], tokenizer)) == {"ab", "abca"}
 
 
-def test_words_cut_up_together_are_those_cut_up_one_by_one(minilm: PreTrainedTokenizerBase) -> None:
+def test_tokenizing_words_together_equals_tokenizing_each_alone(minilm: PreTrainedTokenizerBase) -> None:
     minilm.add_tokens(["believ"])
     words = [
         "believable",
@@ -193,7 +190,7 @@ def test_words_cut_up_together_are_those_cut_up_one_by_one(minilm: PreTrainedTok
     assert len(lexicon) >= 6
 
 
-# ------ words that a subword tokenizer cuts up
+# ------ subword tokenizers
 
 
 def tokens_between(offsets: list[Span], start: int, end: int) -> Span:
@@ -216,7 +213,7 @@ def test_a_word_is_found_at_the_start_after_a_space_and_after_other_characters(
     for word in words:
         text = before + word
         given = subword_tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
-        # A mark of a space that is a token by itself is no part of the word.
+        # A space mark that is a token on its own does not belong to the word.
         bare = [
             (0, 0) if token in ("▁", "Ġ") else span
             for token, span in zip(given.tokens(), given["offset_mapping"], strict=True)
@@ -233,24 +230,24 @@ def plain_ids(tokenizer: PreTrainedTokenizerBase, words: list[str]) -> list[list
     return tokenizer(words, add_special_tokens=False)["input_ids"]
 
 
-def test_a_word_that_melts_into_an_unknown_neighbour_leaves_no_rest_behind() -> None:
+def test_a_word_that_merges_with_an_unknown_neighbour_is_omitted() -> None:
     # To this tokenizer "，" and "囍" are unknown, and one token side by side.
     tokenizer = metaspace_tokenizer(CORPUS[:2])
-    melted = tokenizer("，囍unbelieving", add_special_tokens=False)["input_ids"]
-    assert melted.count(tokenizer.unk_token_id) == 1
+    merged = tokenizer("，囍unbelieving", add_special_tokens=False)["input_ids"]
+    assert merged.count(tokenizer.unk_token_id) == 1
     lexicon = Lexicon.from_words(["囍unbelieving", "breaks"], tokenizer, 12)
     assert words_in(lexicon) == words_in(Lexicon.from_words(["breaks"], tokenizer, 12))
     assert lexicon.left_out == 1
 
 
-def test_the_space_before_a_word_is_no_word(subword_tokenizer: PreTrainedTokenizerBase) -> None:
+def test_the_space_before_a_word_does_not_belong_to_it(subword_tokenizer: PreTrainedTokenizerBase) -> None:
     lexicon = Lexicon.from_words(["北京大学", "天安门", "unbelieving"], subword_tokenizer, max_word_length=12)
     for word in words_in(lexicon):
         assert subword_tokenizer.convert_ids_to_tokens(word[0]) not in ("Ġ", "▁")
 
 
 def words_by_the_tokenizer(encoding: object, longest: int) -> set[Span]:
-    """The words of 2 to `longest` tokens, as the tokenizer remembers what it cut up."""
+    """The words of 2 to `longest` tokens, according to `word_ids()` of the tokenizer."""
     numbers = encoding.word_ids()
     spans = set()
     for word in {number for number in numbers if number is not None}:
@@ -261,7 +258,7 @@ def words_by_the_tokenizer(encoding: object, longest: int) -> set[Span]:
 
 
 @pytest.mark.parametrize("longest", [2, 4, 7])
-def test_whole_words_are_those_that_the_tokenizer_cut_up(
+def test_whole_words_equal_the_words_of_the_tokenizer(
     subword_tokenizer: PreTrainedTokenizerBase, longest: int
 ) -> None:
     text = " ".join(re.findall(r"\w+", " ".join(CORPUS[:2]))) + " unbelieved brokenness transformers"
@@ -273,12 +270,12 @@ def test_whole_words_are_those_that_the_tokenizer_cut_up(
     assert len(lexicon) == max(subword_tokenizer.get_vocab().values()) + 1
 
 
-def test_wordpiece_punctuation_is_no_part_of_a_word(minilm: PreTrainedTokenizerBase) -> None:
+def test_wordpiece_punctuation_belongs_to_no_word(minilm: PreTrainedTokenizerBase) -> None:
     encoding = minilm("Unbelievability, (transformability); [MASK]ing 北京! x")
     assert found_in(Lexicon.whole_word(minilm, 6), encoding["input_ids"]) == words_by_the_tokenizer(encoding, 6)
 
 
-def test_punctuation_continues_a_word_where_only_spaces_are_marked() -> None:
+def test_punctuation_continues_a_word_in_sentencepiece() -> None:
     tokenizer = metaspace_tokenizer()
     ids = tokenizer("in, the.", add_special_tokens=False)["input_ids"]
     tokens = tokenizer.convert_ids_to_tokens(ids)
@@ -301,8 +298,8 @@ def test_special_and_added_tokens_and_line_breaks_belong_to_no_word() -> None:
     assert not outside & {i for start, length in spans for i in range(start, start + length)}
 
 
-def test_a_vocabulary_without_marks_is_refused() -> None:
+def test_a_vocabulary_without_subword_marks_is_an_error() -> None:
     tokenizer = character_tokenizer("abc#")
-    tokenizer.add_tokens(["##x"])  # which says nothing of the others
-    with pytest.raises(ValueError, match="none of the marks"):
+    tokenizer.add_tokens(["##x"])
+    with pytest.raises(ValueError, match="##"):
         Lexicon.whole_word(tokenizer)
