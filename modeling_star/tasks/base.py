@@ -55,6 +55,7 @@ class Task(ABC):
     head: str
     pipeline: str
     loss_class: type[TaskLoss] = TaskLoss
+    trainer_class: type[FineTuner] = FineTuner
     # Whether what is scored is cut, or read in windows, at --max_seq_length too.
     cuts_inputs: bool = False
     # Column whose equal values are held out for validation together.

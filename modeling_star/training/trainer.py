@@ -245,7 +245,7 @@ def make_trainer(
     metrics = task.metrics if validation is None else task.metrics_of("validation", validation)
     loss = loss_of(task, model, prepared.smoothing, weighted=training.do_train)
     training.label_names = ["labels"]  # Trainer would look for start_positions at a model that answers questions
-    return FineTuner(
+    return task.trainer_class(
         model=model,
         args=training,
         train_dataset=features.get("train") if training.do_train else None,
