@@ -12,7 +12,8 @@ A tagger, without unlabelled texts:
     python run_scripts/run_distill.py --task tagging --teacher outputs/teacher --train_file train.conll \\
         --validation_file dev.conll --augment 4 --output_dir outputs/student
 
-Several processes: accelerate launch --config_file configuration/accelerate/multi_gpu.yaml run_scripts/run_distill.py ...
+Several processes: accelerate launch --config_file configuration/accelerate/multi_gpu.yaml \\
+    run_scripts/run_distill.py ...
 """
 
 from modeling_star.training.arguments import ModelArguments, RunArguments, TaggingModelArguments, parse
@@ -32,11 +33,11 @@ def main() -> None:
 
     # Again, with the defaults and flags of the task.
     if data.task == "tagging":
-        groups = (TaggingModelArguments, DistillTaggingArguments, RunArguments)
-        run_script(DistillTaggingTask, *parse(groups, __doc__))
+        arguments = parse((TaggingModelArguments, DistillTaggingArguments, RunArguments), __doc__)
+        run_script(DistillTaggingTask, *arguments)
     else:
-        groups = (ModelArguments, DistillClassificationArguments, RunArguments)
-        run_script(DistillClassificationTask, *parse(groups, __doc__))
+        arguments = parse((ModelArguments, DistillClassificationArguments, RunArguments), __doc__)
+        run_script(DistillClassificationTask, *arguments)
 
 
 if __name__ == "__main__":

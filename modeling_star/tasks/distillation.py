@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import datasets
 import numpy as np
@@ -49,6 +49,7 @@ class DistillationTask(Task):
 
     trainer_class = DistillationTrainer
     has_words = False
+    sizes: dict[str, int]
     _outputs: Dataset | None = None
 
     @classmethod
@@ -77,20 +78,23 @@ class DistillationTask(Task):
         data = super().with_validation(data)
         if "train" not in data.splits:
             return data
-        labelled = [data.splits[split] for split in data.splits if split != "train"]
         columns = self.text_columns(data)
         between = between_words(data.splits["train"][columns[0]]) if self.has_words else None
-        scored = tuple(_key(row) for split in labelled for row in zip(*(split[name] for name in columns), strict=True))
+        scored = [rows for split, rows in data.splits.items() if split != "train"]
+        keys = tuple(_key(row) for rows in scored for row in zip(*(rows[name] for name in columns), strict=True))
         parts = []
         for path in self.data_args.unlabeled_file or []:
             table = read_file(path, text_unit="line")
             names = columns
             if not set(columns) <= set(table.column_names):
                 names = find_predicted_columns(table, pairs=len(columns) == 2)
-            rows = self._text_rows(table, columns, _Texts(columns, tuple(names), between, scored))
+            rows = self._text_rows(table, columns, _Texts(columns, tuple(names), between, keys))
+            if not len(rows):
+                raise UserError(f"--unlabeled_file {path} has no text to learn from in the column {names[0]!r}.")
             omitted = len(table) - len(rows)
             logger.info(f"{len(rows):,} texts of {path} ({omitted:,} more are empty, or to be scored).")
             parts.append(rows)
+        self._tokenizer_texts = min(TOKENIZER_TEXTS, sum(map(len, parts)))  # without masks
         if self.data_args.augment:
             copies = _Augmentation(columns, self.data_args.augment, _AUGMENTATION_SEED)
             parts.append(self._text_rows(data.splits["train"], columns, copies))
@@ -116,18 +120,18 @@ class DistillationTask(Task):
 
     def training_texts(self) -> Iterator[Any]:
         """The labelled texts, and the first unlabelled ones."""
-        yield from super().training_texts()
-        if UNLABELED in self.data.splits and self.data_args.unlabeled_file:
+        yield from super().training_texts()  # type: ignore[safe-super]
+        if UNLABELED in self.data.splits:
             for name in self.text_columns(self.data):
-                yield from self.data.splits[UNLABELED][:TOKENIZER_TEXTS][name]
+                yield from self.data.splits[UNLABELED][: self._tokenizer_texts][name]
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
         """As in the task; those of train are the transfer set's, with their rows in the column ROW."""
-        parts = [super().features(split, tokenizer, limit)]
+        parts = [super().features(split, tokenizer, limit)]  # type: ignore[safe-super]
         if split != "train":
             return parts[0]
         if UNLABELED in self.data.splits:
-            parts.append(super().features(UNLABELED, tokenizer, limit))
+            parts.append(super().features(UNLABELED, tokenizer, limit))  # type: ignore[safe-super]
         rows = [np.asarray(x["example_index"][:]) if self.has_words else np.arange(len(x)) for x in parts]
         starts = (0, self.sizes["labelled"])
         rows = [start + part for start, part in zip(starts, rows, strict=False)]
@@ -163,7 +167,7 @@ class DistillationTask(Task):
             UserError: the model or the task has no such loss.
         """
         options, has_crf = self.data_args, getattr(model, "crf", None) is not None
-        kind = options.loss or ("kl" if has_crf else "mse")
+        kind: Literal["mse", "kl"] = options.loss or ("kl" if has_crf else "mse")
         only = "kl" if has_crf else "mse" if self.metrics.task == "regression" else kind
         if kind != only:
             what = "a CRF" if has_crf else "a regression"
@@ -242,7 +246,7 @@ class _Texts:
         columns: of the result.
         names: of these columns in the table.
         between: for taggers what separates the words of a text; `None`: rows are texts.
-        scored: see `_key`.
+        scored: the `_key`s of rows to omit.
     """
 
     columns: tuple[str, ...]
@@ -258,9 +262,12 @@ class _Texts:
         return {name: [row[place] for row in rows] for place, name in enumerate(self.columns)}
 
     def _cell(self, cell: Any) -> Any:
-        if self.between is None or not isinstance(cell, str):
-            return cell if isinstance(cell, str) == (self.between is None) and "".join(cell).strip() else None
-        return cell.split() if self.between else list("".join(cell.split()))
+        """A text, or its words; nothing if it is empty."""
+        if self.between is None:
+            return cell if isinstance(cell, str) and cell.strip() else None
+        if isinstance(cell, str):
+            return cell.split() if self.between else list("".join(cell.split()))
+        return cell
 
 
 @dataclass

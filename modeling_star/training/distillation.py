@@ -181,8 +181,8 @@ class Teacher:
             advance: is called with the number of texts of each batch.
 
         Returns:
-            For each text of LOGITS `[k]`, of a tagger `[words, k]`, and of HIDDEN `[d]` or `[words, d]`, float32. Words
-            that were truncated are NaN.
+            For each text LOGITS `[k]`, of a tagger `[words, k]`, and HIDDEN `[d]` or `[words, d]`, float32. Words that
+            were truncated are NaN.
         """
         encoding = self._encode(rows)
         lengths = list(map(len, encoding["input_ids"]))
@@ -249,8 +249,8 @@ def teacher_outputs(
     The teacher's outputs for each row of `texts`, memory-mapped. Those that are not on disk yet are computed.
 
     A shard is an Arrow file, named after a hash of the teacher and its texts. It appears when it is whole: an
-    interrupted computation resumes with the next shard, and data sets with the same beginning share its shards. Several
-    processes compute alternate shards.
+    interrupted computation resumes with the next shard, and data sets with the same beginning share its shards.
+    Several processes compute alternate shards.
 
     Args:
         teacher: computes the outputs.
@@ -395,13 +395,11 @@ class DistillationLoss:
             logits = logits.clamp(min=_LEAST_LOG_PROBABILITY)
         logits, teacher = logits / self.temperature, teacher / self.temperature
         if self.hard.problem_type == "multi_label_classification":
-            losses = nn.functional.binary_cross_entropy_with_logits(logits, teacher.sigmoid(), reduction="none").mean(
-                -1
-            )
-        else:
-            student, target = logits.log_softmax(-1), teacher.log_softmax(-1)
-            losses = nn.functional.kl_div(student, target, reduction="none", log_target=True).sum(-1)
-        return losses * self.temperature**2
+            losses = nn.functional.binary_cross_entropy_with_logits(logits, teacher.sigmoid(), reduction="none")
+            return losses.mean(-1) * self.temperature**2
+        student, target = logits.log_softmax(-1), teacher.log_softmax(-1)
+        losses = nn.functional.kl_div(student, target, reduction="none", log_target=True)
+        return losses.sum(-1) * self.temperature**2
 
     def count(self, labels: Tensor, teacher: Tensor) -> Tensor:
         """The number of rows with a loss, which the mean is over."""
@@ -449,6 +447,7 @@ class DistillationTrainer(FineTuner):
             training only.
     """
 
+    data_collator: DataCollator
     distillation: DistillationLoss | None = None
     hidden_weight: float = 0.0
 

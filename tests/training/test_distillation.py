@@ -1,4 +1,4 @@
-"""Distillation: the store of teacher outputs, their alignment with students, the losses, and runs of run_distill.py."""
+"""Distillation: teacher outputs, their alignment with students, the losses, and runs of run_distill.py."""
 
 import json
 import math
@@ -19,11 +19,18 @@ from datasets import Dataset, concatenate_datasets
 from script_runner import ScriptRunner
 from script_samples import TINY, hashes, log_of, read_rows, results_of, write_rows
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig
-from transformers import BertForSequenceClassification, BertForTokenClassification, DataCollatorForTokenClassification
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    DataCollatorForTokenClassification,
+)
 
 from modeling_star.data.tokenizers import tokenize_and_align, train_tokenizer
 from modeling_star.errors import UserError
+from modeling_star.tasks.distillation import _Augmentation
 from modeling_star.training.distillation import (
     HIDDEN,
     LOGITS,
@@ -283,6 +290,26 @@ def test_the_hidden_loss_is_the_cosine_over_known_rows() -> None:
     torch.testing.assert_close(hidden_loss(student, teacher), 2 - sum(angles))
 
 
+# ------ augmentation
+
+
+def test_augmented_copies_have_masks_or_are_parts_and_follow_from_the_seed() -> None:
+    words = [str(number) for number in range(20)]
+    rows = {"text": [" ".join(words), "好看的电影", "one"], "words": [words, words, ["one"]]}
+    copies = _Augmentation(("text", "words"), 50, 1)(rows, [0, 1, 2])
+    assert copies == _Augmentation(("text", "words"), 50, 1)(rows, [0, 1, 2])
+    assert copies != _Augmentation(("text", "words"), 50, 2)(rows, [0, 1, 2])
+    pairs = list(zip(copies["text"], copies["words"], strict=True))
+    assert len({str(pair) for pair in pairs}) == len(pairs) > 80
+    long = [x for x in copies["words"] if len(x) == 20]
+    masks = sum(x.count("[MASK]") for x in long) / sum(map(len, long))
+    assert 0.05 < masks < 0.15
+    short = [x for x in copies["words"] if 1 < len(x) < 20]
+    assert {len(x) for x in short} <= {2, 3, 4, 5}
+    assert any("[MASK]" not in x and x == words[int(x[0]) : int(x[0]) + len(x)] for x in short)
+    assert any(text.startswith("好") and "[MASK]" in text for text in copies["text"])
+
+
 # ------ runs
 
 
@@ -362,7 +389,14 @@ def test_a_resumed_run_ends_with_the_weights_of_one_never_interrupted(
 ) -> None:
     steps = ["--save_strategy=steps", "--save_steps=3", "--eval_strategy=steps", "--eval_steps=3"]
     dropout = "--config_overrides=hidden_size=16,num_attention_heads=2,hidden_dropout_prob=0.3"
-    command = [*distil("sentiment"), *steps, dropout, "--hidden_weight=0.5", "--alpha=0.2", "--num_train_epochs=3"]
+    command = [
+        *distil("sentiment", corpora / "topics" / "train.jsonl"),
+        *steps,
+        dropout,
+        "--hidden_weight=0.5",
+        "--alpha=0.2",
+        "--num_train_epochs=3",
+    ]
     command += [f"--teacher_cache={tmp_path / 'cache'}", "--save_total_limit=100"]
     command += [f"--test_file={corpora / 'sentiment' / 'test.jsonl'}"]
     straight, killed = tmp_path / "straight", tmp_path / "killed"
