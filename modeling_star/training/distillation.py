@@ -101,7 +101,7 @@ class Teacher:
 
     Attributes:
         model: in eval mode.
-        tokenizer: the teacher's own; the student may have another one.
+        tokenizer: the student may have another one.
         order: see `label_order`.
         columns: of the texts: one, two for pairs, or for taggers one with lists of words.
         has_words: whether the model is a tagger, with an output for each word.

@@ -29,6 +29,7 @@ from modeling_star.training.arguments import (
     TranslationModelArguments,
     parse,
 )
+from modeling_star.training.distillation_arguments import AnyDistillationArguments
 from modeling_star.training.builders import parse_overrides
 
 
@@ -266,6 +267,7 @@ def test_flags_that_do_not_fit_together_are_told_in_one_line(monkeypatch: pytest
 def test_every_recipe_is_read_by_its_script(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     kinds = {"run_glue": ClassificationArguments, "run_qa": ReadingArguments, "run_mlm": TextArguments}
+    kinds["run_distill"] = AnyDistillationArguments
     kind = next((kind for script, kind in kinds.items() if script in text), TaggingArguments)
     if "run_translation" in text:
         monkeypatch.setattr(sys, "argv", ["run_scripts/run_translation.py", str(path)])

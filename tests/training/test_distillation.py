@@ -52,7 +52,7 @@ ONE = SimpleNamespace(process_index=0, num_processes=1, is_main_process=True, wa
 
 
 def write_teacher(folder: Path, labels: list[str], texts: list[Any], tags: bool = False, **fields: Any) -> Path:
-    """A BERT of a few numbers, whose outputs vary, with its own tokenizer of pieces of words."""
+    """A BERT of a few numbers, whose outputs vary, with a tokenizer of pieces of words."""
     tokenizer = train_tokenizer(texts, "wordpiece", vocab_size=80, model_max_length=fields.pop("limit", 64))
     torch.manual_seed(1)
     sizes = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
@@ -105,11 +105,11 @@ def test_only_missing_shards_are_computed(teacher_path: Path, tmp_path: Path, mo
     rows = Dataset.from_dict({"text": TEXTS})
     with pytest.raises(KeyboardInterrupt):
         teacher_outputs(load(teacher_path), rows, tmp_path, ONE, shard_size=5)
-    kept = hashes(tmp_path)
+    before = hashes(tmp_path)
     (tmp_path / f"{'0' * 32}.1.tmp").write_bytes(b"half a shard")
     stored = teacher_outputs(load(teacher_path), rows, tmp_path, ONE, shard_size=5)
     assert computed == [5, 5, 0, 5, 2]
-    assert kept.items() <= hashes(tmp_path).items()
+    assert before.items() <= hashes(tmp_path).items()
     assert len(stored) == 17
     # The same texts with more behind them share the whole shards; another teacher shares none.
     more = concatenate_datasets([rows, Dataset.from_dict({"text": ["new"]})])
