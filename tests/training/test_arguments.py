@@ -29,8 +29,8 @@ from modeling_star.training.arguments import (
     TranslationModelArguments,
     parse,
 )
-from modeling_star.training.distillation_arguments import AnyDistillationArguments
 from modeling_star.training.builders import parse_overrides
+from modeling_star.training.distillation_arguments import AnyDistillationArguments
 
 
 def parsed(monkeypatch: pytest.MonkeyPatch, *arguments: Any, kind: type = TaggingArguments) -> tuple[Any, ...]:
