@@ -20,6 +20,7 @@ from modeling_star.tasks.token_classification import TaggingTask
 from modeling_star.tasks.translation import TranslationTask
 from modeling_star.training.arguments import FRESH_LEARNING_RATE, PRETRAINING_DEFAULTS, RECIPE_KEYS, RENAMED, parse
 from modeling_star.training.builders import parse_overrides
+from modeling_star.training.distillation_arguments import AnyDistillationArguments
 from modeling_star.training.task import Task
 
 
@@ -258,6 +259,8 @@ def test_every_recipe_is_read_by_its_script(monkeypatch: pytest.MonkeyPatch, pat
     kinds = {"run_glue": ClassificationTask, "run_qa": ReadingTask, "run_mlm": PretrainingTask}
     kinds["run_translation"] = TranslationTask
     kind = next((kind for script, kind in kinds.items() if script in text), TaggingTask)
+    if "run_distill" in text:
+        monkeypatch.setitem(GROUPS, kind, (GROUPS[kind][0], AnyDistillationArguments, GROUPS[kind][2]))
     model, data, _, training = parsed(monkeypatch, path, kind=kind)
     assert model.config_name is None or (ROOT / model.config_name).is_file()
     assert training.output_dir.startswith("outputs/")

@@ -1,0 +1,532 @@
+"""
+Distillation: the outputs of a teacher on disk, their alignment with a student's inputs, the losses, and the trainer.
+
+Axes: b batch  n columns  k labels  d width  m rows of a loss: texts `[b]`, or tokens `[b n]`
+"""
+
+import json
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import transformers
+from accelerate import PartialState
+from datasets import Dataset, Features, List, Value, concatenate_datasets
+from datasets.arrow_writer import ArrowWriter
+from torch import Tensor, nn
+from tqdm import tqdm
+from transformers import AutoTokenizer, BatchEncoding, DataCollator, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.trainer_utils import TrainOutput
+
+from ..data.labels import IGNORE_INDEX
+from ..data.tokenizers import NO_WORD, SPECIAL_TOKENS, max_length_or_none
+from ..errors import UserError
+from ..models.modeling_encoder import longest_input
+from .builders import loading
+from .losses import TaskLoss
+from .trainer import FineTuner
+
+
+LOGITS, HIDDEN = "teacher_logits", "teacher_hidden"
+"""Columns of a teacher's outputs, in the store and in a batch."""
+ROW = "transfer_row"
+"""Column of the features: the row of the transfer set, and so of the store."""
+SHARD_SIZE = 10_000
+PROJECTION = "distillation_projection"
+
+_WORDS = "word_ids"
+_MASK = SPECIAL_TOKENS["mask_token"]
+# A CRF gives labels that its constraints forbid a log-probability of -1e4. Below this one a label has no gradient.
+_LEAST_LOG_PROBABILITY = -20.0
+
+
+# ------ the teacher
+
+
+def label_order(teacher: Sequence[str], student: Sequence[str]) -> list[int]:
+    """
+    The place of each of the student's labels among the teacher's.
+
+    Raises:
+        UserError: they do not have the same labels.
+    """
+    if sorted(teacher) != sorted(student):
+        raise UserError(
+            f"The teacher's labels are {', '.join(teacher)}, and the data's are {', '.join(student)}: both need the "
+            'same ones. Fine-tune the teacher on these data, or name its labels in its config.json, "id2label".'
+        )
+    return [teacher.index(label) for label in student]
+
+
+def last_linear(model: nn.Module, num_labels: int) -> nn.Linear:
+    """
+    The layer that computes the logits. Its input is the hidden state that students learn from.
+
+    Raises:
+        UserError: the model has no such layer.
+    """
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear) and layer.out_features == num_labels]
+    if not layers:
+        raise UserError(f"{type(model).__name__} ends with no linear layer: write --hidden_weight 0")
+    return layers[-1]
+
+
+@contextmanager
+def recorded_inputs(layer: nn.Module) -> Iterator[list[Tensor]]:
+    """Within it, the input of the layer's last call is the only item of the list."""
+    inputs: list[Tensor] = []
+
+    def record(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        inputs[:] = args[:1]
+
+    handle = layer.register_forward_pre_hook(record)
+    try:
+        yield inputs
+    finally:
+        handle.remove()
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """
+    A fine-tuned model of transformers or this package, and its tokenizer.
+
+    Attributes:
+        model: in eval mode.
+        tokenizer: the student may have another one.
+        order: see `label_order`.
+        columns: of the texts: one, two for pairs, or for taggers one with lists of words.
+        has_words: whether the model is a tagger, with an output for each word.
+        with_hidden: whether the inputs of the last layer are an output too.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    order: list[int]
+    columns: tuple[str, ...]
+    has_words: bool = False
+    with_hidden: bool = False
+
+    @classmethod
+    def load(
+        cls,
+        name: str,
+        label_list: Sequence[str],
+        columns: tuple[str, ...],
+        *,
+        has_words: bool = False,
+        with_hidden: bool = False,
+        device: torch.device | str = "cpu",
+        trust_remote_code: bool = False,
+    ) -> "Teacher":
+        """
+        Load a teacher for a student.
+
+        Args:
+            name: a folder or a model of the Hub.
+            label_list: the student's labels; empty for regression.
+            columns, has_words, with_hidden: see `Teacher`.
+            device: of the model.
+            trust_remote_code: as in `from_pretrained`.
+
+        Raises:
+            UserError: there is no such model, or it has other labels.
+        """
+        head = "AutoModelForTokenClassification" if has_words else "AutoModelForSequenceClassification"
+        with loading("--teacher", name):
+            load = getattr(transformers, head).from_pretrained
+            model = load(name, dtype=torch.float32, trust_remote_code=trust_remote_code).eval().to(device)
+            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
+        tokenizer.padding_side = "right"
+        names = [model.config.id2label[index] for index in range(model.config.num_labels)]
+        # A regression has one output, whose name says nothing.
+        order = [0] if not label_list and len(names) == 1 else label_order(names, label_list)
+        return cls(model, tokenizer, order, columns, has_words, with_hidden)
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """A hash of all that the outputs depend on, besides the texts."""
+        digest = blake2b(digest_size=16)
+        for name, tensor in self.model.state_dict().items():
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        config = {name: value for name, value in self.model.config.to_dict().items() if not name.startswith("_")}
+        tokens = self.tokenizer.backend_tokenizer.to_str() if self.tokenizer.is_fast else self.tokenizer.get_vocab()
+        settings = config, tokens, self._limit, self.order, self.columns, self.has_words, self.with_hidden
+        digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
+        return digest.digest()
+
+    @cached_property
+    def _limit(self) -> int | None:
+        limits = max_length_or_none(self.tokenizer.model_max_length), longest_input(self.model.config)
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def outputs(
+        self, rows: dict[str, list[Any]], batch_size: int, advance: Callable[[int], Any] = lambda count: None
+    ) -> dict[str, list[np.ndarray]]:
+        """
+        Logits, and hidden states if `with_hidden`, computed in batches of similar length.
+
+        Args:
+            rows: the texts, by `columns`.
+            batch_size: texts per batch.
+            advance: is called with the number of texts of each batch.
+
+        Returns:
+            For each text LOGITS `[k]`, of a tagger `[words, k]`, and HIDDEN `[d]` or `[words, d]`, float32. Words that
+            were truncated are NaN.
+        """
+        encoding = self._encode(rows)
+        lengths = list(map(len, encoding["input_ids"]))
+        order = sorted(range(len(lengths)), key=lengths.__getitem__)
+        batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+        random.Random(0).shuffle(batches)  # a progress bar estimates the rest by the lengths so far
+        outputs: dict[str, list[Any]] = {}
+        for places in batches:
+            for name, values in self._forward(encoding, places).items():
+                column = outputs.setdefault(name, [None] * len(lengths))
+                for place, value in zip(places, values, strict=True):
+                    column[place] = value
+                    if self.has_words:
+                        column[place] = _by_word(value, encoding.word_ids(place), len(rows[self.columns[0]][place]))
+            advance(len(places))
+        return outputs
+
+    def _encode(self, rows: dict[str, list[Any]]) -> BatchEncoding:
+        mask = self.tokenizer.mask_token or self.tokenizer.unk_token or _MASK
+        texts = [rows[name] for name in self.columns]
+        if mask != _MASK and self.has_words:
+            texts = [[[mask if word == _MASK else word for word in words] for words in column] for column in texts]
+        elif mask != _MASK:
+            texts = [[text.replace(_MASK, mask) for text in column] for column in texts]
+        limit = {"truncation": True, "max_length": self._limit} if self._limit else {}
+        return self.tokenizer(*texts, is_split_into_words=self.has_words, verbose=False, **limit)
+
+    @torch.inference_mode()
+    def _forward(self, encoding: BatchEncoding, places: list[int]) -> dict[str, np.ndarray]:
+        """Outputs `[b, k]`, of a tagger `[b, n, k]`, of some rows."""
+        inputs = {name: [column[place] for place in places] for name, column in encoding.items()}
+        batch = self.tokenizer.pad(inputs, return_tensors="pt").to(self.model.device)
+        with recorded_inputs(last_linear(self.model, len(self.order))) as hidden:
+            logits = self.model(**batch).logits.float()
+        outputs = {LOGITS: logits[..., self.order].cpu().numpy()}
+        if self.with_hidden:
+            outputs[HIDDEN] = hidden[0].float().cpu().numpy()
+        return outputs
+
+
+def _by_word(values: np.ndarray, word_ids: Sequence[int | None], num_words: int) -> np.ndarray:
+    """Values `[n, k]` of tokens to those of the first token of each word, `[words, k]`; NaN for words without one."""
+    first = {word: place for place, word in reversed(list(enumerate(word_ids))) if word is not None}
+    result = np.full((num_words, values.shape[-1]), np.nan, dtype=values.dtype)
+    result[list(first)] = values[list(first.values())]
+    return result
+
+
+# ------ the store
+
+
+def teacher_outputs(
+    teacher: Teacher,
+    texts: Dataset,
+    folder: Path,
+    state: PartialState,
+    *,
+    batch_size: int = 64,
+    shard_size: int = SHARD_SIZE,
+    dtype: Literal["float16", "float32"] = "float16",
+    progress: bool = True,
+) -> Dataset:
+    """
+    The teacher's outputs for each row of `texts`, memory-mapped. Those that are not on disk yet are computed.
+
+    A shard is an Arrow file, named after a hash of the teacher and its texts. It appears when it is whole: an
+    interrupted computation resumes with the next shard, and data sets with the same beginning share its shards.
+    Several processes compute alternate shards.
+
+    Args:
+        teacher: computes the outputs.
+        texts: rows with `teacher.columns`.
+        folder: of the shards, shared by all teachers and data sets.
+        state: the processes.
+        batch_size: texts per batch.
+        shard_size: texts per shard.
+        dtype: of the numbers on disk.
+        progress: whether to show a progress bar.
+
+    Returns:
+        Columns as in `Teacher.outputs`, those of taggers flattened, as NumPy arrays.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    starts = range(0, len(texts), shard_size)
+    shards = [folder / f"{_shard_name(teacher, texts[start : start + shard_size], dtype)}.arrow" for start in starts]
+    missing = [number for number, shard in enumerate(shards) if not shard.exists()]
+    state.wait_for_everyone()  # so that all processes see the same ones missing
+    mine = missing[state.process_index :: state.num_processes]
+    count = sum(min(shard_size, len(texts) - starts[number]) for number in mine)
+    is_shown = progress and count > 0 and state.is_main_process
+    with tqdm(total=count, desc="Teacher", unit=" texts", disable=not is_shown) as bar:
+        for number in mine:
+            rows = texts[starts[number] : starts[number] + shard_size]
+            _write_shard(shards[number], teacher.outputs(rows, batch_size, bar.update), dtype)
+    state.wait_for_everyone()
+    return concatenate_datasets([Dataset.from_file(str(shard)) for shard in shards]).with_format("numpy")
+
+
+def _shard_name(teacher: Teacher, rows: dict[str, list[Any]], dtype: str) -> str:
+    content = json.dumps([dtype, *(rows[name] for name in teacher.columns)]).encode()
+    return blake2b(teacher.fingerprint + content, digest_size=16).hexdigest()
+
+
+def _write_shard(path: Path, outputs: dict[str, list[np.ndarray]], dtype: str) -> None:
+    unfinished = path.with_suffix(f".{os.getpid()}.tmp")
+    with ArrowWriter(
+        path=str(unfinished), features=Features({name: List(Value(dtype)) for name in outputs})
+    ) as writer:
+        writer.write_batch({name: [x.reshape(-1).astype(dtype) for x in column] for name, column in outputs.items()})
+        writer.finalize()
+    os.replace(unfinished, path)
+
+
+@dataclass
+class DistillationCollator:
+    """
+    A task's collator, which also looks up the teacher's outputs of the rows of a transfer set.
+
+    Args:
+        collator: of the task.
+        outputs: see `teacher_outputs`.
+        num_labels: k.
+        unknown_label: the label of a text without one; of taggers that of each token.
+    """
+
+    collator: DataCollator
+    outputs: Dataset
+    num_labels: int
+    unknown_label: Any = IGNORE_INDEX
+
+    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Tensor]:
+        """A batch with LOGITS `[b, k]` or `[b, n, k]`, NaN where the teacher has none; likewise HIDDEN."""
+        inputs = [{name: cell for name, cell in row.items() if name not in (ROW, _WORDS)} for row in rows]
+        if ROW not in rows[0]:  # of a split to score
+            return self.collator(inputs)
+        for row in inputs:
+            if row.get("labels") is None:
+                unknown = self.unknown_label
+                row["labels"] = [unknown] * len(row["input_ids"]) if _WORDS in rows[0] else unknown
+        batch = {**self.collator(inputs)}
+        stored = self.outputs[[row[ROW] for row in rows]]
+        if _WORDS not in rows[0]:
+            return batch | {name: torch.tensor(np.stack(values)) for name, values in stored.items()}
+        length = batch["input_ids"].shape[1]
+        num_words = [len(flat) // self.num_labels for flat in stored[LOGITS]]
+        for name, flat in stored.items():
+            by_word = [values.reshape(count, -1) for values, count in zip(flat, num_words, strict=True)]
+            aligned = [_by_token(values, row[_WORDS], length) for values, row in zip(by_word, rows, strict=True)]
+            batch[name] = torch.tensor(np.stack(aligned))
+        return batch
+
+
+def _by_token(values: np.ndarray, word_ids: Sequence[int], length: int) -> np.ndarray:
+    """Values `[words, k]` at the tokens `[n, k]` that their words are read at; NaN at all others."""
+    result = np.full((length, values.shape[1]), np.nan, dtype=np.float32)
+    words = np.asarray(word_ids)
+    places = np.flatnonzero(words != NO_WORD)
+    result[places] = values[words[places]]
+    return result
+
+
+# ------ the losses
+
+
+@dataclass
+class DistillationLoss:
+    """
+    The loss of rows of a transfer set: texts, or the tokens of taggers.
+
+    A row without a label costs its soft loss, a row with a label `(1 - alpha) * soft + alpha * hard`. Tokens whose
+    output the teacher does not know have no soft loss.
+
+    Args:
+        hard: the task's loss on labels.
+        kind: "mse" of the logits; "kl", the divergence from the teacher's distribution at a temperature, times
+            `temperature ** 2`. Of several labels per text "kl" is the binary cross entropy of each.
+        temperature: divides the logits for "kl".
+        alpha: weight of the hard loss.
+        has_crf: whether the logits are log-probabilities of a CRF.
+    """
+
+    hard: TaskLoss
+    kind: Literal["mse", "kl"] = "mse"
+    temperature: float = 1.0
+    alpha: float = 0.0
+    has_crf: bool = False
+
+    def __call__(self, logits: Tensor, labels: Tensor, teacher: Tensor) -> Tensor:
+        """
+        The sum over the rows.
+
+        Args:
+            logits, teacher: `[b, k]` or `[b, n, k]`; the teacher's are NaN where they are unknown.
+            labels: `[b]`, `[b, k]` or `[b, n]`, as `DistillationCollator` fills them.
+        """
+        logits, teacher, labels = self._rows(logits, teacher, labels)
+        known, labelled = self._known(teacher), self._labelled(labels)
+        soft = self.soft(logits, teacher.masked_fill(~known[:, None], 0))
+        total = (soft * known * (1 - self.alpha * labelled.float())).sum()
+        if self.alpha:
+            losses, counts = self.hard.rows(logits, labels.masked_fill(labels.isnan(), 0)).unbind(1)
+            total = total + self.alpha * (losses / counts.clamp(min=1))[labelled].sum()
+        return total
+
+    def soft(self, logits: Tensor, teacher: Tensor) -> Tensor:
+        """The loss `[m]` of each row, from logits `[m, k]`."""
+        if self.kind == "mse":
+            return (logits - teacher).square().mean(-1)
+        if self.has_crf:
+            logits = logits.clamp(min=_LEAST_LOG_PROBABILITY)
+        logits, teacher = logits / self.temperature, teacher / self.temperature
+        if self.hard.problem_type == "multi_label_classification":
+            losses = nn.functional.binary_cross_entropy_with_logits(logits, teacher.sigmoid(), reduction="none")
+            return losses.mean(-1) * self.temperature**2
+        student, target = logits.log_softmax(-1), teacher.log_softmax(-1)
+        losses = nn.functional.kl_div(student, target, reduction="none", log_target=True)
+        return losses.sum(-1) * self.temperature**2
+
+    def count(self, labels: Tensor, teacher: Tensor) -> Tensor:
+        """The number of rows with a loss, which the mean is over."""
+        _, teacher, labels = self._rows(teacher, teacher, labels)
+        known = self._known(teacher)
+        return (known | self._labelled(labels) if self.alpha else known).sum()
+
+    @staticmethod
+    def _rows(logits: Tensor, teacher: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits `[m, k]` of both, and labels `[m, 1]` or `[m, k]`."""
+        k = teacher.shape[-1]
+        logits, teacher = logits.float().reshape(-1, k), teacher.reshape(-1, k)
+        return logits, teacher, labels.reshape(len(logits), -1)
+
+    @staticmethod
+    def _known(teacher: Tensor) -> Tensor:
+        return ~teacher.isnan().any(-1)
+
+    def _labelled(self, labels: Tensor) -> Tensor:
+        is_regression = self.hard.problem_type == "regression"
+        return (~labels.isnan() if is_regression else labels != IGNORE_INDEX).any(-1)
+
+
+def hidden_loss(projected: Tensor, teacher: Tensor) -> Tensor:
+    """
+    One minus the cosine of the student's projected hidden states and the teacher's, summed over the known ones.
+
+    Args:
+        projected, teacher: `[b, d]` or `[b, n, d]`; the teacher's are NaN where they are unknown.
+    """
+    known = ~teacher.isnan().any(-1)
+    return (1 - nn.functional.cosine_similarity(projected[known].float(), teacher[known], dim=-1)).sum()
+
+
+# ------ the trainer
+
+
+class DistillationTrainer(FineTuner):
+    """
+    `FineTuner` on a transfer set with a teacher's outputs. Evaluation and prediction are those of `FineTuner`.
+
+    Attributes:
+        distillation: the loss; `None` trains on labels alone.
+        hidden_weight: of `hidden_loss`, whose projection is a part of the model, and of its checkpoints, during
+            training only.
+    """
+
+    data_collator: DataCollator
+    distillation: DistillationLoss | None = None
+    hidden_weight: float = 0.0
+
+    def distill(
+        self, loss: DistillationLoss, outputs: Dataset, unknown_label: Any = IGNORE_INDEX, hidden_weight: float = 0.0
+    ) -> None:
+        """
+        Have the model learn from a teacher, in place of labels.
+
+        Args:
+            loss: see `DistillationLoss`.
+            outputs: see `teacher_outputs`; the training data have their rows in the column ROW.
+            unknown_label: see `DistillationCollator`.
+            hidden_weight: of the loss on hidden states.
+        """
+        num_labels = self.model.config.num_labels
+        self.distillation, self.hidden_weight = loss, hidden_weight
+        self.data_collator = DistillationCollator(self.data_collator, outputs, num_labels, unknown_label)
+        if hidden_weight:
+            first = outputs[0]
+            width = len(first[HIDDEN]) // (len(first[LOGITS]) // num_labels)
+            self._last_layer = last_linear(self.model, num_labels)
+            self.model.add_module(PROJECTION, nn.Linear(self._last_layer.in_features, width).to(self.args.device))
+
+    def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
+        """As in `FineTuner`; the projection of hidden states leaves the model afterwards."""
+        if not self.hidden_weight:
+            return super().train(*args, **kwargs)
+        with recorded_inputs(self._last_layer) as self._hidden:
+            output = super().train(*args, **kwargs)
+        delattr(self.accelerator.unwrap_model(self.model), PROJECTION)
+        return output
+
+    def _set_signature_columns_if_needed(self) -> None:
+        """As in Trainer, which has no public way to keep columns for a collator (seen in 5.23)."""
+        super()._set_signature_columns_if_needed()
+        if self.distillation is not None and ROW not in self._signature_columns:
+            self._signature_columns += [ROW, _WORDS]
+
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Tensor | int | None]:
+        """As in Trainer, with the number of rows that have a loss in place of the number of labels."""
+        batches, count = super().get_batch_samples(*args, **kwargs)
+        if self.distillation is None or not batches:
+            return batches, count
+        count = torch.stack([self.distillation.count(batch["labels"], batch[LOGITS]) for batch in batches]).sum()
+        if self.args.average_tokens_across_devices:
+            count = self.accelerator.reduce(count.to(self.args.device), "sum")
+        return batches, count
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """The part of this batch of the mean loss over the rows of an update; of a split to score as in Trainer."""
+        if self.distillation is None or LOGITS not in inputs:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        inputs = dict(inputs)
+        labels, teacher, teacher_hidden = (inputs.pop(name, None) for name in ("labels", LOGITS, HIDDEN))
+        outputs = model(**inputs)
+        total = self.distillation(outputs["logits"], labels, teacher)
+        if self.hidden_weight:
+            projection = getattr(self.accelerator.unwrap_model(model), PROJECTION)
+            total = total + self.hidden_weight * hidden_loss(projection(self._hidden[0]), teacher_hidden)
+        count = self.distillation.count(labels, teacher) if num_items_in_batch is None else num_items_in_batch
+        loss = total / torch.as_tensor(count, device=total.device).clamp(min=1)
+        if self.args.average_tokens_across_devices:  # DDP averages over the processes
+            loss = loss * self.accelerator.num_processes
+        return (loss, outputs) if return_outputs else loss
+
+
+__all__ = [
+    "DistillationCollator",
+    "DistillationLoss",
+    "DistillationTrainer",
+    "Teacher",
+    "hidden_loss",
+    "label_order",
+    "teacher_outputs",
+]

@@ -1,0 +1,469 @@
+"""Distillation: teacher outputs, their alignment with students, the losses, and runs of run_distill.py."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset, concatenate_datasets
+from script_runner import ScriptRunner
+from script_samples import TINY, hashes, log_of, read_rows, results_of, write_rows
+from torch import Tensor
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    DataCollatorForTokenClassification,
+)
+
+from modeling_star.data.tokenizers import tokenize_and_align, train_tokenizer
+from modeling_star.errors import UserError
+from modeling_star.tasks.distillation import _Augmentation
+from modeling_star.training.distillation import (
+    HIDDEN,
+    LOGITS,
+    ROW,
+    DistillationCollator,
+    DistillationLoss,
+    Teacher,
+    hidden_loss,
+    label_order,
+    teacher_outputs,
+)
+from modeling_star.training.losses import CRFLoss, TaskLoss
+
+
+TEXTS = [
+    " ".join(["good", "film", "unwatchable", "plot", "the"][: 1 + n % 5] * (1 + n % 3)) + f" {n}" for n in range(17)
+]
+ONE = SimpleNamespace(process_index=0, num_processes=1, is_main_process=True, wait_for_everyone=lambda: None)
+
+
+def write_teacher(folder: Path, labels: list[str], texts: list[Any], tags: bool = False, **fields: Any) -> Path:
+    """A BERT of a few numbers, whose outputs vary, with a tokenizer of pieces of words."""
+    tokenizer = train_tokenizer(texts, "wordpiece", vocab_size=80, model_max_length=fields.pop("limit", 64))
+    torch.manual_seed(1)
+    sizes = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    names = {"id2label": dict(enumerate(labels)), "label2id": {name: index for index, name in enumerate(labels)}}
+    config = BertConfig(vocab_size=len(tokenizer), initializer_range=0.5, pad_token_id=0, **sizes, **names, **fields)
+    (BertForTokenClassification if tags else BertForSequenceClassification)(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def teacher_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_teacher(tmp_path_factory.mktemp("teacher"), ["b", "a", "c"], TEXTS)
+
+
+def load(path: Path, **options: Any) -> Teacher:
+    return Teacher.load(str(path), ["a", "b", "c"], ("text",), **options)
+
+
+# ------ the store
+
+
+def test_outputs_are_those_of_single_texts_in_the_students_order_of_labels(teacher_path: Path, tmp_path: Path) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(teacher_path).eval()
+    tokenizer = AutoTokenizer.from_pretrained(teacher_path)
+    with torch.no_grad():
+        expected = [model(**tokenizer(text, return_tensors="pt")).logits[0, [1, 0, 2]].numpy() for text in TEXTS]
+    assert np.ptp(expected, axis=0).max() > 0.1  # texts differ
+    rows = Dataset.from_dict({"text": TEXTS})
+    for number, sizes in enumerate(({}, {"batch_size": 2}, {"shard_size": 5, "batch_size": 3})):
+        stored = teacher_outputs(load(teacher_path), rows, tmp_path / str(number), ONE, dtype="float32", **sizes)
+        np.testing.assert_allclose(np.stack(stored[LOGITS][:]), expected, atol=1e-5)
+    half = teacher_outputs(load(teacher_path, with_hidden=True), rows, tmp_path / "half", ONE)
+    np.testing.assert_allclose(np.stack(half[LOGITS][:]), expected, rtol=1e-3, atol=1e-3)
+    assert np.stack(half[HIDDEN][:]).shape == (17, 12)
+
+
+def test_only_missing_shards_are_computed(teacher_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[int] = []
+    outputs = Teacher.outputs
+
+    def counted(self: Teacher, rows: dict[str, list[Any]], *args: Any) -> Any:
+        if len(computed) == 2:
+            computed.append(0)
+            raise KeyboardInterrupt
+        computed.append(len(rows["text"]))
+        return outputs(self, rows, *args)
+
+    monkeypatch.setattr(Teacher, "outputs", counted)
+    rows = Dataset.from_dict({"text": TEXTS})
+    with pytest.raises(KeyboardInterrupt):
+        teacher_outputs(load(teacher_path), rows, tmp_path, ONE, shard_size=5)
+    before = hashes(tmp_path)
+    (tmp_path / f"{'0' * 32}.1.tmp").write_bytes(b"half a shard")
+    stored = teacher_outputs(load(teacher_path), rows, tmp_path, ONE, shard_size=5)
+    assert computed == [5, 5, 0, 5, 2]
+    assert before.items() <= hashes(tmp_path).items()
+    assert len(stored) == 17
+    # The same texts with more behind them share the whole shards; another teacher shares none.
+    more = concatenate_datasets([rows, Dataset.from_dict({"text": ["new"]})])
+    teacher_outputs(load(teacher_path), more, tmp_path, ONE, shard_size=5)
+    assert computed[5:] == [3]
+    other = write_teacher(tmp_path / "other", ["b", "a", "c"], TEXTS, hidden_act="relu")
+    teacher_outputs(load(other), rows, tmp_path, ONE, shard_size=5)
+    assert computed[6:] == [5, 5, 5, 2]
+
+
+def test_two_processes_compute_alternate_shards_of_the_same_store(teacher_path: Path, tmp_path: Path) -> None:
+    rows, barrier, shares = Dataset.from_dict({"text": TEXTS}), Barrier(2), {0: 0, 1: 0}
+
+    def compute(index: int) -> Any:
+        class Counting(Teacher):
+            def outputs(self, rows: dict[str, list[Any]], *args: Any) -> Any:
+                shares[index] += len(rows["text"])
+                return super().outputs(rows, *args)
+
+        state = SimpleNamespace(
+            process_index=index, num_processes=2, is_main_process=index == 0, wait_for_everyone=barrier.wait
+        )
+        teacher = Counting.load(str(teacher_path), ["a", "b", "c"], ("text",))
+        return teacher_outputs(teacher, rows, tmp_path / "two", state, shard_size=5)[LOGITS][:]
+
+    one = teacher_outputs(load(teacher_path), rows, tmp_path / "one", ONE, shard_size=5)[LOGITS][:]
+    with ThreadPoolExecutor(2) as threads:
+        both = list(threads.map(compute, range(2)))
+    assert shares == {0: 10, 1: 7}
+    assert hashes(tmp_path / "one") == hashes(tmp_path / "two")
+    for stored in both:
+        np.testing.assert_array_equal(np.stack(stored), np.stack(one))
+
+
+def test_other_labels_are_an_error_that_names_both(teacher_path: Path) -> None:
+    assert label_order(["c", "a", "b"], ["a", "b", "c"]) == [1, 2, 0]
+    for labels in (["a", "b"], ["a", "b", "c", "d"], ["a", "b", "x"], []):
+        with pytest.raises(UserError, match=rf"b, a, c.*{', '.join(labels)}"):
+            Teacher.load(str(teacher_path), labels, ("text",))
+
+
+# ------ alignment
+
+
+def test_a_taggers_outputs_are_aligned_by_words(tmp_path: Path) -> None:
+    sentences = [["unwatchable", "plot", "of", "Oslo"], ["good"], ["the", "unwatchable"] * 10]
+    path = write_teacher(tmp_path / "tagger", ["O", "X"], sentences, tags=True, limit=12)
+    teacher = Teacher.load(str(path), ["O", "X"], ("tokens",), has_words=True, with_hidden=True)
+    rows = Dataset.from_dict({"tokens": sentences})
+    stored = teacher_outputs(teacher, rows, tmp_path / "store", ONE, dtype="float32", batch_size=2)
+    # The student's pieces are single characters, whose number differs from the teacher's.
+    student = train_tokenizer(sentences, "wordpiece", vocab_size=40)
+    features = tokenize_and_align(rows, student, ["O", "X"], tokens_column="tokens", tags_column=None)
+    features = (
+        features.rename_column("example_index", ROW).remove_columns("num_words").add_column("labels", [None] * 3)
+    )
+    batch = DistillationCollator(DataCollatorForTokenClassification(student), stored, 2)(list(features))
+    assert batch[LOGITS].shape == (*batch["input_ids"].shape, 2)
+    assert batch[HIDDEN].shape == (*batch["input_ids"].shape, 12)
+    assert (batch["labels"] == -100).all()
+    assert not {ROW, "word_ids"} & batch.keys()
+    truncated = 0
+    for number, words in enumerate(sentences):
+        encoding = teacher.tokenizer(
+            words, is_split_into_words=True, truncation=True, max_length=12, return_tensors="pt"
+        )
+        with torch.no_grad():
+            logits = teacher.model(**encoding).logits[0]
+        pieces, places = encoding.word_ids(0), features[number]["word_ids"]
+        known = [word in pieces for word in range(len(words))]
+        truncated += known.count(False)
+        for place in range(batch["input_ids"].shape[1]):
+            word = places[place] if place < len(places) else -1
+            if word == -1 or not known[word]:
+                assert batch[LOGITS][number, place].isnan().all()
+            else:
+                torch.testing.assert_close(batch[LOGITS][number, place], logits[pieces.index(word)], atol=1e-5, rtol=0)
+        assert sorted(set(places) - {-1}) == list(range(len(words)))
+    assert 0 < truncated < 20
+
+
+# ------ losses
+
+
+def softmax(row: list[float], temperature: float) -> list[float]:
+    powers = [math.exp(x / temperature) for x in row]
+    return [x / sum(powers) for x in powers]
+
+
+def soft_formula(kind: str, problem: str, row: Tensor, target: list[float], temperature: float) -> Tensor:
+    """The loss of one text, written out."""
+    k = len(target)
+    if kind == "mse":
+        return sum((row[i] - target[i]) ** 2 for i in range(k)) / k
+    if problem == "multi_label_classification":
+        total = 0.0
+        for i in range(k):
+            wanted, given = 1 / (1 + math.exp(-target[i] / temperature)), torch.sigmoid(row[i] / temperature)
+            total = total - wanted * torch.log(given) - (1 - wanted) * torch.log(1 - given)
+        return temperature**2 * total / k
+    wanted, given = softmax(target, temperature), torch.softmax(row / temperature, 0)
+    return temperature**2 * sum(w * (math.log(w) - torch.log(given[i])) for i, w in enumerate(wanted))
+
+
+def hard_formula(problem: str, row: Tensor, label: Any) -> Tensor:
+    if problem == "regression":
+        return (row[0] - label) ** 2
+    if problem == "multi_label_classification":
+        known = [i for i in range(len(row)) if label[i] != -100]
+        signs = [2 * label[i] - 1 for i in known]
+        return sum(-torch.log(torch.sigmoid(s * row[i])) for i, s in zip(known, signs, strict=True)) / len(known)
+    return -torch.log_softmax(row, 0)[label]
+
+
+LABELS = {
+    "single_label_classification": ([2, -100, 0], -100),
+    "multi_label_classification": ([[1.0, 0.0, -100.0], [-100.0] * 3, [0.0, 1.0, 1.0]], [-100.0] * 3),
+    "regression": ([-100.0, float("nan"), 3.0], float("nan")),
+}
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("kind", ["mse", "kl"])
+@pytest.mark.parametrize("problem", list(LABELS))
+def test_losses_and_gradients_are_those_of_the_formulas(problem: str, kind: str, alpha: float) -> None:
+    if (problem, kind) == ("regression", "kl"):
+        pytest.skip("a number has no distribution")
+    labels, unknown = LABELS[problem]
+    k = 1 if problem == "regression" else 3
+    teacher = torch.randn(3, k, generator=torch.Generator().manual_seed(1)) * 3
+    logits = torch.randn(3, k, generator=torch.Generator().manual_seed(2), requires_grad=True)
+    loss = DistillationLoss(TaskLoss(problem), kind, 2.0, alpha)
+    actual = loss(logits, torch.tensor(labels), teacher)
+    assert loss.count(torch.tensor(labels), teacher) == 3
+    expected = torch.tensor(0.0)
+    for row, label, target in zip(logits, labels, teacher.tolist(), strict=True):
+        soft = soft_formula(kind, problem, row, target, 2.0)
+        is_labelled = str(label) != str(unknown)
+        expected = expected + ((1 - alpha) * soft + alpha * hard_formula(problem, row, label) if is_labelled else soft)
+    torch.testing.assert_close(actual, expected)
+    gradients = [torch.autograd.grad(x, logits)[0] for x in (actual, expected)]
+    assert gradients[0].isfinite().all()
+    torch.testing.assert_close(*gradients)
+
+
+def test_tokens_without_a_teacher_have_no_soft_loss() -> None:
+    logits = torch.randn(2, 4, 3, requires_grad=True)
+    teacher = torch.full((2, 4, 3), math.nan)
+    teacher[0, 1], teacher[1, 2] = torch.tensor([1.0, -1.0, 0.0]), torch.tensor([0.0, 2.0, 0.0])
+    labels = torch.full((2, 4), -100)
+    labels[0, 1], labels[0, 3] = 2, 1
+    for alpha, count, rows in ((0.0, 2, {(0, 1), (1, 2)}), (0.5, 3, {(0, 1), (0, 3), (1, 2)})):
+        loss = DistillationLoss(TaskLoss("tokens"), "kl", 1.0, alpha)
+        assert loss.count(labels, teacher) == count
+        total = loss(logits, labels, teacher)
+        (gradient,) = torch.autograd.grad(total, logits)
+        assert {tuple(place) for place in gradient.abs().sum(-1).nonzero().tolist()} == rows
+        expected = (1 - alpha) * soft_formula("kl", "tokens", logits[0, 1], [1.0, -1.0, 0.0], 1.0)
+        expected = expected + soft_formula("kl", "tokens", logits[1, 2], [0.0, 2.0, 0.0], 1.0)
+        expected = expected - alpha * (logits[0, 1].log_softmax(0)[2] + logits[0, 3].log_softmax(0)[1])
+        torch.testing.assert_close(total, expected)
+
+
+def test_labels_that_a_crf_forbids_leave_the_loss_finite_and_without_gradient() -> None:
+    scores = torch.tensor([[[0.3, -0.2, -1e4]]], requires_grad=True)
+    loss = DistillationLoss(CRFLoss(), "kl", has_crf=True)
+    total = loss(scores.log_softmax(-1), torch.tensor([[-100]]), torch.tensor([[[1.0, 1.0, 1.0]]]))
+    (gradient,) = torch.autograd.grad(total, scores)
+    assert total < 20
+    assert gradient[0, 0, 1] < 0 < gradient[0, 0, 0]  # the other two become equal
+    assert abs(gradient[0, 0, 2]) < 1e-6
+
+
+def test_the_hidden_loss_is_the_cosine_over_known_rows() -> None:
+    student, teacher = torch.randn(3, 4), torch.randn(3, 4)
+    teacher[1] = math.nan
+    angles = [student[i] @ teacher[i] / student[i].norm() / teacher[i].norm() for i in (0, 2)]
+    torch.testing.assert_close(hidden_loss(student, teacher), 2 - sum(angles))
+
+
+# ------ augmentation
+
+
+def test_augmented_copies_have_masks_or_are_parts_and_follow_from_the_seed() -> None:
+    words = [str(number) for number in range(20)]
+    rows = {"text": [" ".join(words), "好看的电影", "one"], "words": [words, words, ["one"]]}
+    copies = _Augmentation(("text", "words"), 50, 1)(rows, [0, 1, 2])
+    assert copies == _Augmentation(("text", "words"), 50, 1)(rows, [0, 1, 2])
+    assert copies != _Augmentation(("text", "words"), 50, 2)(rows, [0, 1, 2])
+    pairs = list(zip(copies["text"], copies["words"], strict=True))
+    assert len({str(pair) for pair in pairs}) == len(pairs) > 80
+    long = [x for x in copies["words"] if len(x) == 20]
+    masks = sum(x.count("[MASK]") for x in long) / sum(map(len, long))
+    assert 0.05 < masks < 0.15
+    short = [x for x in copies["words"] if 1 < len(x) < 20]
+    assert {len(x) for x in short} <= {2, 3, 4, 5}
+    assert any("[MASK]" not in x and x == words[int(x[0]) : int(x[0]) + len(x)] for x in short)
+    assert any(text.startswith("好") and "[MASK]" in text for text in copies["text"])
+
+
+# ------ runs
+
+
+@pytest.fixture(scope="module")
+def distil(
+    scripts: ScriptRunner, corpora: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., list[str | Path]]:
+    """The arguments of a run of run_distill.py on a tiny corpus, whose teacher is made on its first call."""
+    teachers: dict[str, Path] = {}
+
+    def arguments(shape: str, unlabelled: Path | None = None) -> list[str | Path]:
+        folder, tags = corpora / shape, shape == "entities"
+        rows = read_rows(folder / "train.jsonl")
+        if shape not in teachers:
+            path = tmp_path_factory.mktemp(shape)
+            texts = [row[name] for row in rows for name in ("tokens", "text", "sentence1", "sentence2") if name in row]
+            cells = [row.get("label", row.get("labels", row.get("ner_tags", "score"))) for row in rows]
+            names = sorted({name for cell in cells for name in ([cell] if isinstance(cell, str) else cell)})
+            fields = {"problem_type": "multi_label_classification"} if shape == "topics" else {}
+            teachers[shape] = write_teacher(path, names[::-1], texts, tags, max_position_embeddings=128, **fields)
+        return [
+            *("run_distill.py", f"--task={'tagging' if tags else 'classification'}", f"--teacher={teachers[shape]}"),
+            *(f"--train_file={folder / 'train.jsonl'}", f"--validation_file={folder / 'validation.jsonl'}"),
+            f"--unlabeled_file={unlabelled or folder / 'plain.jsonl'}",
+            *(
+                "--num_train_epochs=2",
+                "--per_device_train_batch_size=16",
+                "--learning_rate=5e-3",
+                "--disable_tqdm=true",
+            ),
+            *("--logging_steps=1", *TINY),
+        ]
+
+    return arguments
+
+
+def test_a_run_learns_its_teacher_and_its_folder_loads_without_this_package(
+    scripts: ScriptRunner, distil: Callable[..., list[Any]], corpora: Path, tmp_path: Path
+) -> None:
+    more = tmp_path / "more.txt"
+    more.write_text("The plot was dull\n\nWe loved the soup\n", encoding="utf-8")
+    model, cache = tmp_path / "model", tmp_path / "cache"
+    command = [*distil("sentiment", more), "--augment=1", f"--test_file={corpora / 'sentiment' / 'test.jsonl'}"]
+    command += ["--num_train_epochs=8", f"--teacher_cache={cache}", "--hidden_weight=0.1"]
+    scripts.check(*command, f"--output_dir={model}")
+    losses = [entry["loss"] for entry in log_of(model) if "loss" in entry]
+    assert losses[-1] < 0.7 * losses[0]
+    results = results_of(model)
+    assert results["train_samples"] == 60
+    assert 30 < results["unlabeled_samples"] <= 62
+    assert results["eval_samples"] == 21
+    card = (model / "README.md").read_text(encoding="utf-8")
+    assert "more.txt, 1 augmented copies" in card
+    assert "mse, alpha 0" in card
+    assert len(list(cache.glob("*.arrow"))) == 1
+    code = """
+import json, sys
+sys.modules["modeling_star"] = None
+from safetensors.torch import load_file
+from transformers import pipeline
+classify = pipeline("text-classification", sys.argv[1], trust_remote_code=True)
+tensors = load_file(sys.argv[1] + "/model.safetensors")
+known = classify.model.state_dict()
+print(json.dumps([classify("a fine film")[0]["label"], sorted(tensors.keys() - known.keys())]))
+"""
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"}
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run([sys.executable, "-c", code, str(model)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    label, unknown = json.loads(done.stdout.splitlines()[-1])
+    assert label in ("positive", "negative")
+    assert unknown == []
+
+
+def test_a_resumed_run_ends_with_the_weights_of_one_never_interrupted(
+    scripts: ScriptRunner, distil: Callable[..., list[Any]], corpora: Path, tmp_path: Path
+) -> None:
+    steps = ["--save_strategy=steps", "--save_steps=3", "--eval_strategy=steps", "--eval_steps=3"]
+    dropout = "--config_overrides=hidden_size=16,num_attention_heads=2,hidden_dropout_prob=0.3"
+    command = [
+        *distil("sentiment", corpora / "topics" / "train.jsonl"),
+        *steps,
+        dropout,
+        "--hidden_weight=0.5",
+        "--alpha=0.2",
+        "--num_train_epochs=3",
+    ]
+    command += [f"--teacher_cache={tmp_path / 'cache'}", "--save_total_limit=100"]
+    command += [f"--test_file={corpora / 'sentiment' / 'test.jsonl'}"]
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    scripts.check(*command, f"--output_dir={straight}")
+    scripts.kill_when(killed / "checkpoint-6" / "trainer_state.json", *command, f"--output_dir={killed}")
+    assert not (killed / "all_results.json").exists()
+    scripts.check(*command, f"--output_dir={killed}", "--resume_from_checkpoint=last")
+    for name in ("model.safetensors", "predictions_test.jsonl"):
+        assert (killed / name).read_bytes() == (straight / name).read_bytes(), name
+
+
+@pytest.mark.parametrize(
+    ("shape", "flags"),
+    [
+        ("sentiment", ["--loss=kl", "--alpha=0.3"]),
+        ("entities", ["--alpha=0.3", "--config_overrides=hidden_size=16,num_attention_heads=2,use_crf=true"]),
+        pytest.param("topics", ["--loss=kl", "--alpha=0.3"], marks=pytest.mark.slow),
+        pytest.param("numbers", ["--alpha=0.3"], marks=pytest.mark.slow),
+        pytest.param("pairs", ["--hidden_weight=1"], marks=pytest.mark.slow),
+        pytest.param("entities", ["--hidden_weight=1"], marks=pytest.mark.slow),
+    ],
+    ids=["sentiment", "entities with a CRF", "topics", "numbers", "pairs", "entities"],
+)
+def test_two_processes_have_the_store_and_the_losses_of_one_with_twice_the_batch(
+    scripts: ScriptRunner, distil: Callable[..., list[Any]], tmp_path: Path, shape: str, flags: list[str]
+) -> None:
+    names = ("embedding_dropout_prob", "hidden_dropout_prob", "attention_probs_dropout_prob")
+    none = ",".join(f"{name}=0" for name in names)
+    overrides = next((flag for flag in flags if flag.startswith("--config")), "--config_overrides=hidden_size=16")
+    command = [*distil(shape), *flags, f"{overrides},num_attention_heads=2,{none}", "--gradient_accumulation_steps=2"]
+    command += ["--max_train_samples=49"]  # with 15 unlabelled texts 4 updates of 16
+    losses = {}
+    for processes, batch in ((1, 8), (2, 4)):
+        folder = tmp_path / str(processes)
+        size = f"--per_device_train_batch_size={batch}"
+        places = [f"--teacher_cache={folder / 'cache'}", f"--output_dir={folder / 'model'}"]
+        scripts.check(*command, size, *places, processes=processes)
+        losses[processes] = [entry["loss"] for entry in log_of(folder / "model") if "loss" in entry]
+    assert hashes(tmp_path / "1" / "cache") == hashes(tmp_path / "2" / "cache")
+    assert len(losses[1]) == 8
+    assert losses[1][-1] < losses[1][0]
+    assert losses[2] == pytest.approx(losses[1], rel=1e-4, abs=1e-5)
+
+
+def test_unlabelled_texts_that_are_to_be_scored_are_omitted(
+    scripts: ScriptRunner, distil: Callable[..., list[Any]], corpora: Path, tmp_path: Path
+) -> None:
+    scored = [{"tokens": row["tokens"]} for row in read_rows(corpora / "entities" / "test.jsonl")]
+    mixed = write_rows(tmp_path / "mixed.jsonl", [*scored, {"tokens": ["Ann", "sees", "Oslo"]}, {"tokens": []}])
+    command = [*distil("entities", mixed), f"--test_file={corpora / 'entities' / 'test.jsonl'}", "--max_steps=1"]
+    scripts.check(*command, f"--teacher_cache={tmp_path / 'cache'}", f"--output_dir={tmp_path / 'model'}")
+    assert results_of(tmp_path / "model")["unlabeled_samples"] == 1
+
+
+def test_a_wrong_teacher_or_loss_is_reported_in_one_line(
+    scripts: ScriptRunner, distil: Callable[..., list[Any]], corpora: Path, tmp_path: Path
+) -> None:
+    crf = "--config_overrides=hidden_size=16,num_attention_heads=2,use_crf=true"
+    teacher = next(str(flag) for flag in distil("topics") if str(flag).startswith("--teacher"))
+    for shape, flags, part in (
+        ("sentiment", [teacher], "negative, positive"),
+        ("sentiment", ["--teacher=/nowhere"], "/nowhere"),
+        ("sentiment", ["--alpha=2"], "--alpha 2"),
+        ("sentiment", ["--stride=3"], "--stride"),
+        ("entities", [crf, "--loss=mse"], "--loss kl"),
+        ("numbers", ["--loss=kl"], "--loss mse"),
+    ):
+        done = scripts.run(*distil(shape), *flags, f"--output_dir={tmp_path / 'model'}")
+        assert done.code != 0
+        assert part in done.error.splitlines()[-1]
