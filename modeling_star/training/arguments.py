@@ -235,7 +235,7 @@ RENAMED = {"embeddings_from": "embeddings_name_or_path", "text_unit": "sample_by
 # Keys for recipes; --help does not list them.
 RECIPE_KEYS = frozenset(
     ("vocabulary_from", "model_revision", "dataset_revision", "dataset_title", "n_best_size", "shuffle_length_groups")
-)
+) | {"max_eval_samples", "max_predict_samples"}
 # What a recipe says about a fresh model; a saved model has its own shape, embeddings and tokenizer.
 FRESH_MODEL = frozenset(
     ("model_type", "config_name", "config_overrides", "embeddings_name_or_path", "embeddings_mode")
@@ -485,7 +485,7 @@ def _print_help(groups: tuple[type, ...], description: str, epilog: str) -> None
         section = parser.add_argument_group(getattr(group, "_argument_group_name", group.__doc__))
         hints = get_type_hints(group)
         for f in dataclasses.fields(group):
-            if f.name in RECIPE_KEYS:
+            if f.name in recipe_keys(groups):
                 continue
             default = (
                 f.default if f.default_factory is dataclasses.MISSING else " ".join(map(str, f.default_factory()))
@@ -494,6 +494,11 @@ def _print_help(groups: tuple[type, ...], description: str, epilog: str) -> None
             text = f.metadata["help"] + ("" if default is None else f" (default: {default})")
             section.add_argument(f"--{f.name}", metavar=_metavar(hints[f.name]), help=text.replace("%", "%%"))
     parser.print_help()
+
+
+def recipe_keys(groups: tuple[type, ...]) -> frozenset[str]:
+    """The arguments of these dataclasses that `--help` does not list."""
+    return RECIPE_KEYS.union(*(getattr(group, "recipe_keys", ()) for group in groups))
 
 
 def _metavar(hint: Any) -> str:

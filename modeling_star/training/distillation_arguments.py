@@ -1,7 +1,7 @@
 """The arguments of run_distill.py."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from .arguments import ClassificationArguments, TaggingArguments, flag
 
@@ -9,6 +9,11 @@ from .arguments import ClassificationArguments, TaggingArguments, flag
 @dataclass
 class DistillationArguments:
     """Distillation."""
+
+    recipe_keys: ClassVar[frozenset[str]] = frozenset(
+        ("teacher_cache", "teacher_batch_size", "temperature", "dataset_config_name", "drop_empty")
+    ) | {"ignore_mismatched_sizes", "label_all_tokens", "problem_type", "stride", "task_name"}
+    """Further keys that `--help` does not list."""
 
     task: Literal["classification", "tagging"] = flag(
         "Task of teacher and student: texts or pairs as in run_glue.py, or words as in run_ner.py.", "classification"
