@@ -138,7 +138,7 @@ def error_sections(saved: SavedRuns) -> Iterator[str]:
         f"each target; k = {arguments['flagged']}, d = {arguments['width']}; the mean over seeds, ± the deviation, "
         f"and in brackets how many seeds have run. {arguments['train_samples']:,} training examples, "
         f"{arguments['num_train_epochs']:g} epochs, batch {batch * arguments['processes']}, peak learning rate "
-        f"{arguments['learning_rate']:g}. `--` stands where no run is finished. The last rows need no model: always "
+        f"{arguments['learning_rate']:g}. `--` marks rows without a finished run. The last rows need no model: always "
         "k/2, and k/n times the sum of all vectors, flagged or not."
     )
     systems = [system for system in saved.systems if any(run["system"] == system for run in saved.runs)]

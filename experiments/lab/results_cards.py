@@ -31,7 +31,7 @@ A {family}.
 
 > **No weights are published with this card.** A line's models are trained and measured again by
 > `OMP_NUM_THREADS={threads} python experiments/reproduce.py RUNS --data DATA --results again --work outputs/again`,
-> where RUNS stands in its last cell, and DATA is a folder with one folder for each data set: train, validation and
+> where RUNS is in its last cell, and DATA is a folder with one folder for each data set: train, validation and
 > test .jsonl.gz (docs/data.md).
 
 ## Results

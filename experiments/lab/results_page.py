@@ -27,12 +27,12 @@ otherwise: the mean over seeds, ± the deviation, and in brackets how many seeds
 chosen on the validation split with the first seed. A difference comes with its 95 % interval: a paired bootstrap over
 test examples and, where several seeds have run, over these too; of one seed nothing tells what another would give.
 One in twenty of such intervals is expected to miss; other draws than these 1,000 move its ends by about a twentieth
-of its width. `--` stands where no run is finished. What a paper reports, on its own data and vectors, stands in rows
+of its width. `--` marks rows without a finished run. What a paper reports, on its own data and vectors, is in rows
 of its own.
 
 To run one number again: `OMP_NUM_THREADS=1 python experiments/reproduce.py {table} --data DATA --only
 TASK/SETTING/SYSTEM --seeds N --results again --work outputs/again`, with `--configuration N` where validation chose
-one: it stands below each such table. Rounding depends on the number of threads, on the CPU's instructions and on the
+one: it is below each such table. Rounding depends on the number of threads, on the CPU's instructions and on the
 version of the code, and training makes such differences large: processors with AVX-512 keep to AVX2 here, and
 the files tell with each run how many threads it had and which commit made it. Where there is a GPU, `--launch cpu`
 runs what ran without one.
