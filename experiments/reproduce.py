@@ -77,6 +77,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--seeds", type=int, nargs="+", help="1 2 3 for three seeds (default: the table's)")
     add("--configuration", type=int, metavar="N", help="run this one of a system's configurations, without a choice")
     add("--minilm", help="folder or Hub name of all-MiniLM-L6-v2 (default: an installed copy)")
+    add("--models", nargs="+", default=[], metavar="NAME=FOLDER", help="saved models that the table calls $NAME")
     add("--launch", help="run through `accelerate launch` with configuration/accelerate/NAME.yaml", metavar="NAME")
     add(
         "--results",
@@ -110,7 +111,11 @@ def run_table(arguments: argparse.Namespace, file: Path) -> bool:
         table,
         arguments.results,
         arguments.work,
-        {"DATA": arguments.data or "DATA", "MINILM": arguments.minilm or installed_minilm()},
+        {
+            "DATA": arguments.data or "DATA",
+            "MINILM": arguments.minilm or installed_minilm(),
+            **dict(model.split("=", 1) for model in arguments.models),
+        },
         accelerate_launch(arguments.launch) if arguments.launch else [sys.executable],
         arguments.keep_models,
     )

@@ -226,6 +226,9 @@ def _prerequisites(table: Table, results: Path) -> Iterator[str]:
         if kept is None:
             continue
         facts = [f"{score.replace('_', ' ')} {value:.4g}" for score, value in kept["scores"].items()]
+        facts += [
+            f"test {score.replace('_', ' ')} {value:.4g}" for score, value in kept.get("test_scores", {}).items()
+        ]
         facts.append(f"{kept['parameters'] / 1e6:.2f} M parameters")
         if kept["training_seconds"] is not None:
             facts.append(f"{kept['training_seconds'] / 60:.0f} minutes")

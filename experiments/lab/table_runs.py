@@ -227,7 +227,7 @@ class Runner:
             return result
 
     def _run(self, configuration: Configuration, seed: int, arguments: dict[str, Any], folder: Path) -> dict[str, Any]:
-        script = self.table.tasks[configuration.task].script
+        script = self.table.script_of(configuration)
         resumed = self._run_script(f"{configuration.cell}, seed {seed}", script, arguments, folder)
         result = {**self._scores(configuration, arguments, folder / "model"), "environment": read_environment(folder)}
         if resumed:
@@ -262,8 +262,10 @@ class Runner:
                     )
                 return
             history = json.loads((model / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+            on_test = metrics_only({key: value for key, value in results.items() if key.startswith("test_")})
             result = {
                 "scores": scores,
+                **({"test_scores": on_test} if on_test else {}),
                 "parameters": results["parameters"],
                 "training_seconds": None if resumed else _training_seconds(results),
                 "tokens_per_second": None if resumed else results.get("train_tokens_per_second"),

@@ -74,6 +74,7 @@ class System:
     """An encoder, or another model that is compared with it."""
 
     title: str
+    script: str | None = None
     tasks: list[str] | None = None
     settings: list[str] | None = None
     seeds: list[int] | None = None
@@ -195,6 +196,10 @@ class Table:
     def seeds_of(self, system: str) -> list[int]:
         """The seeds of a system: its own, as of one without randomness, or the table's."""
         return self.systems[system].seeds or self.seeds
+
+    def script_of(self, configuration: Configuration) -> str:
+        """The script of a configuration: its system's, or the task's."""
+        return self.systems[configuration.system].script or self.tasks[configuration.task].script
 
     def prerequisite_arguments(self, name: str) -> dict[str, Any]:
         """The arguments of a prerequisite's script."""

@@ -107,7 +107,7 @@ losses = [{"step": 5, "epoch": 1, "loss": 3.0}, {"step": 5, "epoch": 1, "eval_lo
     assert kept["log_history"] == [{"step": 5, "loss": 3.0}, {"step": 5, "eval_loss": 2.0}]
     page, pictures = tmp_path / "results.md", tmp_path / "pictures"
     write_page(tmp_path / "tables", tmp_path / "results", page)
-    facts = "accuracy 0.7, perplexity 7.389, 3.00 M parameters, 2 minutes, 1,234 tokens a second."
+    facts = "accuracy 0.7, perplexity 7.389, test accuracy 1, 3.00 M parameters, 2 minutes, 1,234 tokens a second."
     assert facts in page.read_text(encoding="utf-8")
     assert pictures / "results_two_FIRST.png" in write_pictures(tmp_path / "tables", tmp_path / "results", pictures)
     # The same model may be made again, another may not replace it.
