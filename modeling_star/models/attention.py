@@ -194,7 +194,10 @@ class BandCandidates:
 
     def joined(self, other: "BandCandidates") -> "BandCandidates":
         """The candidates of both, those of `other` last."""
-        reach, dtype = max(self.reach, other.reach), torch.promote_types(self.all_spans().dtype, other.all_spans().dtype)
+        reach, dtype = (
+            max(self.reach, other.reach),
+            torch.promote_types(self.all_spans().dtype, other.all_spans().dtype),
+        )
         spans = [
             nn.functional.pad(band.all_spans().to(dtype), (0, 0, reach - band.reach, reach - band.reach))
             for band in (self, other)

@@ -48,11 +48,11 @@ def read_bert_config(name_or_path: str | Path, hub: dict[str, Any]) -> PreTraine
         ValueError: it is another kind of model.
     """
     config = AutoConfig.from_pretrained(name_or_path, **hub)
-    positions = getattr(config, "position_embedding_type", "absolute")
-    if config.model_type != "bert" or config.is_decoder or positions != "absolute":
-        kind = "decoder" if config.is_decoder else f"{config.model_type} with {positions} positions"
+    positions, is_decoder = (getattr(config, name, None) for name in ("position_embedding_type", "is_decoder"))
+    if config.model_type != "bert" or is_decoder or positions not in (None, "absolute"):
         raise ValueError(
-            f"{name_or_path} is a {kind}; a BERT encoder with absolute positions is needed: "
+            f"{name_or_path} has model_type={config.model_type!r}, position_embedding_type={positions!r} and "
+            f"is_decoder={is_decoder}; a BERT encoder with absolute positions is needed: "
             'from_bert("bert-base-uncased").'
         )
     return config
