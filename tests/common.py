@@ -305,14 +305,16 @@ def _row_outputs(
             roles = len(config.candidate_roles)
             weights = columns(lambda text, t=t: text.attentions[t], h, roles).transpose(0, 1)
         outputs[f"attentions.{t}"] = weights
-    if ending == "Model" and radial:
+    if ending == "Model" and (radial or getattr(config, "global_node", None) == "first"):
+        before = [0] if radial else []  # a relay attends to itself too
         for t in range(steps):
 
             def over_columns(text: reference.Encoded, places: list[int], t: int = t) -> Tensor:
-                weights = torch.zeros(h, 1 + n, dtype=torch.float64)
-                return weights.index_copy(1, torch.tensor([0, *(1 + i for i in places)]), text.relay_attentions[t])
+                weights = torch.zeros(h, len(before) + n, dtype=torch.float64)
+                columns = torch.tensor([*before, *(len(before) + i for i in places)])
+                return weights.index_copy(1, columns, text.relay_attentions[t])
 
-            outputs[f"relay_attentions.{t}"] = per_text(over_columns, h, 1 + n)
+            outputs[f"relay_attentions.{t}"] = per_text(over_columns, h, len(before) + n)
     return outputs
 
 

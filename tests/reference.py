@@ -35,7 +35,8 @@ class Encoded:
         hidden_states: the embeddings and the states after each layer, T + 1 of n of `[d]`.
         attentions: for each layer and token its weights, T of n of `[h, r]`; the DiSAN's, averaged over the features
             of each direction, are `[2, n]`.
-        relay_attentions: for each update of the relay its weights over itself and the tokens, `[h, 1 + n]`.
+        relay_attentions: for each update of the relay its weights over itself and the tokens, `[h, 1 + n]`; `[h, n]` of
+            a first token that is the BiG-Transformer's global node.
     """
 
     tokens: list[Vector]
@@ -174,6 +175,8 @@ def embed(
             x = x + sinusoid(position, config.hidden_size, config.sinusoidal_base, like=x)
         if config.type_vocab_size > 0:
             x = x + parameters["token_type_embeddings.weight"][0 if types is None else types[position]]
+        if config.embedding_norm:
+            x = layer_norm(parameters, "norm", x, config.layer_norm_eps)
         embedded.append(x)
     return embedded
 
@@ -337,10 +340,12 @@ def big_transformer(
     n = len(e)
     width = config.hidden_size // config.num_attention_heads
     act = activation(config.hidden_act)
+    first_is_global = config.global_node == "first"
+    neighbours = range(int(first_is_global), n)
 
     def vector_of(h: list[Vector], start: int, length: int) -> Vector:
         """Eq 3."""
-        return sum_of(h[start : start + length])
+        return (mean_of if config.word_vector == "mean" else sum_of)(h[start : start + length])
 
     def around(h: list[Vector], i: int) -> list[Vector | None]:
         """U_i: the vectors that token i may attend to, each in the column of its role; `None` where there is none."""
@@ -349,6 +354,11 @@ def big_transformer(
         if config.local_connection == "adjacent":
             return [h[j] if 0 <= j < n else None for j in (i - 1, i, i + 1)]
         columns: list[Vector | None] = [h[i]] if config.include_self else []
+        if config.local_connection == "window":
+            reach = range(i - config.window_radius, i + config.window_radius + 1)
+            columns = [h[j] if j in neighbours else None for j in reach]
+            if config.lexicon_kind is None:
+                return columns
         for length in range(2, config.max_word_length + 1):
             for place in range(length):
                 start = i - place
@@ -360,12 +370,18 @@ def big_transformer(
     for step in range(1, config.num_hidden_layers + 1):
         layer = under(parameters, f"layers.{step - 1}")
         # Eq 4: s^(l-1) with its W_s
-        s = layer["attention.global_node.weight"] @ mean_of(h) if config.global_connection else None
+        s = None
+        if first_is_global:
+            s = h[0]
+        elif config.global_connection:
+            s = layer["attention.global_node.weight"] @ mean_of(h)
         new_h, weights = [], []
         for i in range(n):
             columns = around(h, i)
             if s is not None:
                 columns.append(s)
+            if first_is_global and i == 0:
+                columns = list(h)
             present = [column for column, x in enumerate(columns) if x is not None]
             state = h[i]
             weights_of_token = torch.zeros(config.num_attention_heads, len(columns), dtype=state.dtype)
@@ -385,11 +401,16 @@ def big_transformer(
             weights.append(weights_of_token)
         h = new_h
         encoded.hidden_states.append(h)
+        if first_is_global:
+            encoded.relay_attentions.append(weights[0])
+            weights[0] = weights[0].new_zeros(len(weights[0]), len(config.candidate_roles))
         encoded.attentions.append(weights)
     encoded.tokens = h
     if with_pooler:
         encoded.pooled = max_of(h) if config.pooling == "max" else mean_of(h)
-        if config.pooling == "global":
+        if config.pooling == "global" and first_is_global:
+            encoded.pooled = h[0]
+        elif config.pooling == "global":
             encoded.pooled = parameters["global_pooling.weight"] @ encoded.pooled
     return encoded
 

@@ -73,7 +73,7 @@ def embedded_model(
     tagger on "characters" with a CRF.
 
     Args:
-        embeddings: what the tokens are embedded by.
+        embeddings: what the tokens are embedded by; "bert" for a BiG-Transformer made by `from_bert`.
         stem, ending: make up the class name.
         folder: where a vectors file may be written.
         bert: folder of the encoder that "static" and "contextual" take.
@@ -94,6 +94,8 @@ def embedded_model(
         words = {f"word{i}": i for i in range(fields.pop("vocab_size"))}
         path = write_vectors(folder / "vectors.txt", words, width=5)
         model = model_class.from_embeddings(path, mode="vectors", vocabulary=words, freeze=freeze, **fields)
+    elif embeddings == "bert":
+        model = model_class.from_bert(bert, layers=None, radius=2, freeze_embeddings=freeze, **options)
     else:
         del fields["vocab_size"]
         model = model_class.from_embeddings(bert, mode=embeddings, freeze=freeze, **fields)

@@ -113,13 +113,20 @@ class BandCandidates:
 
     Args:
         exists: `[N, r]`, bool: whether a token has the candidate of each role.
-        spans: `[w, r]`, bool: which places, from `-reach` to `reach`, a role is the sum of.
+        spans: `[w, r]`, bool, or float for weighted sums: which places, from `-reach` to `reach`, a role is the sum
+            of; `None` where each role is one place, r = w.
         reach: furthest place on either side.
     """
 
     exists: Tensor
-    spans: Tensor
+    spans: Tensor | None
     reach: int
+
+    def all_spans(self) -> Tensor:
+        """`spans`, also where each role is one place."""
+        if self.spans is not None:
+            return self.spans
+        return torch.eye(self.exists.shape[1], dtype=torch.bool, device=self.exists.device)
 
     def of_block(self, block: CPUBlock) -> "BandCandidates":
         """Those of the tokens of a block."""
@@ -127,14 +134,16 @@ class BandCandidates:
 
     def with_node(self) -> "BandCandidates":
         """With one more place after the band and one more candidate made of it, which every token has."""
-        places, roles = self.spans.shape
-        spans = self.spans.new_zeros(places + 1, roles + 1)
-        spans[:-1, :-1] = self.spans
-        spans[-1, -1] = True
-        return BandCandidates(nn.functional.pad(self.exists, (0, 1), value=True), spans, self.reach)
+        exists, spans = nn.functional.pad(self.exists, (0, 1), value=True), self.spans
+        if spans is not None:
+            spans = nn.functional.pad(spans, (0, 1, 0, 1))
+            spans[-1, -1] = 1
+        return BandCandidates(exists, spans, self.reach)
 
     @classmethod
-    def words(cls, words: Tensor, layout: TokenLayout, include_self: bool) -> "BandCandidates":
+    def words(
+        cls, words: Tensor, layout: TokenLayout, include_self: bool, mean_dtype: torch.dtype | None = None
+    ) -> "BandCandidates":
         """
         The words that contain a token: by length, then by the token's place in a word of that length.
 
@@ -143,12 +152,15 @@ class BandCandidates:
                 sequence of i; column 0 is ignored.
             layout: where the tokens lie.
             include_self: every token is also a word of its own.
+            mean_dtype: a word is the mean of its tokens, in this precision, in place of their sum.
         """
         longest = words.shape[1]
         # Row by row, a lower triangle holds the places below each length.
         length, place = torch.tril_indices(longest, longest, device=words.device)
         offset = torch.arange(1 - longest, longest, device=words.device)[:, None]
         spans = (offset >= -place) & (offset <= length - place)
+        if mean_dtype is not None:
+            spans = spans.to(mean_dtype) / spans.sum(0)
         # The words with each token in that place, `[N, L]`: they end in their sequence, so none comes from another.
         words_by_place = [layout.shifted(words, -o) for o in range(longest)]
         roles = [words_by_place[o][:, column] for column in range(1, longest) for o in range(column + 1)]
@@ -161,7 +173,36 @@ class BandCandidates:
         """The tokens before, at and after each, every one a candidate of its own; the ends have no other side."""
         left, right = layout.has_shifted(-1), layout.has_shifted(1)
         exists = torch.stack([left, torch.ones_like(left), right], dim=-1)
-        return cls(exists, torch.eye(3, dtype=torch.bool, device=left.device), reach=1)
+        return cls(exists, None, reach=1)
+
+    @classmethod
+    def window(cls, layout: TokenLayout, radius: int, without_first: bool) -> "BandCandidates":
+        """
+        The tokens at most `radius` places away, every one a candidate of its own, within the sequence.
+
+        Args:
+            layout: where the tokens lie.
+            radius: places on either side.
+            without_first: the first token of a sequence is nobody's neighbour, as it is the global node.
+        """
+        offset = torch.arange(-radius, radius + 1, device=layout.position.device)
+        place = layout.position[:, None] + offset
+        exists = (place >= int(without_first)) & (place < layout.lengths[layout.sequence_index][:, None])
+        if not layout.is_packed:
+            exists = exists & layout.mask.flatten()[:, None]
+        return cls(exists, None, radius)
+
+    def joined(self, other: "BandCandidates") -> "BandCandidates":
+        """The candidates of both, those of `other` last."""
+        reach, dtype = (
+            max(self.reach, other.reach),
+            torch.promote_types(self.all_spans().dtype, other.all_spans().dtype),
+        )
+        spans = [
+            nn.functional.pad(band.all_spans().to(dtype), (0, 0, reach - band.reach, reach - band.reach))
+            for band in (self, other)
+        ]
+        return BandCandidates(torch.cat([self.exists, other.exists], dim=1), torch.cat(spans, dim=1), reach)
 
 
 @dataclass(frozen=True)
@@ -339,7 +380,7 @@ def attend_with_triton(
         attention.role_bias,
         candidates.block.index,
         None if candidates.band is None else candidates.band.exists,
-        None if candidates.band is None else candidates.band.spans,
+        None if candidates.band is None else candidates.band.all_spans(),
         candidates.layout,
         attention.dropout_p if attention.training else 0.0,
     )
@@ -382,10 +423,11 @@ def candidate_attention(
     scores: list[Tensor] = []
     if places:
         scores.append(torch.stack([(query * key).sum(-1) for key, _ in places]))
+    spans = None if band is None or band.spans is None else band.spans.to(query.dtype)
     if band is not None:
-        missing, spans = ~band.exists.T[..., None], band.spans.to(query.dtype)
-        of_places = scores[0].to(query.dtype)
-        sums = (spans.T @ of_places.flatten(1)).unflatten(1, of_places.shape[1:])
+        missing, sums = ~band.exists.T[..., None], scores[0].to(query.dtype)
+        if spans is not None:
+            sums = (spans.T @ sums.flatten(1)).unflatten(1, sums.shape[1:])
         scores[0] = sums.masked_fill(missing, torch.finfo(sums.dtype).min)
     if node is not None:
         scores.append((query * node[0]).sum(-1)[None])
@@ -405,7 +447,7 @@ def candidate_attention(
         context = _add_weighted(context, weights[-1:], [node[1]])
     if places:
         spread = weights[: len(scores[0])]
-        if band is not None:
+        if spans is not None:
             spread = (spans @ spread.flatten(1)).unflatten(1, spread.shape[1:])
         context = _add_weighted(context, spread, [value for _, value in places])
     return context, weights.permute(1, 2, 0)
@@ -433,7 +475,12 @@ def _drop(weights: Tensor, dropout_p: float, dim: int = -1) -> tuple[Tensor, Ten
 
 
 def relay_attention(
-    projections: AttentionProjections, relay: Tensor, tokens: Tensor, layout: TokenLayout, dropout_p: float
+    projections: AttentionProjections,
+    relay: Tensor,
+    tokens: Tensor,
+    layout: TokenLayout,
+    dropout_p: float,
+    include_relay: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
     """
     The relay attends to itself and to every token of its sequence (Eq 7), without projecting the tokens.
@@ -446,17 +493,18 @@ def relay_attention(
         relay: `[b, d]`, the first of its own candidates.
         tokens: `[N, d]`, laid out by `layout`.
         dropout_p: probability with which a weight is dropped; 0 outside training.
+        include_relay: the relay is a candidate beside the tokens; `False` where it is one of them.
 
     Returns:
-        The context `[b, h, c]` and the weights `[b, h, 1 + m]` over the relay and the places of `layout.to_rows`;
-        `None` in place of the weights where kernels are used.
+        The context `[b, h, c]` and the weights `[b, h, 1 + m]` over the relay and the places of `layout.to_rows`, or
+        `[b, h, m]` without the relay; `None` in place of the weights where kernels are used.
     """
     heads = (projections.num_heads, projections.head_dim)
     key_weight, value_weight = (projections.weight_of(name).unflatten(0, heads) for name in ("key", "value"))
     value_bias = projections.value_bias  # counts once, times the sum of the weights
     query = _by_head(projections.project_query(relay) / math.sqrt(heads[1]), key_weight)
     weights: Tensor | None = None
-    if use_kernels(query, layout):
+    if include_relay and use_kernels(query, layout):
         from .triton_relay_attention import relay_mix
 
         mixed, total = relay_mix(query, relay, tokens, layout, dropout_p)
@@ -466,10 +514,11 @@ def relay_attention(
         # text nearly all of it padding.
         dtype, wide = query.dtype, torch.promote_types(tokens.dtype, torch.float32)
         with torch.autocast(query.device.type, enabled=False):
-            mixed, weights, total = _relay_mix(query.to(wide), relay.to(wide), tokens.to(wide), layout, dropout_p)
+            own = relay.to(wide) if include_relay else None
+            mixed, weights, total = _relay_mix(query.to(wide), own, tokens.to(wide), layout, dropout_p)
         mixed, total = mixed.to(dtype), None if total is None else total.to(dtype)
     else:
-        mixed, weights, total = _relay_mix(query, relay, tokens, layout, dropout_p)
+        mixed, weights, total = _relay_mix(query, relay if include_relay else None, tokens, layout, dropout_p)
     context = _by_head(mixed, value_weight.transpose(1, 2))
     return context + (value_bias if total is None else total[..., None] * value_bias), weights
 
@@ -481,13 +530,12 @@ def _by_head(states: Tensor, weight: Tensor) -> Tensor:
 
 
 def _relay_mix(
-    query: Tensor, relay: Tensor, tokens: Tensor, layout: TokenLayout, dropout_p: float
+    query: Tensor, relay: Tensor | None, tokens: Tensor, layout: TokenLayout, dropout_p: float
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """
-    Relay and tokens of each sequence summed by their weights, `[b, h, d]` from queries `[b, h, d]`; the weights
-    `[b, h, 1 + m]`, and their sum under dropout `[b, h]`.
+    Relay, where there is one, and tokens of each sequence summed by their weights, `[b, h, d]` from queries
+    `[b, h, d]`; the weights `[b, h, 1 + m]` or `[b, h, m]`, and their sum under dropout `[b, h]`.
     """
-    own_score = torch.bmm(query, relay[..., None])
     if layout.is_ragged:
         scores = layout.to_rows(sequence_scores(tokens, query, layout)).transpose(1, 2)
     else:
@@ -495,13 +543,16 @@ def _relay_mix(
         scores = torch.bmm(query, rows.transpose(1, 2))
     if not layout.is_full:
         scores = scores.masked_fill(~layout.row_mask[:, None], torch.finfo(scores.dtype).min)
-    weights = torch.cat([own_score, scores], dim=-1).softmax(-1).to(tokens.dtype)
+    if relay is not None:
+        scores = torch.cat([torch.bmm(query, relay[..., None]), scores], dim=-1)
+    weights = scores.softmax(-1).to(tokens.dtype)
     weights, total = _drop(weights, dropout_p)
+    of_tokens = weights if relay is None else weights[..., 1:]
     if layout.is_ragged:
-        mixed = sequence_sums(tokens, layout.from_rows(weights[..., 1:].transpose(1, 2)), layout)
+        mixed = sequence_sums(tokens, layout.from_rows(of_tokens.transpose(1, 2)), layout)
     else:
-        mixed = torch.bmm(weights[..., 1:], rows)
-    return mixed + weights[..., :1] * relay[:, None], weights, total
+        mixed = torch.bmm(of_tokens, rows)
+    return mixed if relay is None else mixed + weights[..., :1] * relay[:, None], weights, total
 
 
 # ------ when Triton is used

@@ -23,11 +23,18 @@ class BigTransformerConfig(EncoderConfig):
         lexicon_size (`int`, defaults to 0): size of the tables that hold the lexicon.
         local_connection (`str`, defaults to `"lexicon"`): the candidates around a token: "lexicon", the words that
             contain it; "adjacent", the tokens before, at and after it, each of its own; "none", nothing. The last two
-            are the ablations of section IV-G.
+            are the ablations of section IV-G. "window": all tokens at most `window_radius` places away, each of its
+            own, and the words that contain it where the model has a lexicon.
+        window_radius (`int`, defaults to 4): neighbours on either side, with `local_connection="window"`.
+        word_vector (`str`, defaults to `"sum"`): the vector of a word: the "sum" of its tokens' (Eq 3) or their
+            "mean", which keeps the scale of a single token.
         include_self (`bool`, defaults to `True`): with "lexicon", every token is also a word of its own.
         global_connection (`bool`, defaults to `True`): every token attends to the global node (Eq 4).
+        global_node (`str`, defaults to `"mean"`): what the global node is: the projected "mean" of the tokens (Eq 4),
+            or the "first" token of the sequence, such as [CLS], which attends to all tokens and is never a neighbour
+            too.
         pooling (`str`, defaults to `"mean"`): the vector of a text: "mean" or "max" over its last states, or "global",
-            the global node of the last states.
+            the global node of the last states; the last state of the first token, where this is the global node.
         position_embedding_type (`str`, defaults to `"sinusoidal"`), sinusoidal_base (`float`, defaults to 100000): as
             in Eqs 8 and 9.
         scale_embedding (`bool`, *optional*): as in `EncoderConfig`. Defaults to `True` where sinusoidal positions are
@@ -37,15 +44,18 @@ class BigTransformerConfig(EncoderConfig):
     model_type = "big_transformer"
     attribute_map = {**EncoderConfig.attribute_map, "self_word": "include_self"}
     derived_fields: ClassVar[tuple[str, ...]] = (*EncoderConfig.derived_fields, "intermediate_size", "scale_embedding")
-    sizes: ClassVar[tuple[str, ...]] = (*EncoderConfig.sizes, "intermediate_size")
+    sizes: ClassVar[tuple[str, ...]] = (*EncoderConfig.sizes, "intermediate_size", "window_radius")
 
     intermediate_size: int | None = None
     max_word_length: int = 4
     lexicon_kind: Literal["words", "whole_word"] | None = None
     lexicon_size: int = 0
-    local_connection: Literal["lexicon", "adjacent", "none"] = "lexicon"
+    local_connection: Literal["lexicon", "adjacent", "none", "window"] = "lexicon"
+    window_radius: int = 4
+    word_vector: Literal["sum", "mean"] = "sum"
     include_self: bool = True
     global_connection: bool = True
+    global_node: Literal["mean", "first"] = "mean"
     pooling: Literal["mean", "max", "global"] = "mean"
     position_embedding_type: Literal["learned", "sinusoidal", "none", "ring"] = "sinusoidal"
     sinusoidal_base: float | int = 100000.0
@@ -71,15 +81,24 @@ class BigTransformerConfig(EncoderConfig):
                 "model.set_lexicon(lexicon) sets them."
             )
 
+    def validate_global_node(self) -> None:
+        """Part of strict validation: a first token is the global node only where tokens attend to one."""
+        if self.global_node == "first" and not self.global_connection:
+            raise ValueError('global_node="first" is given with global_connection=False: omit one of them.')
+
     @property
     def candidate_roles(self) -> tuple[str, ...]:
         """The candidates in the order of the attention weights: "2 of 3" is the word whose second token it is."""
         local: tuple[str, ...] = ()
         if self.local_connection == "adjacent":
             local = ("left", "self", "right")
-        elif self.local_connection == "lexicon":
-            lengths = range(1 if self.include_self else 2, self.max_word_length + 1)
-            local = tuple(f"{place} of {length}" for length in lengths for place in range(1, length + 1))
+        elif self.local_connection == "window":
+            steps = ["" if distance == 1 else f"_{distance}" for distance in range(1, self.window_radius + 1)]
+            local = (*(f"left{step}" for step in reversed(steps)), "self", *(f"right{step}" for step in steps))
+        if self.local_connection == "lexicon" or (self.local_connection == "window" and self.lexicon_kind is not None):
+            shortest = 1 if self.local_connection == "lexicon" and self.include_self else 2
+            lengths = range(shortest, self.max_word_length + 1)
+            local += tuple(f"{place} of {length}" for length in lengths for place in range(1, length + 1))
         return (*local, *(("global",) if self.global_connection else ()))
 
 

@@ -33,6 +33,7 @@ class EncoderConfig(BaseConfig):
             also runs without dropout.
         scale_embedding (`bool`, defaults to `False`): token embeddings are multiplied by the square root of their
             width, as for a table shared with a decoder's output (section 3.4 of https://arxiv.org/abs/1706.03762).
+        embedding_norm (`bool`, defaults to `False`): LayerNorm on the sum of the embeddings, as in BERT.
         type_vocab_size (`int`, defaults to 0): token types that are embedded; 0 embeds none.
         position_embedding_type (`str`, defaults to `"learned"`): "learned", "sinusoidal", "none", and "ring" for the
             Star-Transformer.
@@ -70,6 +71,7 @@ class EncoderConfig(BaseConfig):
     backbone_config: dict | PreTrainedConfig | None = None
     freeze_embeddings: bool = False
     scale_embedding: bool = False
+    embedding_norm: bool = False
     type_vocab_size: int = 0
     position_embedding_type: Literal["learned", "sinusoidal", "none", "ring"] = "learned"
     sinusoidal_base: float | int = 10000.0

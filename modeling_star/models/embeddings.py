@@ -73,7 +73,8 @@ def build_backbone(config: PreTrainedConfig) -> PreTrainedModel:
 class TokenEmbeddings(nn.Module):
     """
     E of section 3.2: token embedding (a table, or the last hidden state of an encoder inside), joined by character
-    features where there are any, projected to d where the width differs, plus position and token type embeddings.
+    features where there are any, projected to d where the width differs, plus position and token type embeddings,
+    normalised where the configuration says so.
 
     Args:
         config: any encoder's configuration.
@@ -96,6 +97,7 @@ class TokenEmbeddings(nn.Module):
             else None
         )
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if config.embedding_norm else None
         self.dropout = nn.Dropout(config.embedding_dropout_prob)
 
     @property
@@ -170,6 +172,8 @@ class TokenEmbeddings(nn.Module):
         if self.token_type_embeddings is not None:
             types = torch.zeros_like(position) if types is None else types
             embedded = embedded + self.token_type_embeddings(types)
+        if self.norm is not None:
+            embedded = self.norm(embedded)
         return self.dropout(embedded)
 
     def _sinusoids(self, layout: TokenLayout, position: Tensor | None, like: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ Axes: b batch  n columns  N flat tokens  M of them in a part  d width  h heads  
       L longest word
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +15,8 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging
 
-from .attention import BandCandidates, CandidateAttention, Candidates
+from .attention import BandCandidates, CandidateAttention, Candidates, relay_attention
+from .bert_weights import copy_bert, fields_from_bert, read_bert_config
 from .configuration_big import BigTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .lexicon import Lexicon, WordMatcher
@@ -27,7 +29,8 @@ logger = logging.get_logger(__name__)
 
 class WordAttention(CandidateAttention):
     """
-    MultiHeadAtt of a token over the words that contain it and the global node (Eqs 4 to 7).
+    MultiHeadAtt of a token over the words that contain it and the global node (Eqs 4 to 7). A first token that is the
+    global node attends to all tokens of its sequence, with the same weights.
 
     Args:
         config: which candidates there are, the heads, the dropout.
@@ -38,12 +41,15 @@ class WordAttention(CandidateAttention):
         super().__init__(config.hidden_size, heads, config.hidden_size // heads, config.attention_probs_dropout_prob)
         # W_s of the layer below: the matrix that makes the node this layer reads.
         self.global_node: nn.Linear | None = None
-        if config.global_connection:
+        self.node_is_first = config.global_node == "first"
+        if config.global_connection and not self.node_is_first:
             self.global_node = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
         self.always_attends = config.global_connection or config.include_self or config.local_connection != "lexicon"
 
     def nodes(self, tokens: Tensor, layout: TokenLayout) -> Tensor | None:
         """The global node of each sequence, from all tokens (`[N, d]` to `[b, d]`); `None` without it."""
+        if self.node_is_first:
+            return layout.first(tokens)
         return None if self.global_node is None else self.global_node(layout.mean(tokens))
 
     def forward(self, candidates: Candidates) -> tuple[Tensor, Tensor | None]:
@@ -53,6 +59,12 @@ class WordAttention(CandidateAttention):
             # The bias of W_O is not the sum of anything.
             update = update.masked_fill(~candidates.band.exists.any(-1, keepdim=True), 0)
         return update, weights
+
+    def over_sequence(self, first: Tensor, tokens: Tensor, layout: TokenLayout) -> tuple[Tensor, Tensor]:
+        """The update of first tokens `[b, d]` from all tokens `[N, d]` of their sequences; weights `[b, h, m]`."""
+        dropout_p = self.dropout_p if self.training else 0.0
+        context, weights = relay_attention(self.projections, first, tokens, layout, dropout_p, include_relay=False)
+        return self.projections.project_output(context), weights
 
 
 class BigTransformerLayer(GradientCheckpointingLayer):
@@ -76,21 +88,29 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(
-        self, tokens: Tensor, band: BandCandidates | None, layout: TokenLayout, blocks: list[CPUBlock]
-    ) -> tuple[Tensor, Tensor | None]:
+        self,
+        tokens: Tensor,
+        band: BandCandidates | None,
+        layout: TokenLayout,
+        blocks: list[CPUBlock],
+        first_only: bool = False,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """
         Args:
             tokens: `[N, d]`, H^(l-1).
             band: the words around each token; `None` without local connections.
             layout: where the tokens lie.
             blocks: the tokens in blocks, `layout.blocks`.
+            first_only: only the first token of each sequence, which is its global node, is read.
 
         Returns:
-            H^l `[N, d]` and the attention weights `[N, h, r]`; `None` in their place for packed tokens, of which none
-            are recorded.
+            H^l `[N, d]`, or `[b, d]` with `first_only`; the attention weights `[N, h, r]`, `None` in their place for packed tokens, of which none are
+            recorded, and the weights `[b, h, m]` of first tokens that are global nodes.
         """
         attention = self.attention
         nodes = None if attention is None else attention.nodes(tokens, layout)
+        if first_only:
+            return *self._update_first(nodes, tokens, layout), None
         key_value_weight = None if attention is None else attention.projections.key_value_weight()
         pieces = CPUBlock.split(tokens, blocks)
         around = layout.around(tokens, pieces, blocks)
@@ -105,10 +125,25 @@ class BigTransformerLayer(GradientCheckpointingLayer):
                     candidates = Candidates(rows, block, layout, key_value_weight, block.of_block(nodes), words)
                     update, weights = attention(candidates)
                     state = self.attention_norm(state + self.dropout(update))
-                update = self.output(self.activation(self.intermediate(state)))
-                yield self.output_norm(state + self.dropout(update)), weights
+                yield self._feed_forward(state), weights
 
-        return CPUBlock.join(updated(), blocks, tokens)
+        states, weights = CPUBlock.join(updated(), blocks, tokens)
+        if nodes is None or not attention.node_is_first:
+            return states, weights, None
+        if weights is not None:
+            weights = weights.masked_fill((layout.position == 0)[:, None, None], 0)
+        first, first_weights = self._update_first(nodes, tokens, layout)
+        return layout.with_first(states, first), weights, first_weights
+
+    def _update_first(self, first: Tensor, tokens: Tensor, layout: TokenLayout) -> tuple[Tensor, Tensor]:
+        """The first token of each sequence alone, `[b, d]` to `[b, d]`, and its weights `[b, h, m]`."""
+        update, weights = self.attention.over_sequence(first, tokens, layout)
+        return self._feed_forward(self.attention_norm(first + self.dropout(update))), weights
+
+    def _feed_forward(self, state: Tensor) -> Tensor:
+        """`[..., d]` to `[..., d]`"""
+        update = self.output(self.activation(self.intermediate(state)))
+        return self.output_norm(state + self.dropout(update))
 
 
 class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
@@ -118,6 +153,53 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
     # Heads without a pooled vector have no last global node; ablations read no words.
     _keys_to_ignore_on_load_unexpected = [r"(^|\.)global_pooling\.", r"(^|\.)matcher\."]
     _no_split_modules = ["TokenEmbeddings", "BigTransformerLayer"]
+
+    @classmethod
+    def from_bert(
+        cls,
+        name_or_path: str | Path,
+        layers: Sequence[int] | None = (0, 3),
+        radius: int = 4,
+        lexicon: Lexicon | None = None,
+        *,
+        revision: str = "main",
+        token: str | bool | None = None,
+        cache_dir: str | Path | None = None,
+        **fields: Any,
+    ) -> "BigTransformerPreTrainedModel":
+        """
+        A model with the weights of a BERT, whose tokens attend to `radius` neighbours on either side, to the words that
+        contain them, and to [CLS], which attends to all tokens: the time grows with the length, not with its square.
+
+        Where the radius covers the text and there is no lexicon, the states are those of the BERT with the same
+        layers. The vector of a text is the last state of [CLS]; a masked language model has the BERT's head where the
+        checkpoint has it; other heads are new. Positions are the BERT's: texts beyond `max_position_embeddings` tokens
+        (512) are an error.
+
+        Args:
+            name_or_path: a BERT, as a Hub name or a folder.
+            layers: indices of its layers that are taken; all where `None`.
+            radius: neighbours on either side.
+            lexicon: words of the BERT's tokenizer; `None` for none. A word is the mean of its tokens.
+            revision, token, cache_dir: as in `AutoModel.from_pretrained`.
+            fields: of the configuration, such as `num_labels=9`, `pooling="mean"`; they override those of the BERT.
+
+        Raises:
+            ValueError: the model is no BERT encoder, or lacks one of the layers.
+
+        Example:
+
+        ```python
+        model = BigTransformerForSequenceClassification.from_bert("bert-base-uncased", layers=[0, 3, 6], radius=4)
+        ```
+        """
+        hub = {"revision": revision, "token": token, "cache_dir": cache_dir}
+        taken = fields_from_bert(read_bert_config(name_or_path, hub), layers, radius)
+        model = cls(cls.config_class(**{**taken, **fields}))
+        copy_bert(model._encoder, name_or_path, layers, hub, getattr(model, "lm_head", None))
+        if lexicon is not None:
+            model.set_lexicon(lexicon)
+        return model.eval()
 
     def set_lexicon(self, lexicon: Lexicon | None) -> None:
         """
@@ -150,7 +232,7 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
         if encoder.matcher is None:
             raise ValueError(
                 f"local_connection={config.local_connection!r} reads no words: build the model with "
-                'local_connection="lexicon".'
+                'local_connection="lexicon" or "window".'
             )
         encoder.matcher.load(lexicon, self.device)
         config.lexicon_kind, config.lexicon_size = encoder.matcher.kind, WordMatcher.table_size(lexicon)
@@ -175,7 +257,8 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
     Returns an `EncoderOutput` with `last_hidden_state [b, n, d]` (zeros at padding) and `pooler_output [b, d]`, as
     `config.pooling` says. `attentions` are `[b, h, n, r]` in the order of `config.candidate_roles`: by length, then
     by the token's place in the word, the global node last; L (L + 1) / 2 + 1 in all, fewer in an ablation. Weights are
-    0 for words that do not occur.
+    0 for words that do not occur. Where the first token is the global node, its row is 0, and its weights over all
+    tokens are `relay_attentions`, `[b, h, n]` for each layer.
 
     Example:
 
@@ -193,44 +276,64 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
 
     def build_encoder(self, config: BigTransformerConfig) -> None:
         self.matcher: WordMatcher | None = None
-        if config.local_connection == "lexicon":
+        if config.local_connection in ("lexicon", "window"):
             self.matcher = WordMatcher(config.lexicon_kind, config.lexicon_size, config.max_word_length)
         self.layers = nn.ModuleList(BigTransformerLayer(config) for _ in range(config.num_hidden_layers))
         self.global_pooling: nn.Linear | None = None
-        if config.pooling == "global" and self.add_pooling_layer:
+        if config.pooling == "global" and config.global_node == "mean" and self.add_pooling_layer:
             self.global_pooling = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
 
     def encode(
         self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Any]]:
-        band = self._candidates(layout, inputs)
+        band = self._candidates(layout, inputs, embedded.dtype)
         blocks = layout.blocks(0 if band is None else band.reach, closed=False)
         tokens = record.hidden_state(embedded)
-        for layer in self.layers:
-            tokens, weights = layer(tokens, band, layout, blocks)
+        pools_first = self.config.pooling == "global" and self.config.global_node == "first"
+        for number, layer in enumerate(self.layers, start=1):
+            if pools_first and number == len(self.layers) and not record.wants_token_states:
+                # Nothing reads the other tokens: half the time of a model of two layers.
+                tokens, *_ = layer(tokens, band, layout, blocks, True)
+                return tokens, {"pooler_output": layout.zero_empty(tokens)}
+            tokens, weights, first_weights = layer(tokens, band, layout, blocks)
             tokens = record.hidden_state(tokens)
             record.attention(weights)
+            if first_weights is not None and record.wants_attentions:
+                record.relay_attention(layout.zero_empty(first_weights))
         return tokens, {"pooler_output": self._pool(tokens, layout)} if self.add_pooling_layer else {}
 
-    def _candidates(self, layout: TokenLayout, inputs: dict[str, Tensor | None]) -> BandCandidates | None:
+    def _candidates(
+        self, layout: TokenLayout, inputs: dict[str, Tensor | None], dtype: torch.dtype
+    ) -> BandCandidates | None:
         """The candidates around each token, the same in every layer."""
-        if self.config.local_connection == "none":
+        config = self.config
+        if config.local_connection == "none":
             return None
-        if self.config.local_connection == "adjacent":
+        if config.local_connection == "adjacent":
             return BandCandidates.adjacent(layout)
+        mean_dtype = dtype if config.word_vector == "mean" else None
+        if config.local_connection == "lexicon":
+            return BandCandidates.words(self._words(layout, inputs), layout, config.include_self, mean_dtype)
+        # Places that no text of the batch has; recorded weights and traced graphs have all.
+        radius = min(config.window_radius, layout.max_length - 1) if layout.is_packed else config.window_radius
+        window = BandCandidates.window(layout, radius, without_first=config.global_node == "first")
+        if config.lexicon_kind is None and inputs["word_mask"] is None:
+            return window
+        return window.joined(BandCandidates.words(self._words(layout, inputs), layout, False, mean_dtype))
+
+    def _words(self, layout: TokenLayout, inputs: dict[str, Tensor | None]) -> Tensor:
+        """Which words start at each token, `[N, L]`, bool."""
         ids, word_mask = inputs["input_ids"], inputs["word_mask"]
         if word_mask is not None:
-            words = self._given_words(layout, word_mask)
-        elif ids is not None and self._has_words():
-            words = self.matcher(layout.pack(ids), layout)
-        else:
-            words = torch.zeros_like(layout.position).bool()[:, None].expand(-1, self.config.max_word_length)
-            if not is_traced():
-                logger.warning_once(
-                    f"{type(self).__name__} takes each token for a word and finds no others: it needs input_ids and a "
-                    "lexicon, model.set_lexicon(Lexicon.from_file(path, tokenizer)), or word_mask."
-                )
-        return BandCandidates.words(words, layout, self.config.include_self)
+            return self._given_words(layout, word_mask)
+        if ids is not None and self._has_words():
+            return self.matcher(layout.pack(ids), layout)
+        if not is_traced():
+            logger.warning_once(
+                f"{type(self).__name__} takes each token for a word and finds no others: it needs input_ids and a "
+                "lexicon, model.set_lexicon(Lexicon.from_file(path, tokenizer)), or word_mask."
+            )
+        return torch.zeros_like(layout.position).bool()[:, None].expand(-1, self.config.max_word_length)
 
     def _has_words(self) -> bool:
         """
@@ -268,6 +371,8 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         """One vector a sequence, `[b, d]`; zeros for an empty one."""
         if self.config.pooling == "max":
             return layout.max(tokens)
+        if self.config.pooling == "global" and self.config.global_node == "first":
+            return layout.zero_empty(layout.first(tokens))
         pooled = layout.mean(tokens)
         return pooled if self.global_pooling is None else self.global_pooling(pooled)
 

@@ -405,7 +405,7 @@ class EncoderModel(EncoderPreTrainedModel):
             # A weight of 0 leaves nothing of a number, but not of infinity.
             inputs = {**inputs, "inputs_embeds": inputs["inputs_embeds"].masked_fill(~mask[..., None], 0)}
         embedded = self.embeddings(layout, **{name: x for name, x in inputs.items() if name != "word_mask"})
-        record = Recorder(layout, bool(output_hidden_states), bool(output_attentions))
+        record = Recorder(layout, bool(output_hidden_states), bool(output_attentions), output_token_states)
         tokens, per_sequence = self.encode(embedded, layout, record, inputs)
         states = layout.unpack(tokens) if output_token_states else None
         output = EncoderOutput(last_hidden_state=states, **per_sequence, **record.recorded())
@@ -520,10 +520,18 @@ def _outside(given: Tensor, size: int) -> int | None:
 
 
 class Recorder:
-    """Collects hidden states and attention weights in the order of the layers, where they are requested."""
+    """
+    Collects hidden states and attention weights in the order of the layers, where they are requested.
 
-    def __init__(self, layout: TokenLayout, hidden_states: bool, attentions: bool):
+    Args:
+        layout: where the tokens lie.
+        hidden_states, attentions: these are requested.
+        token_states: the last states of all tokens are.
+    """
+
+    def __init__(self, layout: TokenLayout, hidden_states: bool, attentions: bool, token_states: bool = True):
         self.layout = layout
+        self.wants_token_states = token_states or hidden_states or attentions
         self.wants_hidden_states = hidden_states
         self.wants_attentions = attentions
         self._hidden_states: list[Tensor] | None = [] if hidden_states else None

@@ -137,6 +137,30 @@ class TokenLayout:
         """Flat index of the first token of each packed sequence (`[b]`), for an empty one that of the next."""
         return self.lengths.cumsum(0) - self.lengths
 
+    def first(self, tokens: Tensor) -> Tensor:
+        """The first real token of each sequence (`[N, d]` to `[b, d]`); any finite state for an empty one."""
+        if not self.is_packed:
+            b, n = self.mask.shape
+            return tokens[self.mask.int().argmax(1) + torch.arange(b, device=tokens.device) * n]
+        if not len(tokens):
+            return tokens.new_zeros(len(self.lengths), *tokens.shape[1:])
+        return tokens[self.starts.clamp(max=len(tokens) - 1)]
+
+    def with_first(self, tokens: Tensor, states: Tensor) -> Tensor:
+        """
+        Flat tokens with other states of the first of each sequence.
+
+        Args:
+            tokens: `[N, d]`; changed in place where no gradient is recorded.
+            states: `[b, d]`, those of an empty sequence being ignored.
+        """
+        if not self.is_packed:
+            return torch.where((self.position == 0)[:, None], states[self.sequence_index], tokens)
+        index = self.starts
+        if not self.is_full:
+            index, states = index[self.lengths > 0], states[self.lengths > 0]
+        return (tokens.index_copy if torch.is_grad_enabled() else tokens.index_copy_)(0, index, states)
+
     def mean(self, tokens: Tensor) -> Tensor:
         """Mean over the real tokens of each sequence (`[N, d]` to `[b, d]`); zeros for an empty one."""
         # In half precision the sum and the length of a long text overflow.

@@ -68,6 +68,25 @@ def random_words(batch: Batch, longest: int, seed: int = 0, density: float = 0.5
     return words
 
 
+# The options of a model that from_bert makes.
+FROM_BERT = {
+    "local_connection": "window",
+    "word_vector": "mean",
+    "global_node": "first",
+    "pooling": "global",
+    "embedding_norm": True,
+    "type_vocab_size": 2,
+    "hidden_act": "gelu",
+}
+
+
+def with_global_node(options: dict[str, Any]) -> dict[str, Any]:
+    """Options whose "global" becomes the two fields that depend on each other."""
+    connection, node = options["global"]
+    others = {name: value for name, value in options.items() if name != "global"}
+    return {**others, "global_connection": connection, "global_node": node}
+
+
 class TestBigTransformer(EncoderContract):
     """Its promises, over the ablations of the paper and the options of the design."""
 
@@ -84,6 +103,10 @@ class TestBigTransformer(EncoderContract):
         "without self word": {"lexicon": LEXICON, "include_self": False},
         "nothing but words": {"lexicon": LEXICON, "include_self": False, "global_connection": False},
         "no connection": {"local_connection": "none", "global_connection": False},
+        "first": {"global_node": "first", "lexicon": LEXICON},
+        "window": {**FROM_BERT, "window_radius": 2},
+        "window and words": {**FROM_BERT, "window_radius": 1, "lexicon": LEXICON},
+        "siamese window": {**FROM_BERT, "pair_mode": "siamese", "local_connection": "window"},
     }
     config_options = st.fixed_dictionaries(
         {
@@ -98,12 +121,15 @@ class TestBigTransformer(EncoderContract):
             "pair_mode": st.sampled_from(["cross", "siamese"]),
             "hidden_act": st.sampled_from(["relu", "gelu", "silu"]),
             "max_word_length": st.integers(2, 5),
-            "local_connection": st.sampled_from(["lexicon", "lexicon", "lexicon", "adjacent", "none"]),
+            "local_connection": st.sampled_from(["lexicon", "lexicon", "lexicon", "adjacent", "window", "none"]),
+            "window_radius": st.integers(1, 6),
+            "word_vector": st.sampled_from(["sum", "mean"]),
             "include_self": st.booleans(),
-            "global_connection": st.booleans(),
+            "global": st.sampled_from([(True, "mean"), (True, "first"), (False, "mean")]),
+            "embedding_norm": st.booleans(),
             "pooling": st.sampled_from(["mean", "max", "global"]),
         }
-    )
+    ).map(with_global_node)
 
     def prepare(self, data: st.DataObject, model: PreTrainedModel, batch: Batch) -> None:
         """Words from a lexicon, from flags, as a mask, or none; all tokens at once, or a few."""
@@ -111,8 +137,13 @@ class TestBigTransformer(EncoderContract):
         config, seed = model.config, data.draw(st.integers(0, 1000))
         siamese, longest = config.pair_mode == "siamese", config.max_word_length
         kind = data.draw(st.sampled_from(["words", "words", "whole_word", "word_mask", "nothing"]))
-        if config.local_connection != "lexicon" or kind == "nothing":
+        if config.local_connection not in ("lexicon", "window") or kind == "nothing":
             return
+        if config.local_connection == "window" and "word" not in kind:
+            return
+        if config.local_connection == "window" and (kind == "word_mask" or batch.inputs_embeds is not None):
+            # Recorded weights have roles for words where there is a lexicon.
+            model.set_lexicon(lexicon_of({(1, 2)}, longest))
         if kind == "word_mask" or batch.inputs_embeds is not None:
             batch.word_mask = random_words(batch, longest, seed, siamese=siamese)
         elif kind == "words":
@@ -142,11 +173,18 @@ class TestBigTransformer(EncoderContract):
         local = {
             "lexicon": longest * (longest + 1) // 2 - (0 if config.include_self else 1),
             "adjacent": 3,
+            "window": 2 * config.window_radius + 1,
             "none": 0,
         }[config.local_connection]
+        if config.local_connection == "window" and config.lexicon_kind is not None:
+            local += longest * (longest + 1) // 2 - 1
         return (b, config.num_attention_heads, n, local + (1 if config.global_connection else 0))
 
     def sums_of_attention(self, config: Any, mask: Tensor, sums: Tensor) -> Tensor:
+        if config.global_node == "first":
+            # The weights of the first token of each text are recorded elsewhere.
+            assert not sums[mask & (mask.cumsum(1) == 1)].any()
+            return mask.float() * (sums != 0)
         if config.global_connection or (config.include_self and config.local_connection == "lexicon"):
             return mask.float()
         if config.local_connection == "adjacent":

@@ -38,11 +38,19 @@ def with_words() -> PreTrainedModel:
     return model
 
 
+FROM_BERT = {
+    **{"local_connection": "window", "window_radius": 2, "word_vector": "mean", "global_node": "first"},
+    **{"embedding_norm": True, "pooling": "global", "hidden_act": "gelu"},
+}
+
+
 MODELS = {
     "star": star("ForSequenceClassification"),
     "star-plus": star("ForTokenClassification", position_embedding_type="ring", residual=True),
     "characters": with_characters,
     "words": with_words,
+    "from bert": lambda: tiny_model("BigTransformer", "ForSequenceClassification", **FROM_BERT),
+    "from bert, tokens": lambda: tiny_model("BigTransformer", "ForTokenClassification", **FROM_BERT),
     "radius": star("ForQuestionAnswering", ring_radius=2, pooling="mean", norm_position="pre"),
     "vanilla": lambda: tiny_model("VanillaTransformer", "ForMaskedLM"),
     "disan": lambda: tiny_model("Disan", "ForSequenceClassification"),
@@ -51,7 +59,11 @@ MODELS = {
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    "kind", [kind if kind in ("star-plus", "words") else pytest.param(kind, marks=pytest.mark.slow) for kind in MODELS]
+    "kind",
+    [
+        kind if kind in ("star-plus", "words", "from bert") else pytest.param(kind, marks=pytest.mark.slow)
+        for kind in MODELS
+    ],
 )
 def test_onnx_runtime_computes_the_same_for_every_shape(kind: str, tmp_path: Path) -> None:
     model, example = MODELS[kind]().eval(), batch(SHAPES[0])

@@ -33,14 +33,16 @@ ATTENTION_CODE = {
 }
 CODE = {
     "StarTransformer": SHARED_CODE | ATTENTION_CODE | {"configuration_star.py", "modeling_star.py"},
-    "BigTransformer": SHARED_CODE | ATTENTION_CODE | {"configuration_big.py", "lexicon.py", "modeling_big.py"},
+    "BigTransformer": SHARED_CODE
+    | ATTENTION_CODE
+    | {"bert_weights.py", "configuration_big.py", "lexicon.py", "modeling_big.py"},
     "VanillaTransformer": SHARED_CODE | {"configuration_vanilla.py", "modeling_vanilla.py"},
     "Disan": SHARED_CODE | {"configuration_disan.py", "modeling_disan.py"},
     "BiLstm": SHARED_CODE | {"configuration_bilstm.py", "modeling_bilstm.py"},
 }
 WORDS = "we live in Kyoto not Tokyo or Rome"
 TEXT = "we live in Kyoto"
-UNFROZEN = ("random", "characters")
+UNFROZEN = ("random", "characters", "bert")
 TAGGERS = ("StarTransformer", "BigTransformer")
 
 CASES = [
@@ -48,6 +50,7 @@ CASES = [
     *(("StarTransformer", ending, "contextual") for ending in EVERY_MODEL),
     *(("BigTransformer", ending, "random") for ending in EVERY_MODEL),
     ("BigTransformer", "ForTokenClassification", "contextual"),
+    *(("BigTransformer", ending, "bert") for ending in ("ForSequenceClassification", "ForTokenClassification")),
     *((stem, "ForTokenClassification", "characters") for stem in STEMS),
     *((stem, ending, "random") for stem in PEERS for ending in EVERY_MODEL),
     *((stem, "ForTokenClassification", "contextual") for stem in PEERS),

@@ -60,6 +60,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "whole words": {"lexicon_kind": "whole_word", "lexicon_size": 13, "include_self": False, "type_vocab_size": 2},
         "adjacent": {"local_connection": "adjacent", "pooling": "max", "position_embedding_type": "learned"},
         "no local": {"local_connection": "none", "pooling": "global", "pair_mode": "siamese", "hidden_act": "gelu"},
+        "from bert": {
+            **{"local_connection": "window", "window_radius": 2, "word_vector": "mean", "global_node": "first"},
+            **{"embedding_norm": True, "pooling": "global", "position_embedding_type": "learned"},
+        },
         "no global": {"global_connection": False, "sinusoidal_base": 100, "classifier_hidden_size": 6},
         "contextual": {"backbone_config": tiny_bert(), "position_embedding_type": "none"},
     },
