@@ -21,6 +21,7 @@ import transformers
 from accelerate import PartialState
 from datasets import Dataset, Features, List, Value, concatenate_datasets
 from datasets.arrow_writer import ArrowWriter
+from filelock import FileLock
 from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import AutoTokenizer, BatchEncoding, DataCollator, PreTrainedModel, PreTrainedTokenizerBase
@@ -276,7 +277,11 @@ def teacher_outputs(
     with tqdm(total=count, desc="Teacher", unit=" texts", disable=not is_shown) as bar:
         for number in mine:
             rows = texts[starts[number] : starts[number] + shard_size]
-            _write_shard(shards[number], teacher.outputs(rows, batch_size, bar.update), dtype)
+            with FileLock(shards[number].with_suffix(".lock")):
+                if shards[number].exists():  # another run needed it too
+                    bar.update(len(rows[teacher.columns[0]]))
+                else:
+                    _write_shard(shards[number], teacher.outputs(rows, batch_size, bar.update), dtype)
     state.wait_for_everyone()
     return concatenate_datasets([Dataset.from_file(str(shard)) for shard in shards]).with_format("numpy")
 

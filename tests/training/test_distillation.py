@@ -120,6 +120,30 @@ def test_only_missing_shards_are_computed(teacher_path: Path, tmp_path: Path, mo
     assert computed[6:] == [5, 5, 5, 2]
 
 
+def test_two_runs_at_once_compute_each_shard_once(
+    teacher_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[int] = []
+    outputs, barrier = Teacher.outputs, Barrier(2)
+
+    def counted(self: Teacher, rows: dict[str, list[Any]], *args: Any) -> Any:
+        computed.append(len(rows["text"]))
+        return outputs(self, rows, *args)
+
+    state = SimpleNamespace(
+        process_index=0, num_processes=1, is_main_process=True, wait_for_everyone=lambda: barrier.wait(timeout=60)
+    )
+    monkeypatch.setattr(Teacher, "outputs", counted)
+    rows = Dataset.from_dict({"text": TEXTS})
+
+    def run(_: int) -> int:
+        return len(teacher_outputs(load(teacher_path), rows, tmp_path, state, shard_size=5))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(run, range(2))) == [17, 17]
+    assert sorted(computed) == [2, 5, 5, 5]
+
+
 def test_two_processes_compute_alternate_shards_of_the_same_store(teacher_path: Path, tmp_path: Path) -> None:
     rows, barrier, shares = Dataset.from_dict({"text": TEXTS}), Barrier(2), {0: 0, 1: 0}
 
