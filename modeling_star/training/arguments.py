@@ -211,6 +211,13 @@ class RunArguments:
     takes_last = False
 
     seeds: list[int] | None = flag("Several seeds in one call, reported with mean and deviation: --seeds 1 2 3.")
+    encoder_learning_rate: float | None = flag(
+        "Learning rate of what is pretrained: a saved model but for a new head, or the BERT of --embeddings_mode "
+        "contextual; without it, --learning_rate."
+    )
+    layerwise_lr_decay: float | None = flag(
+        "Factor of the learning rate from each pretrained layer to the one below it; the embeddings are the lowest."
+    )
     early_stopping_patience: int | None = flag("Stop after N evaluations without a better score.")
     average_checkpoints: int = flag("Average the weights of the last N checkpoints; 0 takes the best one.", 0)
     shuffle_length_groups: bool = flag("Shuffle length-grouped batches; false keeps Trainer's order.", True)
@@ -235,7 +242,7 @@ RENAMED = {"embeddings_from": "embeddings_name_or_path", "text_unit": "sample_by
 # Keys for recipes; --help does not list them.
 RECIPE_KEYS = frozenset(
     ("vocabulary_from", "model_revision", "dataset_revision", "dataset_title", "n_best_size", "shuffle_length_groups")
-) | {"max_eval_samples", "max_predict_samples"}
+) | {"max_eval_samples", "max_predict_samples", "layerwise_lr_decay"}
 # What a recipe says about a fresh model; a saved model has its own shape, embeddings and tokenizer.
 FRESH_MODEL = frozenset(
     ("model_type", "config_name", "config_overrides", "embeddings_name_or_path", "embeddings_mode")

@@ -31,6 +31,7 @@ from .checkpoints import (
     run_config,
 )
 from .cli_errors import as_main_process, as_user_error, script_messages
+from .learning_rates import check_learning_rates, learning_rates, pretrained_parameters
 from .run_card import run_card
 from .task import Task
 from .trainer import LESS_IS_BETTER, FineTuner, settle_training
@@ -90,6 +91,7 @@ def run(
     task_class.check_arguments(data_args, training)
     check_lexicon(model_args.lexicon)
     check_embeddings(model_args)
+    check_learning_rates(model_args, run_args)
     folder = Path(training.output_dir)
     seeds = run_args.seeds or [training.seed]
     folders = [folder]
@@ -184,6 +186,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     if task.run_args.early_stopping_patience is not None:
         trainer.add_callback(EarlyStoppingCallback(task.run_args.early_stopping_patience))
     trainer.shuffle_length_groups = task.run_args.shuffle_length_groups
+    trainer.learning_rates = separate_rates(task, trainer)
     trainer.averaged = task.run_args.average_checkpoints if training.do_train else 0
     results: dict[str, Any] = {}
     sections: dict[str, str] = {}
@@ -202,6 +205,15 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
         if training.push_to_hub:
             trainer.push_to_hub(commit_message="End of training")
     return results
+
+
+def separate_rates(task: Task, trainer: FineTuner) -> dict[str, float]:
+    """The learning rates of parameters by name, where the arguments set others than --learning_rate."""
+    rate, decay = task.run_args.encoder_learning_rate, task.run_args.layerwise_lr_decay
+    if (rate, decay) == (None, None):
+        return {}
+    names = pretrained_parameters(trainer.model, task.new_parameters)
+    return learning_rates(names, trainer.args.learning_rate if rate is None else rate, 1.0 if decay is None else decay)
 
 
 def is_scored(split: str, training: TrainingArguments) -> bool:
