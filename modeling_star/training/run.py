@@ -8,7 +8,7 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
-from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
+from transformers import EarlyStoppingCallback, PreTrainedModel, TrainingArguments, set_seed
 
 from ..errors import UserError
 from ..evaluation.reports import (
@@ -181,12 +181,13 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
         tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
     has_validation = task.validation_features(features) is not None
     training = settle_training(training, task.run_args, task.metrics, model, has_validation)
+    rates = separate_rates(task, training, model)
     with as_user_error(RuntimeError):  # --report_to a package that is not installed, or the Hub refuses
         trainer = task.make_trainer(training, model, tokenizer, features)
     if task.run_args.early_stopping_patience is not None:
         trainer.add_callback(EarlyStoppingCallback(task.run_args.early_stopping_patience))
     trainer.shuffle_length_groups = task.run_args.shuffle_length_groups
-    trainer.learning_rates = separate_rates(task, trainer)
+    trainer.learning_rates = rates
     trainer.averaged = task.run_args.average_checkpoints if training.do_train else 0
     results: dict[str, Any] = {}
     sections: dict[str, str] = {}
@@ -207,13 +208,13 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     return results
 
 
-def separate_rates(task: Task, trainer: FineTuner) -> dict[str, float]:
-    """The learning rates of parameters by name, where the arguments set others than --learning_rate."""
+def separate_rates(task: Task, training: TrainingArguments, model: PreTrainedModel) -> dict[str, float]:
+    """The learning rates of a model's parameters by name, where the arguments set others than --learning_rate."""
     rate, decay = task.run_args.encoder_learning_rate, task.run_args.layerwise_lr_decay
     if (rate, decay) == (None, None):
         return {}
-    names = pretrained_parameters(trainer.model, task.new_parameters)
-    return learning_rates(names, trainer.args.learning_rate if rate is None else rate, 1.0 if decay is None else decay)
+    names = pretrained_parameters(model, task.new_parameters)
+    return learning_rates(names, training.learning_rate if rate is None else rate, 1.0 if decay is None else decay)
 
 
 def is_scored(split: str, training: TrainingArguments) -> bool:

@@ -29,7 +29,7 @@ from .samplers import ShuffledLengthGroups
 
 logger = logging.getLogger(__name__)
 
-LESS_IS_BETTER = ("loss", "mse", "perplexity")
+LESS_IS_BETTER = ("loss", "mse", "perplexity", "hidden_mse")
 """The metrics of all tasks that are better when lower."""
 
 # What activation checkpointing under FSDP adds to the names of parameters.

@@ -24,7 +24,7 @@ RATES = (f"--learning_rate={HEAD}", f"--encoder_learning_rate={ENCODER}", "--wei
 def groups_of(arguments: Parsed, folder: Path, task: Any = ClassificationTask) -> dict[str, tuple[float, float]]:
     """Learning rate and weight decay of each trained parameter, by name."""
     made, trainer = trainer_of(task, arguments, folder)
-    trainer.learning_rates = separate_rates(made, trainer)
+    trainer.learning_rates = separate_rates(made, trainer.args, trainer.model)
     groups = trainer.create_optimizer().param_groups
     of_parameter = {x: (group["lr"], group["weight_decay"]) for group in groups for x in group["params"]}
     assert sum(len(group["params"]) for group in groups) == len(of_parameter)
@@ -79,7 +79,7 @@ def test_of_a_saved_encoder_what_it_lacks_is_new(parsed: Callable[..., Parsed], 
     # All of a model whose head is kept is pretrained: the head of masked language modelling too.
     arguments = parsed(PretrainingTask, *saved, "--learning_rate=1e-3", "--encoder_learning_rate=1e-3")
     made, trainer = trainer_of(PretrainingTask, arguments, tmp_path / "again")
-    assert separate_rates(made, trainer) == dict.fromkeys(known, 1e-3)
+    assert separate_rates(made, trainer.args, trainer.model) == dict.fromkeys(known, 1e-3)
 
 
 def test_of_contextual_embeddings_the_encoder_inside_has_its_rate(
