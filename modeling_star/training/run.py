@@ -181,7 +181,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
         tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
     has_validation = task.validation_features(features) is not None
     training = settle_training(training, task.run_args, task.metrics, model, has_validation)
-    rates = separate_rates(task, training, model)
+    rates = separate_rates(task, training, model)  # before a trainer adds what is not pretrained
     with as_user_error(RuntimeError):  # --report_to a package that is not installed, or the Hub refuses
         trainer = task.make_trainer(training, model, tokenizer, features)
     if task.run_args.early_stopping_patience is not None:
