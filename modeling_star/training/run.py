@@ -155,6 +155,8 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     config |= {"seed": training.seed, **task.found}
     if checkpoint and training.process_index == 0 and (changes := changed_arguments(folder, config)):
         logger.warning(f"The run in {folder} began with other arguments and continues with the new ones: {changes}")
+    if checkpoint:
+        check_same_rates(Path(checkpoint), config)
     check_parts(task, training)
     with as_user_error():
         tokenizer, model = task.build()
@@ -206,6 +208,19 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
         if training.push_to_hub:
             trainer.push_to_hub(commit_message="End of training")
     return results
+
+
+def check_same_rates(checkpoint: Path, config: dict[str, Any]) -> None:
+    """
+    Raises:
+        UserError: a checkpoint to resume from has other groups of parameters in its optimizer.
+    """
+    rates = {name: config[name] for name in ("encoder_learning_rate", "layerwise_lr_decay")}
+    if changes := changed_arguments(checkpoint.parent, rates):
+        raise UserError(
+            f"{checkpoint} was trained with other learning rates ({changes}): resume with the same, or name another "
+            "--output_dir."
+        )
 
 
 def separate_rates(task: Task, training: TrainingArguments, model: PreTrainedModel) -> dict[str, float]:

@@ -32,8 +32,8 @@ logger = logging.getLogger(__name__)
 LESS_IS_BETTER = ("loss", "mse", "perplexity", "hidden_mse")
 """The metrics of all tasks that are better when lower."""
 
-# What activation checkpointing under FSDP adds to the names of parameters.
-_WRAPPER = re.compile(r"_checkpoint_wrapped_module\.")
+# What wrappers of modules add to the names of parameters.
+_WRAPPER = re.compile(r"_(checkpoint_wrapped_module|fsdp_wrapped_module|orig_mod)\.")
 _BY_SCORE = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
 
 _SHARDS = torch.distributed.is_available()  # some builds of torch are for one process alone

@@ -112,6 +112,10 @@ def test_a_run_with_equal_rates_equals_one_without_the_flag(
         scripts.check(*command, *flag, f"--output_dir={tmp_path / str(rate)}")
         weights[rate] = (tmp_path / str(rate) / "model.safetensors").read_bytes()
     assert weights["5e-3"] == weights[None] != weights["1e-4"]
+    flags = ["--encoder_learning_rate=2e-4", "--resume_from_checkpoint=last", f"--output_dir={tmp_path / '1e-4'}"]
+    done = scripts.run(*command, *flags)
+    assert done.code == 1
+    assert "encoder_learning_rate 0.0001, now 0.0002" in done.error.splitlines()[-1]
     assert "| encoder learning rate | `0.0001` |" in (tmp_path / "1e-4" / "README.md").read_text(encoding="utf-8")
 
 
