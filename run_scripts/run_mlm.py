@@ -13,6 +13,9 @@ Streamed text from files or the Hub; or further pretraining of any saved model o
     ... --streaming --dataset_name wikimedia/wikipedia --dataset_config_name 20231101.en --max_steps 100000
     ... --model_name_or_path bert-base-cased
 
+Or learn the hidden states of a BERT, for a smaller model with its tokenizer (docs/distillation.md):
+    ... --teacher bert-base-uncased --train_file articles.txt.gz --validation_file dev.txt
+
 Fine-tune the result: run_glue.py --model_name_or_path outputs/mine, run_ner.py and run_qa.py likewise. The batch size
 counts blocks of --max_seq_length tokens. The model is evaluated and saved every 500 updates (--eval_steps,
 --save_steps).
@@ -28,9 +31,11 @@ def main() -> None:
     model, data, run, training = parse((ModelArguments, TextArguments, RunArguments), __doc__, PRETRAINING_DEFAULTS)
 
     from modeling_star.tasks.masked_lm import PretrainingTask
+    from modeling_star.tasks.text_distillation import TextDistillationTask
     from modeling_star.training.run import run_script
 
-    run_script(PretrainingTask, model, data, run, training)
+    task = PretrainingTask if data.teacher is None else TextDistillationTask
+    run_script(task, model, data, run, training)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,10 @@ from ..data.readers import read_file
 from ..data.tokenizers import SPECIAL_TOKENS
 from ..data.writing_systems import between_words
 from ..errors import UserError
+from ..training.arguments import ModelArguments, RunArguments
 from ..training.distillation import ROW, DistillationLoss, DistillationTrainer, Teacher, teacher_outputs
 from ..training.losses import CRFLoss
-from ..training.model_card import shown_path
+from ..training.model_card import shown_teacher
 from ..training.task import Task
 from ..training.trainer import FineTuner
 from .sequence_classification import ClassificationTask
@@ -51,6 +52,11 @@ class DistillationTask(Task):
     has_words = False
     sizes: dict[str, int]
     _outputs: Dataset | None = None
+
+    def __init__(self, model_args: ModelArguments, data_args: Any, run_args: RunArguments):
+        if model_args.model_type == "tfidf" and model_args.model_name_or_path is None:
+            raise UserError("--model_type tfidf has no gradients to learn from a teacher with: name an encoder.")
+        super().__init__(model_args, data_args, run_args)
 
     @classmethod
     def check_arguments(cls, data_args: Any, training: TrainingArguments) -> None:
@@ -210,7 +216,7 @@ class DistillationTask(Task):
     def card_settings(self, trainer: FineTuner) -> dict[str, Any]:
         """The teacher, the transfer set and the loss."""
         options = self.data_args
-        settings = {**super().card_settings(trainer), "teacher": shown_path(options.teacher)}
+        settings = {**super().card_settings(trainer), "teacher": shown_teacher(options.teacher)}
         if isinstance(trainer, DistillationTrainer) and trainer.distillation is not None:
             files = [Path(path).name for path in options.unlabeled_file or []]
             sources = [*files, *([f"{options.augment} augmented copies"] if options.augment else [])]

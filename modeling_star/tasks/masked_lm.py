@@ -126,6 +126,28 @@ def at_places(logits: Tensor, places: Tensor) -> Tensor:
     return logits[places] if logits.dim() == 3 else logits
 
 
+def sums_by_block(values: Tensor, places: Tensor, blocks: Tensor, count: int) -> Tensor:
+    """
+    Values of tokens, added up in their blocks.
+
+    Args:
+        values: `[P, k]`.
+        places: `[S, m]`, bool, the tokens with a value.
+        blocks: `[S]`, the block of each row.
+        count: B, the number of blocks.
+
+    Returns:
+        `[B, k]`.
+    """
+    return values.new_zeros(count, values.shape[1]).index_add(0, blocks[:, None].expand_as(places)[places], values)
+
+
+def masked_values(loss: TaskLoss, logits: Tensor, labels: Tensor) -> Tensor:
+    """Loss, number (1) and correct predictions (0 or 1) of each masked token, `[P, 3]`, from logits `[P, V]`."""
+    right = (logits.argmax(-1) == labels).float()
+    return torch.cat([loss.rows(logits, labels), right[:, None]], dim=1)
+
+
 class EpochMasks(TrainerCallback):
     """Draw other masks in every epoch."""
 
@@ -192,11 +214,8 @@ class Pretrainer(FineTuner):
         places = labels != IGNORE_INDEX
         with torch.no_grad(), self.compute_loss_context_manager(), self._logits_at(places):
             logits = at_places(model(**rows)["logits"], places)
-        labels = labels[places]
-        right = (logits.argmax(-1) == labels).float()
-        tokens = torch.cat([self.exact_loss.rows(logits, labels), right[:, None]], dim=1)
-        sums = tokens.new_zeros(len(inputs["labels"]), 3).index_add(
-            0, blocks[:, None].expand_as(places)[places], tokens
+        sums = sums_by_block(
+            masked_values(self.exact_loss, logits, labels[places]), places, blocks, len(inputs["labels"])
         )
         return None, sums, sums[:, 1]
 
@@ -219,6 +238,7 @@ class PretrainingTask(Task[TextArguments]):
 
     head = "AutoModelForMaskedLM"
     pipeline = "fill-mask"
+    trainer_class: type[Pretrainer] = Pretrainer
     data_args: TextArguments
     data: TextData
 
@@ -233,6 +253,8 @@ class PretrainingTask(Task[TextArguments]):
         super().check_arguments(data_args, training)
         if data_args.streaming and training.do_train and training.max_steps < 1:
             raise UserError("--streaming needs the number of updates, as a stream may not end: --max_steps 10000")
+        if data_args.alpha and data_args.teacher is None:
+            raise UserError("--alpha weighs the masked-LM loss beside that of a teacher: add --teacher, or omit it.")
 
     def load_data(self) -> TextData:
         options = self.data_args
@@ -309,7 +331,7 @@ class PretrainingTask(Task[TextArguments]):
         train: Blocks | StreamedBlocks | None = None
         if training.do_train:
             train = self.training_blocks(features["train"], training.seed)
-        return Pretrainer(
+        return self.trainer_class(
             model=model,
             args=training,
             train_dataset=train,
@@ -374,10 +396,14 @@ class PretrainingTask(Task[TextArguments]):
         }
         return settings | ({"epochs": "streamed"} if self.data.stream is not None else {})
 
-    def example_texts(self) -> list[str]:
+    def first_texts(self) -> list[str]:
+        """A few documents of a split that is scored."""
         split = next((name for name in ("test", "validation") if name in self.data.splits), None)
-        texts = [] if split is None else self.data.splits[split][:_EXAMPLES][self.data.text_column]
-        return [example for text in texts if (example := with_a_mask(text, self.tokenizer.mask_token))]
+        return [] if split is None else self.data.splits[split][:_EXAMPLES][self.data.text_column]
+
+    def example_texts(self) -> list[str]:
+        mask = self.tokenizer.mask_token
+        return [example for text in self.first_texts() if (example := with_a_mask(text, mask))]
 
 
 def with_a_mask(text: str, mask: str) -> str | None:

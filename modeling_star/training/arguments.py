@@ -182,6 +182,8 @@ class TextArguments(DataArguments):
     mlm_probability: float = flag("Fraction of the tokens to mask.", 0.15)
     mask_unit: str = flag("Unit of masking: token, whole_word, jieba, or a file with one word per line.", "token")
     max_tokenizer_samples: int | None = flag("Documents to train a tokenizer on; without it all, or 100,000.")
+    teacher: str | None = flag("Encoder whose last hidden states are learned, a Hub name or a folder.")
+    alpha: float = flag("Weight of the masked-LM loss beside that of --teacher; at 0 nothing is masked.", 0.0)
 
 
 @dataclass
@@ -211,6 +213,13 @@ class RunArguments:
     takes_last = False
 
     seeds: list[int] | None = flag("Several seeds in one call, reported with mean and deviation: --seeds 1 2 3.")
+    encoder_learning_rate: float | None = flag(
+        "Learning rate of what is pretrained: a saved model but for a new head, or the BERT of --embeddings_mode "
+        "contextual; without it, --learning_rate."
+    )
+    layerwise_lr_decay: float | None = flag(
+        "Factor of the learning rate from each pretrained layer to the one below it; the embeddings are the lowest."
+    )
     early_stopping_patience: int | None = flag("Stop after N evaluations without a better score.")
     average_checkpoints: int = flag("Average the weights of the last N checkpoints; 0 takes the best one.", 0)
     shuffle_length_groups: bool = flag("Shuffle length-grouped batches; false keeps Trainer's order.", True)
@@ -235,7 +244,7 @@ RENAMED = {"embeddings_from": "embeddings_name_or_path", "text_unit": "sample_by
 # Keys for recipes; --help does not list them.
 RECIPE_KEYS = frozenset(
     ("vocabulary_from", "model_revision", "dataset_revision", "dataset_title", "n_best_size", "shuffle_length_groups")
-) | {"max_eval_samples", "max_predict_samples"}
+) | {"max_eval_samples", "max_predict_samples", "layerwise_lr_decay", "max_tokenizer_samples"}
 # What a recipe says about a fresh model; a saved model has its own shape, embeddings and tokenizer.
 FRESH_MODEL = frozenset(
     ("model_type", "config_name", "config_overrides", "embeddings_name_or_path", "embeddings_mode")

@@ -322,7 +322,7 @@ def saved_model(
     freeze_embeddings: bool = False,
     overrides: dict[str, Any] | None = None,
     **options: Any,
-) -> PreTrainedModel:
+) -> tuple[PreTrainedModel, set[str]]:
     """
     A saved model, ours or any of transformers, with a head for these labels, in float32 whatever it was saved in.
 
@@ -333,6 +333,9 @@ def saved_model(
         freeze_embeddings: do not train them; for this package's models.
         overrides: fields of the configuration to change.
         options: as in `AutoModel.from_pretrained`.
+
+    Returns:
+        The model, and the names of its weights that are new.
 
     Raises:
         UserError: saved weights have other sizes, or the embeddings cannot be frozen.
@@ -347,7 +350,9 @@ def saved_model(
             raise UserError(f"--freeze_embeddings works with this package's models; {name} is a {config.model_type}.")
         fields["freeze_embeddings"] = True
     try:
-        model = getattr(transformers, head).from_pretrained(name, dtype=torch.float32, **fields, **options)
+        model, info = getattr(transformers, head).from_pretrained(
+            name, dtype=torch.float32, output_loading_info=True, **fields, **options
+        )
     except RuntimeError as error:
         if "size" not in str(error):
             raise
@@ -359,7 +364,7 @@ def saved_model(
     # Early BERTs call LayerNorms' weights gamma and beta. Saved under these names again, they would be missing where
     # Trainer resumes or loads the best model, which it does by the names that the model has.
     model.save_pretrained = partial(model.save_pretrained, save_original_format=False)
-    return model
+    return model, {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
 
 
 def check_resumed(checkpoint: str, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:

@@ -34,6 +34,9 @@ DECISIVE = (
 """The TrainingArguments that decide the final weights or their scores."""
 
 
+_INDECISIVE = ("seeds", "teacher_cache", "teacher_batch_size")
+
+
 def last_checkpoint(folder: Path) -> Path | None:
     """The newest whole checkpoint in a folder."""
     return next(whole_checkpoints(folder), None)
@@ -169,7 +172,8 @@ def run_config(
     config = {**vars(model_args), **vars(data_args), **vars(run_args)}
     config |= {name: value for name, value in training.to_dict().items() if name in DECISIVE}
     config["processes"] = training.world_size
-    del config["seeds"]
+    for name in _INDECISIVE:
+        config.pop(name, None)
     return json.loads(json.dumps(config, default=str))  # as they are read back
 
 

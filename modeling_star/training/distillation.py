@@ -95,6 +95,21 @@ def recorded_inputs(layer: nn.Module) -> Iterator[list[Tensor]]:
         handle.remove()
 
 
+@contextmanager
+def recorded_states(encoder: nn.Module) -> Iterator[list[Tensor]]:
+    """Within it, the last hidden states `[b, n, d]` of the encoder's last call are the only item of the list."""
+    states: list[Tensor] = []
+
+    def record(module: nn.Module, args: Any, output: Any) -> None:
+        states[:] = [output[0]]
+
+    handle = encoder.register_forward_hook(record)
+    try:
+        yield states
+    finally:
+        handle.remove()
+
+
 @dataclass(frozen=True)
 class Teacher:
     """

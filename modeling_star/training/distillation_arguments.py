@@ -11,7 +11,7 @@ class DistillationArguments:
     """Distillation."""
 
     recipe_keys: ClassVar[frozenset[str]] = frozenset(
-        ("teacher_cache", "teacher_batch_size", "temperature", "dataset_config_name", "drop_empty")
+        ("teacher_cache", "teacher_batch_size", "temperature", "dataset_config_name", "drop_empty", "class_weights")
     ) | {"ignore_mismatched_sizes", "label_all_tokens", "problem_type", "stride", "task_name"}
     """Further keys that `--help` does not list."""
 

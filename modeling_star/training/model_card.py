@@ -228,6 +228,13 @@ def shown_path(word: str) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else path.name or word
 
 
+def shown_teacher(name: str) -> str:
+    """The name of a teacher, with the licence that the card in its folder names."""
+    card = Path(name) / "README.md"
+    licence = getattr(ModelCard.load(card).data, "license", None) if card.is_file() else None
+    return shown_path(name) + (f" (license: {licence})" if licence else "")
+
+
 def _summary(content: CardContent) -> str:
     family = FAMILIES.get(content.model_type, f"`{content.model_type}`")
     start = f"fine-tuned from `{shown_path(content.base_model)}`" if content.base_model else "trained"

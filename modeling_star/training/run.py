@@ -8,7 +8,7 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
-from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
+from transformers import EarlyStoppingCallback, PreTrainedModel, TrainingArguments, set_seed
 
 from ..errors import UserError
 from ..evaluation.reports import (
@@ -31,6 +31,7 @@ from .checkpoints import (
     run_config,
 )
 from .cli_errors import as_main_process, as_user_error, script_messages
+from .learning_rates import check_learning_rates, learning_rates, pretrained_parameters
 from .run_card import run_card
 from .task import Task
 from .trainer import LESS_IS_BETTER, FineTuner, settle_training
@@ -90,6 +91,7 @@ def run(
     task_class.check_arguments(data_args, training)
     check_lexicon(model_args.lexicon)
     check_embeddings(model_args)
+    check_learning_rates(model_args, run_args)
     folder = Path(training.output_dir)
     seeds = run_args.seeds or [training.seed]
     folders = [folder]
@@ -153,6 +155,8 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     config |= {"seed": training.seed, **task.found}
     if checkpoint and training.process_index == 0 and (changes := changed_arguments(folder, config)):
         logger.warning(f"The run in {folder} began with other arguments and continues with the new ones: {changes}")
+    if checkpoint:
+        check_same_rates(Path(checkpoint), config)
     check_parts(task, training)
     with as_user_error():
         tokenizer, model = task.build()
@@ -179,11 +183,13 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
         tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
     has_validation = task.validation_features(features) is not None
     training = settle_training(training, task.run_args, task.metrics, model, has_validation)
+    rates = separate_rates(task, training, model)  # before a trainer adds what is not pretrained
     with as_user_error(RuntimeError):  # --report_to a package that is not installed, or the Hub refuses
         trainer = task.make_trainer(training, model, tokenizer, features)
     if task.run_args.early_stopping_patience is not None:
         trainer.add_callback(EarlyStoppingCallback(task.run_args.early_stopping_patience))
     trainer.shuffle_length_groups = task.run_args.shuffle_length_groups
+    trainer.learning_rates = rates
     trainer.averaged = task.run_args.average_checkpoints if training.do_train else 0
     results: dict[str, Any] = {}
     sections: dict[str, str] = {}
@@ -202,6 +208,28 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
         if training.push_to_hub:
             trainer.push_to_hub(commit_message="End of training")
     return results
+
+
+def check_same_rates(checkpoint: Path, config: dict[str, Any]) -> None:
+    """
+    Raises:
+        UserError: a checkpoint to resume from has other groups of parameters in its optimizer.
+    """
+    rates = {name: config[name] for name in ("encoder_learning_rate", "layerwise_lr_decay")}
+    if changes := changed_arguments(checkpoint.parent, rates):
+        raise UserError(
+            f"{checkpoint} was trained with other learning rates ({changes}): resume with the same, or name another "
+            "--output_dir."
+        )
+
+
+def separate_rates(task: Task, training: TrainingArguments, model: PreTrainedModel) -> dict[str, float]:
+    """The learning rates of a model's parameters by name, where the arguments set others than --learning_rate."""
+    rate, decay = task.run_args.encoder_learning_rate, task.run_args.layerwise_lr_decay
+    if (rate, decay) == (None, None):
+        return {}
+    names = pretrained_parameters(model, task.new_parameters)
+    return learning_rates(names, training.learning_rate if rate is None else rate, 1.0 if decay is None else decay)
 
 
 def is_scored(split: str, training: TrainingArguments) -> bool:

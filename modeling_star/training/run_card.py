@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig
 
 from ..evaluation.reports import metrics_only
 from ..inference.pipelines import aggregation_for
-from .arguments import ModelArguments
+from .arguments import ModelArguments, RunArguments
 from .model_card import CardContent, shown_path
 from .task import Task
 from .trainer import FineTuner
@@ -51,6 +51,7 @@ def run_card(task: Task, trainer: FineTuner, results: dict[str, Any], sections: 
             ),
             **_extras_of(config),
             "learning rate": training.learning_rate,
+            **_separate_rates(task.run_args),
             "epochs": round(trainer.state.epoch or 0, 2),
             "examples per update": training.train_batch_size
             * training.gradient_accumulation_steps
@@ -107,6 +108,15 @@ def _extras_of(config: PreTrainedConfig) -> dict[str, str]:
         constraints = getattr(config, "crf_constraints", None)
         extras["CRF"] = f"with constraints ({constraints})" if constraints else "without constraints"
     return extras
+
+
+def _separate_rates(arguments: RunArguments) -> dict[str, float]:
+    """Rows of the card on the pretrained part of the model."""
+    rates = {
+        "encoder learning rate": arguments.encoder_learning_rate,
+        "layer-wise decay": arguments.layerwise_lr_decay,
+    }
+    return {name: value for name, value in rates.items() if value is not None}
 
 
 def _embeddings_of(arguments: ModelArguments) -> str:

@@ -62,6 +62,7 @@ class Task(ABC, Generic[DataArgs]):
         held_out_together: the column whose equal values stay together when a validation split is held out.
         data: what `load_data` returns, with a validation split.
         metrics: what `choose_metrics` returns.
+        new_parameters: those of the last model built that were not saved; `None`: it is fresh.
     """
 
     head: str
@@ -72,6 +73,7 @@ class Task(ABC, Generic[DataArgs]):
     held_out_together: str | None = None
     data: Any
     metrics: Any
+    new_parameters: set[str] | None = None
 
     def __init__(self, model_args: ModelArguments, data_args: DataArgs, run_args: RunArguments):
         self.model_args = model_args
@@ -289,7 +291,7 @@ class Task(ABC, Generic[DataArgs]):
         for flag in ("embeddings_name_or_path", "config_name", "model_type"):
             if getattr(arguments, flag) is not None:
                 raise UserError(f"--{flag} is for a fresh model, and --model_name_or_path names a saved one: omit it.")
-        return saved_model(
+        model, self.new_parameters = saved_model(
             self.head,
             arguments.model_name_or_path,
             self.labels,
@@ -299,6 +301,7 @@ class Task(ABC, Generic[DataArgs]):
             trust_remote_code=arguments.trust_remote_code,
             **hub,
         )
+        return model
 
     @property
     def config_defaults(self) -> dict[str, Any]:

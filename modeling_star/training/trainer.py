@@ -1,10 +1,12 @@
 """The trainer of one run, its settings, and the average of its checkpoints."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
@@ -27,9 +29,11 @@ from .samplers import ShuffledLengthGroups
 
 logger = logging.getLogger(__name__)
 
-LESS_IS_BETTER = ("loss", "mse", "perplexity")
+LESS_IS_BETTER = ("loss", "mse", "perplexity", "hidden_mse")
 """The metrics of all tasks that are better when lower."""
 
+# What wrappers of modules add to the names of parameters.
+_WRAPPER = re.compile(r"_(checkpoint_wrapped_module|fsdp_wrapped_module|orig_mod)\.")
 _BY_SCORE = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
 
 _SHARDS = torch.distributed.is_available()  # some builds of torch are for one process alone
@@ -102,11 +106,13 @@ class FineTuner(Trainer):
         card: makes the content of the model card.
         shuffle_length_groups: whether length-grouped batches come in random order.
         averaged: number of the last checkpoints to average at the end of training; 0 for none.
+        learning_rates: of parameters by name; the others have `args.learning_rate`.
     """
 
     card: Callable[[], CardContent] | None = None
     shuffle_length_groups = True
     averaged: int = 0
+    learning_rates: Mapping[str, float] = MappingProxyType({})
 
     def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
         """As in Trainer; afterwards the model has the mean weights of the last checkpoints if `averaged` is set."""
@@ -118,6 +124,23 @@ class FineTuner(Trainer):
             load_weights(self.accelerator.unwrap_model(self.model), average_checkpoints(folders))
             logger.info(f"Averaged the weights of {', '.join(folder.name for folder in folders)}.")
         return output
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """As in Trainer, with its groups of parameters split by their `learning_rates`."""
+        optimizer = super().create_optimizer(model)
+        if self.learning_rates:
+            base = self.args.learning_rate
+            rates = {
+                parameter: self.learning_rates.get(_WRAPPER.sub("", name), base)
+                for name, parameter in (self.model if model is None else model).named_parameters()
+            }
+            groups = []
+            for group in optimizer.param_groups:
+                # The rate of the first group is logged.
+                for rate in sorted({rates[x] for x in group["params"]}, key=lambda rate: (rate != base, -rate)):
+                    groups.append({**group, "params": [x for x in group["params"] if rates[x] == rate], "lr": rate})
+            optimizer.param_groups = groups
+        return optimizer
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler | None:
         """

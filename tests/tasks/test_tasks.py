@@ -257,7 +257,7 @@ def test_a_model_saved_under_other_names_is_saved_under_its_own(tmp_path: Path) 
     renamed = {re.sub("|".join(early), lambda at: early[at[0]], name): x for name, x in load_file(file).items()}
     assert sum(name.endswith(("gamma", "beta")) for name in renamed) == 6
     save_file(renamed, file, metadata={"format": "pt"})
-    model = saved_model("AutoModelForSequenceClassification", str(tmp_path / "bert"), {"num_labels": 2})
+    model, _ = saved_model("AutoModelForSequenceClassification", str(tmp_path / "bert"), {"num_labels": 2})
     trainer = Trainer(model, TrainingArguments(str(tmp_path / "run"), use_cpu=True))
     trainer.save_model(str(tmp_path / "checkpoint-1"))
     saved = load_file(tmp_path / "checkpoint-1" / "model.safetensors")

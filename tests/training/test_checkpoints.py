@@ -2,19 +2,23 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transformers import TrainingArguments
 
 from modeling_star.errors import UserError
 from modeling_star.evaluation.reports import write_json
+from modeling_star.training.arguments import ModelArguments, RunArguments
 from modeling_star.training.checkpoints import (
     changed_arguments,
     check_output_dir,
     last_checkpoint,
     lock_output_dir,
     plan_seeds,
+    run_config,
 )
+from modeling_star.training.distillation_arguments import DistillClassificationArguments
 
 
 def write_checkpoint(folder: Path, step: int, state: str = "{}") -> Path:
@@ -117,6 +121,17 @@ def test_changed_arguments_are_reported(tmp_path: Path) -> None:
     assert changed_arguments(tmp_path, {"num_train_epochs": 60, "sample_by": "line"}) == ""
     changes = changed_arguments(tmp_path, {"num_train_epochs": 2, "sample_by": "line"})
     assert changes == "num_train_epochs 60, now 2"
+
+
+def test_a_run_may_be_resumed_with_another_cache_of_the_teacher_but_not_another_rate(tmp_path: Path) -> None:
+    def config(rate: float | None, cache: str) -> dict[str, Any]:
+        data = DistillClassificationArguments(teacher_cache=cache, teacher_batch_size=len(cache))
+        run = RunArguments(encoder_learning_rate=rate)
+        return run_config(ModelArguments(), data, run, TrainingArguments(str(tmp_path), use_cpu=True))
+
+    write_json(tmp_path / "arguments.json", config(1e-4, "cache"))
+    assert changed_arguments(tmp_path, config(1e-4, "elsewhere")) == ""
+    assert changed_arguments(tmp_path, config(None, "cache")) == "encoder_learning_rate 0.0001, now None"
 
 
 def test_a_folder_in_use_is_refused_and_may_be_resumed_with_a_checkpoint(tmp_path: Path) -> None:

@@ -485,6 +485,7 @@ def test_a_wrong_teacher_or_loss_is_reported_in_one_line(
         ("sentiment", ["--teacher=/nowhere"], "/nowhere"),
         ("sentiment", ["--alpha=2"], "--alpha 2"),
         ("sentiment", ["--stride=3"], "--stride"),
+        ("sentiment", ["--model_type=tfidf"], "--model_type tfidf"),
         ("entities", [crf, "--loss=mse"], "--loss kl"),
         ("numbers", ["--loss=kl"], "--loss mse"),
     ):
