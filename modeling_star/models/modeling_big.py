@@ -104,8 +104,9 @@ class BigTransformerLayer(GradientCheckpointingLayer):
             first_only: only the first token of each sequence, which is its global node, is read.
 
         Returns:
-            H^l `[N, d]`, or `[b, d]` with `first_only`; the attention weights `[N, h, r]`, `None` in their place for packed tokens, of which none are
-            recorded, and the weights `[b, h, m]` of first tokens that are global nodes.
+            H^l `[N, d]`, or `[b, d]` with `first_only`; the attention weights `[N, h, r]`, `None` in their place for
+            packed tokens, of which none are recorded; and the weights `[b, h, m]` of first tokens that are global
+            nodes.
         """
         attention = self.attention
         nodes = None if attention is None else attention.nodes(tokens, layout)
@@ -168,8 +169,9 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
         **fields: Any,
     ) -> "BigTransformerPreTrainedModel":
         """
-        A model with the weights of a BERT, whose tokens attend to `radius` neighbours on either side, to the words that
-        contain them, and to [CLS], which attends to all tokens: the time grows with the length, not with its square.
+        A model with the weights of a BERT, whose tokens attend to `radius` neighbours on either side, to the words
+        that contain them, and to [CLS], which attends to all tokens: the time grows with the length, not with its
+        square.
 
         Where the radius covers the text and there is no lexicon, the states are those of the BERT with the same
         layers. The vector of a text is the last state of [CLS]; a masked language model has the BERT's head where the
