@@ -27,8 +27,9 @@ def main() -> None:
 
     from transformers import AutoConfig, AutoTokenizer
 
-    from modeling_star import BigTransformerConfig, BigTransformerForMaskedLM, BigTransformerModel
     from modeling_star.errors import UserError
+    from modeling_star.models.configuration_big import BigTransformerConfig
+    from modeling_star.models.modeling_big import BigTransformerForMaskedLM, BigTransformerModel
     from modeling_star.training.builders import check_lexicon, read_lexicon
     from modeling_star.training.checkpoints import check_new
     from modeling_star.training.cli_errors import as_user_error

@@ -174,9 +174,9 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
         square.
 
         Where the radius covers the text and there is no lexicon, the states are those of the BERT with the same
-        layers. The vector of a text is the last state of [CLS]; a masked language model has the BERT's head where the
-        checkpoint has it; other heads are new. Positions are the BERT's: texts beyond `max_position_embeddings` tokens
-        (512) are an error.
+        layers. The vector of a text is the last state of [CLS], as in BERT's classifiers; a masked language model has
+        the BERT's head where the checkpoint has it; other heads are new. Positions are the BERT's (`"learned"`, which
+        BERT calls absolute): texts beyond `max_position_embeddings` tokens (512) are an error.
 
         Args:
             name_or_path: a BERT, as a Hub name or a folder.
@@ -187,7 +187,7 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
             fields: of the configuration, such as `num_labels=9`, `pooling="mean"`; they override those of the BERT.
 
         Raises:
-            ValueError: the model is no BERT encoder, or lacks one of the layers.
+            ValueError: the model is no BERT encoder, lacks one of the layers, or `fields` change a shape.
 
         Example:
 
