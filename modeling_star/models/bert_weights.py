@@ -147,7 +147,7 @@ def _copy(target: nn.Module, source: nn.Module, names: dict[str, str]) -> None:
             parameter = parameters.get(f"{to_name}.{name}")
             if parameter is not None and parameter.shape != value.shape:
                 raise ValueError(
-                    f"{to_name}.{name} has the shape {list(parameter.shape)}, and the BERT's {list(value.shape)}: omit "
+                    f"{to_name}.{name} has shape {list(parameter.shape)}, and the BERT's {list(value.shape)}: omit "
                     "the field of the configuration that changes it."
                 )
             if parameter is not None:

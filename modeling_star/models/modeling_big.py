@@ -110,8 +110,12 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         """
         attention = self.attention
         nodes = None if attention is None else attention.nodes(tokens, layout)
+        first: Tensor | None = None
+        first_weights: Tensor | None = None
+        if attention is not None and attention.node_is_first:
+            first, first_weights = attention.over_sequence(nodes, tokens, layout)
         if first_only:
-            return *self._update_first(nodes, tokens, layout), None
+            return self._update(nodes, first), None, None
         key_value_weight = None if attention is None else attention.projections.key_value_weight()
         pieces = CPUBlock.split(tokens, blocks)
         around = layout.around(tokens, pieces, blocks)
@@ -119,30 +123,23 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         def updated() -> Iterator[tuple[Tensor, Tensor | None]]:
             for block, state, rows in zip(blocks, pieces, around, strict=True):
                 if attention is None:
-                    weights: Tensor | None = state.new_zeros(state.shape[0], self.num_heads, 0)
-                    state = self.attention_norm(state)
-                else:
-                    words = None if band is None else band.of_block(block)
-                    candidates = Candidates(rows, block, layout, key_value_weight, block.of_block(nodes), words)
-                    update, weights = attention(candidates)
-                    state = self.attention_norm(state + self.dropout(update))
-                yield self._feed_forward(state), weights
+                    yield self._update(state, None), state.new_zeros(state.shape[0], self.num_heads, 0)
+                    continue
+                words = None if band is None else band.of_block(block)
+                candidates = Candidates(rows, block, layout, key_value_weight, block.of_block(nodes), words)
+                update, weights = attention(candidates)
+                if first is not None:
+                    update = block.with_first(update, block.of_block(first), layout)
+                yield self._update(state, update), weights
 
         states, weights = CPUBlock.join(updated(), blocks, tokens)
-        if nodes is None or not attention.node_is_first:
-            return states, weights, None
-        if weights is not None:
+        if first is not None and weights is not None:
             weights = weights.masked_fill((layout.position == 0)[:, None, None], 0)
-        first, first_weights = self._update_first(nodes, tokens, layout)
-        return layout.with_first(states, first), weights, first_weights
+        return states, weights, first_weights
 
-    def _update_first(self, first: Tensor, tokens: Tensor, layout: TokenLayout) -> tuple[Tensor, Tensor]:
-        """The first token of each sequence alone, `[b, d]` to `[b, d]`, and its weights `[b, h, m]`."""
-        update, weights = self.attention.over_sequence(first, tokens, layout)
-        return self._feed_forward(self.attention_norm(first + self.dropout(update))), weights
-
-    def _feed_forward(self, state: Tensor) -> Tensor:
-        """`[..., d]` to `[..., d]`"""
+    def _update(self, state: Tensor, update: Tensor | None) -> Tensor:
+        """States `[..., d]` after what the attention adds to them, if anything, and the feed-forward layer."""
+        state = self.attention_norm(state if update is None else state + self.dropout(update))
         update = self.output(self.activation(self.intermediate(state)))
         return self.output_norm(state + self.dropout(update))
 
