@@ -7,11 +7,14 @@ folder, --output_dir NAME (default: outputs/benchmark), which has to be new or e
     python experiments/benchmark.py --systems star products bert-sdpa --shapes 8x512 1x8192 --threads 2
     python experiments/benchmark.py --systems big matching --reference big --shapes 32x128 1x128 1x1024 1x8192 1x65536
     python experiments/benchmark.py --systems star star-onnx bert-sdpa bert-sdpa-onnx --shapes 1x16 1x32 1x128
+    python experiments/benchmark.py --systems big-from-bert big-from-bert-1 bert-sdpa --hidden_size 384 \\
+        --num_heads 12 --shapes 128x32 32x128 8x512 1x4096 --threads 1
     python experiments/benchmark.py --mode train --shapes 128x109 --memory
     python experiments/benchmark.py --lengths DATA/test.jsonl.gz --batch_size 128 --truncate 256
     python experiments/benchmark.py --device cuda --dtype bfloat16 --shapes 64x128 16x512 4x2048 1x8192 1x32768
 
-Systems: star, big, vanilla, disan, bilstm; products (the Star's matrix products alone, its lower bound), matching
+Systems: star, big, vanilla, disan, bilstm; big-from-bert and big-from-bert-1 (the form that from_bert gives BiG, with
+4 neighbours and 1 on either side); products (the Star's matrix products alone, its lower bound), matching
 (BiG's search for words alone); bert-sdpa, bert-eager, fnet, longformer, nystromformer, modernbert, reformer, big_bird,
 or any model type of transformers, with -sdpa or -eager for its attention. With -onnx after its name (star-onnx) a
 system is run by ONNX Runtime. Writes results.csv, results.md and plots.

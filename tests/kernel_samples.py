@@ -52,4 +52,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"lexicon": LEXICON, "include_self": False, "global_connection": False},
     ),
     "BiG, adjacent": ("BigTransformer", {"local_connection": "adjacent"}),
+    "BiG, window": (
+        "BigTransformer",
+        {"local_connection": "window", "global_node": "first", "word_vector": "mean", "lexicon": LEXICON},
+    ),
 }

@@ -35,8 +35,8 @@ class Encoded:
         hidden_states: the embeddings and the states after each layer, T + 1 of n of `[d]`.
         attentions: for each layer and token its weights, T of n of `[h, r]`; the DiSAN's, averaged over the features
             of each direction, are `[2, n]`.
-        relay_attentions: for each update of the relay its weights over itself and the tokens, `[h, 1 + n]`; `[h, n]` of
-            a first token that is the BiG-Transformer's global node.
+        relay_attentions: for each update of the relay its weights over itself and the tokens, `[h, 1 + n]`; `[h, n]`
+            of a first token that is the BiG-Transformer's global node.
     """
 
     tokens: list[Vector]

@@ -95,7 +95,9 @@ def embedded_model(
         path = write_vectors(folder / "vectors.txt", words, width=5)
         model = model_class.from_embeddings(path, mode="vectors", vocabulary=words, freeze=freeze, **fields)
     elif embeddings == "bert":
-        model = model_class.from_bert(bert, layers=None, radius=2, freeze_embeddings=freeze, **options)
+        model = model_class.from_bert(
+            bert, layers=None, radius=2, freeze_embeddings=freeze, **{"num_labels": TINY["num_labels"], **options}
+        )
     else:
         del fields["vocab_size"]
         model = model_class.from_embeddings(bert, mode=embeddings, freeze=freeze, **fields)

@@ -11,7 +11,8 @@ from modeling_star.training.arguments import flag
 
 OURS = ("star", "big", "vanilla", "disan", "bilstm")
 OTHERS = ("bert-sdpa", "bert-eager", "fnet", "longformer", "nystromformer", "modernbert", "reformer", "big_bird")
-SYSTEMS = (*OURS, "products", "matching", *OTHERS)
+FROM_BERT = {"big-from-bert": 4, "big-from-bert-1": 1}  # radius of the window
+SYSTEMS = (*OURS, *FROM_BERT, "products", "matching", *OTHERS)
 """Systems by name; others are model types of transformers, with -sdpa or -eager for the kind of attention."""
 DEFAULT = ["star", "big", "products", *OTHERS[:-1], "bilstm"]
 IN_ONNX = "-onnx"  # after a system's name: the same one, run by ONNX Runtime

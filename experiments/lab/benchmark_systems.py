@@ -14,12 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import CONFIG_MAPPING, AutoConfig, AutoModel
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModel, BertConfig
 from transformers.modeling_outputs import BaseModelOutput
 
-from lab.benchmark_options import IN_ONNX, SYSTEMS, Options
+from lab.benchmark_options import FROM_BERT, IN_ONNX, SYSTEMS, Options
 from lab.benchmark_workloads import WORD_LENGTH, random_lexicon
 from modeling_star.errors import UserError
+from modeling_star.models.bert_weights import fields_from_bert
 from modeling_star.models.lexicon import WordMatcher
 from modeling_star.models.token_layout import TokenLayout
 
@@ -146,6 +147,12 @@ def build(name: str, options: Options, longest: int) -> nn.Module:
         if name == "big":
             model.set_lexicon(random_lexicon(options.lexicon_words, options.vocab_size, options.seed))
         return model
+    if name in FROM_BERT:
+        bert = BertConfig(
+            **_sizes(options), intermediate_size=4 * options.hidden_size, max_position_embeddings=longest
+        )
+        fields = fields_from_bert(bert, None, FROM_BERT[name])
+        return AutoModel.from_config(AutoConfig.for_model("big_transformer", **fields))
     model_type, attention = model_type_of(name)
     width = padded_width(name, longest)
     config = AutoConfig.for_model(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedConfig
 from transformers.utils import logging
 
@@ -96,7 +96,7 @@ def fields_from_bert(bert: PreTrainedConfig, layers: Sequence[int] | None, radiu
 
 
 def copy_bert(
-    encoder: nn.Module,
+    encoder: Any,
     name_or_path: str | Path,
     layers: Sequence[int] | None,
     hub: dict[str, Any],
@@ -134,11 +134,24 @@ def _copy_head(head: nn.Module, name_or_path: str | Path, hub: dict[str, Any]) -
 
 @torch.no_grad()
 def _copy(target: nn.Module, source: nn.Module, names: dict[str, str]) -> None:
-    """Copy the parameters of submodules, by their names in both modules; a bias that the target lacks is left out."""
+    """
+    Copy the parameters of submodules, by their names in both modules. What the target lacks is left out: the bias of
+    keys, embeddings that the configuration omits.
+
+    Raises:
+        ValueError: the target's have another shape.
+    """
+    parameters = dict(target.named_parameters())
     for to_name, from_name in names.items():
-        values: dict[str, Tensor] = dict(source.get_submodule(from_name).named_parameters())
-        for name, parameter in target.get_submodule(to_name).named_parameters():
-            parameter.copy_(values[name])
+        for name, value in source.get_submodule(from_name).named_parameters():
+            parameter = parameters.get(f"{to_name}.{name}")
+            if parameter is not None and parameter.shape != value.shape:
+                raise ValueError(
+                    f"{to_name}.{name} has shape {list(parameter.shape)}, and the BERT's {list(value.shape)}: omit "
+                    "the field of the configuration that changes it."
+                )
+            if parameter is not None:
+                parameter.copy_(value)
 
 
 __all__ = ["copy_bert", "fields_from_bert", "read_bert_config"]

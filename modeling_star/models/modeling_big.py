@@ -104,13 +104,18 @@ class BigTransformerLayer(GradientCheckpointingLayer):
             first_only: only the first token of each sequence, which is its global node, is read.
 
         Returns:
-            H^l `[N, d]`, or `[b, d]` with `first_only`; the attention weights `[N, h, r]`, `None` in their place for packed tokens, of which none are
-            recorded, and the weights `[b, h, m]` of first tokens that are global nodes.
+            H^l `[N, d]`, or `[b, d]` with `first_only`; the attention weights `[N, h, r]`, `None` in their place for
+            packed tokens, of which none are recorded; and the weights `[b, h, m]` of first tokens that are global
+            nodes.
         """
         attention = self.attention
         nodes = None if attention is None else attention.nodes(tokens, layout)
+        first: Tensor | None = None
+        first_weights: Tensor | None = None
+        if attention is not None and attention.node_is_first:
+            first, first_weights = attention.over_sequence(nodes, tokens, layout)
         if first_only:
-            return *self._update_first(nodes, tokens, layout), None
+            return self._update(nodes, first), None, None
         key_value_weight = None if attention is None else attention.projections.key_value_weight()
         pieces = CPUBlock.split(tokens, blocks)
         around = layout.around(tokens, pieces, blocks)
@@ -118,30 +123,23 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         def updated() -> Iterator[tuple[Tensor, Tensor | None]]:
             for block, state, rows in zip(blocks, pieces, around, strict=True):
                 if attention is None:
-                    weights: Tensor | None = state.new_zeros(state.shape[0], self.num_heads, 0)
-                    state = self.attention_norm(state)
-                else:
-                    words = None if band is None else band.of_block(block)
-                    candidates = Candidates(rows, block, layout, key_value_weight, block.of_block(nodes), words)
-                    update, weights = attention(candidates)
-                    state = self.attention_norm(state + self.dropout(update))
-                yield self._feed_forward(state), weights
+                    yield self._update(state, None), state.new_zeros(state.shape[0], self.num_heads, 0)
+                    continue
+                words = None if band is None else band.of_block(block)
+                candidates = Candidates(rows, block, layout, key_value_weight, block.of_block(nodes), words)
+                update, weights = attention(candidates)
+                if first is not None:
+                    update = block.with_first(update, block.of_block(first), layout)
+                yield self._update(state, update), weights
 
         states, weights = CPUBlock.join(updated(), blocks, tokens)
-        if nodes is None or not attention.node_is_first:
-            return states, weights, None
-        if weights is not None:
+        if first is not None and weights is not None:
             weights = weights.masked_fill((layout.position == 0)[:, None, None], 0)
-        first, first_weights = self._update_first(nodes, tokens, layout)
-        return layout.with_first(states, first), weights, first_weights
+        return states, weights, first_weights
 
-    def _update_first(self, first: Tensor, tokens: Tensor, layout: TokenLayout) -> tuple[Tensor, Tensor]:
-        """The first token of each sequence alone, `[b, d]` to `[b, d]`, and its weights `[b, h, m]`."""
-        update, weights = self.attention.over_sequence(first, tokens, layout)
-        return self._feed_forward(self.attention_norm(first + self.dropout(update))), weights
-
-    def _feed_forward(self, state: Tensor) -> Tensor:
-        """`[..., d]` to `[..., d]`"""
+    def _update(self, state: Tensor, update: Tensor | None) -> Tensor:
+        """States `[..., d]` after what the attention adds to them, if anything, and the feed-forward layer."""
+        state = self.attention_norm(state if update is None else state + self.dropout(update))
         update = self.output(self.activation(self.intermediate(state)))
         return self.output_norm(state + self.dropout(update))
 
@@ -168,13 +166,14 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
         **fields: Any,
     ) -> "BigTransformerPreTrainedModel":
         """
-        A model with the weights of a BERT, whose tokens attend to `radius` neighbours on either side, to the words that
-        contain them, and to [CLS], which attends to all tokens: the time grows with the length, not with its square.
+        A model with the weights of a BERT, whose tokens attend to `radius` neighbours on either side, to the words
+        that contain them, and to [CLS], which attends to all tokens: the time grows with the length, not with its
+        square.
 
         Where the radius covers the text and there is no lexicon, the states are those of the BERT with the same
-        layers. The vector of a text is the last state of [CLS]; a masked language model has the BERT's head where the
-        checkpoint has it; other heads are new. Positions are the BERT's: texts beyond `max_position_embeddings` tokens
-        (512) are an error.
+        layers. The vector of a text is the last state of [CLS], as in BERT's classifiers; a masked language model has
+        the BERT's head where the checkpoint has it; other heads are new. Positions are the BERT's (`"learned"`, which
+        BERT calls absolute): texts beyond `max_position_embeddings` tokens (512) are an error.
 
         Args:
             name_or_path: a BERT, as a Hub name or a folder.
@@ -185,7 +184,7 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
             fields: of the configuration, such as `num_labels=9`, `pooling="mean"`; they override those of the BERT.
 
         Raises:
-            ValueError: the model is no BERT encoder, or lacks one of the layers.
+            ValueError: the model is no BERT encoder, lacks one of the layers, or `fields` change a shape.
 
         Example:
 

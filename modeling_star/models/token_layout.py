@@ -146,21 +146,6 @@ class TokenLayout:
             return tokens.new_zeros(len(self.lengths), *tokens.shape[1:])
         return tokens[self.starts.clamp(max=len(tokens) - 1)]
 
-    def with_first(self, tokens: Tensor, states: Tensor) -> Tensor:
-        """
-        Flat tokens with other states of the first of each sequence.
-
-        Args:
-            tokens: `[N, d]`; changed in place where no gradient is recorded.
-            states: `[b, d]`, those of an empty sequence being ignored.
-        """
-        if not self.is_packed:
-            return torch.where((self.position == 0)[:, None], states[self.sequence_index], tokens)
-        index = self.starts
-        if not self.is_full:
-            index, states = index[self.lengths > 0], states[self.lengths > 0]
-        return (tokens.index_copy if torch.is_grad_enabled() else tokens.index_copy_)(0, index, states)
-
     def mean(self, tokens: Tensor) -> Tensor:
         """Mean over the real tokens of each sequence (`[N, d]` to `[b, d]`); zeros for an empty one."""
         # In half precision the sum and the length of a long text overflow.
@@ -453,6 +438,26 @@ class CPUBlock:
         if not self.alone and len(states) == 1:
             return states
         return states.index_select(0, self.sequence_index(layout))
+
+    def with_first(self, tokens: Tensor, first: Tensor, layout: TokenLayout) -> Tensor:
+        """
+        The block's tokens with other states of those that are the first of their sequence.
+
+        Args:
+            tokens: `[M, d]`; changed in place where no gradient is recorded.
+            first: `[s, d]`, for the first token of each of the block's `sequences`.
+            layout: where all tokens lie.
+        """
+        if not layout.is_packed:
+            return torch.where((layout.position == 0)[:, None], first[layout.sequence_index], tokens)
+        begin = 0 if self.alone else self.tokens.start
+        index = layout.starts[self.sequences] - begin
+        if not self.alone or not layout.is_full:
+            # Not those that begin before the block, nor empty sequences.
+            inside = (index >= 0) & (layout.lengths[self.sequences] > 0)
+            index, first = index[inside], first[inside]
+        copy = tokens.index_copy if torch.is_grad_enabled() else tokens.index_copy_
+        return copy(0, index, first.to(tokens.dtype))
 
     def sequence_index(self, layout: TokenLayout) -> Tensor:
         """Which of the block's `sequences` each token is of (`[M]`)."""

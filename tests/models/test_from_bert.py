@@ -154,8 +154,7 @@ def test_words_are_further_candidates(bert_path: Path) -> None:
     with_words = BigTransformerModel.from_bert(bert_path, LAYERS, 1, lexicon_of(some_words()))
     assert with_words.config.candidate_roles[:4] == ("left", "self", "right", "1 of 2")
     assert (with_words(**inputs).last_hidden_state - plain(**inputs).last_hidden_state).abs().max() > 1e-3
-    words = with_words.set_lexicon(None)
-    assert words is None
+    with_words.set_lexicon(None)
     assert with_words.config.candidate_roles == plain.config.candidate_roles
     assert torch.equal(with_words(**inputs).last_hidden_state, plain(**inputs).last_hidden_state)
 
@@ -231,6 +230,13 @@ def test_texts_beyond_the_berts_positions_are_an_error(bert_path: Path) -> None:
 def test_a_layer_that_the_bert_lacks_is_an_error(bert_path: Path, layers: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="0 to 3"):
         BigTransformerModel.from_bert(bert_path, layers)
+
+
+def test_a_field_that_changes_a_shape_is_an_error(bert_path: Path) -> None:
+    with pytest.raises(ValueError, match="position_embeddings"):
+        BigTransformerModel.from_bert(bert_path, LAYERS, max_position_embeddings=32)
+    model = BigTransformerModel.from_bert(bert_path, LAYERS, position_embedding_type="none")
+    assert model(torch.ones(1, 17).long()).last_hidden_state.isfinite().all()
 
 
 @pytest.mark.parametrize("config", [RobertaConfig(), GPT2Config()])

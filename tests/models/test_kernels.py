@@ -167,9 +167,9 @@ def band_leaves(mask: Tensor, h: int, c: int, with_node: bool) -> dict[str, Tens
 
 
 def candidates_of(layout: TokenLayout, longest: int, include_self: bool) -> BandCandidates:
-    """Random words, or, if the longest is of one token, the tokens on both sides."""
+    """Random words, or, if the longest is of one token, the tokens on both sides, or a window of them."""
     if longest == 1:
-        return BandCandidates.adjacent(layout)
+        return BandCandidates.adjacent(layout) if include_self else BandCandidates.window(layout, 4, True)
     fits = torch.stack([layout.has_shifted(length) for length in range(longest)], dim=-1)
     return BandCandidates.words(fits & (random(*fits.shape, seed=9).to(fits.device) > 0), layout, include_self)
 
@@ -179,7 +179,7 @@ def band_kernel(
 ) -> Tensor:
     given = {name: leaves.get(name) for name in ("query", "key_value", "node", "value_bias")}
     absent = {"embedded": None, "role_bias": None, "neighbours": None}
-    sums = {"exists": candidates.exists, "spans": candidates.spans}
+    sums = {"exists": candidates.exists, "spans": candidates.all_spans()}
     return candidate_kernels.candidate_attention(**given, **absent, **sums, layout=layout, dropout_p=dropout_p)
 
 

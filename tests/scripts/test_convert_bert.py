@@ -1,0 +1,76 @@
+"""A converted BERT is a saved model like any other: the scripts fine-tune, distil and pretrain it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from common import tiny_bert
+from script_runner import ScriptRunner
+from script_samples import QUICK, files, read_rows, results_of
+from transformers import AutoModel, AutoTokenizer, BertForMaskedLM
+
+from modeling_star import BigTransformerModel
+
+
+@pytest.fixture(scope="module")
+def converted(scripts: ScriptRunner, bert: Path) -> Path:
+    """The folder of a converted BERT of one layer with the words of its tokenizer."""
+    flags = ["--layers", "0", "--radius", "2", "--lexicon", "whole_word"]
+    scripts.check("convert_bert.py", bert, "converted", *flags)
+    return scripts.folder / "converted"
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "config.json").read_text(encoding="utf-8"))
+
+
+def test_the_folder_holds_the_weights_and_the_tokenizer_of_the_bert(converted: Path, bert: Path) -> None:
+    model, source = AutoModel.from_pretrained(converted), AutoModel.from_pretrained(bert)
+    assert isinstance(model, BigTransformerModel)
+    assert (model.config.window_radius, model.config.lexicon_kind) == (2, "whole_word")
+    assert model.layers[0].output.weight.equal(source.encoder.layer[0].output.dense.weight)
+    tokenizer, original = AutoTokenizer.from_pretrained(converted), AutoTokenizer.from_pretrained(bert)
+    assert tokenizer("a b", "c").data == original("a b", "c").data
+    assert tokenizer.cls_token_id == tokenizer("a")["input_ids"][0]
+    assert "AutoModelForTokenClassification" in config_of(converted)["auto_map"]
+
+
+def test_a_masked_language_model_keeps_its_head(scripts: ScriptRunner, bert: Path, tmp_path: Path) -> None:
+    BertForMaskedLM(tiny_bert()).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(bert).save_pretrained(tmp_path)
+    scripts.check("convert_bert.py", tmp_path, tmp_path / "out", "--layers", "0")
+    assert config_of(tmp_path / "out")["architectures"] == ["BigTransformerForMaskedLM"]
+
+
+def test_a_layer_that_the_bert_lacks_is_one_line(scripts: ScriptRunner, bert: Path) -> None:
+    done = scripts.run("convert_bert.py", bert, "nothing", "--layers", "0", "3")
+    assert done.code == 1
+    assert "layers=[0, 3]" in done.error.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("script", "data"), [("run_glue.py", "sentiment"), ("run_glue.py", "pairs"), ("run_ner.py", "entities")]
+)
+def test_scripts_fine_tune_it(scripts: ScriptRunner, converted: Path, corpora: Path, script: str, data: str) -> None:
+    flags = [f"--model_name_or_path={converted}", f"--output_dir=tuned-{data}"]
+    scripts.check(script, *files(corpora / data), *QUICK, *flags)
+    folder = scripts.folder / f"tuned-{data}"
+    assert results_of(folder)["train_samples"] > 0
+    assert (config_of(folder)["model_type"], config_of(folder)["global_node"]) == ("big_transformer", "first")
+
+
+def test_it_is_a_student(scripts: ScriptRunner, converted: Path, bert: Path, corpora: Path) -> None:
+    train = files(corpora / "sentiment", "train", "validation")
+    scripts.check("run_glue.py", *train, *QUICK, f"--model_name_or_path={bert}", "--output_dir=teacher")
+    flags = ["--teacher=teacher", f"--model_name_or_path={converted}", "--output_dir=student", "--teacher_cache=cache"]
+    scripts.check("run_distill.py", *train, *QUICK, *flags)
+    assert config_of(scripts.folder / "student")["local_connection"] == "window"
+
+
+def test_it_is_pretrained_further(scripts: ScriptRunner, converted: Path, corpora: Path, tmp_path: Path) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(row["text"] for row in read_rows(corpora / "sentiment" / "train.jsonl")))
+    flags = [f"--model_name_or_path={converted}", f"--train_file={texts}", f"--validation_file={texts}"]
+    scripts.check("run_mlm.py", *flags, "--max_steps=2", f"--output_dir={tmp_path / 'out'}", "--disable_tqdm=true")
+    assert config_of(tmp_path / "out")["architectures"] == ["BigTransformerForMaskedLM"]
