@@ -275,7 +275,7 @@ def test_json_that_is_valid_but_for_its_encoding_is_refused(tmp_path, encoding):
     for number, content in ((1, ""), (1001, rows)):
         path.write_bytes((content + json.dumps({"text": text}, ensure_ascii=False)).encode(encoding))
         with pytest.raises(UserError, match=rf"a\.jsonl, line {number} is not UTF-8"):
-            read_file(path, str(tmp_path / "cache"))
+            load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))
 
 
 def test_an_absent_file_or_a_folder_is_named(tmp_path):
