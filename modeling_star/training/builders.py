@@ -42,6 +42,7 @@ _CHANGED_BY_SAVING = (
     *("use_cache", "problem_type", "task_specific_params"),
 )
 _LEXICONS = ("jieba", "whole_word")
+_MOST_LAYERS = 1000
 
 
 # Arguments
@@ -144,6 +145,31 @@ def check_embeddings(arguments: ModelArguments) -> None:
             "--vocabulary_from vectors needs --embeddings_mode vectors and --tokenizer_kind word or character, "
             "without --tokenizer_name."
         )
+    if mode == "vectors" and Path(arguments.embeddings_name_or_path).is_file():
+        check_vectors(Path(arguments.embeddings_name_or_path))
+
+
+def check_vectors(path: Path) -> None:
+    """
+    Raises:
+        UserError: the file is packed, or not in UTF-8, so that its bytes would be read as words without vectors.
+    """
+    with path.open("rb") as file:
+        start = file.read(1 << 12)
+    is_packed = start[:2] == b"\x1f\x8b"
+    if is_packed and path.suffix != ".gz":
+        raise UserError(f"{path} is packed with gzip: name it {path.name}.gz.")
+    if not is_packed and b"\0" in start:
+        raise UserError(f"{path} is no UTF-8 text: convert it, such as by `iconv -f UTF-16 -t UTF-8 {path}`.")
+
+
+def check_layers(number: Any) -> None:
+    """
+    Raises:
+        UserError: a model has so many layers that building them would not end.
+    """
+    if isinstance(number, int) and number > _MOST_LAYERS:
+        raise UserError(f"num_hidden_layers is {number}: at most {_MOST_LAYERS:,} are allowed.")
 
 
 def config_fields(name: str) -> dict[str, Any]:
@@ -272,6 +298,7 @@ def fresh_model(
     standard, model_class = _classes(head, model_type or StarTransformerConfig.model_type)
     check_overrides(standard, overrides)
     fields |= overrides | labels
+    check_layers(fields.get("num_hidden_layers"))
     positions = fields.get("position_embedding_type", getattr(standard, "position_embedding_type", "learned"))
     if max_seq_length is not None and positions in ("learned", "absolute"):  # others have no limit
         fields.setdefault("max_position_embeddings", max(max_seq_length, 512))
@@ -342,6 +369,7 @@ def saved_model(
         config = AutoConfig.from_pretrained(name, **hub)
     check_overrides(config, overrides or {})
     fields = {**labels, **(overrides or {})}
+    check_layers(fields.get("num_hidden_layers", getattr(config, "num_hidden_layers", None)))
     if freeze_embeddings:
         if not hasattr(config, "freeze_embeddings"):
             raise UserError(f"--freeze_embeddings works with this package's models; {name} is a {config.model_type}.")
