@@ -24,6 +24,7 @@ from .arguments import DataArguments, ModelArguments, RunArguments
 from .builders import check_embeddings, check_lexicon, check_resumed, length_limit
 from .checkpoints import (
     ARGUMENTS,
+    ManifestWriter,
     changed_arguments,
     check_several_seeds,
     lock_output_dir,
@@ -181,6 +182,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     training = settle_training(training, task.run_args, task.metrics, model, has_validation)
     with as_user_error(RuntimeError):  # --report_to a package that is not installed, or the Hub refuses
         trainer = task.make_trainer(training, model, tokenizer, features)
+    trainer.add_callback(ManifestWriter())
     if task.run_args.early_stopping_patience is not None:
         trainer.add_callback(EarlyStoppingCallback(task.run_args.early_stopping_patience))
     trainer.shuffle_length_groups = task.run_args.shuffle_length_groups
