@@ -231,5 +231,9 @@ def encode_translations(
     features = map_rows(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
     limit = min((limit for limit in (source_limit, target_limit) if limit is not None), default=None)
     return warn_about_cuts(
-        features, split, limit, "Raise max_seq_length to keep them, if both sides of the model take more."
+        features,
+        split,
+        limit,
+        "Raise max_seq_length to keep them, if both sides of the model take more.",
+        of=("input_ids", "labels"),
     )

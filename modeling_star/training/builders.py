@@ -43,6 +43,7 @@ _CHANGED_BY_SAVING = (
 )
 _LEXICONS = ("jieba", "whole_word")
 _MOST_LAYERS = 1000
+_FEWEST_USED = 0.9  # share of the embeddings that a model's own tokenizer uses; some tables are rounded up
 
 
 # Arguments
@@ -235,6 +236,8 @@ def load_tokenizer(
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, tokenizer_name: str | None) -> None:
     """
+    Warn about a tokenizer that is much smaller than the model's vocabulary.
+
     Raises:
         UserError: the tokenizer has ids that the model has no embedding for.
     """
@@ -242,6 +245,11 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel,
     if ids > rows:
         advice = "omit --tokenizer_name, or name the model's" if tokenizer_name else "raise vocab_size, or omit it"
         raise UserError(f"The tokenizer has token ids up to {ids - 1}, and the model embeds {rows} tokens: {advice}.")
+    if ids < _FEWEST_USED * rows:
+        logger.warning(
+            f"The tokenizer has {ids} entries, and the model embeds {rows}: it may be another model's. Omit "
+            "--tokenizer_name, or name the model's."
+        )
 
 
 # Fresh models

@@ -32,6 +32,7 @@ from .checkpoints import (
     run_config,
 )
 from .cli_errors import as_main_process, as_user_error, script_messages
+from .guards import warn_about_overlap, warn_about_unknown_tokens
 from .run_card import run_card
 from .task import Task
 from .trainer import LESS_IS_BETTER, FineTuner, settle_training
@@ -107,6 +108,7 @@ def run(
 
         plan = as_main_process(begin, training)
         task = task_class(model_args, data_args, run_args)
+        warn_about_overlap(task.data.splits, task.input_columns)
         if len(seeds) == 1:
             return _run_seed(task, training, baseline, seeds[0], folders[0], *plan[0])
         if training.process_index == 0:
@@ -169,6 +171,8 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
                 for split in task.split_names
                 if split != "train" or training.do_train
             }
+    for split, inputs in features.items():
+        warn_about_unknown_tokens(inputs, tokenizer, split)
     if task.saved_options:
         options = getattr(model.config, "task_specific_params", None) or {}
         model.config.task_specific_params = {**options, task.pipeline: task.saved_options}
