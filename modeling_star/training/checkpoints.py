@@ -170,7 +170,7 @@ def check_output_dir(folder: Path, resume: str | None, may_restart: bool = False
         checkpoint = Path(resume)
         if fault := find_fault(checkpoint):
             raise UserError(
-                f"--resume_from_checkpoint {resume} is no whole checkpoint ({fault}): write last, or the folder of one."
+                f"--resume_from_checkpoint {resume} is no whole checkpoint ({fault}): write last, or another folder."
             )
         if checkpoint.resolve().parent != folder.resolve():
             _check_empty(folder, held, "name a new folder")

@@ -120,8 +120,8 @@ def warn_about_unknown_tokens(features: Any, tokenizer: PreTrainedTokenizerBase,
     share, mostly = counts.sum() / max(words.sum(), 1), int((counts > words / 2).sum())
     if share > _UNKNOWN or mostly > _MOSTLY_UNKNOWN * len(words):
         logger.warning(
-            f"{split}: {share:.1%} of the tokens are {tokenizer.unk_token}, and {mostly:,} of {len(words):,} texts are "
-            "mostly unknown. Use the tokenizer of these texts' language and case, --tokenizer_name or "
+            f"{split}: {share:.1%} of the tokens are {tokenizer.unk_token}, and {mostly:,} of {len(words):,} texts "
+            "are mostly unknown. Use the tokenizer of these texts' language and case, --tokenizer_name or "
             "--tokenizer_kind, or raise --vocab_size."
         )
 

@@ -152,7 +152,9 @@ class FineTuner(Trainer):
 
     def _diverged(self, reason: str) -> UserError:
         if not self.args.do_train:
-            return UserError(f"The model is not usable on these data, as its {reason}: check the labels, or name another.")
+            return UserError(
+                f"The model is not usable on these data, as its {reason}: check the labels, or name another."
+            )
         newest = last_checkpoint(Path(self.args.output_dir))
         kept = f"{newest} is the last good checkpoint" if newest else "No checkpoint was written before"
         return UserError(

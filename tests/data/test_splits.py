@@ -331,7 +331,7 @@ def test_numbers_are_not_taken_for_a_models_named_labels():
     by_name = prepare_classification(one(text=["x", "y"], label=["positive", "negative"]), label_list=names)
     assert by_name.splits["train"]["label"][:] == [1, 0]
     for numbers in ([1, 0], ["1", "1"]):
-        with pytest.raises(UserError, match="'negative' for 0, .*--ignore_mismatched_sizes"):
+        with pytest.raises(UserError, match=r"'negative' for 0, .*--ignore_mismatched_sizes"):
             prepare_classification(one(text=["x", "y"], label=numbers), label_list=names)
     with pytest.raises(UserError, match="'0' is not one of the model's 2 labels"):
         prepare_classification(one(text=["x", "y"], label=[2, 0]), label_list=names)
