@@ -11,7 +11,7 @@ from modeling_star import StarTransformerConfig
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 from modeling_star.training.arguments import ModelArguments
-from modeling_star.training.builders import check_embeddings, fresh_model, loading, saved_model
+from modeling_star.training.builders import check_embeddings, check_vocabulary, fresh_model, loading, saved_model
 from modeling_star.training.translation_builders import fresh_translator
 
 
@@ -132,3 +132,17 @@ def test_a_model_without_end_is_not_built(tmp_path: Path) -> None:
         fresh_model("AutoModelForTokenClassification", None, {}, config_name=str(tmp_path))
     with pytest.raises(UserError, match="num_hidden_layers"):
         saved_model("AutoModelForTokenClassification", str(tmp_path), {})
+
+
+def test_a_tokenizer_that_is_much_smaller_than_the_vocabulary_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    tokenizer = train_tokenizer(["a fine film"] * 2, "word")
+
+    def check(rows: int) -> str:
+        config = BertConfig(vocab_size=rows, hidden_size=4, num_attention_heads=1, num_hidden_layers=1)
+        check_vocabulary(tokenizer, BertModel(config), "other")
+        return caplog.text
+
+    assert check(len(tokenizer)) == ""
+    assert "has 8 entries, and the model embeds 562" in check(562)
+    with pytest.raises(UserError, match="--tokenizer_name"):
+        check(len(tokenizer) - 1)
