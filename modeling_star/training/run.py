@@ -156,6 +156,8 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     config |= {"seed": training.seed, **task.found}
     if checkpoint and training.process_index == 0 and (changes := changed_arguments(folder, config)):
         logger.warning(f"The run in {folder} began with other arguments and continues with the new ones: {changes}")
+    if checkpoint and len([*Path(checkpoint).glob("rng_state*.pth")]) != training.world_size:
+        logger.warning(f"{checkpoint} is of another number of processes: dropout will differ from that of one run.")
     check_parts(task, training)
     with as_user_error():
         tokenizer, model = task.build()

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -114,7 +115,7 @@ class FineTuner(Trainer):
         output = super().train(*args, **kwargs)
         if self.averaged:
             self.accelerator.wait_for_everyone()  # the main process may still be writing the last one
-            folders = list(whole_checkpoints(Path(self.args.output_dir)))[: self.averaged]
+            folders = list(islice(whole_checkpoints(Path(self.args.output_dir)), self.averaged))
             self.averaged = len(folders)
             load_weights(self.accelerator.unwrap_model(self.model), average_checkpoints(folders))
             logger.info(f"Averaged the weights of {', '.join(folder.name for folder in folders)}.")
