@@ -112,7 +112,7 @@ def warn_about_unknown_tokens(features: Any, tokenizer: PreTrainedTokenizerBase,
     """
     if not isinstance(features, Dataset) or "input_ids" not in features.column_names or tokenizer.unk_token_id is None:
         return
-    rows = features.with_format("arrow")[:].column("input_ids").combine_chunks()
+    rows = features.select_columns("input_ids").with_format("arrow")[:].column(0).combine_chunks()
     ends = rows.offsets.to_numpy() - rows.offsets[0].as_py()
     unknown = rows.flatten().to_numpy(zero_copy_only=False) == tokenizer.unk_token_id  # [T]
     counts = np.diff(np.concatenate([[0], unknown.cumsum()])[ends])
