@@ -122,10 +122,17 @@ class FineTuner(Trainer):
         return output
 
     def log(self, logs: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        """As in Trainer, without numbers that JSON does not have, such as the gradient's norm in a skipped step."""
+        """
+        As in Trainer; the history omits numbers that JSON does not have, such as the gradient's norm in a skipped step.
+
+        Raises:
+            UserError: a loss is NaN or infinite.
+        """
         if reason := not_finite(logs):
             raise self._diverged(reason)
-        super().log({name: value for name, value in logs.items() if is_finite(value)}, *args, **kwargs)
+        super().log(logs, *args, **kwargs)
+        history = self.state.log_history
+        history[-1] = {name: value for name, value in history[-1].items() if is_finite(value)}
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """
@@ -153,9 +160,7 @@ class FineTuner(Trainer):
 
     def _diverged(self, reason: str) -> UserError:
         if not self.args.do_train:
-            return UserError(
-                f"The model is not usable on these data, as its {reason}: check the labels, or name another."
-            )
+            return UserError(f"The model cannot be used on these data ({reason}): check the labels, or name another.")
         newest = last_checkpoint(Path(self.args.output_dir))
         kept = f"{newest} is the last good checkpoint" if newest else "No checkpoint was written before"
         return UserError(
