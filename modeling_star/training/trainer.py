@@ -123,7 +123,7 @@ class FineTuner(Trainer):
 
     def log(self, logs: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         """
-        As in Trainer; the history omits numbers that JSON does not have, such as the gradient's norm in a skipped step.
+        As in Trainer; the history omits numbers that JSON does not have, such as the norm of skipped gradients.
 
         Raises:
             UserError: a loss is NaN or infinite.
