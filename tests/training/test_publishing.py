@@ -105,3 +105,4 @@ def test_an_uploaded_card_names_the_repository_and_no_folder(
         card = api.create_commit.call_args.args[1][0].path_or_fileobj.decode()
         assert '"me/star"' in card
         assert str(tmp_path) not in card
+        assert '\\"' not in card  # of a name with quotation marks
