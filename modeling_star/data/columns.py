@@ -53,8 +53,8 @@ def find_tagging_columns(
             ("upos"), or in one that names no task ("tags").
     """
     example = _example(splits)
-    lists = [name for name in example.column_names if is_list(example, name)]
-    texts = [name for name in example.column_names if is_text(example, name)]
+    lists = list_names(example)
+    texts = text_names(example)
     # Lists before texts, as in {"text": "It rains", "tokens": ["It", "rains"]}.
     words = [*_called(_TOKENS, lists), *_called(_TOKENS, texts)]
     text = text_column_name or _first(splits, words, "--text_column_name")
@@ -118,7 +118,7 @@ def find_reading_columns(
 def find_text_column(splits: DatasetDict, text_column_name: str | None = None) -> str:
     """The column of running text."""
     example = _example(splits)
-    texts = [name for name in example.column_names if is_text(example, name)]
+    texts = text_names(example)
     known = _called(_TEXTS, texts) or (texts if len(texts) == 1 else [])
     text = text_column_name or _first(splits, known, "--text_column_name")
     check_columns(splits, (text,), "--text_column_name", everywhere=True)
@@ -138,15 +138,15 @@ def find_predicted_columns(
     splits = DatasetDict({"file": rows})
     names = rows.column_names
     if text_column_name is None and not pairs:
-        lists = [name for name in names if is_list(rows, name)]
-        texts = [] if _called(_TEXTS, names) else [name for name in names if is_text(rows, name)]
+        lists = list_names(rows)
+        texts = [] if _called(_TEXTS, names) else text_names(rows)
         words = [name for name in _called(_TOKENS, names) if name in (*lists, *texts)]
         known = [*(_called(_CONTEXTS, names) if contexts else ()), *words]
         if known:
             return (known[0],)
     given = {text_column_name, *(name.strip() for name in (text_column_name or "").split(","))}
     label = next((name for name in _called(_LABELS, names) if name not in given), "")
-    texts = [name for name in names if is_text(rows, name) and name != label]
+    texts = [name for name in text_names(rows) if name != label]
     if text_column_name is None and pairs and len(texts) == 2 and not is_first_row(texts):
         columns = _first_known(_PAIRS, texts) or tuple(texts)
     else:
@@ -173,15 +173,17 @@ def check_columns(splits: DatasetDict, columns: Iterable[str], flag: str, everyw
             logger.warning("No column %r in %s: predicted, not scored.", column, ", ".join(lacking))
 
 
-def is_text(dataset: Dataset, name: str) -> bool:
-    """Whether a column holds texts."""
-    return str(getattr(dataset.features[name], "dtype", "")) in ("string", "large_string", "string_view")
+def text_names(dataset: Dataset) -> list[str]:
+    """The columns that hold texts."""
+    features = dataset.features  # a deep copy, which takes seconds for hundreds of columns
+    kinds = ("string", "large_string", "string_view")
+    return [name for name in dataset.column_names if str(getattr(features[name], "dtype", "")) in kinds]
 
 
-def is_list(dataset: Dataset, name: str) -> bool:
-    """Whether a column holds lists, such as the words of a sentence."""
-    inner = getattr(dataset.features[name], "feature", None)
-    return inner is not None and not isinstance(inner, dict)
+def list_names(dataset: Dataset) -> list[str]:
+    """The columns that hold lists, such as the words of a sentence."""
+    inner = {name: getattr(feature, "feature", None) for name, feature in dataset.features.items()}
+    return [name for name in dataset.column_names if inner[name] is not None and not isinstance(inner[name], dict)]
 
 
 def is_first_row(names: Iterable[str]) -> bool:
@@ -238,7 +240,7 @@ def _text_columns(splits: DatasetDict, given: str | Sequence[str] | None, label:
         return (given,) if given in example.column_names else tuple(name.strip() for name in given.split(","))
     if given is not None:
         return tuple(given)
-    texts = [name for name in example.column_names if is_text(example, name) and name != label]
+    texts = [name for name in text_names(example) if name != label]
     columns = _first_known([*_PAIRS, *((name,) for name in _TEXTS)], texts)
     alone = texts if len(texts) == 1 and not is_first_row(texts) else []
     return columns or (_first(splits, alone, "--text_column_name"),)

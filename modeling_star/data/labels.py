@@ -243,11 +243,11 @@ def label_ids(
     Args:
         names: split -> the names that occur in it.
         declared: the names of a `ClassLabel`, in their order.
-        label_list: a saved model's labels. Whole numbers in the data can be places in it. If it has only the default
-            names (`has_names`), the names of as many labels in the data replace them.
+        label_list: a saved model's labels. If it has only the default names (`has_names`), whole numbers in the data
+            are places in it, and the names of as many labels in the data replace it.
 
     Raises:
-        UserError: a label is not in `label_list`.
+        UserError: a label is not in `label_list`, such as a number where the model's labels have names.
     """
     present = {name for split in names.values() for name in split}
     for split, here in names.items():
@@ -261,8 +261,14 @@ def label_ids(
     ids = {name: place for place, name in enumerate(label_list)}
     strange = sorted(present - set(ids))
     places = {str(place): place for place in range(len(label_list))}
-    if len(strange) == len(present) and present <= places.keys():
-        return tuple(label_list), ids | places
+    if strange and len(strange) == len(present) and present <= places.keys():
+        if not has_names(label_list):
+            return tuple(label_list), ids | places
+        raise UserError(
+            f"The labels are the numbers {', '.join(strange)}, and the model's labels are "
+            f"{short_repr(list(label_list))}: which is which is unknown. Write the names in the data, such as "
+            f"{label_list[0]!r} for 0, or train a new head: --ignore_mismatched_sizes"
+        )
     if strange:
         raise UserError(
             f"The label {strange[0]!r} is not one of the model's {len(label_list)} labels, "

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 from .caching import source_version
-from .columns import check_columns, is_first_row, is_text, listed
+from .columns import check_columns, is_first_row, listed, text_names
 from .splits import drop_or_raise
 from .subwords import start_and_end
 from .tokenizers import map_rows, warn_about_cuts
@@ -72,7 +72,7 @@ def find_translation_columns(
         UserError: a name is absent, or none or several could be meant.
     """
     example = splits["train"] if "train" in splits else next(iter(splits.values()))
-    texts = [name for name in example.column_names if is_text(example, name)]
+    texts = text_names(example)
     keys = {name: names for name, feature in example.features.items() if (names := keys_of(feature))}
     column = "translation" if "translation" in keys else next(iter(keys), None)
     if {source_column, target_column} & set(texts):
@@ -231,5 +231,9 @@ def encode_translations(
     features = map_rows(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
     limit = min((limit for limit in (source_limit, target_limit) if limit is not None), default=None)
     return warn_about_cuts(
-        features, split, limit, "Raise max_seq_length to keep them, if both sides of the model take more."
+        features,
+        split,
+        limit,
+        "Raise max_seq_length to keep them, if both sides of the model take more.",
+        of=("input_ids", "labels"),
     )

@@ -119,8 +119,9 @@ def reading(path: Path) -> Iterator[None]:
         if "corresponds to no data" in str(cause):
             raise _no_rows(path) from None
         if isinstance(cause, UnicodeError):
-            advice = f"Convert it, e.g. `iconv -f GB18030 -t UTF-8 {path} > {path.stem}_utf8{path.suffix}`"
-            raise UserError(f"{path} is not UTF-8 text ({cause}). {advice}") from error
+            unpack, name = ("gzip -dc", Path(path.stem)) if _is_packed(path) else ("cat", path)
+            advice = f"`{unpack} {path} | iconv -f GB18030 -t UTF-8 > {name.stem}_utf8{name.suffix}`"
+            raise UserError(f"{path}{_undecodable_line(path)} is not UTF-8 text ({cause}). Write {advice}") from error
         if isinstance(cause, (gzip.BadGzipFile, EOFError, zlib.error)):
             raise UserError(f"{path} is a broken or incomplete gzip file ({cause}). Write it again.") from error
         raise UserError(f"{path} could not be read: {cause}") from error
@@ -136,6 +137,17 @@ def open_text(path: Path) -> IO[str]:
 def _is_packed(path: Path) -> bool:
     with open(path, "rb") as file:
         return file.read(2) == b"\x1f\x8b"
+
+
+def _undecodable_line(path: Path) -> str:
+    """The first line that is not UTF-8, as part of a message."""
+    with gzip.open(path) if _is_packed(path) else open(path, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return f", line {number}"
+    return ""
 
 
 def _no_rows(path: Path) -> UserError:
@@ -230,10 +242,11 @@ def _quotes_enclose_cells(path: Path) -> bool:
 
 def _read_json(path: Path, cache_dir: str | None) -> Dataset:
     """json lines, a json list of objects, or an object with such a list in "data"."""
+    options = {"encoding": "utf8"}  # datasets does not check the bytes if it is "utf-8", the default
     try:
-        dataset = _load("json", path, cache_dir)
+        dataset = _load("json", path, cache_dir, **options)
         if dataset.num_rows == 1 and isinstance(getattr(dataset.features.get("data"), "feature", None), dict):
-            return _load("json", path, cache_dir, field="data")
+            return _load("json", path, cache_dir, field="data", **options)
         if "timestamp" not in str(dataset.features):
             return dataset
     except (DatasetsError, ValueError):

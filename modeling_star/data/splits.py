@@ -351,7 +351,7 @@ def prepare_tagging(
         splits: from `load_splits`. Words and tags are lists; a text cell (csv) is split at blanks.
         text_column_name, label_column_name, task_name: see `find_tagging_columns`.
         label_list: a saved model's labels. Without it they come from the data: a `ClassLabel`'s names in their order,
-            else "O" first, then by type, numbers by size. Whole-number tags can also be places in this list.
+            else "O" first, then by type, numbers by size.
         drop_empty: omit rows without words, with a warning, instead of an error.
 
     Returns:

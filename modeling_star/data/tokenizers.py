@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
+import pyarrow.compute as pc
 from datasets import Dataset
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BatchEncoding, PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -35,6 +36,7 @@ SPECIAL_TOKENS = {
 _UNK = SPECIAL_TOKENS["unk_token"]
 _NO_LIMIT = 2**31
 _MAY_DIFFER = 0.05  # share of sentences
+_MAY_BE_CUT = 0.01  # share of tokens
 NO_WORD = NOT_READ  # in the column `word_ids`: no word is read at this token
 
 # White space, control characters and invisible separators are between tokens and belong to none. The zero-width joiner
@@ -559,16 +561,30 @@ def map_rows(
     )
 
 
-def warn_about_cuts(features: Dataset, split: str, limit: int | None, advice: str) -> Dataset:
-    """Warn about the tokens that were cut, and drop the columns that counted them."""
+def warn_about_cuts(
+    features: Dataset, split: str, limit: int | None, advice: str, of: Sequence[str] = ("input_ids",)
+) -> Dataset:
+    """
+    Report the tokens that were cut, as a warning if they are more than a few, and drop the columns that counted them.
+
+    Args:
+        features: with the columns `cut_tokens` and maybe `cut_words`, one number per row.
+        split, limit, advice: for the message.
+        of: the columns of the tokens that were kept.
+    """
     counts = [name for name in ("cut_tokens", "cut_words") if name in features.column_names]
     cut = {name: np.asarray(features[name][:], dtype=np.int64) for name in counts}
     tokens = int(cut["cut_tokens"].sum()) if counts else 0
     if tokens:
         words = f" ({int(cut['cut_words'].sum()):,} words)" if "cut_words" in cut else ""
         rows = int((cut["cut_tokens"] > 0).sum())
-        logger.warning(
+        table = features.with_format("arrow")[:]
+        kept = sum(pc.sum(pc.list_value_length(table[name])).as_py() for name in of if name in table.column_names)
+        share = tokens / (tokens + kept)
+        logger.log(
+            logging.WARNING if share > _MAY_BE_CUT else logging.INFO,
             f"{split}: {rows:,} of {len(features):,} examples are longer than {limit} tokens; "
-            f"{tokens:,} tokens{words} were cut off. {advice}"
+            f"{tokens:,} tokens{words} were cut off ({rows / len(features):.1%} of the examples, {share:.1%} of the "
+            f"tokens). {advice}",
         )
     return features.remove_columns(counts)

@@ -173,6 +173,10 @@ class ReadingTask(Task[ReadingArguments]):
         return score
 
     @property
+    def input_columns(self) -> tuple[str, ...]:
+        return "question", "context"
+
+    @property
     def labels(self) -> dict[str, Any]:
         return {"num_labels": 2}  # start and end
 

@@ -195,6 +195,10 @@ class TranslationTask(Task[TranslationArguments]):
         return model
 
     @property
+    def input_columns(self) -> tuple[str, ...]:
+        return (SOURCE,)
+
+    @property
     def labels(self) -> dict[str, Any]:
         return {}
 

@@ -436,7 +436,7 @@ def read_recipe(path: Path, known: set[str]) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8")
         recipe = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise SystemExit(f"The recipe {path} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(recipe, dict):
         raise SystemExit(f"The recipe {path} holds a {type(recipe).__name__}: write `argument: value` lines.")

@@ -42,6 +42,8 @@ _CHANGED_BY_SAVING = (
     *("use_cache", "problem_type", "task_specific_params"),
 )
 _LEXICONS = ("jieba", "whole_word")
+_MOST_LAYERS = 1000
+_FEWEST_USED = 0.9  # share of the embeddings that a model's own tokenizer uses; some tables are rounded up
 
 
 # Arguments
@@ -144,6 +146,31 @@ def check_embeddings(arguments: ModelArguments) -> None:
             "--vocabulary_from vectors needs --embeddings_mode vectors and --tokenizer_kind word or character, "
             "without --tokenizer_name."
         )
+    if mode == "vectors" and Path(arguments.embeddings_name_or_path).is_file():
+        check_vectors(Path(arguments.embeddings_name_or_path))
+
+
+def check_vectors(path: Path) -> None:
+    """
+    Raises:
+        UserError: the file is packed, or not in UTF-8, so that its bytes would be read as words without vectors.
+    """
+    with path.open("rb") as file:
+        start = file.read(1 << 12)
+    is_packed = start[:2] == b"\x1f\x8b"
+    if is_packed and path.suffix != ".gz":
+        raise UserError(f"{path} is packed with gzip: name it {path.name}.gz.")
+    if not is_packed and b"\0" in start:
+        raise UserError(f"{path} is no UTF-8 text: convert it, such as by `iconv -f UTF-16 -t UTF-8 {path}`.")
+
+
+def check_layers(number: Any) -> None:
+    """
+    Raises:
+        UserError: a model has so many layers that building them would not end.
+    """
+    if isinstance(number, int) and number > _MOST_LAYERS:
+        raise UserError(f"num_hidden_layers is {number}: at most {_MOST_LAYERS:,} are allowed.")
 
 
 def config_fields(name: str) -> dict[str, Any]:
@@ -209,6 +236,8 @@ def load_tokenizer(
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, tokenizer_name: str | None) -> None:
     """
+    Warn about a tokenizer that is much smaller than the model's vocabulary.
+
     Raises:
         UserError: the tokenizer has ids that the model has no embedding for.
     """
@@ -216,6 +245,11 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel,
     if ids > rows:
         advice = "omit --tokenizer_name, or name the model's" if tokenizer_name else "raise vocab_size, or omit it"
         raise UserError(f"The tokenizer has token ids up to {ids - 1}, and the model embeds {rows} tokens: {advice}.")
+    if ids < _FEWEST_USED * rows:
+        logger.warning(
+            f"The tokenizer has {ids} entries, and the model embeds {rows}: it may be another model's. Omit "
+            "--tokenizer_name, or name the model's."
+        )
 
 
 # Fresh models
@@ -272,6 +306,7 @@ def fresh_model(
     standard, model_class = _classes(head, model_type or StarTransformerConfig.model_type)
     check_overrides(standard, overrides)
     fields |= overrides | labels
+    check_layers(fields.get("num_hidden_layers"))
     positions = fields.get("position_embedding_type", getattr(standard, "position_embedding_type", "learned"))
     if max_seq_length is not None and positions in ("learned", "absolute"):  # others have no limit
         fields.setdefault("max_position_embeddings", max(max_seq_length, 512))
@@ -345,6 +380,7 @@ def saved_model(
         config = AutoConfig.from_pretrained(name, **hub)
     check_overrides(config, overrides or {})
     fields = {**labels, **(overrides or {})}
+    check_layers(fields.get("num_hidden_layers", getattr(config, "num_hidden_layers", None)))
     if freeze_embeddings:
         if not hasattr(config, "freeze_embeddings"):
             raise UserError(f"--freeze_embeddings works with this package's models; {name} is a {config.model_type}.")

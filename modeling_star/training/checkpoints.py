@@ -1,19 +1,24 @@
 """The output folder of a run: its lock, its checkpoints, and the arguments that it began with."""
 
+import hashlib
 import json
 import logging
 import os
 import textwrap
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
 from filelock import FileLock, Timeout
-from transformers import TrainingArguments
+from safetensors import safe_open
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ..errors import UserError
+from ..evaluation.reports import write_json
 from .arguments import DataArguments, ModelArguments, RunArguments, current_names
 
 
@@ -21,6 +26,11 @@ logger = logging.getLogger(__name__)
 
 ARGUMENTS = "arguments.json"
 LOCK = "running.lock"
+MANIFEST = "manifest.json"
+"""Written last into a checkpoint: the size and the hash of each of its files."""
+
+_TRAINING_STATE = {"the optimizer": "optimizer*", "the schedule": "scheduler.pt", "random states": "rng_state*.pth"}
+"""The parts of a checkpoint that --save_only_model omits. Trainer resumes without the first or the last silently."""
 
 DECISIVE = (
     *("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "weight_decay", "max_grad_norm"),
@@ -44,16 +54,85 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 def whole_checkpoints(folder: Path) -> Iterator[Path]:
     """
-    The checkpoints in a folder, newest first, without any that was being written when a run was killed, which
-    transformers' `get_last_checkpoint` would return.
+    The checkpoints in a folder, newest first, without any that was being written when a run was killed, or was damaged
+    later; a warning names each of those. transformers' `get_last_checkpoint` would return them.
     """
     steps = {path: path.name.removeprefix("checkpoint-") for path in folder.glob("checkpoint-*")}
     for path in sorted((path for path in steps if steps[path].isdigit()), key=lambda path: -int(steps[path])):
-        try:
-            json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))  # Trainer writes it last
-        except (OSError, ValueError):
-            continue
-        yield path
+        if fault := find_fault(path):
+            logger.warning(f"{path} is skipped: {fault}.")
+        else:
+            yield path
+
+
+def find_fault(checkpoint: Path) -> str | None:
+    """The reason why a checkpoint is not whole, or `None`. One of an earlier version has no manifest."""
+    path = checkpoint / "trainer_state.json"
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+        path = checkpoint / MANIFEST
+        if path.is_file():
+            for name, expected in json.loads(path.read_text(encoding="utf-8"))["files"].items():
+                path = checkpoint / name
+                if _describe(path) != expected:
+                    return f"{name} is not as it was written"
+            return None
+        for path in sorted(checkpoint.rglob("*")):
+            _check_content(path)
+    except FileNotFoundError:
+        return f"{path.name} is missing"
+    except Exception as error:  # damaged files raise many kinds
+        return f"{path.name} cannot be read ({error})"
+    if not any(checkpoint.glob("model*.safetensors")) and not any(checkpoint.glob("pytorch_model*")):
+        return "the weights are missing"
+    missing = missing_state(checkpoint)
+    return f"without {' and '.join(missing)}" if 0 < len(missing) < len(_TRAINING_STATE) else None
+
+
+def _check_content(path: Path) -> None:
+    """
+    Check the sizes in a safetensors file, or the checksums in a file of `torch.save`, without loading a pickle.
+
+    Raises:
+        Exception: the file is damaged.
+    """
+    if path.suffix == ".safetensors":
+        with safe_open(path, framework="pt"):
+            return
+    if path.suffix in (".pt", ".pth"):
+        with zipfile.ZipFile(path) as archive:
+            if name := archive.testzip():
+                raise zipfile.BadZipFile(f"{name} has another checksum")
+
+
+def missing_state(checkpoint: Path) -> list[str]:
+    """The parts of the training's state that a checkpoint lacks; of several processes each has its random states."""
+    parts = [part for part, pattern in _TRAINING_STATE.items() if not any(checkpoint.glob(pattern))]
+    present = {path.name for path in checkpoint.glob("rng_state_*.pth")}
+    expected = {f"rng_state_{rank}.pth" for rank in range(max(len(present), 2))} if present else set()
+    return parts + sorted(expected - present)
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    """The size and the hash of a file."""
+    with path.open("rb") as file:
+        return {"size": path.stat().st_size, "blake2b": hashlib.file_digest(file, "blake2b").hexdigest()}
+
+
+class ManifestWriter(TrainerCallback):
+    """Write the manifest of each checkpoint, after all processes have written their files."""
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        PartialState().wait_for_everyone()
+        if args.should_save:
+            write_manifest(Path(args.output_dir) / f"checkpoint-{state.global_step}")
+
+
+def write_manifest(checkpoint: Path) -> None:
+    """Write the sizes and hashes of the files of a checkpoint, in subfolders too."""
+    paths = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name != MANIFEST)
+    files = {path.relative_to(checkpoint).as_posix(): _describe(path) for path in paths}
+    write_json(checkpoint / MANIFEST, {"files": files})
 
 
 @contextmanager
@@ -102,8 +181,10 @@ def check_output_dir(folder: Path, resume: str | None, may_restart: bool = False
         return None
     if resume.lower() not in ("last", "true"):
         checkpoint = Path(resume)
-        if not (checkpoint / "trainer_state.json").is_file():
-            raise UserError(f"--resume_from_checkpoint {resume} is no checkpoint: write last, or the folder of one.")
+        if fault := find_fault(checkpoint):
+            raise UserError(
+                f"--resume_from_checkpoint {resume} is no whole checkpoint ({fault}): write last, or another folder."
+            )
         if checkpoint.resolve().parent != folder.resolve():
             _check_empty(folder, held, "name a new folder")
         elif newest is not None and newest.resolve() != checkpoint.resolve():
@@ -120,7 +201,7 @@ def check_output_dir(folder: Path, resume: str | None, may_restart: bool = False
     else:
         logger.info(f"There is no whole checkpoint in {folder}: the run starts from the beginning.")
         return None
-    if not (checkpoint / "scheduler.pt").is_file():
+    if missing_state(checkpoint):
         raise UserError(
             f"{checkpoint} holds only a model (--save_only_model): train it further by --model_name_or_path "
             f"{checkpoint} and another --output_dir."

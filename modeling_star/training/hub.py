@@ -2,6 +2,7 @@
 
 import json
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
@@ -12,19 +13,22 @@ from .checkpoints import ARGUMENTS
 
 
 NEEDED = {"config.json": "the configuration", "model.safetensors": "the weights", "README.md": "the model card"}
-SHARED = (".json", ".jsonl", ".conll", ".md", ".png", ".py", ".safetensors", ".txt", ".csv", ".yaml")
-"""Suffixes of uploaded files, without pickles: they may hide code, and training_args.bin holds --hub_token."""
+SHARED = (
+    *("config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json", "*.py"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "vocab.txt", "merges.txt"),
+    *("README.md", "all_results.json", "training_curves.png", "confusion_*.png", "classes_*.md"),
+    *("entities_*.png", "entities_*.md", "lengths_*.png", "lengths_*.md"),
+)
+"""The files of a run that are uploaded: no pickles, which may hide code, and nothing that was put beside them."""
 
-# These hold paths of this machine.
-_LOCAL = (ARGUMENTS, "trainer_state.json")
 # These hold texts of validation and test.
-_PREDICTIONS = ("predictions_*", "answers_*.json")
-_LEFT_OUT = ("checkpoint-", ".", "runs")
+_PREDICTIONS = ("predictions_*.jsonl", "predictions_*.conll", "answers_*.json")
 
 
 def files_to_share(folder: Path, predictions: bool = False) -> list[str]:
     """
-    The files to upload, as paths relative to the folder, with predictions on request.
+    The names of the files to upload, with predictions on request; links to files elsewhere are not among them.
 
     Raises:
         UserError: the folder holds no complete model.
@@ -32,21 +36,15 @@ def files_to_share(folder: Path, predictions: bool = False) -> list[str]:
     arguments = folder / ARGUMENTS
     if arguments.is_file() and json.loads(arguments.read_text(encoding="utf-8")).get("model_type") == "tfidf":
         raise UserError(f"{folder} is a TF-IDF model, which transformers cannot load: it is not published on the Hub.")
+    names = [path.name for path in sorted(folder.glob("*")) if path.is_file() and not path.is_symlink()]
     for name, what in NEEDED.items():
-        is_sharded = name == "model.safetensors" and (folder / f"{name}.index.json").is_file()
-        if not is_sharded and not (folder / name).is_file():
+        is_sharded = name == "model.safetensors" and f"{name}.index.json" in names
+        if not is_sharded and name not in names:
             seeds = sorted(folder.glob("seed-*"))
             advice = f"name the folder of one seed, {seeds[0]}" if seeds else "name the folder of a finished run"
             raise UserError(f"{folder} has no {name}, {what}: {advice}.")
-    paths = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
-    return [
-        path.as_posix()
-        for path in paths
-        if path.suffix in SHARED
-        and not any(part.startswith(_LEFT_OUT) for part in path.parts)
-        and path.name not in _LOCAL
-        and (predictions or not any(path.match(pattern) for pattern in _PREDICTIONS))
-    ]
+    patterns = SHARED + (_PREDICTIONS if predictions else ())
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def upload(
@@ -78,7 +76,7 @@ def upload(
     try:
         repo_id = api.create_repo(repo, private=private, exist_ok=True).repo_id
         card = (folder / "README.md").read_text(encoding="utf-8")
-        card = re.sub(r'(\bmodel=|from_pretrained\()"[^"]*"', rf'\1"{repo_id}"', card)
+        card = re.sub(r'(\bmodel=|from_pretrained\()"(?:[^"\\]|\\.)*"', rf'\1"{repo_id}"', card)
         contents = {name: folder / name for name in files} | {"README.md": card.encode()}
         operations = [CommitOperationAdd(name, content) for name, content in contents.items()]
         return api.create_commit(repo_id, operations, commit_message=message, revision=revision)

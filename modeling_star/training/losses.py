@@ -154,4 +154,6 @@ class MetricsWithLoss:
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
         total, count = np.asarray(prediction.predictions[1], dtype=np.float64).sum(0)
-        return {**self.metrics(prediction), "loss": float(total / max(count, 1))}
+        loss = float(total / max(count, 1))
+        scores = self.metrics(prediction) if np.isfinite(loss) else {}  # libraries refuse NaN
+        return {**scores, "loss": loss}

@@ -105,7 +105,9 @@ def usage_code(folder: str | Path, content: CardContent) -> str:
     """Python code that loads the model and prints its output for the first example."""
     folder = Path(folder)
     remote = ", trust_remote_code=True" if _needs_remote_code(folder) else ""
-    name = _quoted(content.repo_id or str(folder))
+    # Elsewhere the code needs the whole path, which an upload replaces by the repository.
+    local = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    name = _quoted(content.repo_id or str(local))
     if content.task == "question-answering":
         question, context = content.examples[0] if content.examples else (_NO_QUESTION, _NO_TEXT)
         options = "".join(f", {key}={value!r}" for key, value in content.usage_options.items())

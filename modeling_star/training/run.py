@@ -24,6 +24,7 @@ from .arguments import DataArguments, ModelArguments, RunArguments
 from .builders import check_embeddings, check_lexicon, check_resumed, length_limit
 from .checkpoints import (
     ARGUMENTS,
+    ManifestWriter,
     changed_arguments,
     check_several_seeds,
     lock_output_dir,
@@ -31,6 +32,7 @@ from .checkpoints import (
     run_config,
 )
 from .cli_errors import as_main_process, as_user_error, script_messages
+from .guards import warn_about_overlap, warn_about_unknown_tokens
 from .learning_rates import check_learning_rates, learning_rates, pretrained_parameters
 from .run_card import run_card
 from .task import Task
@@ -108,6 +110,7 @@ def run(
 
         plan = as_main_process(begin, training)
         task = task_class(model_args, data_args, run_args)
+        warn_about_overlap(task.data.splits, task.input_columns)
         if len(seeds) == 1:
             return _run_seed(task, training, baseline, seeds[0], folders[0], *plan[0])
         if training.process_index == 0:
@@ -157,6 +160,8 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
         logger.warning(f"The run in {folder} began with other arguments and continues with the new ones: {changes}")
     if checkpoint:
         check_same_rates(Path(checkpoint), config)
+    if checkpoint and len([*Path(checkpoint).glob("rng_state*.pth")]) != training.world_size:
+        logger.warning(f"{checkpoint} is of another number of processes: dropout will differ from that of one run.")
     check_parts(task, training)
     with as_user_error():
         tokenizer, model = task.build()
@@ -172,6 +177,8 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
                 for split in task.split_names
                 if split != "train" or training.do_train
             }
+    for split, inputs in features.items():
+        warn_about_unknown_tokens(inputs, tokenizer, split)
     if task.saved_options:
         options = getattr(model.config, "task_specific_params", None) or {}
         model.config.task_specific_params = {**options, task.pipeline: task.saved_options}
@@ -186,6 +193,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     rates = separate_rates(task, training, model)  # before a trainer adds what is not pretrained
     with as_user_error(RuntimeError):  # --report_to a package that is not installed, or the Hub refuses
         trainer = task.make_trainer(training, model, tokenizer, features)
+    trainer.add_callback(ManifestWriter())
     if task.run_args.early_stopping_patience is not None:
         trainer.add_callback(EarlyStoppingCallback(task.run_args.early_stopping_patience))
     trainer.shuffle_length_groups = task.run_args.shuffle_length_groups

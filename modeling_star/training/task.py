@@ -38,6 +38,7 @@ from .builders import (
     set_lexicon,
     set_vocabulary,
 )
+from .guards import warn_about_majority
 from .losses import CRFLoss, MetricsWithLoss, TaskLoss, class_weights
 from .trainer import FineTuner
 
@@ -147,6 +148,11 @@ class Task(ABC, Generic[DataArgs]):
     def split_names(self) -> list[str]:
         """The splits that have features."""
         return list(self.data.splits)
+
+    @property
+    def input_columns(self) -> tuple[str, ...]:
+        """The columns that the model reads."""
+        return getattr(self.data, "text_columns", None) or (self.data.text_column,)
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -394,6 +400,9 @@ class Task(ABC, Generic[DataArgs]):
         if not trainer.is_world_process_zero():
             return {}
         predictions = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
+        one_label = self.metrics.task in ("entities", "tokens", "single_label_classification")
+        if trainer.args.do_train and split.startswith("validation") and one_label and output.label_ids is not None:
+            warn_about_majority(predictions, output.label_ids, self.data.label_list, split)
         return self.report(Path(trainer.args.output_dir), split, features, predictions)
 
     @abstractmethod

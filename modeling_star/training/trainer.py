@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -16,12 +17,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler
 from transformers import PreTrainedModel, Trainer, TrainingArguments
 from transformers.trainer_pt_utils import LengthGroupedSampler
-from transformers.trainer_utils import SaveStrategy, SchedulerType, TrainOutput
+from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, SchedulerType, TrainOutput
 
 from ..errors import UserError
 from ..models.modeling_encoder import EncoderPreTrainedModel
 from .arguments import RunArguments
-from .checkpoints import whole_checkpoints
+from .checkpoints import last_checkpoint, whole_checkpoints
+from .guards import all_finite, is_finite, not_finite
 from .hub import files_to_share, upload
 from .model_card import CardContent, write_model_card
 from .samplers import ShuffledLengthGroups
@@ -100,7 +102,7 @@ def generate_options(model: nn.Module) -> dict[str, Any]:
 class FineTuner(Trainer):
     """
     Trainer with this package's model card, uploads without predictions and pickles, shuffled length-grouped batches,
-    averaged checkpoints, and predictions in the data's order.
+    averaged checkpoints, and predictions in the data's order. It stops if a loss or a weight is NaN or infinite.
 
     Attributes:
         card: makes the content of the model card.
@@ -119,7 +121,7 @@ class FineTuner(Trainer):
         output = super().train(*args, **kwargs)
         if self.averaged:
             self.accelerator.wait_for_everyone()  # the main process may still be writing the last one
-            folders = list(whole_checkpoints(Path(self.args.output_dir)))[: self.averaged]
+            folders = list(islice(whole_checkpoints(Path(self.args.output_dir)), self.averaged))
             self.averaged = len(folders)
             load_weights(self.accelerator.unwrap_model(self.model), average_checkpoints(folders))
             logger.info(f"Averaged the weights of {', '.join(folder.name for folder in folders)}.")
@@ -141,6 +143,53 @@ class FineTuner(Trainer):
                     groups.append({**group, "params": [x for x in group["params"] if rates[x] == rate], "lr": rate})
             optimizer.param_groups = groups
         return optimizer
+
+    def log(self, logs: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        """
+        As in Trainer; the history omits numbers that JSON does not have, such as the norm of skipped gradients.
+
+        Raises:
+            UserError: a loss is NaN or infinite.
+        """
+        if reason := not_finite(logs):
+            raise self._diverged(reason)
+        super().log(logs, *args, **kwargs)
+        history = self.state.log_history
+        history[-1] = {name: value for name, value in history[-1].items() if is_finite(value)}
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+        """
+        As in Trainer.
+
+        Raises:
+            UserError: the loss or a prediction is NaN or infinite.
+        """
+        output = super().evaluation_loop(*args, **kwargs)
+        if reason := not_finite(output.metrics, output.predictions):
+            raise self._diverged(reason)
+        return output
+
+    def save_model(self, *args: Any, **kwargs: Any) -> None:
+        """
+        As in Trainer.
+
+        Raises:
+            UserError: a weight is NaN or infinite, so that no checkpoint and no result has such weights.
+        """
+        is_whole = all_finite(self.model.parameters()).to(self.args.device, torch.float32)
+        if not self.accelerator.gather(is_whole[None]).all():  # of a sharded model each process has a part
+            raise self._diverged("weights are NaN or infinite")
+        super().save_model(*args, **kwargs)
+
+    def _diverged(self, reason: str) -> UserError:
+        if not self.args.do_train:
+            return UserError(f"The model cannot be used on these data ({reason}): check the labels, or name another.")
+        newest = last_checkpoint(Path(self.args.output_dir))
+        kept = f"{newest} is the last good checkpoint" if newest else "No checkpoint was written before"
+        return UserError(
+            f"The training diverged by step {self.state.global_step} ({reason}): check the labels, and write a lower "
+            f"--learning_rate or --max_grad_norm 1. {kept}."
+        )
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler | None:
         """
@@ -258,6 +307,7 @@ def settle_training(
         UserError: the metric is unknown, or a model cannot be chosen for lack of evaluations or checkpoints.
     """
     settled = copy(training)  # dataclasses.replace would choose by the loss for some flags (seen in 5.23)
+    settled.logging_nan_inf_filter = False  # it would replace NaN by the mean of other losses
     if not has_validation:
         settled.eval_strategy = "no"
     is_ours = isinstance(getattr(model, "encoder", model), EncoderPreTrainedModel)

@@ -259,12 +259,23 @@ def test_a_broken_gzip_file_is_named(tmp_path, name):
             load_splits(files={"train": tmp_path / name}, cache_dir=str(tmp_path / "cache"))
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.conll"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.conll", "a.jsonl.gz"])
 @pytest.mark.parametrize("encoding", ["CP1252", "UTF-16"])
-def test_a_file_that_is_not_utf8_is_named(tmp_path, name, encoding):
-    (tmp_path / name).write_bytes("text,label\ncafé,1\n".encode(encoding))
-    with pytest.raises(UserError, match=rf"{name} is not UTF-8.*iconv"):
+def test_a_file_that_is_not_utf8_is_named_with_the_line(tmp_path, name, encoding):
+    content = "text,label\ncafé,1\n".encode(encoding)
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(UserError, match=rf"{name}, line {1 + (encoding == 'CP1252')} is not UTF-8.*iconv"):
         load_splits(files={"train": tmp_path / name}, cache_dir=str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("encoding", ["latin1", "GB18030"])
+def test_json_that_is_valid_but_for_its_encoding_is_refused(tmp_path, encoding):
+    text = {"latin1": "café noir", "GB18030": "好看"}[encoding]
+    path, rows = tmp_path / "a.jsonl", '{"text": "fine"}\n' * 1000
+    for number, content in ((1, ""), (1001, rows)):
+        path.write_bytes((content + json.dumps({"text": text}, ensure_ascii=False)).encode(encoding))
+        with pytest.raises(UserError, match=rf"a\.jsonl, line {number} is not UTF-8"):
+            load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))
 
 
 def test_an_absent_file_or_a_folder_is_named(tmp_path):

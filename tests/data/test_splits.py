@@ -124,8 +124,8 @@ def test_a_models_labels_fix_the_ids():
     assert prepare_tagging(splits, label_list=["B-X", "B-Y", "O"]).splits["train"]["tags"][0] == [0, 2]
     with pytest.raises(UserError, match=r"'B-X'.*--ignore_mismatched_sizes"):
         prepare_tagging(splits, label_list=["O", "B-Y"])
-    numbers = prepare_tagging(one(tokens=[["a", "b"]], tags=[[1, 0]]), label_list=["O", "B-Y"])
-    assert numbers.splits["train"]["tags"][0] == [1, 0]
+    with pytest.raises(UserError, match="the numbers 0, 1"):
+        prepare_tagging(one(tokens=[["a", "b"]], tags=[[1, 0]]), label_list=["O", "B-Y"])
 
 
 def test_labels_that_train_lacks_are_warned_about(caplog):
@@ -326,12 +326,13 @@ def test_snlis_own_rows_without_agreement_are_left_out(caplog):
     assert set(prepare_classification(signs).label_list) == {"+", "-", "neutral"}
 
 
-def test_models_labels_take_names_or_places():
+def test_numbers_are_not_taken_for_a_models_named_labels():
     names = ["negative", "positive"]
     by_name = prepare_classification(one(text=["x", "y"], label=["positive", "negative"]), label_list=names)
-    by_place = prepare_classification(one(text=["x", "y"], label=[1, 0]), label_list=names)
-    assert by_name.splits["train"]["label"][:] == by_place.splits["train"]["label"][:] == [1, 0]
-    assert by_place.label_list == ("negative", "positive")
+    assert by_name.splits["train"]["label"][:] == [1, 0]
+    for numbers in ([1, 0], ["1", "1"]):
+        with pytest.raises(UserError, match=r"'negative' for 0, .*--ignore_mismatched_sizes"):
+            prepare_classification(one(text=["x", "y"], label=numbers), label_list=names)
     with pytest.raises(UserError, match="'0' is not one of the model's 2 labels"):
         prepare_classification(one(text=["x", "y"], label=[2, 0]), label_list=names)
     # Names 1 and 2 and a row of class 0: not places, but other classes.

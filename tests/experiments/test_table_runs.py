@@ -227,6 +227,7 @@ folder = pathlib.Path(yaml.safe_load(open(sys.argv[2]))["output_dir"])
 if not folder.is_dir():  # killed after a checkpoint
     (folder / "checkpoint-1").mkdir(parents=True)
     (folder / "checkpoint-1" / "trainer_state.json").write_text("{}")
+    (folder / "checkpoint-1" / "manifest.json").write_text('{"files": {}}')
     sys.exit(1)
 scores = {"eval_accuracy": 0.7, "test_accuracy": 1.0, "parameters": 3}  # a resumed run does not know its time
 (folder / "all_results.json").write_text(json.dumps(scores))

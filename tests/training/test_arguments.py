@@ -264,6 +264,9 @@ def test_a_recipe_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch, 
     listed.write_text("- a\n", encoding="utf-8")
     assert "none" in error_of(monkeypatch, tmp_path / "none.yaml")
     assert "broken.yaml" in error_of(monkeypatch, broken)
+    deep = tmp_path / "deep.json"
+    deep.write_text('{"a": ' + "[" * 3000 + "]" * 3000 + "}", encoding="utf-8")
+    assert "deep.json" in error_of(monkeypatch, deep)
     assert "list.yaml" in error_of(monkeypatch, listed)
     assert "recipe.yaml" in error_of(monkeypatch, "--seed=1", recipe(tmp_path))
     assert "train.jsonl" in error_of(monkeypatch, "train.jsonl")

@@ -1,10 +1,13 @@
 """The output folder of a run: where a run may begin or resume, so that nothing is overwritten."""
 
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 from transformers import TrainingArguments
 
 from modeling_star.errors import UserError
@@ -17,26 +20,90 @@ from modeling_star.training.checkpoints import (
     lock_output_dir,
     plan_seeds,
     run_config,
+    write_manifest,
 )
 from modeling_star.training.distillation_arguments import DistillClassificationArguments
 
 
-def write_checkpoint(folder: Path, step: int, state: str = "{}") -> Path:
+STATE = ("optimizer.pt", "scheduler.pt", "rng_state.pth")
+
+
+def write_checkpoint(folder: Path, step: int, files: Iterable[str] = STATE, has_manifest: bool = True) -> Path:
+    """A checkpoint of one tensor; without a manifest, as of an earlier version."""
     checkpoint = folder / f"checkpoint-{step}"
     checkpoint.mkdir(parents=True)
-    (checkpoint / "trainer_state.json").write_text(state, encoding="utf-8")
-    (checkpoint / "scheduler.pt").touch()
+    tensors = {"weight": torch.arange(1000.0)}
+    save_file(tensors, checkpoint / "model.safetensors")
+    for name in files:
+        torch.save(tensors, checkpoint / name)
+    write_json(checkpoint / "trainer_state.json", {})
+    if has_manifest:
+        write_manifest(checkpoint)
     return checkpoint
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
 
 
 def test_a_run_resumes_from_its_newest_whole_checkpoint(tmp_path: Path) -> None:
     assert last_checkpoint(tmp_path) is None
     assert check_output_dir(tmp_path / "new", "last") is None  # killed before the first one: a fresh start
-    for step, state in ((9, "{}"), (10, "{}"), (100, '{"log')):
-        write_checkpoint(tmp_path, step, state)
+    for step in (9, 10, 100):
+        write_checkpoint(tmp_path, step)
+    (tmp_path / "checkpoint-100" / "trainer_state.json").write_text('{"log', encoding="utf-8")
     (tmp_path / "checkpoint-200").mkdir()
     assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
     assert check_output_dir(tmp_path, "last") == str(tmp_path / "checkpoint-10")
+
+
+@pytest.mark.parametrize("has_manifest", [True, False])
+@pytest.mark.parametrize("name", ["model.safetensors", *STATE])
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit, Path.unlink])
+def test_a_damaged_checkpoint_is_skipped_with_the_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], None], name: str, has_manifest: bool
+) -> None:
+    for step in (3, 6):
+        write_checkpoint(tmp_path, step, has_manifest=has_manifest)
+    assert check_output_dir(tmp_path, "last") == str(tmp_path / "checkpoint-6")
+    assert not caplog.records
+    damage(tmp_path / "checkpoint-6" / name)
+    if damage is flip_a_bit and name == "model.safetensors" and not has_manifest:
+        return  # only a hash can tell
+    assert check_output_dir(tmp_path, "last") == str(tmp_path / "checkpoint-3")
+    assert "checkpoint-6 is skipped: " in caplog.text
+    assert name in caplog.text or not has_manifest
+    with pytest.raises(UserError, match="checkpoint-6 is no whole checkpoint"):
+        check_output_dir(tmp_path, str(tmp_path / "checkpoint-6"))
+
+
+@pytest.mark.parametrize("has_manifest", [True, False])
+def test_a_checkpoint_of_several_processes_has_all_their_random_states(tmp_path: Path, has_manifest: bool) -> None:
+    ranks = [f"rng_state_{rank}.pth" for rank in range(3)]
+    checkpoint = write_checkpoint(tmp_path, 3, [*STATE[:2], *ranks], has_manifest)
+    (checkpoint / "optimizer.pt").rename(checkpoint / "optimizer.bin")  # as FSDP calls it
+    if has_manifest:
+        write_manifest(checkpoint)
+    assert check_output_dir(tmp_path, "last") == str(checkpoint)
+    (checkpoint / ranks[1]).unlink()
+    with pytest.raises(UserError, match="no whole checkpoint"):
+        check_output_dir(tmp_path, "last")
+
+
+def test_the_manifest_has_files_in_folders(tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path, 3, has_manifest=False)
+    (checkpoint / "optimizer_0").mkdir()  # as with FSDP
+    (checkpoint / "optimizer_0" / "__0_0.distcp").write_bytes(b"shard")
+    write_manifest(checkpoint)
+    assert last_checkpoint(tmp_path) == checkpoint
+    flip_a_bit(checkpoint / "optimizer_0" / "__0_0.distcp")
+    assert last_checkpoint(tmp_path) is None
 
 
 def test_resuming_overwrites_no_other_run(tmp_path: Path) -> None:
@@ -53,7 +120,7 @@ def test_resuming_overwrites_no_other_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("resume", ["last", "checkpoint-3"])
 def test_a_checkpoint_without_optimizer_is_not_resumed_from(tmp_path: Path, resume: str) -> None:
-    write_json(tmp_path / "checkpoint-3" / "trainer_state.json", {})  # as with --save_only_model
+    write_checkpoint(tmp_path, 3, files=())  # as with --save_only_model
     with pytest.raises(UserError, match="--model_name_or_path"):
         check_output_dir(tmp_path, resume if resume == "last" else str(tmp_path / resume))
 

@@ -28,7 +28,8 @@ def test_an_interrupted_run_says_how_to_resume(place: str, tmp_path: Path, capsy
         raise KeyboardInterrupt
     assert stopped.value.code == 130
     assert "--resume_from_checkpoint" not in capsys.readouterr().err
-    write_json(tmp_path / place / "trainer_state.json", {})
+    for name, content in (("trainer_state.json", {}), ("manifest.json", {"files": {}})):
+        write_json(tmp_path / place / name, content)
     with pytest.raises(SystemExit), script_messages(arguments(tmp_path)):
         raise KeyboardInterrupt
     message = capsys.readouterr().err
@@ -52,7 +53,8 @@ def test_sigterm_is_treated_as_an_interruption(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_a_full_disk_is_reported_with_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_json(tmp_path / "checkpoint-5" / "trainer_state.json", {})
+    for name, content in (("trainer_state.json", {}), ("manifest.json", {"files": {}})):
+        write_json(tmp_path / "checkpoint-5" / name, content)
     words = r"full.*checkpoint-5.*--resume_from_checkpoint last"
     with pytest.raises(SystemExit, match=words), script_messages(arguments(tmp_path)):
         raise OSError(errno.ENOSPC, "No space left on device")

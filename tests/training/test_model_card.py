@@ -191,6 +191,11 @@ def test_a_card_reads_well(tmp_path: Path) -> None:
     assert headings == ["# star-wnut17", "## Use", "## Results", "## Training", "## Limitations", "## Licence"]
 
 
+def test_the_folder_on_a_card_is_relative_where_it_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert 'model="runs/star"' in written(tmp_path / "runs" / "star", CONTENT)[1]
+
+
 def test_a_card_without_results_says_so(tmp_path: Path) -> None:
     card, text = written(tmp_path, replace(CONTENT, results={"test": {}}))
     assert "Nothing was measured" in text

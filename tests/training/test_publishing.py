@@ -13,6 +13,7 @@ from transformers import TrainingArguments
 from modeling_star.errors import UserError
 from modeling_star.training import hub as publishing
 from modeling_star.training import trainer as fine_tuner
+from modeling_star.training.model_card import CardContent, write_model_card
 
 
 def test_branch_token_and_privacy_reach_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,3 +64,45 @@ def test_a_tfidf_model_is_not_published(tmp_path: Path) -> None:
     (tmp_path / "arguments.json").write_text('{"model_type": "tfidf"}', encoding="utf-8")
     with pytest.raises(UserError, match="TF-IDF"):
         publishing.files_to_share(tmp_path)
+
+
+def test_stray_files_and_links_are_not_uploaded(tmp_path: Path) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "secret.md"
+    elsewhere.touch()
+    expected = ["README.md", "classes_test.md", "config.json", "model.safetensors", "modeling_star.py"]
+    names = [
+        *expected,
+        "notes.txt",
+        "patients.csv",
+        "train.jsonl",
+        "recipe.yaml",
+        "arguments.json",
+        "checkpoint-2/a.md",
+    ]
+    for name in names:
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_text("{}", encoding="utf-8")
+    (run / "classes_validation.md").symlink_to(elsewhere)
+    assert publishing.files_to_share(run) == expected
+    (run / "predictions_test.jsonl").touch()
+    assert publishing.files_to_share(run, predictions=True) == sorted([*expected, "predictions_test.jsonl"])
+    (run / "README.md").unlink()
+    (run / "README.md").symlink_to(elsewhere)
+    with pytest.raises(UserError, match=r"README\.md"):
+        publishing.files_to_share(run)
+
+
+@pytest.mark.parametrize("name", ["star", 'my "star"'])
+def test_an_uploaded_card_names_the_repository_and_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder, api = tmp_path / name, Mock()
+    api.create_repo.return_value = SimpleNamespace(repo_id="me/star")
+    monkeypatch.setattr(publishing, "HfApi", Mock(return_value=api))
+    for task in ("token-classification", "question-answering", "fill-mask", "translation"):
+        write_model_card(folder, CardContent("star", "star_transformer", task, "reviews", {}, 1, "python run.py"))
+        publishing.upload(folder, ["README.md"], "me/star")
+        card = api.create_commit.call_args.args[1][0].path_or_fileobj.decode()
+        assert '"me/star"' in card
+        assert str(tmp_path) not in card
+        assert '\\"' not in card  # of a name with quotation marks
