@@ -79,7 +79,7 @@ def parse_arguments() -> argparse.Namespace:
         metavar="X",
         help="of several labels per text, predict those with a higher probability (default: 0.5)",
     )
-    parser.add_argument("--batch_size", type=int, default=32, help="texts predicted at once (default: 32)")
+    parser.add_argument("--batch_size", type=int, default=128, help="most texts predicted at once (default: 128)")
     parser.add_argument(
         "--json",
         action="store_true",
@@ -146,7 +146,7 @@ def main() -> None:
 def read_rows(
     model: "SavedModel", arguments: argparse.Namespace
 ) -> "tuple[Iterator[tuple[dict[str, Any], Text]], int | None]":
-    """The TEXTs, and the texts, pairs of texts or questions of the files, with their sources; and about their number."""
+    """The TEXTs and those of the files with their sources, and about their number."""
     from modeling_star.data.prediction_inputs import count_rows, data_files, read_texts
 
     typed = arguments.texts

@@ -5,7 +5,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset, Features, List, Value
+from tokenizers import Encoding
+from torch import Tensor
 from transformers import (
     AutoConfig,
     AutoModelForQuestionAnswering,
@@ -156,7 +159,7 @@ class Predictor:
         question: str | None = None,
         null_threshold: float | None = None,
         threshold: float | None = None,
-        batch_size: int = 32,
+        batch_size: int = 128,
     ) -> None:
         saved = model if isinstance(model, SavedModel) else SavedModel.load(str(model))
         self.saved = saved
@@ -319,30 +322,23 @@ class Predictor:
             delimiter = between_words(text for text in texts if isinstance(text, list))
         limit = max_length_or_none(self.tokenizer.model_max_length)
         found: list[list[Prediction]] = [[] for _ in texts]
+        backend = self.tokenizer.backend_tokenizer
+        backend.no_truncation()
+        backend.no_padding()
         for are_words in (False, True):
             members = [place for place, text in enumerate(texts) if isinstance(text, list) == are_words]
-            if not members:
-                continue
-            encoded = self.tokenizer(
-                [texts[place] for place in members],
-                is_split_into_words=are_words,
-                return_offsets_mapping=True,
-                return_special_tokens_mask=True,
-                verbose=False,
-            )
-            short = [row for row, ids in enumerate(encoded["input_ids"]) if limit is None or len(ids) <= limit]
-            for row, labels, scores in self._labels(encoded, short):
-                place = members[row]
-                starts = np.array(encoded["offset_mapping"][row], dtype=np.int64).reshape(-1, 2)
-                if are_words:
-                    begins = np.cumsum([0, *(len(word) + len(delimiter) for word in texts[place])])
-                    numbers = [-1 if number is None else number for number in encoded.word_ids(row)]
-                    starts = starts + begins[numbers][:, None]
-                ids = np.array(encoded["input_ids"][row])
-                content = np.flatnonzero(np.array(encoded["special_tokens_mask"][row]) == 0)
-                found[place] = self._entities(
-                    plain[place], ids[content], starts[content], labels[content], scores[content]
-                )
+            # Not by the tokenizer's own call: lists of offsets are needed only where there are entities.
+            encodings = backend.encode_batch([texts[place] for place in members], is_pretokenized=are_words)
+            short = [row for row, encoding in enumerate(encodings) if limit is None or len(encoding) <= limit]
+            columns = {"input_ids": [encoding.ids for encoding in encodings]}
+            if "token_type_ids" in self.tokenizer.model_input_names:
+                columns["token_type_ids"] = [encoding.type_ids for encoding in encodings]
+            for row, labels, scores in self._labels(columns, short):
+                if not (labels == self.entity_groups.outside).all():
+                    place, begins = members[row], None
+                    if are_words:
+                        begins = np.cumsum([0, *(len(word) + len(delimiter) for word in texts[place])])
+                    found[place] = self._entities(plain[place], encodings[row], begins, labels, scores)
             split = {"is_split_into_words": True, "delimiter": delimiter} if are_words else {}
             for row in sorted(set(range(len(members))) - set(short)):
                 place = members[row]
@@ -353,28 +349,46 @@ class Predictor:
                 ]
         return found
 
-    def _labels(self, encoded: Any, rows: Sequence[int]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    def _labels(
+        self, columns: Mapping[str, list[list[int]]], rows: Sequence[int]
+    ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """The label and its probability for each token `[n]` of some rows, shorter rows first."""
-        for batch, real, output in self._forward(encoded, rows):
+
+        def best(output: Any) -> tuple[Tensor, Tensor]:
             logits = output.logits.float()
             if getattr(output, "paths", None) is None:
                 scores, labels = logits.softmax(-1).max(-1)
-            else:
-                labels = output.paths.clamp(min=0)
-                scores = path_probabilities(labels, logits)
-            lengths = real.sum(1).tolist()
-            real = real.to(labels.device)
-            parts = zip(labels[real].cpu().split(lengths), scores[real].cpu().split(lengths), strict=True)
-            for row, (row_labels, row_scores) in zip(batch, parts, strict=True):
-                yield row, row_labels.numpy(), row_scores.numpy()
+                return labels, scores
+            labels = output.paths.clamp(min=0)
+            return labels, path_probabilities(labels, logits)
+
+        for batch, mask, (labels, scores) in self._forward(columns, rows, best):
+            ends = mask.sum(1).cumsum()[:-1]
+            parts = (np.split(values.numpy()[mask], ends) for values in (labels, scores))
+            yield from zip(batch, *parts, strict=True)
 
     def _entities(
-        self, text: str, ids: np.ndarray, offsets: np.ndarray, labels: np.ndarray, scores: np.ndarray
+        self, text: str, encoding: Encoding, begins: np.ndarray | None, labels: np.ndarray, scores: np.ndarray
     ) -> list[Prediction]:
-        """The entities that `BestPathPipeline` finds: of tokens `[n]` with offsets `[n, 2]`, without special ones."""
+        """
+        The entities that `BestPathPipeline` finds.
+
+        Args:
+            text: plain text.
+            encoding: its n tokens.
+            begins: of a list of words, the first character of each in the text.
+            labels, scores: `[n]`.
+        """
+        content = np.flatnonzero(np.array(encoding.special_tokens_mask) == 0)
+        if not len(content):
+            return []
+        ids, offsets = np.array(encoding.ids)[content], np.array(encoding.offsets)[content]
+        labels, scores = labels[content], scores[content]
+        if begins is not None:
+            offsets += begins[[encoding.word_ids[column] for column in content]][:, None]
         lengths = self.token_lengths
         firsts = np.arange(len(ids))
-        if lengths is not None and len(ids):
+        if lengths is not None:
             if len(lengths):
                 continues = lengths[ids] != offsets[:, 1] - offsets[:, 0]
             else:
@@ -400,15 +414,17 @@ class Predictor:
             self.texts_cut += cut
             encoded = self.tokenizer(*sides, truncation=True, max_length=limit) if cut else encoded
         found: list[list[Prediction]] = [[] for _ in texts]
-        for batch, _, output in self._forward(encoded, range(len(texts))):
+
+        def probabilities(output: Any) -> tuple[Tensor]:
             # As the pipeline "text-classification" does.
             logits = output.logits.float()
             if config.problem_type == "regression":
-                scores = logits
-            elif config.problem_type == "multi_label_classification" or config.num_labels == 1:
-                scores = logits.sigmoid()
-            else:
-                scores = logits.softmax(-1)
+                return (logits,)
+            if config.problem_type == "multi_label_classification" or config.num_labels == 1:
+                return (logits.sigmoid(),)
+            return (logits.softmax(-1),)
+
+        for batch, _, (scores,) in self._forward(encoded, range(len(texts)), probabilities):
             for row, values in zip(batch, scores.tolist(), strict=True):
                 found[row] = self._labelled(values)
         return found
@@ -426,18 +442,48 @@ class Predictor:
                 label["predicted"] = scores[each] > self.threshold
         return labels
 
-    def _forward(self, encoded: Any, rows: Sequence[int]) -> Iterator[tuple[list[int], torch.Tensor, Any]]:
-        """The output of the model, of batches of rows of similar length, with the mask `[b, n]` of their tokens."""
-        names = [name for name in self.tokenizer.model_input_names if name in encoded]
-        for batch in length_sorted_batches(rows, [len(ids) for ids in encoded["input_ids"]], self.batch_size):
-            inputs = self.tokenizer.pad(
-                {name: [encoded[name][row] for row in batch] for name in names},
-                return_attention_mask=True,
-                return_tensors="pt",
-            )
+    def _forward(
+        self, columns: Mapping[str, list[list[int]]], rows: Sequence[int], reduce: Callable[[Any], tuple[Tensor, ...]]
+    ) -> Iterator[tuple[list[int], np.ndarray, tuple[Tensor, ...]]]:
+        """
+        Run the model on batches of rows of similar length.
+
+        Args:
+            columns: lists of token ids and the like.
+            rows: the rows that are wanted.
+            reduce: from a batch's output to tensors.
+
+        Returns:
+            For each batch its rows, the mask `[b, n]` of their tokens, and the tensors.
+        """
+        fillers = {"input_ids": self.tokenizer.pad_token_id or 0, "token_type_ids": self.tokenizer.pad_token_type_id}
+        names = [name for name in fillers if name in columns and name in self.tokenizer.model_input_names]
+        lengths = [len(ids) for ids in columns["input_ids"]]
+        model = self.model
+
+        def run(batch: list[int]) -> tuple[list[int], np.ndarray, tuple[Tensor, ...]]:
+            counts = np.array([lengths[row] for row in batch])
+            mask = np.arange(counts.max()) < counts[:, None]
+            if self.tokenizer.padding_side == "left":
+                mask = mask[:, ::-1]
+            inputs = {"attention_mask": mask.astype(np.int64)}
+            for name in names:
+                inputs[name] = np.full(mask.shape, fillers[name])
+                inputs[name][mask] = np.concatenate([columns[name][row] for row in batch])
             with torch.inference_mode():
-                output = self.model(**{name: inputs[name].to(self.model.device) for name in names}, return_dict=True)
-            yield batch, inputs["attention_mask"].bool(), output
+                on_device = {name: torch.from_numpy(values).to(model.device) for name, values in inputs.items()}
+                output = reduce(model(**on_device, return_dict=True))
+            return batch, mask, tuple(values.cpu() for values in output)
+
+        batches = length_sorted_batches(rows, lengths, self.batch_size)
+        workers = torch.get_num_threads() if model.device.type == "cpu" else 1
+        if workers == 1:
+            yield from map(run, batches)
+            return
+        # A thread for each batch uses a CPU better than several threads for each operation. The results do not depend
+        # on the number of threads.
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield from pool.map(run, batches)
 
     def _answer(self, text: Text) -> list[Prediction]:
         """The best answer to a question about its context; empty for "no answer"."""

@@ -2,8 +2,8 @@
 Predictions of files of any size: in windows, one part file per window, joined at the end.
 
 The texts are cut into windows in the order of the input, whatever the number of processes. Process i of n predicts
-windows i, i + n, ... and renames the file of a window when it is whole. A run that was killed continues with the windows
-that have no file. The output is therefore the same, byte for byte, however often a run was interrupted.
+windows i, i + n, ... and renames the file of a window when it is whole. A run that was killed continues with the
+windows that have no file. The output is therefore the same, byte for byte, however often a run was interrupted.
 """
 
 import hashlib
