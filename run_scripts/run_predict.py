@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Tag, classify, rate or translate texts with a saved model: `modeling-star predict`, for `accelerate launch`."""
+"""`modeling-star predict` as a script, for `accelerate launch`."""
 
 from modeling_star.commands.predict import main
 

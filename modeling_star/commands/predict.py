@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 
 if TYPE_CHECKING:
-    from modeling_star.data.prediction_inputs import Text
-    from modeling_star.inference.prediction import Prediction, SavedModel
+    from ..data.prediction_inputs import Text
+    from ..inference.prediction import Prediction, SavedModel
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -107,9 +107,9 @@ def main() -> None:
     """Read the arguments, predict, print or write."""
     arguments = parse_arguments()
 
-    from modeling_star.inference.prediction import Predictor, SavedModel
-    from modeling_star.inference.prediction_files import Processes, as_json, as_row, predict_to_file, predict_windows
-    from modeling_star.training.builders import loading
+    from ..inference.prediction import Predictor, SavedModel
+    from ..inference.prediction_files import Processes, as_json, as_row, predict_to_file, predict_windows
+    from ..training.builders import loading
 
     processes = Processes.of_environment()
     try:
@@ -147,7 +147,7 @@ def read_rows(
     model: "SavedModel", arguments: argparse.Namespace
 ) -> "tuple[Iterator[tuple[dict[str, Any], Text]], int | None]":
     """The TEXTs and those of the files with their sources, and about their number."""
-    from modeling_star.data.prediction_inputs import count_rows, data_files, read_texts
+    from ..data.prediction_inputs import count_rows, data_files, read_texts
 
     typed = arguments.texts
     texts: list[Text] = list(zip(typed[::2], typed[1::2], strict=True)) if arguments.pairs else typed
