@@ -287,13 +287,11 @@ class Predictor:
 
     @cached_property
     def long_text_pipeline(self) -> BestPathPipeline:
-        """A pipeline that reads texts beyond the model's limit in the windows of the evaluation."""
-        limit = max_length_or_none(self.tokenizer.model_max_length)
+        """Reads texts beyond the model's limit in windows."""
         return BestPathPipeline(
             model=self.model,
             tokenizer=self.tokenizer,
             aggregation_strategy=aggregation_for(self.tokenizer),
-            stride=None if limit is None else self.saved.arguments.get("stride") or limit // 8,
         )
 
     @cached_property
@@ -323,10 +321,10 @@ class Predictor:
         limit = max_length_or_none(self.tokenizer.model_max_length)
         found: list[list[Prediction]] = [[] for _ in texts]
         backend = self.tokenizer.backend_tokenizer
-        backend.no_truncation()
-        backend.no_padding()
         for are_words in (False, True):
             members = [place for place, text in enumerate(texts) if isinstance(text, list) == are_words]
+            backend.no_truncation()  # which the pipeline sets
+            backend.no_padding()
             # Not by the tokenizer's own call: lists of offsets are needed only where there are entities.
             encodings = backend.encode_batch([texts[place] for place in members], is_pretokenized=are_words)
             short = [row for row, encoding in enumerate(encodings) if limit is None or len(encoding) <= limit]
@@ -339,7 +337,9 @@ class Predictor:
                     if are_words:
                         begins = np.cumsum([0, *(len(word) + len(delimiter) for word in texts[place])])
                     found[place] = self._entities(plain[place], encodings[row], begins, labels, scores)
-            split = {"is_split_into_words": True, "delimiter": delimiter} if are_words else {}
+            # The stride of the evaluation; set in each call, since calls with words change the dictionary it is in.
+            split = {} if limit is None else {"stride": self.saved.arguments.get("stride") or limit // 8}
+            split |= {"is_split_into_words": True, "delimiter": delimiter} if are_words else {}
             for row in sorted(set(range(len(members))) - set(short)):
                 place = members[row]
                 entities = self.long_text_pipeline([texts[place]], batch_size=self.batch_size, **split)[0]
