@@ -130,7 +130,7 @@ def read_texts(
     ]
     omitted = 0
     for number, cells in enumerate(rows):
-        row = [_text_of(path, number, name, cells.get(name)) for name in columns]
+        row: list[Any] = [_text_of(path, number, name, cells.get(name)) for name in columns]
         if not all("".join(text).strip() for text in row):
             omitted += 1
             continue
@@ -145,6 +145,8 @@ def data_files(paths: Sequence[str]) -> list[str]:
     """Files, and the data files of folders in the order of their names."""
     files: list[str] = []
     for path in paths:
+        if path != "-" and not Path(path).exists():
+            raise UserError(f"There is no file {path}: --file texts.txt")
         inside = sorted(str(each) for each in Path(path).iterdir() if is_data(each)) if Path(path).is_dir() else [path]
         if not inside:
             raise UserError(

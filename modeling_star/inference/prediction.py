@@ -485,7 +485,7 @@ class Predictor:
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             yield from pool.map(run, batches)
 
-    def _answer(self, text: Text) -> list[Prediction]:
+    def _answer(self, text: Any) -> list[Prediction]:
         """The best answer to a question about its context; empty for "no answer"."""
         if not isinstance(text, QuestionContext) and self.question is None:
             raise UserError(f'{self.saved.name} answers questions: write --question "Who moved to Oslo?"')
