@@ -256,8 +256,11 @@ class Predictor:
             case "question-answering":
                 found = [self._answer(text) for text in plain]
             case "translation":
-                translations = translate(plain, self.model, self.tokenizer, batch_size=self.batch_size)
-                found = [[{"text": translation}] for translation in translations]
+                order = sorted(range(len(plain)), key=lambda place: len(plain[place]))
+                by_length = [plain[place] for place in order]
+                translations = translate(by_length, self.model, self.tokenizer, batch_size=self.batch_size)
+                placed = dict(zip(order, translations, strict=True))
+                found = [[{"text": placed[place]}] for place in range(len(plain))]
             case _:
                 found = list(_classify_by_terms(self.saved, plain))
         self.texts_seen += len(texts)
