@@ -1,36 +1,7 @@
 #!/usr/bin/env python
-"""
-Fine-tune a tagger: entities, parts of speech, or any label for each token.
+"""`modeling-star ner` as a script, for `accelerate launch`."""
 
-With a recipe; the command line overrides it:
-    accelerate launch run_scripts/run_ner.py configuration/recipes/wnut17.yaml --train_file train.jsonl.gz ...
-
-A fresh Star-Transformer on your own files, with a tokenizer trained on them (--tokenizer_kind character for Chinese):
-    python run_scripts/run_ner.py --train_file train.conll --validation_file dev.conll --test_file test.conll \\
-        --output_dir outputs/mine --num_train_epochs 10 --per_device_train_batch_size 32
-
-On top of a BERT, or any saved model of transformers:
-    ... --embeddings_name_or_path bert-base-cased --embeddings_mode contextual --learning_rate 1e-4 \\
-        --config_overrides hidden_size=768,num_attention_heads=12
-    ... --model_name_or_path bert-base-cased
-
-With a constrained CRF and character features:
-    ... --config_overrides use_crf=true,crf_constraints=auto,char_features=true
-
-Several processes: accelerate launch --config_file configuration/accelerate/multi_gpu.yaml run_scripts/run_ner.py ...
-"""
-
-from modeling_star.training.arguments import LabelRunArguments, TaggingArguments, TaggingModelArguments, parse
-
-
-def main() -> None:
-    """Read the arguments, run, report."""
-    model, data, run, training = parse((TaggingModelArguments, TaggingArguments, LabelRunArguments), __doc__)
-
-    from modeling_star.tasks.token_classification import TaggingTask
-    from modeling_star.training.run import run_script
-
-    run_script(TaggingTask, model, data, run, training)
+from modeling_star.commands.ner import main
 
 
 if __name__ == "__main__":

@@ -1,33 +1,7 @@
 #!/usr/bin/env python
-"""
-Fine-tune a model for extractive question answering: the span of a context that answers a question, or no answer.
+"""`modeling-star qa` as a script, for `accelerate launch`."""
 
-With a recipe; the command line overrides it:
-    accelerate launch run_scripts/run_qa.py configuration/recipes/drcd.yaml --train_file train.jsonl.gz ...
-
-A fresh Star-Transformer on your own files, in SQuAD's json or with one question per line; it reads contexts of any
-length in one window:
-    python run_scripts/run_qa.py --train_file train.json --validation_file dev.json --output_dir outputs/mine \\
-        --config_overrides position_embedding_type=ring --num_train_epochs 5
-
-SQuAD 2.0 from the Hub, with any saved model of transformers:
-    python run_scripts/run_qa.py --dataset_name rajpurkar/squad_v2 --version_2_with_negative \\
-        --model_name_or_path bert-base-cased --max_seq_length 384
-
-Several processes: accelerate launch --config_file configuration/accelerate/multi_gpu.yaml run_scripts/run_qa.py ...
-"""
-
-from modeling_star.training.arguments import ModelArguments, ReadingArguments, RunArguments, parse
-
-
-def main() -> None:
-    """Read the arguments, run, report."""
-    model, data, run, training = parse((ModelArguments, ReadingArguments, RunArguments), __doc__)
-
-    from modeling_star.tasks.question_answering import ReadingTask
-    from modeling_star.training.run import run_script
-
-    run_script(ReadingTask, model, data, run, training)
+from modeling_star.commands.qa import main
 
 
 if __name__ == "__main__":

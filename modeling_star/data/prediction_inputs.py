@@ -1,24 +1,40 @@
 """Read the texts that run_predict.py predicts: the lines of a file, or its columns in any format of `readers`."""
 
 import io
+import itertools
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from datasets import Dataset, DatasetDict
+from pyarrow.parquet import ParquetFile
 
 from ..errors import UserError
 from .columns import find_predicted_columns, find_reading_columns
 from .labels import literal_list
 from .parallel_text import keys_of
-from .readers import conll_width, fits_columns, has_tags, is_table, read_file, read_lines
+from .readers import (
+    conll_width,
+    fits_columns,
+    has_blocks,
+    has_tags,
+    is_data,
+    is_table,
+    open_bytes,
+    open_text,
+    read_file,
+    reading,
+    stream_rows,
+)
 from .squad import flatten_squad
 from .writing_systems import between_words
 
 
 logger = logging.getLogger(__name__)
+
+_ROWS_INSPECTED = 1000
 
 
 class QuestionContext(NamedTuple):
@@ -42,13 +58,17 @@ def read_texts(
     column_names: Sequence[str] | None = None,
     trained_on: str | None = None,
     trained_columns: Sequence[str] | None = None,
-) -> list[tuple[int, Text]]:
+) -> Iterator[tuple[int, Text]]:
     """
-    The texts of a file with the numbers of their lines or rows, from 0; rows without any text are omitted.
+    Stream the texts of a file with the numbers of their lines or rows, from 0; rows without any text are omitted.
+
+    Columns, their types and the separator of words are found in the first rows. Questions and contexts are read at
+    once, since those in SQuAD's form share contexts.
 
     Args:
-        path: csv, tsv, json, jsonl, parquet or CoNLL, or lines of text with any other ending; also with `.gz`; "-" is
-            standard input. A `.txt` file with a tag per line, or with the columns of the training, has columns.
+        path: csv, tsv, json, jsonl, parquet or CoNLL, or lines of text with any other ending; also with `.gz`, `.bz2`
+            or `.zst`; "-" is standard input. A `.txt` file with a tag per line, or with the columns of the training,
+            has columns.
         pairs: two texts per row, separated by a tab in lines.
         contexts: the texts are contexts of one question.
         questions: each row has its own question, in the columns of run_qa.py.
@@ -61,11 +81,12 @@ def read_texts(
         UserError: the file cannot be read, or has no such column or text.
     """
     if str(path) == "-":
-        with io.TextIOWrapper(io.BytesIO(sys.stdin.buffer.read()), encoding="utf-8-sig") as lines:
+        with io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig") as lines:
             try:
-                return _of_lines("standard input", [line.rstrip("\n") for line in lines], pairs)
+                yield from _of_lines("standard input", (line.rstrip("\n") for line in lines), pairs)
             except UnicodeDecodeError as error:
                 raise UserError(f"Standard input is not UTF-8 text ({error}): convert it with iconv") from error
+        return
     path = Path(path)
     if not path.is_file():
         raise UserError(f"There is no file {path}: --file texts.txt")
@@ -75,33 +96,86 @@ def read_texts(
     if not (is_table(path) or column_names or has_tags(path)):
         if text_column_name is not None:
             raise UserError(f"{path} has lines of text and no columns: omit --text_column_name.")
-        return _of_lines(str(path), read_lines(path), pairs)
-    rows = read_file(path, column_names=column_names)
+        with reading(path), open_text(path) as lines:
+            yield from _of_lines(str(path), (line.rstrip("\n") for line in lines), pairs)
+        return
     if contexts or questions:
-        flat = flatten_squad(rows)
+        whole = read_file(path, column_names=column_names)
+        flat = flatten_squad(whole)
         # Questions in SQuAD's nested form share a context.
-        rows = Dataset.from_dict({"context": flat.unique("context")}) if contexts and flat is not rows else flat
-    keys = keys_of(rows.features[rows.column_names[0]]) if len(rows.column_names) == 1 else None
-    if keys:  # {"translation": {"zh": ..., "en": ...}}: the first is the source, as in training
-        rows = rows.flatten().rename_columns({f"{rows.column_names[0]}.{key}": key for key in keys})
-        trained_on = trained_on or keys[0]
-    columns = _columns(rows, text_column_name, trained_on, pairs, contexts, questions)
-    sides = [[_text_of(path, row, name, cell) for row, cell in enumerate(rows[name][:])] for name in columns]
-    if len(columns) == 2 or contexts:
-        sides = [joined(texts) for texts in sides]
-    texts: list[tuple[int, Text]] = []
-    for number, row in enumerate(zip(*sides, strict=True)):
-        if all("".join(text).strip() for text in row):
-            texts.append((number, QuestionContext(*row) if questions else row if pairs else row[0]))
-    if len(texts) < len(rows):
-        logger.warning(
-            "%s: %d rows without a text in %s are omitted", path, len(rows) - len(texts), ", ".join(columns)
+        sample = Dataset.from_dict({"context": flat.unique("context")}) if contexts and flat is not whole else flat
+        rows: Iterator[dict[str, Any]] = iter(sample)
+    else:
+        rows = stream_rows(path, column_names)
+        first = list(itertools.islice(rows, _ROWS_INSPECTED))
+        rows = itertools.chain(first, rows)
+        with reading(path):
+            names = dict.fromkeys(name for row in first for name in row)
+            sample = Dataset.from_dict({name: [row.get(name) for row in first] for name in names})
+        keys = keys_of(sample.features[sample.column_names[0]]) if len(sample.column_names) == 1 else None
+        if keys:  # {"translation": {"zh": ..., "en": ...}}: the first is the source, as in training
+            column = sample.column_names[0]
+            sample = sample.flatten().rename_columns({f"{column}.{key}": key for key in keys})
+            rows = (row[column] for row in rows)
+            trained_on = trained_on or keys[0]
+    columns = text_columns(sample, text_column_name, trained_on, pairs=pairs, contexts=contexts, questions=questions)
+    as_text = len(columns) == 2 or contexts
+    separators = [
+        between_words(
+            text
+            for text in (_text_of(path, row, name, cell) for row, cell in enumerate(sample[name][:]))
+            if isinstance(text, list)
         )
-    return texts
+        for name in columns
+    ]
+    omitted = 0
+    for number, cells in enumerate(rows):
+        row: list[Any] = [_text_of(path, number, name, cells.get(name)) for name in columns]
+        if not all("".join(text).strip() for text in row):
+            omitted += 1
+            continue
+        if as_text:
+            row = [joined([text], separator)[0] for text, separator in zip(row, separators, strict=True)]
+        yield number, QuestionContext(*row) if questions else (row[0], row[1]) if pairs else row[0]
+    if omitted:
+        logger.warning("%s: %d rows without a text in %s are omitted", path, omitted, ", ".join(columns))
 
 
-def _columns(
-    rows: Dataset, given: str | None, trained_on: str | None, pairs: bool, contexts: bool, questions: bool
+def data_files(paths: Sequence[str]) -> list[str]:
+    """Files, and the data files of folders in the order of their names."""
+    files: list[str] = []
+    for path in paths:
+        if path != "-" and not Path(path).exists():
+            raise UserError(f"There is no file {path}: --file texts.txt")
+        inside = sorted(str(each) for each in Path(path).iterdir() if is_data(each)) if Path(path).is_dir() else [path]
+        if not inside:
+            raise UserError(
+                f"The folder {path} has no data files: name one with .txt, .csv, .jsonl or .parquet files."
+            )
+        files += inside
+    return files
+
+
+def count_rows(path: str | Path) -> int | None:
+    """About how many rows a file has, for a progress bar; `None` where only reading it all would say."""
+    path = Path(path)
+    if not path.is_file() or has_blocks(path):
+        return None
+    if path.name.endswith(".parquet"):
+        with reading(path):
+            return ParquetFile(path).metadata.num_rows
+    with reading(path), open_bytes(path) as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+
+
+def text_columns(
+    rows: Dataset,
+    given: str | None,
+    trained_on: str | None,
+    *,
+    pairs: bool = False,
+    contexts: bool = False,
+    questions: bool = False,
 ) -> tuple[str, ...]:
     """The columns of the texts: those that are given, those of the training, or those with known names."""
     if given is None and trained_on is not None and not contexts:
@@ -113,20 +187,19 @@ def _columns(
     return find_predicted_columns(rows, given, pairs=pairs, contexts=contexts)
 
 
-def _of_lines(source: str, lines: Sequence[str], pairs: bool) -> list[tuple[int, Text]]:
-    texts: list[tuple[int, Text]] = []
+def _of_lines(source: str, lines: Iterable[str], pairs: bool) -> Iterator[tuple[int, Text]]:
     for number, line in enumerate(lines):
         parts = line.split("\t")
         if pairs and line.strip() and len(parts) != 2:
             raise UserError(f"{source}, line {number + 1}: --pairs reads two texts separated by one tab")
         if line.strip():
-            texts.append((number, (parts[0], parts[1]) if pairs else line))
-    return texts
+            yield number, (parts[0], parts[1]) if pairs else line
 
 
-def joined(texts: Sequence[Any]) -> list[Any]:
-    """Texts, some of which can be lists of words, as texts."""
-    between = between_words(text for text in texts if isinstance(text, list))
+def joined(texts: Sequence[Any], between: str | None = None) -> list[Any]:
+    """Texts, some of which can be lists of words, as texts; `between`: the separator of words, found by default."""
+    if between is None:
+        between = between_words(text for text in texts if isinstance(text, list))
     return [between.join(text) if isinstance(text, list) else text for text in texts]
 
 

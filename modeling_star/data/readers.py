@@ -1,8 +1,10 @@
 """Read data files (csv, tsv, json, parquet, CoNLL, running text) as `datasets.Dataset`."""
 
+import bz2
 import csv
 import glob
 import gzip
+import io
 import itertools
 import json
 import re
@@ -13,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
+import pyarrow
 from datasets import Dataset, Features, IterableDataset, List, Value, load_dataset
 from datasets.exceptions import DatasetsError
 from pyarrow.parquet import ParquetFile
@@ -38,6 +41,9 @@ FORMATS = {
     ".bmes": "conll",
 }
 """The format of a file by its ending (before `.gz`)."""
+
+PACKED = (".gz", ".bz2", ".zst")
+"""The endings of packed files."""
 
 SampleBy = Literal["line", "paragraph", "file"]
 """One document of a `.txt` file with running text; an empty line ends a paragraph."""
@@ -98,13 +104,6 @@ def read_file(
     return dataset
 
 
-def read_lines(path: str | Path) -> list[str]:
-    """The lines of a UTF-8 text file, also packed with gzip."""
-    path = Path(path)
-    with reading(path), open_text(path) as lines:
-        return [line.rstrip("\n") for line in lines]
-
-
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Raise any error in this context as a `UserError` that names the file."""
@@ -119,7 +118,7 @@ def reading(path: Path) -> Iterator[None]:
         if "corresponds to no data" in str(cause):
             raise _no_rows(path) from None
         if isinstance(cause, UnicodeError):
-            unpack, name = ("gzip -dc", Path(path.stem)) if _is_packed(path) else ("cat", path)
+            unpack, name = ("gzip -dc", Path(path.stem)) if path.suffix == ".gz" else ("cat", path)
             advice = f"`{unpack} {path} | iconv -f GB18030 -t UTF-8 > {name.stem}_utf8{name.suffix}`"
             raise UserError(f"{path}{_undecodable_line(path)} is not UTF-8 text ({cause}). Write {advice}") from error
         if isinstance(cause, (gzip.BadGzipFile, EOFError, zlib.error)):
@@ -128,20 +127,26 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def open_text(path: Path) -> IO[str]:
-    """Open a UTF-8 text file, unpacked if its first bytes are those of gzip."""
-    if _is_packed(path):
-        return cast(IO[str], gzip.open(path, "rt", encoding="utf-8-sig", newline=None))
-    return open(path, encoding="utf-8-sig", newline=None)
+    """Open a UTF-8 text file, unpacked if its first bytes are those of gzip, bzip2 or Zstandard."""
+    return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline=None)
 
 
-def _is_packed(path: Path) -> bool:
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file, unpacked if its first bytes are those of gzip, bzip2 or Zstandard."""
     with open(path, "rb") as file:
-        return file.read(2) == b"\x1f\x8b"
+        start = file.read(4)
+    if start.startswith(b"\x1f\x8b"):
+        return cast(IO[bytes], gzip.open(path))
+    if start.startswith(b"BZh"):
+        return bz2.open(path)
+    if start == b"\x28\xb5\x2f\xfd":
+        return cast(IO[bytes], pyarrow.input_stream(str(path), compression="zstd"))
+    return open(path, "rb")
 
 
 def _undecodable_line(path: Path) -> str:
     """The first line that is not UTF-8, as part of a message."""
-    with gzip.open(path) if _is_packed(path) else open(path, "rb") as lines:
+    with open_bytes(path) as lines:
         for number, line in enumerate(lines, 1):
             try:
                 line.decode()
@@ -182,7 +187,13 @@ def _format_of(path: Path, sample_by: SampleBy | None = None, column_names: Sequ
 
 
 def _ending(path: Path) -> str:
-    return Path(path.name.lower().removesuffix(".gz")).suffix
+    name = path.name.lower()
+    return Path(name.removesuffix(Path(name).suffix) if name.endswith(PACKED) else name).suffix
+
+
+def is_data(path: Path) -> bool:
+    """Whether a path is a file with one of the endings in `FORMATS`."""
+    return path.is_file() and _ending(path) in FORMATS
 
 
 def is_table(path: str | Path) -> bool:
@@ -196,27 +207,44 @@ def is_table(path: str | Path) -> bool:
 
 def _read_csv(path: Path, kind: str, cache_dir: str | None, column_names: Sequence[str] | None) -> Dataset:
     """A table in which every cell is text: "NA", "007" and "1.0" too."""
+    separator, quoting = _csv_dialect(path, kind)
+    rows = _csv_rows(path, separator, quoting, column_names)
+    names = next(rows)
+    for _ in rows:  # pandas fills short rows silently
+        pass
+    features = Features(dict.fromkeys(names, Value("string")))
+    options: dict[str, Any] = {"names": names, "header": None} if column_names else {}
+    options |= {"sep": separator, "quoting": quoting, "keep_default_na": False}
+    return _load("csv", path, cache_dir, features=features, **options)
+
+
+def _csv_dialect(path: Path, kind: str) -> tuple[str, Literal[0, 3]]:
+    """The separator and the quoting of a csv or tsv file."""
     csv.field_size_limit(sys.maxsize)
-    separator = "," if kind == "csv" else "\t"
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
-    if kind == "tsv" and not _quotes_enclose_cells(path):
-        quoting = csv.QUOTE_NONE
-    with open_text(path) as lines:  # pandas fills short rows silently
+    if kind == "csv":
+        return ",", csv.QUOTE_MINIMAL
+    return "\t", csv.QUOTE_MINIMAL if _quotes_enclose_cells(path) else csv.QUOTE_NONE
+
+
+def _csv_rows(
+    path: Path, separator: str, quoting: Literal[0, 3], column_names: Sequence[str] | None
+) -> Iterator[list[str]]:
+    """The names of the columns, then the cells of each row; empty lines are no rows."""
+    with open_text(path) as lines:
         rows = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
         first = next(filter(None, rows), [])
         names = list(column_names or (name or f"Unnamed: {place}" for place, name in enumerate(first)))
         if column_names and _folded(first) == _folded(names):
             raise UserError(f"{path} has a header line: omit --column_names.")
-        for row in itertools.chain([first], rows):
+        yield names
+        for row in itertools.chain([first] if column_names else [], rows):
             if row and len(row) != len(names):
                 raise UserError(
                     f"{path}, line {rows.line_num} has {len(row)} cells, not the {len(names)} of {', '.join(names)}. "
                     f"Write one cell per column, and quotation marks around texts with {separator!r}."
                 )
-    features = Features(dict.fromkeys(names, Value("string")))
-    options: dict[str, Any] = {"names": names, "header": None} if column_names else {}
-    options |= {"sep": separator, "quoting": quoting, "keep_default_na": False}
-    return _load("csv", path, cache_dir, features=features, **options)
+            if row:
+                yield row
 
 
 def _folded(names: Sequence[str]) -> list[str]:
@@ -283,6 +311,15 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def _read_conll(path: Path, cache_dir: str | None, column_names: Sequence[str] | None) -> Dataset:
     """One token per line, columns separated by tabs or blanks, and an empty line after each sentence."""
+    state, options = path.stat(), _conll_options(path, column_names)
+    # datasets finds the cache by the arguments: the code and the state of the file are among them.
+    cached_by = {"version": source_version(__name__), "size": state.st_size, "time": state.st_mtime_ns}
+    features = Features({name: List(Value("string")) for name in options["columns"].values()})
+    return cast(Dataset, Dataset.from_generator(_conll_rows, features, cache_dir, gen_kwargs={**options, **cached_by}))
+
+
+def _conll_options(path: Path, column_names: Sequence[str] | None) -> dict[str, Any]:
+    """The arguments of `_conll_rows`: the file, its columns, its first token line, and whether it is CoNLL-U."""
     line = _first_token_line(path)
     first = _cells(line, "\t" in line)
     is_conllu = len(first) == 10 and line[0].isdigit()
@@ -294,12 +331,7 @@ def _read_conll(path: Path, cache_dir: str | None, column_names: Sequence[str] |
                 f"{path} has {len(first)} columns and --column_names is {','.join(column_names)}. Write one distinct "
                 "name per column, or _ to skip it: `--column_names _,tokens,ner_tags`"
             )
-    state = path.stat()
-    options = {"path": path, "columns": columns, "first": line, "is_conllu": is_conllu}
-    # datasets finds the cache by the arguments: the code and the state of the file are among them.
-    options |= {"version": source_version(__name__), "size": state.st_size, "time": state.st_mtime_ns}
-    features = Features({name: List(Value("string")) for name in columns.values()})
-    return cast(Dataset, Dataset.from_generator(_conll_rows, features, cache_dir, gen_kwargs=options))
+    return {"path": path, "columns": columns, "first": line, "is_conllu": is_conllu}
 
 
 def _conll_rows(
@@ -391,7 +423,7 @@ def has_tags(path: Path) -> bool:
 
 def fits_columns(path: str | Path, column_names: Sequence[str]) -> bool:
     """Whether a `.txt` file has these columns: cells separated by tabs, or one token per line."""
-    lines = [line for line in read_lines(path) if line.strip()]
+    lines = [line for line in _first_lines(Path(path)) if line.strip()]
     tabbed = len(column_names) > 1 and all(line.count("\t") == len(column_names) - 1 for line in lines)
     return bool(lines) and (tabbed or has_sentences(Path(path), column_names))
 
@@ -429,6 +461,53 @@ def streamed_columns(path: str | Path, sample_by: SampleBy, column: str | None) 
     return Dataset.from_list([{name: cell if isinstance(cell, str) else None for name, cell in first.items()}])
 
 
+def stream_rows(path: Path, column_names: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+    """
+    Stream the rows of a table or of CoNLL as `read_file` reads them, in little memory and without a cache.
+
+    Raises:
+        UserError: see `read_file`.
+    """
+    kind = _format_of(path, None, column_names)
+    with reading(path):
+        count = 0
+        for row in _table_rows(path, kind, column_names):
+            count += 1
+            yield row
+        if not count:
+            raise _no_rows(path)
+
+
+def _table_rows(path: Path, kind: str, column_names: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+    if kind == "conll":
+        yield from _conll_rows(**_conll_options(path, column_names))
+    elif kind in ("csv", "tsv"):
+        rows = _csv_rows(path, *_csv_dialect(path, kind), column_names)
+        names = next(rows)
+        yield from (dict(zip(names, row, strict=True)) for row in rows)
+    elif kind == "json" and _is_json_object(path):
+        yield from _read_json(path, None)
+    else:
+        yield from _rows(path, "line")
+
+
+def _is_json_object(path: Path) -> bool:
+    """Whether a json file is one object over many lines, such as {"data": [...]}, not a list or an object per line."""
+    with open_text(path) as lines:
+        first = next(filter(str.strip, lines), "")
+    try:
+        return not first.lstrip().startswith("[") and isinstance(json.loads(first).get("data"), list)
+    except ValueError:
+        return True
+
+
+def has_blocks(path: Path) -> bool:
+    """Whether a row of a file takes several lines: CoNLL, or a json list."""
+    return _ending(path) == ".json" or (
+        FORMATS.get(_ending(path)) == "conll" and (_ending(path) != ".txt" or has_tags(path))
+    )
+
+
 def _streamed_format(path: Path, sample_by: SampleBy) -> str:
     kind = _format_of(path, sample_by)
     if kind not in _STREAMED:
@@ -453,7 +532,7 @@ def _rows(path: Path, sample_by: SampleBy, columns: list[str] | None = None) -> 
         if kind == "text":
             yield from ({"text": text} for text in _texts(path, sample_by))
         elif kind == "parquet":
-            with gzip.open(path) if _is_packed(path) else open(path, "rb") as content, ParquetFile(content) as file:
+            with open_bytes(path) as content, ParquetFile(content) as file:
                 for batch in file.iter_batches(_PARQUET_ROWS, columns=columns):
                     yield from batch.to_pylist()
         else:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, TokenClassificationPipeline
@@ -24,6 +25,42 @@ def aggregation_for(tokenizer: PreTrainedTokenizerBase) -> Literal["first", "sim
 def is_plain_iob(labels: Sequence[str]) -> bool:
     """Whether transformers' pipeline groups these labels correctly: O, B-x and I-x."""
     return all(label == "O" or (label[:2] in ("B-", "I-") and entity_tag(label)) for label in labels)
+
+
+class EntityGroups:
+    """
+    Groups words with labels into entities. Where no label is O, as in parts of speech, every word is a group.
+
+    Args:
+        names: all labels, by their numbers.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.labels = typed_labels(names)
+        # A type without a prefix continues over all neighbouring words that have it, as in transformers.
+        bare = "I" if "O" in names else "S"
+        self.tags = [entity_tag(label) or (bare, label) for label in self.labels]
+        self.outside = names.index("O") if "O" in names else None
+
+    def bounds(self, labels: Sequence[int]) -> list[tuple[int, int]]:
+        """The first word of each group, those of O included, and the one after its last."""
+        firsts: list[int] = []
+        open_kind: str | None = None
+        for word, label in enumerate(labels):
+            prefix, kind = self.tags[label]
+            if prefix not in ("I", "E") or kind != open_kind:
+                firsts.append(word)
+            open_kind = kind if prefix in ("B", "I") else None
+        return list(zip(firsts, [*firsts[1:], len(labels)], strict=True))
+
+    def __call__(self, labels: np.ndarray) -> list[tuple[str, int, int]]:
+        """Entities of labels `[n]`: their type, their first word and the one after their last."""
+        if (labels == self.outside).all():
+            return []
+        numbers = labels.tolist()
+        groups = [(numbers[first], first, last) for first, last in self.bounds(numbers)]
+        kept = [group for group in groups if group[0] != self.outside]
+        return [(self.labels[label].split("-", 1)[-1], first, last) for label, first, last in kept]
 
 
 class BestPathPipeline(TokenClassificationPipeline):
@@ -81,18 +118,12 @@ class BestPathPipeline(TokenClassificationPipeline):
             entities: words or tokens in the text's order, with their label as `entity`.
         """
         names = list(self.model.config.id2label.values())
-        has_outside, typed = "O" in names, dict(zip(names, typed_labels(names), strict=True))
+        names += dict.fromkeys(entity["entity"] for entity in entities if entity["entity"] not in names)
+        schema = EntityGroups(names)
+        labels = [names.index(entity["entity"]) for entity in entities]
         groups: list[list[dict[str, Any]]] = []
-        open_kind: str | None = None
-        for entity in entities:
-            label = typed.get(entity["entity"], entity["entity"])
-            # A type without a prefix continues over all neighbouring words that have it, as in transformers.
-            prefix, kind = entity_tag(label) or ("I" if has_outside else "S", label)
-            if prefix in ("I", "E") and kind == open_kind:
-                groups[-1].append(entity)
-            else:
-                groups.append([{**entity, "entity": label}])
-            open_kind = kind if prefix in ("B", "I") else None
+        for first, last in schema.bounds(labels):
+            groups.append([{**entities[first], "entity": schema.labels[labels[first]]}, *entities[first + 1 : last]])
         return [self.group_sub_entities(group) for group in groups]
 
 
@@ -133,6 +164,12 @@ def logits_along(paths: Tensor, logits: Tensor) -> Tensor:
     """
     k = logits.shape[-1]
     labels = paths.clamp(min=0)[..., None]
-    probability = logits.float().softmax(-1).gather(-1, labels).clamp(min=(1 + 1e-3) / k, max=1 - 1e-7)
+    probability = path_probabilities(labels[..., 0], logits)[..., None]
     others = ((1 - probability) / max(k - 1, 1)).log().expand(*logits.shape)
     return others.scatter(-1, labels, probability.log())
+
+
+def path_probabilities(labels: Tensor, logits: Tensor) -> Tensor:
+    """The probability in logits `[b, n, k]` of each label of `[b, n]`, or a little over 1 / k, whichever is more."""
+    probability = logits.float().softmax(-1).gather(-1, labels[..., None])[..., 0]
+    return probability.clamp(min=(1 + 1e-3) / logits.shape[-1], max=1 - 1e-7)

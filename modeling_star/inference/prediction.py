@@ -1,31 +1,41 @@
 """Predict with a saved model of any task: entities, labels, numbers, answers or translations of texts."""
 
+import hashlib
 import json
 import logging
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import groupby
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from datasets import Dataset, Features, List, Value
+from tokenizers import Encoding
+from torch import Tensor
 from transformers import (
     AutoConfig,
     AutoModelForQuestionAnswering,
     AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     AutoTokenizer,
     PreTrainedConfig,
+    PreTrainedModel,
     PreTrainedTokenizerBase,
-    pipeline,
 )
 
-from ..data.prediction_inputs import QuestionContext, Text, joined
+from .. import __version__
+from ..data.prediction_inputs import QuestionContext, Text, joined, text_columns
 from ..data.tokenizers import max_length_or_none
 from ..data.writing_systems import between_words
 from ..errors import UserError
 from ..models.modeling_encoder import longest_input
-from .pipelines import BestPathPipeline, aggregation_for
+from .pipelines import BestPathPipeline, EntityGroups, aggregation_for, path_probabilities
 from .question_answering import answer_question
 from .translation import translate
 
@@ -41,6 +51,14 @@ _TASKS = {
     "ForSequenceClassification": "text-classification",
     "ForQuestionAnswering": "question-answering",
 }
+_CLASSES = {
+    "token-classification": AutoModelForTokenClassification,
+    "text-classification": AutoModelForSequenceClassification,
+    "question-answering": AutoModelForQuestionAnswering,
+    "translation": AutoModelForSeq2SeqLM,
+}
+_MODEL_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "arguments.json")
+_TOKENS_AT_ONCE = 16384  # of a batch, padding included: a limit on memory where texts are long
 
 
 @dataclass(frozen=True)
@@ -88,148 +106,431 @@ class SavedModel:
         is_siamese = getattr(self.config, "pair_mode", None) == "siamese"
         return True if is_siamese else len(columns) == 2 if columns else None
 
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The model's tokenizer, which truncates at the model's limit."""
-        tokenizer = AutoTokenizer.from_pretrained(self.name, **self.remote)
-        tokenizer.model_max_length = min(tokenizer.model_max_length, longest_input(self.config) or sys.maxsize)
-        return tokenizer
+    def fingerprint(self) -> str:
+        """A hash of the weights, the configuration and the tokenizer; of a model on the Hub, its commit."""
+        folder = Path(self.name)
+        if not folder.is_dir():
+            return f"{self.name}@{self.config._commit_hash}"
+        content = hashlib.blake2b(digest_size=16)
+        for path in sorted(folder.iterdir()):
+            if path.suffix in (".safetensors", ".bin") or path.name in _MODEL_FILES:
+                with open(path, "rb") as file:
+                    content.update(path.name.encode() + hashlib.file_digest(file, "blake2b").digest())
+        return content.hexdigest()
 
 
-def predict(
-    model: SavedModel,
-    texts: Sequence[Text],
-    *,
-    pairs: bool = False,
-    question: str | None = None,
-    null_threshold: float | None = None,
-    threshold: float | None = None,
-    batch_size: int = 32,
-) -> Iterator[tuple[Text, list[Prediction]]]:
+class Predictor:
     """
-    Predict with a saved model.
+    Predictions of a saved model, in batches of texts of similar length.
+
+    A predictor is a function from the columns of a batch to columns, as `datasets.Dataset.map(batched=True)` calls it.
+    It can be pickled; each process loads the weights when it first predicts.
 
     Args:
-        model: from `SavedModel.load`.
-        texts: texts, pairs of texts, lists of words, or questions with their contexts.
-        pairs: whether texts are pairs.
+        model: a folder or Hub name, or `SavedModel.load` of it.
+        text_column_name: the column of the texts, or two with a comma between them for pairs or for questions and
+            their contexts; `None`: that of the training, or one with a known name.
+        pairs: whether texts are pairs; `None`: as in training.
         question: for question answering, about every text; `None`: each text has its question.
         null_threshold: for question answering, see `answer_question`.
         threshold: for several labels per text, predict those with a higher probability; `None`: 0.5.
-        batch_size: texts predicted at once; questions are answered one by one.
-
-    Returns:
-        Each text, words joined, with its predictions.
+        batch_size: the most texts predicted at once; questions are answered one by one.
 
     Raises:
         UserError: an option has no effect on such a model, or one that it needs is missing.
+
+    Example:
+
+    ```python
+    >>> from datasets import load_dataset
+    >>> from modeling_star.inference import Predictor
+
+    >>> rows = load_dataset("csv", data_files="new.csv", split="train")  # doctest: +SKIP
+    >>> rows.map(Predictor("outputs/reviews"), batched=True).to_parquet("predicted.parquet")  # doctest: +SKIP
+    ```
     """
-    effective = {"text-classification": ["pairs"], "question-answering": ["question", "null_threshold"]}
-    if model.config.problem_type == "multi_label_classification":
-        effective["text-classification"].append("threshold")
-    given = {"pairs": pairs or None, "question": question, "null_threshold": null_threshold, "threshold": threshold}
-    for name in (name for name, value in given.items() if value is not None):
-        if name not in effective.get(model.task, []):
-            raise UserError(f"--{name} has no effect on {model.name}, a model for {model.task}: omit it.")
-    if model.task == "text-classification" and model.takes_pairs is not None and model.takes_pairs != pairs:
-        advice = (
-            'pairs: write --pairs "A text." "Another text."' if model.takes_pairs else "single texts: omit --pairs"
+
+    def __init__(
+        self,
+        model: "str | Path | SavedModel",
+        *,
+        text_column_name: str | None = None,
+        pairs: bool | None = None,
+        question: str | None = None,
+        null_threshold: float | None = None,
+        threshold: float | None = None,
+        batch_size: int = 128,
+    ) -> None:
+        saved = model if isinstance(model, SavedModel) else SavedModel.load(str(model))
+        self.saved = saved
+        self.pairs = saved.task == "text-classification" and bool(saved.takes_pairs) if pairs is None else pairs
+        self.question = question
+        self.null_threshold = null_threshold
+        self.threshold = 0.5 if threshold is None else threshold
+        self.text_column_name = text_column_name
+        self.batch_size = batch_size
+        self.delimiter: str | None = None
+        """Separates the words of a text in its plain form; `None`: found for each batch."""
+        self.texts_seen = self.texts_cut = 0
+        # A part of the state, so that `datasets` does not take the cached predictions of another model.
+        self.fingerprint = saved.fingerprint()
+        effective = {"text-classification": ["pairs"], "question-answering": ["question", "null_threshold"]}
+        if saved.config.problem_type == "multi_label_classification":
+            effective["text-classification"].append("threshold")
+        given = {"question": question, "null_threshold": null_threshold, "threshold": threshold}
+        for name, value in {"pairs": self.pairs or None, **given}.items():
+            if value is not None and name not in effective.get(saved.task, []):
+                raise UserError(f"--{name} has no effect on {saved.name}, a model for {saved.task}: omit it.")
+        if saved.task == "text-classification" and saved.takes_pairs not in (None, self.pairs):
+            advice = (
+                'pairs: write --pairs "A text." "Another text."' if saved.takes_pairs else "single texts: omit --pairs"
+            )
+            raise UserError(f"{saved.name} was trained on {advice}")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the predictions of a text depend on."""
+        names = ("fingerprint", "pairs", "question", "null_threshold", "threshold", "batch_size")
+        return {"version": __version__, **{name: getattr(self, name) for name in names}}
+
+    def __getstate__(self) -> dict[str, Any]:
+        loaded = ("tokenizer", "model", "long_text_pipeline", "entity_groups", "token_lengths")
+        return {name: value for name, value in vars(self).items() if name not in loaded}
+
+    def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        """The columns of a batch, and `found`, the list of predictions of each row; empty for a row without text."""
+        trained = self.saved.arguments
+        columns = text_columns(
+            Dataset.from_dict({name: list(cells) for name, cells in batch.items()}),
+            self.text_column_name,
+            trained.get("text_column_name") or trained.get("source_column"),
+            pairs=self.pairs,
+            contexts=self.question is not None,
+            questions=self.saved.task == "question-answering" and self.question is None,
         )
-        raise UserError(f"{model.name} was trained on {advice}")
-    have_questions = question is not None or all(isinstance(text, QuestionContext) for text in texts)
-    if model.task == "question-answering" and not have_questions:
-        raise UserError(f'{model.name} answers questions: write --question "Who moved to Oslo?"')
-    plain = joined(texts)
-    match model.task:
-        case "token-classification":
-            predictions = _tag(model, texts, plain, batch_size)
-        case "text-classification":
-            predictions = _classify(model, plain, 0.5 if threshold is None else threshold, batch_size)
-        case "question-answering":
-            pairs_of_texts = [text if isinstance(text, QuestionContext) else (question, text) for text in plain]
-            predictions = _answer(model, pairs_of_texts, null_threshold)
-        case "translation":
-            predictions = _translate(model, plain, batch_size)
-        case _:
-            predictions = _classify_by_terms(model, plain)
-    return zip(plain, predictions, strict=True)
+        cells = [batch[name] for name in columns]
+        places = [place for place, row in enumerate(zip(*cells, strict=True)) if all(row)]
+        texts: list[Text] = [cells[0][place] for place in places]
+        if len(columns) == 2:
+            make = QuestionContext if self.saved.task == "question-answering" else lambda *pair: pair
+            sides = [joined([side[place] for place in places]) for side in cells]
+            texts = [make(*pair) for pair in zip(*sides, strict=True)]
+        found: list[list[Prediction]] = [[] for _ in cells[0]]
+        for place, (_, predictions) in zip(places, self.predict(texts), strict=True):
+            found[place] = predictions
+        return {**batch, "found": found}
 
+    def features(self, features: Features) -> Features:
+        """The columns of predictions, for `map(..., features=...)`, where whole batches may have no entity."""
+        return Features({**features, "found": List({name: Value(kind) for name, kind in self.fields.items()})})
 
-def _tag(model: SavedModel, texts: Sequence[Text], plain: list[str], batch_size: int) -> Iterator[list[Prediction]]:
-    """Entities of texts or lists of words, with offsets in the plain text; long texts are read in windows."""
-    tokenizer = model.tokenizer()
-    limit = max_length_or_none(tokenizer.model_max_length)
-    tagger = pipeline(
-        "token-classification",
-        model.name,
-        tokenizer=tokenizer,
-        pipeline_class=BestPathPipeline,
-        aggregation_strategy=aggregation_for(tokenizer),
-        # The windows of the evaluation.
-        stride=None if limit is None else model.arguments.get("stride") or limit // 8,
-        **model.remote,
-    )
-    remaining = iter(plain)
-    delimiter = between_words(text for text in texts if isinstance(text, list))
-    for are_words, group in groupby(texts, lambda text: isinstance(text, list)):
-        split = {"is_split_into_words": True, "delimiter": delimiter} if are_words else {}
-        for entities in tagger(list(group), batch_size=batch_size, **split):
-            text = next(remaining)
-            yield [
-                {
-                    "label": entity["entity_group"],
-                    "start": int(entity["start"]),
-                    "end": int(entity["end"]),
-                    "text": text[entity["start"] : entity["end"]],
-                    "score": round(float(entity["score"]), 4),
-                }
-                for entity in entities
-            ]
+    @property
+    def fields(self) -> dict[str, str]:
+        """The fields of a prediction and their types."""
+        span = {"start": "int64", "end": "int64", "text": "string"}
+        match self.saved.task:
+            case "token-classification":
+                return {"label": "string", **span, "score": "float64"}
+            case "question-answering":
+                return {**span, "score": "float64"}
+            case "translation":
+                return {"text": "string"}
+        if self.saved.config.problem_type == "regression" and self.saved.config.num_labels == 1:
+            return {"value": "float64"}
+        several = self.saved.config.problem_type == "multi_label_classification"
+        return {"label": "string", "score": "float64", **({"predicted": "bool"} if several else {})}
 
+    def predict(self, texts: Sequence[Text]) -> list[tuple[Text, list[Prediction]]]:
+        """
+        Predict texts, pairs of texts, lists of words, or questions with their contexts.
 
-def _classify(
-    model: SavedModel, texts: Sequence[Text], threshold: float, batch_size: int
-) -> Iterator[list[Prediction]]:
-    """The probabilities of all labels, or a number; long texts are truncated."""
-    tokenizer = model.tokenizer()
-    limit = max_length_or_none(tokenizer.model_max_length)
-    if limit is not None:
-        sides = [text if isinstance(text, tuple) else (text,) for text in texts]
-        long = sum(len(tokenizer(*side, verbose=False)["input_ids"]) > limit for side in sides)
-        if long:
-            logger.warning(f"{long} of {len(texts)} texts are longer than the {limit} tokens of the model: truncated.")
-    classifier = pipeline("text-classification", model.name, tokenizer=tokenizer, top_k=None, **model.remote)
-    inputs = [{"text": text[0], "text_pair": text[1]} if isinstance(text, tuple) else text for text in texts]
-    for scores in classifier(inputs, batch_size=batch_size, truncation=limit is not None):
-        if model.config.problem_type == "regression" and len(scores) == 1:
-            yield [{"value": round(float(scores[0]["score"]), 4)}]
-            continue
-        labels = [{"label": score["label"], "score": round(float(score["score"]), 4)} for score in scores]
-        if model.config.problem_type == "multi_label_classification":
-            for label, score in zip(labels, scores, strict=True):
-                label["predicted"] = float(score["score"]) > threshold
-        yield labels
+        Returns:
+            Each text, words joined, with its predictions, in the given order.
+        """
+        plain = joined(texts, self.delimiter)
+        match self.saved.task:
+            case "token-classification":
+                found = self._tag(texts, plain)
+            case "text-classification":
+                found = self._classify(plain)
+            case "question-answering":
+                found = [self._answer(text) for text in plain]
+            case "translation":
+                order = sorted(range(len(plain)), key=lambda place: len(plain[place]))
+                by_length = [plain[place] for place in order]
+                translations = translate(by_length, self.model, self.tokenizer, batch_size=self.batch_size)
+                placed = dict(zip(order, translations, strict=True))
+                found = [[{"text": placed[place]}] for place in range(len(plain))]
+            case _:
+                found = list(_classify_by_terms(self.saved, plain))
+        self.texts_seen += len(texts)
+        return list(zip(plain, found, strict=True))
 
+    def warn_about_cuts(self) -> None:
+        """Log how many of the texts so far were truncated."""
+        if self.texts_cut:
+            limit = self.tokenizer.model_max_length
+            logger.warning(
+                f"{self.texts_cut} of {self.texts_seen} texts are longer than the {limit} tokens of the model: "
+                "truncated."
+            )
 
-def _answer(
-    model: SavedModel, texts: Sequence[tuple[str, str]], null_threshold: float | None
-) -> Iterator[list[Prediction]]:
-    """The best answer to each question about its context; empty for "no answer"."""
-    tokenizer = AutoTokenizer.from_pretrained(model.name, **model.remote)
-    reader = AutoModelForQuestionAnswering.from_pretrained(model.name, **model.remote)
-    for question, context in texts:
-        answers = answer_question(question, context, reader, tokenizer, null_threshold=null_threshold)
-        yield [
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        tokenizer = AutoTokenizer.from_pretrained(self.saved.name, **self.saved.remote)
+        if self.saved.task in ("token-classification", "text-classification"):
+            limit = longest_input(self.saved.config) or sys.maxsize
+            tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
+        return tokenizer
+
+    @cached_property
+    def model(self) -> PreTrainedModel:
+        model = _CLASSES[self.saved.task].from_pretrained(self.saved.name, **self.saved.remote)
+        return model.to(_device()).eval()
+
+    @cached_property
+    def long_text_pipeline(self) -> BestPathPipeline:
+        """Reads texts beyond the model's limit in windows."""
+        return BestPathPipeline(
+            model=self.model,
+            tokenizer=self.tokenizer,
+            aggregation_strategy=aggregation_for(self.tokenizer),
+        )
+
+    @cached_property
+    def entity_groups(self) -> EntityGroups:
+        return EntityGroups(list(self.model.config.id2label.values()))
+
+    @cached_property
+    def token_lengths(self) -> np.ndarray | None:
+        """
+        The number of characters of each vocabulary entry, `[V]`, marker included: a token that has another number of
+        characters in the text continues a word. `None` where each token is a word; empty for tokenizers without a
+        marker of continuations.
+        """
+        if aggregation_for(self.tokenizer) == "simple":
+            return None
+        if not getattr(self.tokenizer.backend_tokenizer.model, "continuing_subword_prefix", None):
+            return np.zeros(0, dtype=np.int64)
+        return np.array(
+            [len(token or "") for token in self.tokenizer.convert_ids_to_tokens(range(len(self.tokenizer)))]
+        )
+
+    def _tag(self, texts: Sequence[Text], plain: Sequence[str]) -> list[list[Prediction]]:
+        """Entities of texts or lists of words, with offsets in the plain text; long texts are read in windows."""
+        delimiter = self.delimiter
+        if delimiter is None:
+            delimiter = between_words(text for text in texts if isinstance(text, list))
+        limit = max_length_or_none(self.tokenizer.model_max_length)
+        found: list[list[Prediction]] = [[] for _ in texts]
+        backend = self.tokenizer.backend_tokenizer
+        for are_words in (False, True):
+            members = [place for place, text in enumerate(texts) if isinstance(text, list) == are_words]
+            backend.no_truncation()  # which the pipeline sets
+            backend.no_padding()
+            # Not by the tokenizer's own call: lists of offsets are needed only where there are entities.
+            encodings = backend.encode_batch([texts[place] for place in members], is_pretokenized=are_words)
+            short = [row for row, encoding in enumerate(encodings) if limit is None or len(encoding) <= limit]
+            columns = {"input_ids": [encoding.ids for encoding in encodings]}
+            if "token_type_ids" in self.tokenizer.model_input_names:
+                columns["token_type_ids"] = [encoding.type_ids for encoding in encodings]
+            for row, labels, scores in self._labels(columns, short):
+                if not (labels == self.entity_groups.outside).all():
+                    place, begins = members[row], None
+                    if are_words:
+                        begins = np.cumsum([0, *(len(word) + len(delimiter) for word in texts[place])])
+                    found[place] = self._entities(plain[place], encodings[row], begins, labels, scores)
+            # The stride of the evaluation; set in each call, since calls with words change the dictionary it is in.
+            split = {} if limit is None else {"stride": self.saved.arguments.get("stride") or limit // 8}
+            split |= {"is_split_into_words": True, "delimiter": delimiter} if are_words else {}
+            for row in sorted(set(range(len(members))) - set(short)):
+                place = members[row]
+                entities = self.long_text_pipeline([texts[place]], batch_size=self.batch_size, **split)[0]
+                found[place] = [
+                    _entity(plain[place], entity["entity_group"], entity["start"], entity["end"], entity["score"])
+                    for entity in entities
+                ]
+        return found
+
+    def _labels(
+        self, columns: Mapping[str, list[list[int]]], rows: Sequence[int]
+    ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """The label and its probability for each token `[n]` of some rows, shorter rows first."""
+
+        def best(output: Any) -> tuple[Tensor, Tensor]:
+            logits = output.logits.float()
+            if getattr(output, "paths", None) is None:
+                scores, labels = logits.softmax(-1).max(-1)
+                return labels, scores
+            labels = output.paths.clamp(min=0)
+            return labels, path_probabilities(labels, logits)
+
+        for batch, mask, (labels, scores) in self._forward(columns, rows, best):
+            ends = mask.sum(1).cumsum()[:-1]
+            parts = (np.split(values.numpy()[mask], ends) for values in (labels, scores))
+            yield from zip(batch, *parts, strict=True)
+
+    def _entities(
+        self, text: str, encoding: Encoding, begins: np.ndarray | None, labels: np.ndarray, scores: np.ndarray
+    ) -> list[Prediction]:
+        """
+        The entities that `BestPathPipeline` finds.
+
+        Args:
+            text: plain text.
+            encoding: its n tokens.
+            begins: of a list of words, the first character of each in the text.
+            labels, scores: `[n]`.
+        """
+        content = np.flatnonzero(np.array(encoding.special_tokens_mask) == 0)
+        if not len(content):
+            return []
+        ids, offsets = np.array(encoding.ids)[content], np.array(encoding.offsets)[content]
+        labels, scores = labels[content], scores[content]
+        if begins is not None:
+            offsets += begins[[encoding.word_ids[column] for column in content]][:, None]
+        lengths = self.token_lengths
+        firsts = np.arange(len(ids))
+        if lengths is not None:
+            if len(lengths):
+                continues = lengths[ids] != offsets[:, 1] - offsets[:, 0]
+            else:
+                continues = np.array([start > 0 and " " not in text[start - 1 : start + 1] for start in offsets[:, 0]])
+            continues[ids == self.tokenizer.unk_token_id] = False
+            continues[0] = False
+            firsts = np.flatnonzero(~continues)
+        ends = np.append(firsts[1:], len(ids)) - 1
+        return [
+            _entity(
+                text, label, offsets[firsts[first], 0], offsets[ends[last - 1], 1], scores[firsts[first:last]].mean()
+            )
+            for label, first, last in self.entity_groups(labels[firsts])
+        ]
+
+    def _classify(self, texts: Sequence[Text]) -> list[list[Prediction]]:
+        """The probabilities of all labels, the best first, or a number; long texts are truncated."""
+        limit, config = max_length_or_none(self.tokenizer.model_max_length), self.model.config
+        sides = [list(side) for side in zip(*texts, strict=True)] if self.pairs else [list(texts)]
+        encoded = self.tokenizer(*sides, verbose=False)
+        if limit is not None:
+            cut = sum(len(ids) > limit for ids in encoded["input_ids"])
+            self.texts_cut += cut
+            encoded = self.tokenizer(*sides, truncation=True, max_length=limit) if cut else encoded
+        found: list[list[Prediction]] = [[] for _ in texts]
+
+        def probabilities(output: Any) -> tuple[Tensor]:
+            # As the pipeline "text-classification" does.
+            logits = output.logits.float()
+            if config.problem_type == "regression":
+                return (logits,)
+            if config.problem_type == "multi_label_classification" or config.num_labels == 1:
+                return (logits.sigmoid(),)
+            return (logits.softmax(-1),)
+
+        for batch, _, (scores,) in self._forward(encoded, range(len(texts)), probabilities):
+            for row, values in zip(batch, scores.tolist(), strict=True):
+                found[row] = self._labelled(values)
+        return found
+
+    def _labelled(self, scores: list[float]) -> list[Prediction]:
+        config = self.model.config
+        if config.problem_type == "regression" and len(scores) == 1:
+            return [{"value": round(scores[0], 4)}]
+        order = sorted(range(len(scores)), key=lambda label: -scores[label])
+        labels: list[Prediction] = [
+            {"label": config.id2label[each], "score": round(scores[each], 4)} for each in order
+        ]
+        if config.problem_type == "multi_label_classification":
+            for label, each in zip(labels, order, strict=True):
+                label["predicted"] = scores[each] > self.threshold
+        return labels
+
+    def _forward(
+        self, columns: Mapping[str, list[list[int]]], rows: Sequence[int], reduce: Callable[[Any], tuple[Tensor, ...]]
+    ) -> Iterator[tuple[list[int], np.ndarray, tuple[Tensor, ...]]]:
+        """
+        Run the model on batches of rows of similar length.
+
+        Args:
+            columns: lists of token ids and the like.
+            rows: the rows that are wanted.
+            reduce: from a batch's output to tensors.
+
+        Returns:
+            For each batch its rows, the mask `[b, n]` of their tokens, and the tensors.
+        """
+        fillers = {"input_ids": self.tokenizer.pad_token_id or 0, "token_type_ids": self.tokenizer.pad_token_type_id}
+        names = [name for name in fillers if name in columns and name in self.tokenizer.model_input_names]
+        lengths = [len(ids) for ids in columns["input_ids"]]
+        model = self.model
+
+        def run(batch: list[int]) -> tuple[list[int], np.ndarray, tuple[Tensor, ...]]:
+            counts = np.array([lengths[row] for row in batch])
+            mask = np.arange(counts.max()) < counts[:, None]
+            if self.tokenizer.padding_side == "left":
+                mask = mask[:, ::-1]
+            inputs = {"attention_mask": mask.astype(np.int64)}
+            for name in names:
+                inputs[name] = np.full(mask.shape, fillers[name])
+                inputs[name][mask] = np.concatenate([columns[name][row] for row in batch])
+            with torch.inference_mode():
+                on_device = {name: torch.from_numpy(values).to(model.device) for name, values in inputs.items()}
+                output = reduce(model(**on_device, return_dict=True))
+            return batch, mask, tuple(values.cpu() for values in output)
+
+        batches = length_sorted_batches(rows, lengths, self.batch_size)
+        workers = torch.get_num_threads() if model.device.type == "cpu" else 1
+        if workers == 1:
+            yield from map(run, batches)
+            return
+        # A thread for each batch uses a CPU better than several threads for each operation. The results do not depend
+        # on the number of threads.
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield from pool.map(run, batches)
+
+    def _answer(self, text: Any) -> list[Prediction]:
+        """The best answer to a question about its context; empty for "no answer"."""
+        if not isinstance(text, QuestionContext) and self.question is None:
+            raise UserError(f'{self.saved.name} answers questions: write --question "Who moved to Oslo?"')
+        question, context = text if isinstance(text, QuestionContext) else (self.question, text)
+        answers = answer_question(question, context, self.model, self.tokenizer, null_threshold=self.null_threshold)
+        return [
             {"start": answer.start, "end": answer.end, "text": answer.text, "score": round(answer.score, 4)}
             for answer in answers
             if answer.text
         ]
 
 
-def _translate(model: SavedModel, texts: list[str], batch_size: int) -> Iterator[list[Prediction]]:
-    tokenizer = AutoTokenizer.from_pretrained(model.name, **model.remote)
-    translator = AutoModelForSeq2SeqLM.from_pretrained(model.name, **model.remote)
-    for translation in translate(texts, translator, tokenizer, batch_size=batch_size):
-        yield [{"text": translation}]
+def length_sorted_batches(rows: Sequence[int], lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
+    """
+    Batches of rows of similar length, short ones first.
+
+    Args:
+        rows: the rows that are wanted.
+        lengths: the number of tokens of every row.
+        batch_size: the most rows of a batch; fewer where they are long.
+    """
+    batch: list[int] = []
+    for row in sorted(rows, key=lambda row: lengths[row]):
+        if batch and (len(batch) == batch_size or lengths[row] * (len(batch) + 1) > _TOKENS_AT_ONCE):
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+def _device() -> torch.device:
+    """The accelerator of this process of `accelerate launch`, or the CPU."""
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if accelerator is None:
+        return torch.device("cpu")
+    return torch.device(accelerator.type, int(os.environ.get("LOCAL_RANK", "0")))
+
+
+def _entity(text: str, label: str, start: int, end: int, score: float) -> Prediction:
+    start, end = int(start), int(end)
+    return {"label": label, "start": start, "end": end, "text": text[start:end], "score": round(float(score), 4)}
 
 
 def _classify_by_terms(model: SavedModel, texts: list[str]) -> Iterator[list[Prediction]]:

@@ -399,7 +399,7 @@ def _defaults(given: Mapping[str, Any], known: set[str], of_script: Mapping[str,
     """
     import torch
 
-    defaults = {**DEFAULTS, "output_dir": f"outputs/{Path(sys.argv[0]).stem}"}
+    defaults = {**DEFAULTS, "output_dir": f"outputs/{Path(sys.argv[0]).stem.split()[-1]}"}
     # Several processes on a CPU communicate by gloo, and memory is pinned only for a device.
     has_accelerator = torch.accelerator.is_available()
     defaults |= {"dataloader_pin_memory": has_accelerator, "use_cpu": not has_accelerator}

@@ -133,12 +133,13 @@ def typed_command() -> str:
     The command that started this process, `accelerate launch` with its options included, without secrets and without
     the folders of this machine.
     """
+    command = sys.argv[0].startswith("modeling-star ")  # see `modeling_star.commands`
     if "ACCELERATE_MIXED_PRECISION" not in os.environ:
-        return f"python {_without_secrets(sys.argv)}"
+        return f"{sys.argv[0]} {_without_secrets(sys.argv[1:])}" if command else f"python {_without_secrets(sys.argv)}"
     typed = psutil.Process(os.getppid()).cmdline()
     # As `accelerate launch`, or as a module.
     starts = [i + 1 for i, word in enumerate(typed) if word in ("launch", "accelerate.commands.launch")]
-    if not starts or sys.argv[0] not in typed:
+    if not starts or (sys.argv[0] not in typed and not command):
         return f"accelerate launch {_without_secrets(sys.argv)}"
     return f"accelerate launch {_without_secrets(typed[starts[0] :])}"
 

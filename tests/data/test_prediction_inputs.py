@@ -1,5 +1,6 @@
 """The texts that run_predict.py reads from a file, in every format."""
 
+import bz2
 import gzip
 import io
 import json
@@ -7,10 +8,11 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 from datasets import Dataset
 
-from modeling_star.data.prediction_inputs import joined, read_texts
+from modeling_star.data.prediction_inputs import count_rows, data_files, joined, read_texts
 from modeling_star.errors import UserError
 
 
@@ -25,7 +27,8 @@ def texts_of(path: str | Path, **options: Any) -> list[str | tuple[str, str]]:
 
 def written(path: Path, text: str) -> Path:
     content = text.encode()
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    pack = {".gz": gzip.compress, ".bz2": bz2.compress, ".zst": lambda content: pyarrow.compress(content, "zstd")}
+    path.write_bytes(memoryview(pack.get(path.suffix, bytes)(content)))
     return path
 
 
@@ -38,6 +41,8 @@ JSON = '{"id": 1, "Review Text": "fine, really"}\n{"id": 2, "Review Text": "dull
     [
         ("a.csv", CSV),
         ("a.csv.gz", CSV),
+        ("a.csv.zst", CSV),
+        ("a.jsonl.bz2", JSON),
         ("a.tsv", CSV.replace('"fine, really"', "fine; really").replace(",", "\t").replace(";", ",").replace('"', "")),
         ("a.jsonl", JSON),
         ("a.jsonl.gz", JSON),
@@ -137,7 +142,7 @@ def test_words_that_are_written_into_a_cell_are_words(tmp_path: Path) -> None:
     assert texts_of(written(tmp_path / "a.csv", cells)) == [["Ann", "sings"], ["安", "娜"], "[sic] fine", "[1, 2]"]
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a"])
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.txt.zst", "a"])
 def test_lines_are_read_as_they_are(tmp_path: Path, name: str) -> None:
     path = written(tmp_path / name, "\ufeffid,text\r\n\r\na\u2028b\n")
     assert texts_of(path) == ["id,text", "a\u2028b"]
@@ -202,4 +207,24 @@ def test_a_bad_file_or_column_is_named(
 
 @pytest.mark.parametrize(("name", "text"), [("a.txt", "one\n\nthree\n"), ("a.csv", 'text,n\none,1\n"",2\nthree,3\n')])
 def test_texts_have_the_numbers_of_their_rows_where_some_are_left_out(tmp_path: Path, name: str, text: str) -> None:
-    assert read_texts(written(tmp_path / name, text)) == [(0, "one"), (2, "three")]
+    assert list(read_texts(written(tmp_path / name, text))) == [(0, "one"), (2, "three")]
+
+
+def test_a_folder_is_its_data_files_and_rows_are_counted(tmp_path: Path) -> None:
+    names = ["2.jsonl.gz", "1.txt", "README.md"]
+    for name in names:
+        written(tmp_path / name, JSON)
+    files = [str(tmp_path / name) for name in ("1.txt", "2.jsonl.gz")]
+    assert data_files([str(tmp_path), "-"]) == [*files, "-"]
+    assert [count_rows(path) for path in files] == [2, 2]
+    Dataset.from_dict({"text": ["fine", "dull", "x"]}).to_parquet(tmp_path / "a.parquet")
+    assert count_rows(tmp_path / "a.parquet") == 3
+    assert count_rows(written(tmp_path / "a.conll", "It O\nrains O\n")) is None
+
+
+def test_the_first_texts_come_before_a_broken_line(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", '{"text": "fine"}\n' * 3000 + "{broken\n")
+    rows = read_texts(path)
+    assert next(rows) == (0, "fine")
+    with pytest.raises(UserError, match="line 3001"):
+        list(rows)

@@ -77,11 +77,20 @@ def test_pairs_are_read_from_the_command_line_and_from_files(
         scripts.check("run_glue.py", *files(corpora / name), *TINY, *QUICK, f"--output_dir={tmp_path}/{name}")
     lines = tmp_path / "pairs.txt"
     lines.write_bytes("\ufeffa\u2028b\tc\r\n\r\nd\te\n".encode())
-    done = scripts.check("run_predict.py", tmp_path / "pairs", "--pairs", "--file", lines, "x", "y", "--json")
+    done = scripts.check("run_predict.py", tmp_path / "pairs", "--pairs", "x", "y", "--file", lines, "--json")
     rows = [json.loads(line) for line in done.out.split("\n") if line.startswith("{")]
     assert [(row["text"], row["text_pair"]) for row in rows] == [("x", "y"), ("a\u2028b", "c"), ("d", "e")]
     assert [row.get("index") for row in rows] == [None, 0, 2], "rows of the file, with the empty one"
     assert all(row["found"] for row in rows)
+    # Two processes write the same rows to a file.
+    output = tmp_path / "predictions.jsonl"
+    given = [tmp_path / "pairs", "--pairs", "--file", lines, lines]
+    refused = scripts.run("run_predict.py", *given, processes=2)
+    assert refused.code != 0
+    assert "--output_file" in refused.error
+    scripts.check("run_predict.py", *given, "--output_file", output, processes=2)
+    written = [json.loads(line) for line in output.read_text(encoding="utf-8").split("\n")[:-1]]
+    assert written == [{"file": str(lines), **row} for row in rows[1:] * 2]
     # The model's folder says that it was trained on pairs.
     first = read_rows(corpora / "pairs" / "test.jsonl")[0]
     done = scripts.check("run_predict.py", tmp_path / "pairs", "--file", corpora / "pairs" / "test.jsonl")

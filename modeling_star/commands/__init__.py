@@ -1,0 +1,107 @@
+"""
+The commands of the package, `modeling-star NAME ...`: a module with a `main` for each.
+
+Nothing heavy is imported here, so that `--help` answers at once.
+"""
+
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ..training.arguments import parse
+
+
+COMMANDS = {
+    "ner": "train a tagger: entities, parts of speech",
+    "glue": "train a classifier of texts or pairs of texts",
+    "qa": "train a model for question answering",
+    "mlm": "pretrain an encoder by masked language modelling",
+    "translation": "train a translator",
+    "distill": "distil a fine-tuned model into a small one",
+    "convert": "make a BiG-Transformer of a BERT",
+    "predict": "tag, classify, answer or translate texts with a saved model",
+    "compare": "compare finished runs on the same test file",
+    "push": "upload a trained model to the Hub",
+}
+
+
+def main() -> None:
+    """Run the command that the first argument names."""
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in ("-h", "--help"):
+        print("usage: modeling-star COMMAND ...; modeling-star COMMAND --help lists its arguments\n")
+        print("\n".join(f"  {command:<12} {text}" for command, text in COMMANDS.items()))
+        return
+    if name not in COMMANDS:
+        raise SystemExit(f"modeling-star: there is no command {name!r}. Write one of {', '.join(COMMANDS)}.")
+    sys.argv = [f"modeling-star {name}", *sys.argv[2:]]
+    importlib.import_module(f".{name}", __name__).main()
+
+
+def parse_run(groups: tuple[type, ...], description: str, *args: Any, **options: Any) -> tuple[Any, ...]:
+    """
+    `training.arguments.parse` for recipes and configurations that can be names: of the files in `configuration/`,
+    which is in the wheel.
+
+    A recipe is the first argument, or the value of --recipe: `conll2003`, or a file. `--config_name star-plus` is
+    `configuration/models/star-plus.json`. A path in a recipe that begins with `configuration/` needs no checkout.
+    """
+    with _arguments(_with_recipe(sys.argv[1:])):
+        parsed = parse(groups, description, *args, **options)
+    for group in parsed[:-1]:
+        for name in (field.name for field in fields(group)):
+            value = getattr(group, name)
+            if isinstance(value, str) and name == "config_name":
+                setattr(group, name, shipped(value, "models", ".json"))
+            elif isinstance(value, str) and value.startswith("configuration/"):
+                setattr(group, name, shipped(value))
+    return parsed
+
+
+@contextmanager
+def _arguments(typed: Sequence[str]) -> Iterator[None]:
+    """Set the command line for a while; a model card shows what was typed."""
+    before = sys.argv
+    sys.argv = [before[0], *typed]
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+def _with_recipe(typed: list[str]) -> list[str]:
+    """The recipe, if any, as a file in the first place."""
+    for place, argument in enumerate(typed):
+        flag, equals, value = argument.partition("=")
+        if flag == "--recipe" and (equals or place + 1 < len(typed)):
+            value, rest = (value, typed[place + 1 :]) if equals else (typed[place + 1], typed[place + 2 :])
+            return [_recipe(value), *typed[:place], *rest]
+    if typed and not typed[0].startswith("-"):
+        return [_recipe(typed[0]), *typed[1:]]
+    return typed
+
+
+def _recipe(name: str) -> str:
+    path = shipped(name, "recipes", ".yaml")
+    if Path(path).suffix not in (".yaml", ".yml", ".json"):
+        names = ", ".join(sorted(file.stem for file in (CONFIGURATION / "recipes").iterdir()))
+        raise SystemExit(f"There is no recipe {name}: name a YAML or JSON file, or one of {names}.")
+    return path
+
+
+def shipped(name: str, kind: str = "", ending: str = "") -> str:
+    """The path of a file in `configuration/` that a name or a path means; any other name or existing path as it is."""
+    relative = name.removeprefix("configuration/") if name.startswith("configuration/") else f"{kind}/{name}{ending}"
+    path = CONFIGURATION / relative
+    return str(path) if not Path(name).exists() and path.is_file() else name
+
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+CONFIGURATION = next(
+    (path for path in (_PACKAGE / "configuration", _PACKAGE.parent / "configuration") if path.is_dir()), _PACKAGE
+)
+"""The folder of recipes and model shapes: in the wheel, or in a checkout."""

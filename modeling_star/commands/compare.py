@@ -1,0 +1,39 @@
+"""
+Compare finished runs on the same test file: scores over seeds, and differences with 95 % intervals.
+
+    modeling-star glue ... --seeds 1 2 3 --output_dir outputs/star
+    modeling-star glue ... --seeds 1 2 3 --output_dir outputs/bert
+    modeling-star compare outputs/star outputs/bert
+
+Prints Markdown: the first folder against each other one. The folders are the outputs of `glue`, `ner`, `qa` or
+`translation`, with one seed or several. An interval (paired bootstrap) without 0 shows a difference that other test
+examples and seeds would show too.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Read the arguments and the runs, print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="output folders, two or more")
+    parser.add_argument("--split", default="test", help="the split whose predictions are compared (default: test)")
+    parser.add_argument(
+        "--metric",
+        help="accuracy, macro_f1, weighted_f1, f1 (of the second of two labels), matthews_correlation, micro_f1 (of "
+        "several labels), entity_f1, answer_f1, answer_em, bleu, bleu_zh, chrf, "
+        "pearson (default: the metric that the runs were scored by)",
+    )
+    arguments = parser.parse_args()
+    if len(arguments.folders) < 2:
+        parser.error(f"{arguments.folders[0]} needs another folder to be compared with: name two or more")
+
+    from ..evaluation.compare import compare, read_system
+
+    try:
+        systems = [read_system(folder, arguments.split) for folder in arguments.folders]
+        print(compare(systems, arguments.metric, arguments.split))
+    except ValueError as error:
+        sys.exit(f"{Path(sys.argv[0]).name}: {error}")

@@ -1,0 +1,208 @@
+"""
+Tag, classify, rate or translate texts with a saved model, or find the answer to a question in them.
+
+    modeling-star predict outputs/quickstart/model "Maria Keller moved to Oslo."
+    modeling-star predict outputs/sst2 --file texts.txt --json > predictions.jsonl
+    modeling-star predict outputs/sst2 --file shards/ more.csv.gz --output_file predictions.parquet
+    modeling-star predict outputs/sst2 --file reviews.csv --text_column_name "Review Text"
+    zcat reviews.txt.gz | head -100 | modeling-star predict outputs/sst2 --file -
+    modeling-star predict outputs/drcd --question "Who moved to Oslo?" "Maria Keller moved to Oslo."
+    modeling-star predict outputs/snli --pairs "A man plays a guitar." "Somebody makes music."
+    modeling-star predict outputs/tatoeba_zh_en "我们都哭了。"
+
+Entities and answers come with character offsets: text[start:end] is the entity.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+
+if TYPE_CHECKING:
+    from ..data.prediction_inputs import Text
+    from ..inference.prediction import Prediction, SavedModel
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="folder or Hub name of a model for tagging, classes, answers or translation")
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="texts to predict on")
+    parser.add_argument(
+        "--file",
+        nargs="+",
+        help="files or folders of files: a column of csv, tsv, json, jsonl, parquet or CoNLL; .txt and others: one "
+        "text per line; .gz, .bz2 and .zst allowed; -: standard input, one text per line",
+    )
+    parser.add_argument(
+        "--output_file",
+        type=Path,
+        metavar="FILE",
+        help="write to a .jsonl or .parquet file instead of printing; the same command resumes an interrupted run, "
+        "and `accelerate launch` divides the texts among its processes",
+    )
+    parser.add_argument(
+        "--text_column_name",
+        metavar="NAME",
+        help="its column of texts; of pairs two, joined by a comma (default: as in training, or a usual name: tokens, "
+        "text, sentence, review, ...)",
+    )
+    parser.add_argument(
+        "--column_names",
+        metavar="NAMES",
+        help="columns of a csv or tsv without a header line: text,id; of CoNLL in their order: _,tokens,_",
+    )
+    parser.add_argument(
+        "--pairs",
+        action="store_true",
+        help="classify pairs: every two TEXTs, two columns of a file, or two texts per line, separated by a tab",
+    )
+    parser.add_argument(
+        "--question",
+        help="the question that is answered from every text (default: that of each row, of a --file with columns of "
+        "questions and contexts)",
+    )
+    parser.add_argument(
+        "--null_threshold",
+        type=float,
+        metavar="X",
+        help="predict no answer where its score exceeds the best answer's by more; inf: always answer (default: as "
+        "the model was evaluated)",
+    )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        metavar="X",
+        help="of several labels per text, predict those with a higher probability (default: 0.5)",
+    )
+    parser.add_argument("--batch_size", type=int, default=128, help="most texts predicted at once (default: 128)")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object per text; its index is the row of the --file, from 0: rows without text are "
+        "omitted",
+    )
+    parser.add_argument("--trust_remote_code", action="store_true", help="run the code in the model's folder")
+    arguments = parser.parse_intermixed_args()  # a question may come before the texts
+    if not arguments.texts and arguments.file is None:
+        parser.error('there is no text: write predict MODEL "A text." or --file texts.txt')
+    if arguments.output_file is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        parser.error("several processes need --output_file predictions.jsonl")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "-" in (arguments.file or []):
+        parser.error("several processes cannot share standard input: name a file")
+    if arguments.file is None and (arguments.text_column_name or arguments.column_names):
+        parser.error("--text_column_name and --column_names need --file")
+    for text in filter(os.path.isfile, arguments.texts):
+        parser.error(f"{text} is a file: write --file {text} to read the texts in it")
+    if arguments.pairs and len(arguments.texts) % 2:
+        parser.error(f"--pairs takes two TEXTs each, and {len(arguments.texts)} are given")
+    return arguments
+
+
+def main() -> None:
+    """Read the arguments, predict, print or write."""
+    arguments = parse_arguments()
+
+    from ..inference.prediction import Predictor, SavedModel
+    from ..inference.prediction_files import Processes, as_json, as_row, predict_to_file, predict_windows
+    from ..training.builders import loading
+
+    processes = Processes.of_environment()
+    try:
+        with loading("MODEL", arguments.model):
+            model = SavedModel.load(arguments.model, arguments.trust_remote_code)
+        if arguments.file and not arguments.texts and model.takes_pairs:
+            arguments.pairs = True
+        options = {
+            name: getattr(arguments, name)
+            for name in ("pairs", "question", "null_threshold", "threshold", "batch_size")
+        }
+        predictor = Predictor(model, **options)
+        rows, total = read_rows(model, arguments)
+        with progress_bar(arguments, total, processes.index) as progress:
+            if arguments.output_file is not None:
+                names = ("texts", "file", "text_column_name", "column_names")
+                inputs = {name: getattr(arguments, name) for name in names}
+                predict_to_file(predictor, rows, arguments.output_file, inputs, progress)
+            else:
+                for window in predict_windows(predictor, rows):
+                    for source, text, found in window:
+                        print(as_json(as_row(source, text, found)) if arguments.json else as_lines(text, found))
+                    sys.stdout.flush()
+                    progress(len(window))
+        predictor.warn_about_cuts()
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it exits
+        sys.exit(1)
+    except (ValueError, OSError) as error:
+        # Processes that read the same input fail in the same way.
+        sys.exit(f"{Path(sys.argv[0]).name}: {' '.join(str(error).split())}" if processes.index == 0 else 1)
+
+
+def read_rows(
+    model: "SavedModel", arguments: argparse.Namespace
+) -> "tuple[Iterator[tuple[dict[str, Any], Text]], int | None]":
+    """The TEXTs and those of the files with their sources, and about their number."""
+    from ..data.prediction_inputs import count_rows, data_files, read_texts
+
+    typed = arguments.texts
+    texts: list[Text] = list(zip(typed[::2], typed[1::2], strict=True)) if arguments.pairs else typed
+    files = data_files(arguments.file or [])
+    trained = model.arguments
+
+    def read() -> "Iterator[tuple[dict[str, Any], Text]]":
+        for text in texts:
+            yield {}, text
+        for path in files:
+            named = {"file": path} if len(files) > 1 else {}
+            rows = read_texts(
+                path,
+                pairs=arguments.pairs,
+                contexts=arguments.question is not None,
+                questions=model.task == "question-answering" and arguments.question is None and not arguments.pairs,
+                text_column_name=arguments.text_column_name,
+                column_names=split_names(arguments.column_names),
+                trained_on=trained.get("text_column_name") or trained.get("source_column"),
+                trained_columns=split_names(trained.get("column_names")),
+            )
+            for index, text in rows:
+                yield {**named, "index": index}, text
+
+    counts = [count_rows(path) for path in files]
+    return read(), None if None in counts else sum(counts) + len(texts)
+
+
+@contextmanager
+def progress_bar(arguments: argparse.Namespace, total: int | None, process: int) -> Iterator[Callable[[int], Any]]:
+    """Texts per second and the remaining time, on standard error, unless the predictions are printed in between."""
+    from tqdm import tqdm
+
+    is_hidden = process != 0 or not arguments.file or (arguments.output_file is None and sys.stdout.isatty())
+    with tqdm(total=total, unit=" texts", disable=is_hidden) as bar:
+        yield bar.update
+
+
+def split_names(names: str | None) -> list[str] | None:
+    """tokens,tags -> ["tokens", "tags"]"""
+    return names.split(",") if names else None
+
+
+def as_lines(text: "Text", found: "list[Prediction]") -> str:
+    """The text, and below it a line for each prediction."""
+    lines = [text if isinstance(text, str) else "\n".join(text)]
+    for entry in found:
+        if "value" in entry:
+            lines.append(f"    {entry['value']:.4g}")
+        elif "score" not in entry:
+            lines.append(f"    {entry['text']}")
+        else:
+            place = f"{entry['start']:>4}-{entry['end']:<4} {entry['text']!r} " if "start" in entry else ""
+            label = f"{entry['label']} " if "label" in entry else ""
+            if "predicted" in entry:
+                label = ("* " if entry["predicted"] else "  ") + label
+            lines.append(f"    {place}{label} {entry['score']:.2f}")
+    return "\n".join(lines if found else [*lines, "    (nothing)"])

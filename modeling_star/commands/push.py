@@ -1,0 +1,44 @@
+"""
+Upload a trained model with its tokenizer, card and reports to the Hub.
+
+    hf auth login
+    modeling-star push outputs/wnut17 yourname/star-wnut17 --private
+    modeling-star push outputs/wnut17 yourname/star-wnut17 --dry_run    # only lists the files
+
+Checkpoints, pickles and predictions are not uploaded, as with --push_to_hub in training; predictions hold texts of
+validation and test, and --predictions uploads them. The card's examples are texts of the test split. The model's code
+is uploaded with it, so that AutoModel.from_pretrained("yourname/star-wnut17", trust_remote_code=True) works without
+this package.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Read the arguments, check the folder, upload."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="output folder of `ner`, `glue`, ...")
+    parser.add_argument("repo", metavar="NAME/MODEL", help="repository on the Hub; created if needed")
+    parser.add_argument("--private", action="store_true", help="make a new repository private")
+    parser.add_argument("--message", default="Upload model", help='commit message (default: "Upload model")')
+    parser.add_argument("--dry_run", action="store_true", help="list the files and upload nothing")
+    parser.add_argument("--predictions", action="store_true", help="upload predictions, with the texts in them")
+    arguments = parser.parse_args()
+
+    from ..errors import UserError
+    from ..training.hub import files_to_share, upload
+
+    try:
+        files = files_to_share(arguments.folder, arguments.predictions)
+        for path in files:
+            print(f"{(arguments.folder / path).stat().st_size:>12,}  {path}")
+        if arguments.dry_run:
+            return
+        commit = upload(
+            arguments.folder, files, arguments.repo, private=arguments.private or None, message=arguments.message
+        )
+    except UserError as error:
+        sys.exit(str(error))
+    print(commit.commit_url)

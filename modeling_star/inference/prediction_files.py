@@ -1,0 +1,209 @@
+"""
+Predictions of files of any size: in windows, one part file per window, joined at the end.
+
+The texts are cut into windows in the order of the input, whatever the number of processes. Process i of n predicts
+windows i, i + n, ... and renames the file of a window when it is whole. A run that was killed continues with the
+windows that have no file. The output is therefore the same, byte for byte, however often a run was interrupted.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow.parquet import ParquetFile, ParquetWriter, write_table
+
+from ..data.prediction_inputs import Text
+from ..data.writing_systems import between_words
+from ..errors import UserError
+from .prediction import Prediction, Predictor
+
+
+TEXTS_OF_WINDOW, CHARACTERS_OF_WINDOW = 4096, 1 << 22
+FORMATS = (".jsonl", ".parquet")
+
+Source = dict[str, Any]
+"""Where a text is from: `file`, of several files, and `index`, the number of its row in it; empty for typed texts."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes of `accelerate launch`; they share files, and need no other connection."""
+
+    index: int
+    count: int
+
+    @classmethod
+    def of_environment(cls) -> "Processes":
+        return cls(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+
+
+def predict_windows(
+    predictor: Predictor, rows: Iterable[tuple[Source, Text]]
+) -> Iterator[list[tuple[Source, Text, list[Prediction]]]]:
+    """The predictions of each window of texts."""
+    for window in windows(rows, predictor):
+        yield _predicted(predictor, window)
+
+
+def windows(rows: Iterable[tuple[Source, Text]], predictor: Predictor) -> Iterator[list[tuple[Source, Text]]]:
+    """Successive rows, as many as fit into memory; the first ones decide how words are joined."""
+    window: list[tuple[Source, Text]] = []
+    characters = 0
+    for source, text in rows:
+        window.append((source, text))
+        characters += sum(map(len, text if isinstance(text, (list, tuple)) else (text,)))
+        if len(window) == TEXTS_OF_WINDOW or characters >= CHARACTERS_OF_WINDOW:
+            yield _with_delimiter(window, predictor)
+            window, characters = [], 0
+    if window:
+        yield _with_delimiter(window, predictor)
+
+
+def _with_delimiter(window: list[tuple[Source, Text]], predictor: Predictor) -> list[tuple[Source, Text]]:
+    if predictor.delimiter is None:
+        predictor.delimiter = between_words(text for _, text in window if isinstance(text, list))
+    return window
+
+
+def _predicted(
+    predictor: Predictor, window: Sequence[tuple[Source, Text]]
+) -> list[tuple[Source, Text, list[Prediction]]]:
+    predicted = predictor.predict([text for _, text in window])
+    return [(source, text, found) for (source, _), (text, found) in zip(window, predicted, strict=True)]
+
+
+def as_row(source: Source, text: Text, found: list[Prediction]) -> dict[str, Any]:
+    """A row of the output."""
+    if isinstance(text, str):
+        return {**source, "text": text, "found": found}
+    names = getattr(text, "_fields", ("text", "text_pair"))  # a question and its context are a named tuple
+    return {**source, **dict(zip(names, text, strict=True)), "found": found}
+
+
+def as_json(row: dict[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False)
+
+
+def predict_to_file(
+    predictor: Predictor,
+    rows: Iterable[tuple[Source, Text]],
+    output: Path,
+    options: dict[str, Any],
+    progress: Callable[[int], Any] = lambda texts: None,
+) -> None:
+    """
+    Predict rows into a file, or continue to do so.
+
+    Args:
+        predictor: the model and its options.
+        rows: the same ones in every process.
+        output: a `.jsonl` or `.parquet` file, written at the end; until then the parts are in `OUTPUT.parts`.
+        options: what else the output depends on.
+        progress: called with the number of texts of each window that is done.
+
+    Raises:
+        UserError: the file exists, or its parts belong to another model, other options or other texts.
+    """
+    processes = Processes.of_environment()
+    folder = output.with_name(f"{output.name}.parts")
+    if output.exists() and processes.index > 0:  # the main process had nothing left to do
+        return
+    _begin(output, folder, json.loads(json.dumps({**predictor.options, **options})))
+    parts = []
+    for number, window in enumerate(windows(rows, predictor)):
+        content = hashlib.blake2b(repr(window).encode(), digest_size=8).hexdigest()
+        part = folder / f"{number:08}-{content}{output.suffix}"
+        parts.append(part)
+        # Without a part there is only an output if the main process has joined all parts.
+        if number % processes.count == processes.index and not part.exists() and not output.exists():
+            if any(folder.glob(f"{number:08}-*{output.suffix}")):
+                raise UserError(
+                    f"{folder} has predictions of other texts: the input has changed. Delete the folder, or name "
+                    "another --output_file."
+                )
+            _write_part(part, [as_row(*row) for row in _predicted(predictor, window)], predictor)
+        progress(len(window))
+    if processes.index == 0:
+        _wait_for(parts)
+        if not parts:
+            raise UserError("There is no text in the input: name a file with texts.")
+        if not output.exists():
+            _join(parts, output)
+        shutil.rmtree(folder)
+
+
+def _begin(output: Path, folder: Path, options: dict[str, Any]) -> None:
+    """Make the folder of the parts, or check that it is of the same run."""
+    if output.suffix not in FORMATS:
+        raise UserError(f"--output_file {output} ends in {output.suffix!r}: write .jsonl or .parquet.")
+    if output.exists() and not folder.exists():
+        raise UserError(f"{output} exists, and nothing is overwritten: delete it, or name another --output_file.")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "options.json"
+    if path.is_file():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        changed = [name for name in options if before.get(name) != options[name]]
+        if changed:
+            was, now = ({name: values.get(name) for name in changed} for values in (before, options))
+            raise UserError(
+                f"{folder} belongs to a run with {was}, this one has {now}. Delete the folder, or name another "
+                "--output_file."
+            )
+    else:
+        with _whole(path) as temporary:
+            temporary.write_text(json.dumps(options, ensure_ascii=False, indent=2), encoding="utf-8")
+
+
+class _whole:  # noqa: N801
+    """A temporary path that becomes `path` at the end, so that a file is whole or absent."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.temporary = path, path.with_name(f"{path.name}.{os.getpid()}.tmp")
+
+    def __enter__(self) -> Path:
+        return self.temporary
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        if kind is None:
+            os.replace(self.temporary, self.path)
+
+
+def _write_part(part: Path, rows: list[dict[str, Any]], predictor: Predictor) -> None:
+    with _whole(part) as temporary:
+        if part.suffix == ".parquet":
+            write_table(pa.Table.from_pylist(rows, _schema(rows[0], predictor)), temporary)
+        else:
+            temporary.write_text("".join(as_json(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def _schema(row: dict[str, Any], predictor: Predictor) -> pa.Schema:
+    columns = {name: pa.int64() if name == "index" else pa.string() for name in row}
+    fields = [(name, pa.type_for_alias(kind)) for name, kind in predictor.fields.items()]
+    return pa.schema({**columns, "found": pa.list_(pa.struct(fields))})
+
+
+def _wait_for(parts: Sequence[Path]) -> None:
+    """Wait for the other processes; where one fails, the launcher ends this one."""
+    for part in parts:
+        while not part.exists():
+            time.sleep(0.1)
+
+
+def _join(parts: Sequence[Path], output: Path) -> None:
+    with _whole(output) as temporary:
+        if output.suffix == ".parquet":
+            with ParquetWriter(temporary, ParquetFile(parts[0]).schema_arrow) as writer:
+                for part in parts:
+                    writer.write_table(ParquetFile(part).read())
+        else:
+            with open(temporary, "wb") as file:
+                for part in parts:
+                    with open(part, "rb") as content:
+                        shutil.copyfileobj(content, file, 1 << 20)

@@ -1,0 +1,220 @@
+"""Predictions of many texts: the pipelines' results, from batches, columns and files, in one process or several."""
+
+import filecmp
+import json
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from common import TINY
+from datasets import Dataset
+from pyarrow.parquet import read_table
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, pipeline
+
+import modeling_star
+from modeling_star.data.prediction_inputs import Text
+from modeling_star.data.tokenizers import train_tokenizer
+from modeling_star.errors import UserError
+from modeling_star.inference import Predictor, prediction_files
+from modeling_star.inference.pipelines import BestPathPipeline, aggregation_for
+from modeling_star.inference.prediction_files import predict_to_file
+
+
+TEXTS = [
+    "Ada Lovelace met Charles Babbage (1791-1871) in London.",
+    "London",
+    "李娜 2011年在巴黎 won",
+    " It rained, unbelievably; it rained all day while Ada read and Charles wrote and London slept.",
+    "...",
+]
+SCHEMES = {
+    "iob": ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"],
+    "bmes": ["B-PER", "M-PER", "E-PER", "S-PER", "O"],
+    "pos": ["NOUN", "VERB", "X-Y"],
+}
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(TEXTS, trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet))
+    tokenizer.add_special_tokens(["[PAD]", "[UNK]"])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]")
+
+
+def saved(folder: Path, head: str, kind: str = "wordpiece", **fields: Any) -> Path:
+    """A model with random weights, large enough for its labels to vary."""
+    torch.manual_seed(1)
+    tokenizer = byte_tokenizer() if kind == "byte" else train_tokenizer(TEXTS, kind, lower_case=False, vocab_size=120)
+    fields = {**TINY, "num_hidden_layers": 1, "max_position_embeddings": 24, "vocab_size": len(tokenizer), **fields}
+    if "id2label" in fields:
+        fields.pop("num_labels")
+        fields["label2id"] = {label: number for number, label in fields["id2label"].items()}
+    model = getattr(modeling_star, f"StarTransformerFor{head}")(modeling_star.StarTransformerConfig(**fields))
+    for weight in model.parameters():
+        weight.data.mul_(4)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def tagger(tmp_path: Path) -> Path:
+    return saved(tmp_path / "tagger", "TokenClassification", id2label=dict(enumerate(SCHEMES["iob"])))
+
+
+def found(predictor: Predictor, texts: list[Text]) -> list[list[dict[str, Any]]]:
+    return [predictions for _, predictions in predictor.predict(texts)]
+
+
+@pytest.mark.parametrize("use_crf", [False, True])
+@pytest.mark.parametrize("kind", ["word", "wordpiece", "character", "byte"])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_entities_are_those_of_the_pipeline(scheme: str, kind: str, use_crf: bool, tmp_path: Path) -> None:
+    if use_crf and kind == "byte":
+        pytest.skip("a CRF needs a vocabulary with marked words")
+    labels = dict(enumerate(SCHEMES[scheme]))
+    folder = saved(tmp_path, "TokenClassification", kind, id2label=labels, use_crf=use_crf)
+    predictor = Predictor(folder, batch_size=2)
+    tokenizer = predictor.tokenizer
+    stock = pipeline(
+        *("token-classification", str(folder)),
+        tokenizer=tokenizer,
+        pipeline_class=BestPathPipeline,
+        aggregation_strategy=aggregation_for(tokenizer),
+        stride=3,
+    )
+    words = [text.split() for text in TEXTS]
+    texts: list[Text] = [*TEXTS, *words]
+    expected = [*stock(TEXTS), *stock(words, is_split_into_words=True, delimiter=" ")]
+    assert any(expected)
+    for entities, stock_entities in zip(found(predictor, texts), expected, strict=True):
+        names = ("entity_group", "start", "end")
+        assert [tuple(e[n] for n in ("label", "start", "end")) for e in entities] == [
+            tuple(e[n] for n in names) for e in stock_entities
+        ]
+        assert [e["score"] for e in entities] == pytest.approx([float(e["score"]) for e in stock_entities], abs=2e-4)
+
+
+@pytest.mark.parametrize("problem", ["single_label_classification", "multi_label_classification", "regression"])
+def test_classes_are_those_of_the_pipeline(problem: str, tmp_path: Path) -> None:
+    folder = saved(tmp_path, "SequenceClassification", problem_type=problem, num_labels=1 + 2 * (problem[0] != "r"))
+    predictor = Predictor(folder, batch_size=2)
+    stock = pipeline("text-classification", str(folder), tokenizer=predictor.tokenizer, top_k=None)
+    for predictions, scores in zip(found(predictor, TEXTS), stock(TEXTS, truncation=True), strict=True):
+        assert [p.get("score", p.get("value")) for p in predictions] == [
+            pytest.approx(score["score"], abs=2e-4) for score in scores
+        ]
+        if problem != "regression":
+            assert [p["label"] for p in predictions] == [score["label"] for score in scores]
+        assert set(predictions[0]) == set(predictor.fields)
+    assert predictor.texts_cut > 0
+
+
+def test_threads_do_not_change_a_result(tagger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = found(Predictor(tagger, batch_size=1), TEXTS)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert found(Predictor(tagger, batch_size=1), TEXTS) == alone
+
+
+def test_a_predictor_is_a_function_of_columns(tagger: Path) -> None:
+    predictor = Predictor(tagger)
+    rows = Dataset.from_dict({"id": list(range(6)), "text": [*TEXTS[:3], "", *TEXTS[3:]]})
+    mapped = rows.map(pickle.loads(pickle.dumps(predictor)), batched=True, features=predictor.features(rows.features))
+    expected = found(predictor, TEXTS)
+    assert mapped["found"][:] == [*expected[:3], [], *expected[3:]]
+    assert mapped["id"][:] == rows["id"][:]
+
+
+# ------ files
+
+
+@pytest.fixture
+def write(tagger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Predict 20 texts into a file, in windows of three."""
+    monkeypatch.setattr(prediction_files, "TEXTS_OF_WINDOW", 3)
+
+    def run(name: str, predictor: Predictor | None = None, texts: list[str] = TEXTS * 4, rank: int = 0) -> Path:
+        output = tmp_path / name
+        monkeypatch.setenv("RANK", str(rank))
+        rows = (({"index": index}, text) for index, text in enumerate(texts))
+        predict_to_file(predictor or Predictor(tagger), rows, output, {})
+        return output
+
+    return run
+
+
+class KilledError(Exception):
+    pass
+
+
+def dying(folder: Path, after: int) -> Predictor:
+    """A predictor that fails at some window."""
+    predictor, windows = Predictor(folder), iter(range(after))
+    predict = predictor.predict
+
+    def limited(texts: Any) -> Any:
+        if next(windows, None) is None:
+            raise KilledError
+        return predict(texts)
+
+    predictor.predict = limited  # type: ignore[method-assign]
+    return predictor
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+def test_an_interrupted_run_continues_to_the_same_bytes(write: Callable[..., Path], tagger: Path, ending: str) -> None:
+    whole = write(f"whole{ending}")
+    for after in (2, 1, 3):
+        with pytest.raises(KilledError):
+            write(f"killed{ending}", dying(tagger, after))
+    assert not whole.with_name(f"killed{ending}").exists()
+    killed = write(f"killed{ending}", dying(tagger, 1))  # the last of the seven windows
+    assert filecmp.cmp(whole, killed, shallow=False)
+    assert not list(whole.parent.glob("*.parts"))
+    rows = (
+        read_table(whole).to_pylist() if ending == ".parquet" else [*map(json.loads, whole.read_text().splitlines())]
+    )
+    expected = found(Predictor(tagger), TEXTS) * 4
+    assert rows == [
+        {"index": index, "text": text, "found": entities}
+        for index, (text, entities) in enumerate(zip(TEXTS * 4, expected, strict=True))
+    ]
+
+
+def test_two_processes_write_what_one_writes(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    one = write("one.jsonl")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    two = write("two.jsonl", rank=1)
+    assert not two.exists()
+    assert len(list(two.with_name("two.jsonl.parts").glob("*-*.jsonl"))) == 3
+    assert filecmp.cmp(one, write("two.jsonl", rank=0), shallow=False)
+
+
+def test_another_run_is_refused(write: Callable[..., Path], tagger: Path, tmp_path: Path) -> None:
+    with pytest.raises(KilledError):
+        write("out.jsonl", dying(tagger, 2))
+    with pytest.raises(UserError, match="'batch_size': 5"):
+        write("out.jsonl", Predictor(tagger, batch_size=5))
+    with pytest.raises(UserError, match="input has changed"):
+        write("out.jsonl", texts=TEXTS)
+    other = saved(tmp_path / "other", "TokenClassification", id2label=dict(enumerate(SCHEMES["pos"])))
+    with pytest.raises(UserError, match="fingerprint"):
+        write("out.jsonl", Predictor(other))
+    write("out.jsonl")
+    with pytest.raises(UserError, match=r"out\.jsonl exists"):
+        write("out.jsonl")
+    with pytest.raises(UserError, match=r"\.parquet"):
+        write("out.txt")
+
+
+def test_a_window_ends_at_its_number_of_characters(tagger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prediction_files, "CHARACTERS_OF_WINDOW", 10)
+    rows: Iterator[Any] = (({}, text) for text in ["a" * 9, "b", "c" * 30, "d", "e"])
+    windows = prediction_files.windows(rows, Predictor(tagger))
+    assert [[text[0] for _, text in window] for window in windows] == [["a", "b"], ["c"], ["d", "e"]]

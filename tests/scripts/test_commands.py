@@ -1,0 +1,74 @@
+"""The commands `modeling-star NAME`: their scripts, and recipes and model shapes by name."""
+
+import importlib
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from script_runner import ROOT, SCRIPTS
+
+from modeling_star import commands
+from modeling_star.commands import COMMANDS, parse_run
+from modeling_star.training.arguments import LabelRunArguments, TaggingArguments, TaggingModelArguments
+from modeling_star.training.run_card import typed_command
+
+
+GROUPS = (TaggingModelArguments, TaggingArguments, LabelRunArguments)
+
+
+def test_every_script_is_a_command() -> None:
+    scripts = [path.read_text(encoding="utf-8") for path in SCRIPTS.glob("*.py")]
+    assert len(scripts) == len(COMMANDS)
+    for name in COMMANDS:
+        assert callable(importlib.import_module(f"modeling_star.commands.{name}").main)
+        assert sum(f"from modeling_star.commands.{name} import main" in script for script in scripts) == 1
+
+
+def test_the_wheel_has_the_command_and_the_configuration() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    module, _, function = project["project"]["scripts"]["modeling-star"].partition(":")
+    assert getattr(importlib.import_module(module), function) is commands.main
+    included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert included == {"configuration": "modeling_star/configuration"}
+
+
+@pytest.mark.parametrize(
+    "typed", [["--recipe", "wnut17"], ["wnut17"], ["--seed=3", "--recipe=configuration/recipes/wnut17.yaml"]]
+)
+def test_recipes_and_shapes_are_found_by_name(
+    typed: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["modeling-star ner", *typed])
+    model, data, _, training = parse_run(GROUPS, "")
+    assert data.label_column_name == "ner_tags"
+    assert training.output_dir == "outputs/ner"
+    assert json.loads(Path(model.config_name).read_text())["model_type"] == "star_transformer"  # the recipe's path
+    monkeypatch.setattr(sys, "argv", ["modeling-star ner", *typed, "--config_name", "star-plus"])
+    assert Path(parse_run(GROUPS, "")[0].config_name) == ROOT / "configuration" / "models" / "star-plus.json"
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+    assert typed_command() == " ".join(["modeling-star ner", *typed, "--config_name star-plus"])
+
+
+def test_an_existing_file_comes_before_a_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wnut17.yaml").write_text("label_column_name: mine")
+    (tmp_path / "star-plus").mkdir()
+    monkeypatch.setattr(sys, "argv", ["modeling-star ner", "wnut17.yaml", "--config_name=star-plus"])
+    model, data, *_ = parse_run(GROUPS, "")
+    assert (model.config_name, data.label_column_name) == ("star-plus", "mine")
+    monkeypatch.setattr(sys, "argv", ["modeling-star ner", "nosuch"])
+    with pytest.raises(SystemExit, match=r"no recipe nosuch.*wnut17"):
+        parse_run(GROUPS, "")
+
+
+def test_the_module_runs_commands(tmp_path: Path) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "modeling_star", *arguments]
+        return subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+
+    assert "modeling-star ner [RECIPE.yaml]" in run("ner", "--help").stdout
+    assert all(f"  {name} " in run("--help").stdout for name in COMMANDS)
