@@ -38,6 +38,7 @@ class Options:
     repeats: int = flag("passes of which the median is reported", 5)
     max_seconds: float = flag("a slower pass is measured once, not repeated", 60.0)
     own_best_batch: bool = flag("also give each system its best size of sub-batches", False)
+    count: bool = flag("count operations of a forward pass and a training step instead of timing them", False)
     memory: bool = flag("also measure peak memory, in a process for each system and shape", False)
     max_memory: float | None = flag("limit in GB for all models and a pass, on Linux's CPU", metavar="GB")
     threads: int | None = flag("PyTorch's threads")
