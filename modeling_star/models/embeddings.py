@@ -18,6 +18,7 @@ from transformers import MODEL_MAPPING, PreTrainedConfig, PreTrainedModel
 from .char_cnn import CharCNN, feature_width
 from .configuration_encoder import EncoderConfig
 from .token_layout import TokenLayout
+from .utils import dropped
 
 
 FROM_PADDING = (
@@ -174,7 +175,7 @@ class TokenEmbeddings(nn.Module):
             embedded = embedded + self.token_type_embeddings(types)
         if self.norm is not None:
             embedded = self.norm(embedded)
-        return self.dropout(embedded)
+        return dropped(self.dropout, embedded)
 
     def _sinusoids(self, layout: TokenLayout, position: Tensor | None, like: Tensor) -> Tensor:
         """Sinusoidal positions `[N, d]`, those given or, of a batch, from a table of those that its texts share."""

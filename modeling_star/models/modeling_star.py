@@ -18,6 +18,7 @@ from .configuration_star import StarTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
 from .token_layout import CPUBlock, TokenLayout
+from .utils import dropped
 
 
 class RelayAttention(nn.Module):
@@ -45,7 +46,7 @@ class RelayAttention(nn.Module):
         """
         dropout_p = self.dropout_p if self.training else 0.0
         context, weights = relay_attention(self.projections, relay, tokens, layout, dropout_p)
-        return self.projections.project_output(context), weights
+        return self.projections.output(context), weights
 
 
 class StarTransformerLayer(GradientCheckpointingLayer):
@@ -126,7 +127,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
 
     def _update(self, state: Tensor, update: Tensor, norm: nn.LayerNorm) -> Tensor:
         """Eqs 6 and 8, LN(ReLU(update)), with the options on norm and residual: `[..., d]` to `[..., d]`."""
-        update = self.activation(self.dropout(update))
+        update = self.activation(dropped(self.dropout, update))
         state = state + update if self.residual else update
         return state if self.pre_norm else norm(state)
 

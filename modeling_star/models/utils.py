@@ -62,6 +62,11 @@ def _has_hooks(layer: nn.Module) -> bool:
     return bool(layer._forward_hooks or layer._forward_pre_hooks) or "forward" in layer.__dict__
 
 
+def dropped(dropout: nn.Dropout, states: Tensor) -> Tensor:
+    """`dropout(states)`, which starts an operation even where it changes nothing."""
+    return dropout(states) if dropout.training and dropout.p else states
+
+
 def first_derivatives_only(backward: Callable[..., Any]) -> Callable[..., Any]:
     """
     Decorate the `backward` of a `torch.autograd.Function` that has no second derivatives.
@@ -115,4 +120,4 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
                         module.train(modes[module])
 
 
-__all__ = ["eval_mode", "first_derivatives_only", "is_plain", "readable"]
+__all__ = ["dropped", "eval_mode", "first_derivatives_only", "is_plain", "readable"]
