@@ -19,7 +19,16 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 from .sparse_attention import RowIndex, row_attention, row_attention_applies, sequence_scores, sequence_sums
-from .token_layout import TOKENS_AT_ONCE, CPUBlock, Memo, TokenLayout, at_least_float32, is_traced, remember
+from .token_layout import (
+    TOKENS_AT_ONCE,
+    CPUBlock,
+    Memo,
+    TokenLayout,
+    at_least_float32,
+    constant,
+    is_traced,
+    remember,
+)
 from .utils import readable
 
 
@@ -104,13 +113,14 @@ class BandCandidates:
         spans: `[w, r]`, bool, or float for weighted sums: which places, from `-reach` to `reach`, a role is the sum
             of; `None` where each role is one place, r = w.
         reach: furthest place on either side.
-        memo: what is derived from the candidates, for all layers.
+        memo, of_spans: what is derived from the candidates, for all layers, and from the spans alone.
     """
 
     exists: Tensor
     spans: Tensor | None
     reach: int
     memo: Memo = field(default_factory=dict, repr=False, compare=False)
+    of_spans: Memo = field(default_factory=dict, repr=False, compare=False)
 
     def all_spans(self) -> Tensor:
         """`spans`, also where each role is one place."""
@@ -123,7 +133,9 @@ class BandCandidates:
         if block.alone:
             return self
         return remember(
-            self.memo, block.tokens.start, lambda: BandCandidates(self.exists[block.tokens], self.spans, self.reach)
+            self.memo,
+            block.tokens.start,
+            lambda: BandCandidates(self.exists[block.tokens], self.spans, self.reach, of_spans=self.of_spans),
         )
 
     def for_rows(self, with_node: bool, dtype: torch.dtype) -> tuple[Tensor | None, Tensor]:
@@ -135,18 +147,20 @@ class BandCandidates:
             dtype: of the states.
         """
 
-        def make() -> tuple[Tensor | None, Tensor]:
-            exists, spans = self.exists, self.spans
-            if with_node:
-                exists = nn.functional.pad(exists, (0, 1), value=True)
-            if spans is not None:
-                spans = spans.to(dtype)
-                if with_node:
-                    spans = nn.functional.pad(spans, (0, 1, 0, 1))
-                    spans[-1, -1] = 1
-            return spans, ~exists.T[..., None]
+        def make_spans() -> Tensor | None:
+            spans = None if self.spans is None else self.spans.to(dtype)
+            if spans is None or not with_node:
+                return spans
+            spans = nn.functional.pad(spans, (0, 1, 0, 1))
+            spans[-1, -1] = 1
+            return spans
 
-        return remember(self.memo, (with_node, dtype), make)
+        def make_missing() -> Tensor:
+            missing = nn.functional.pad(~self.exists, (0, 1)) if with_node else ~self.exists
+            return missing.T.unsqueeze(2)
+
+        spans = remember(self.of_spans, (with_node, dtype), make_spans)
+        return spans, remember(self.memo, with_node, make_missing)
 
     @classmethod
     def words(
@@ -163,18 +177,12 @@ class BandCandidates:
             mean_dtype: a word is the mean of its tokens, in this precision, in place of their sum.
         """
         longest = words.shape[1]
-        # Row by row, a lower triangle holds the places below each length.
-        length, place = torch.tril_indices(longest, longest, device=words.device)
-        offset = torch.arange(1 - longest, longest, device=words.device)[:, None]
-        spans = (offset >= -place) & (offset <= length - place)
-        if mean_dtype is not None:
-            spans = spans.to(mean_dtype) / spans.sum(0)
-        # The words with each token in that place, `[N, L]`: they end in their sequence, so none comes from another.
-        words_by_place = [layout.shifted(words, -o) for o in range(longest)]
-        roles = [words_by_place[o][:, column] for column in range(1, longest) for o in range(column + 1)]
+        spans, columns, memo = _word_roles(longest, include_self, words.device, mean_dtype)
+        # Words end in their sequence, so that none comes from another.
+        exists = layout.windows(words, 1 - longest, 0).index_select(1, columns)
         if include_self:
-            return cls(torch.stack([torch.ones_like(roles[0]), *roles], dim=-1), spans, longest - 1)
-        return cls(torch.stack(roles, dim=-1), spans[:, 1:], longest - 1)
+            exists = nn.functional.pad(exists, (1, 0), value=True)
+        return cls(exists, spans, longest - 1, of_spans=memo)
 
     @classmethod
     def adjacent(cls, layout: TokenLayout) -> "BandCandidates":
@@ -211,6 +219,24 @@ class BandCandidates:
             for band in (self, other)
         ]
         return BandCandidates(torch.cat([self.exists, other.exists], dim=1), torch.cat(spans, dim=1), reach)
+
+
+@constant
+def _word_roles(
+    longest: int, include_self: bool, device: torch.device, mean_dtype: torch.dtype | None
+) -> tuple[Tensor, Tensor, Memo]:
+    """
+    The `spans` `[w, r]` of words; for roles of two tokens or more the columns among the L x L words that start L - 1
+    to 0 places before a token, by length; and what is derived from the spans.
+    """
+    # Row by row, a lower triangle holds the places below each length.
+    length, place = torch.tril_indices(longest, longest, device=device)
+    offset = torch.arange(1 - longest, longest, device=device)[:, None]
+    spans = (offset >= -place) & (offset <= length - place)
+    if mean_dtype is not None:
+        spans = spans.to(mean_dtype) / spans.sum(0)
+    columns = (longest - 1 - place) * longest + length
+    return spans if include_self else spans[:, 1:], columns[1:], {}
 
 
 @dataclass(frozen=True)
@@ -343,7 +369,9 @@ def attend_over_sparse_rows(
         has_embedded, table = True, torch.cat([table, candidates.embedded_key_value])
     heads, dtype = projections.num_heads, query.dtype
     index = remember(
-        block.memo, (heads, dtype, has_embedded), lambda: _row_index(candidates, has_embedded, len(table), heads, dtype)
+        block.memo,
+        (heads, dtype, has_embedded),
+        lambda: _row_index(candidates, has_embedded, len(table), heads, dtype),
     )
     spans, missing = (None, None) if band is None else band.for_rows(candidates.node is not None, dtype)
     context, total = row_attention(
@@ -556,10 +584,11 @@ def _relay_mix(
     if layout.is_ragged:
         scores = layout.to_rows(sequence_scores(tokens, query, layout)).transpose(1, 2)
     else:
-        rows = layout.to_rows(tokens)
         if relay is not None and layout.is_full and len(tokens) <= TOKENS_AT_ONCE:
             # A copy of few tokens costs less than operations for the relay alone.
-            rows, relay = torch.cat([relay[:, None], rows], dim=1), None
+            rows, relay = layout.to_rows_after(relay, tokens), None
+        else:
+            rows = layout.to_rows(tokens)
         scores = torch.bmm(query, rows.transpose(1, 2))
     if not layout.is_full:
         scores = scores.masked_fill(~layout.row_mask[:, None], torch.finfo(scores.dtype).min)

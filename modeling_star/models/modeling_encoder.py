@@ -394,10 +394,14 @@ class EncoderModel(EncoderPreTrainedModel):
             "position_ids": position_ids,
             "word_mask": word_mask,
         }
-        mask, inputs = self._checked(attention_mask, inputs, check_values=not traced)
+        keep_padding = bool(traced or output_attentions or output_hidden_states)
+        # The look-up of packed ids in a table on a CPU checks them.
+        table = self.get_input_embeddings()
+        looks_up = self.config.backbone_config is None and type(table) is nn.Embedding and not keep_padding
+        checks_ids = not looks_up or table.weight.device.type != "cpu"
+        mask, inputs = self._checked(attention_mask, inputs, check_values=not traced, check_ids=checks_ids)
         given = inputs["input_ids"] if inputs["inputs_embeds"] is None else inputs["inputs_embeds"]
         siamese = self.config.pair_mode == "siamese"
-        keep_padding = bool(traced or output_attentions or output_hidden_states)
         if mask is None and not siamese and not keep_padding:
             layout = TokenLayout.full(*given.shape[:2], given.device)
         else:
@@ -411,7 +415,11 @@ class EncoderModel(EncoderPreTrainedModel):
         if inputs["inputs_embeds"] is not None and not layout.is_packed:
             # A weight of 0 leaves nothing of a number, but not of infinity.
             inputs = {**inputs, "inputs_embeds": inputs["inputs_embeds"].masked_fill(~mask[..., None], 0)}
-        embedded = self.embeddings(layout, **{name: x for name, x in inputs.items() if name != "word_mask"})
+        try:
+            embedded = self.embeddings(layout, **{name: x for name, x in inputs.items() if name != "word_mask"})
+        except IndexError:
+            self._in_range("input_ids", inputs["input_ids"], self.config.vocab_size, mask)
+            raise
         record = Recorder(layout, bool(output_hidden_states), bool(output_attentions), output_token_states)
         tokens, per_sequence = self.encode(embedded, layout, record, inputs)
         states = layout.unpack(tokens) if output_token_states else None
@@ -419,7 +427,7 @@ class EncoderModel(EncoderPreTrainedModel):
         return join_pairs(output) if siamese else output
 
     def _checked(
-        self, attention_mask: Tensor | None, inputs: dict[str, Tensor | None], check_values: bool
+        self, attention_mask: Tensor | None, inputs: dict[str, Tensor | None], check_values: bool, check_ids: bool
     ) -> tuple[Tensor | None, dict[str, Tensor | None]]:
         """
         The mask as booleans `[b, n]`, `None` where all tokens are known to be real; and the inputs, checked against
@@ -453,7 +461,7 @@ class EncoderModel(EncoderPreTrainedModel):
             return mask, inputs | {name: x.masked_fill(~mask, 0) for name, x in named.items() if x is not None}
         mask = None if attention_mask is None else self._checked_mask(attention_mask)
         sizes = {
-            "input_ids": self.config.vocab_size,
+            "input_ids": self.config.vocab_size if check_ids else None,
             "token_type_ids": self._token_types(),
             "position_ids": longest_input(self.config),
         }

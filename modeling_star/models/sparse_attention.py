@@ -32,7 +32,8 @@ class RowIndex:
         heads (`int`): h.
         rows (`Tensor` of shape `[M, w]`, long): rows of the table `[R, 2 h c]`.
         keys (`Tensor` of shape `[M h, w]`, int32): rows of `[R 2 h, c]` that hold the keys; values are h rows later.
-        starts (`Tensor` of shape `[M h]`, int32): where the entries of each line of `keys` begin.
+        entries (`Tensor` of shape `[M h w]`, int32): `keys` line by line.
+        starts (`Tensor` of shape `[M h]`, int32): where the entries of each line begin.
         scores (sparse `Tensor` of shape `[M h, R 2 h]`): zeros at the entries of `keys`; `None` where w is more than
             its columns.
     """
@@ -40,6 +41,7 @@ class RowIndex:
     heads: int
     rows: Tensor
     keys: Tensor
+    entries: Tensor
     starts: Tensor
     scores: Tensor | None
 
@@ -49,7 +51,7 @@ class RowIndex:
         head = torch.arange(heads, dtype=torch.int32)[:, None]
         keys = ((rows.to(torch.int32) * (2 * heads))[:, None] + head).flatten(0, 1)
         scores = _zeros_at(keys, 2 * heads * table_rows, dtype)
-        return cls(heads, rows, keys, _starts(*keys.shape)[:-1], scores)
+        return cls(heads, rows, keys, keys.view(-1), _starts(*keys.shape)[:-1], scores)
 
     @functools.cached_property
     def uses(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -133,7 +135,7 @@ def _attend(
     scores = _dots(query.reshape(-1, c), rows, index.keys, index.scores, c**-0.5)
     # Candidates come first: a softmax over a last axis of five takes ten times as long.
     if spans is not None:
-        scores = (spans.T @ scores.T).view(-1, m, h)
+        scores = (scores @ spans).view(m, h, spans.shape[1]).permute(2, 0, 1)
         scores = scores if role_bias is None else scores + role_bias.T[:, None]
     else:
         scores = scores.view(m, h, w)
@@ -180,7 +182,7 @@ class _RowAttention(torch.autograd.Function):
     @first_derivatives_only
     def backward(ctx: Any, d_context: Tensor, d_total: Tensor | None) -> tuple[Tensor | None, ...]:
         query, table, spans, weights, dropout_mask = ctx.saved_tensors
-        index, (r, m, h) = ctx.index, weights.shape
+        index, (_, m, h) = ctx.index, weights.shape
         c = query.shape[1] // h
         rows = table.view(-1, c)
         d_context = d_context.reshape(-1, c)
@@ -271,9 +273,7 @@ def _starts(v: int, w: int) -> Tensor:
     return torch.arange(0, v * w + 1, max(w, 1), dtype=torch.int32)[: v + 1]
 
 
-def _dots(
-    vectors: Tensor, rows: Tensor, index: Tensor, wanted: Tensor | None = None, scale: float = 1.0
-) -> Tensor:
+def _dots(vectors: Tensor, rows: Tensor, index: Tensor, wanted: Tensor | None = None, scale: float = 1.0) -> Tensor:
     """
     Dot products of each vector `[V, c]` with its rows, times `scale`: `[V, w]` for `index` `[V, w]`, int32. `wanted`
     is `_zeros_at(index, len(rows), ...)`, where it is at hand.
@@ -316,7 +316,7 @@ def _weighted_sums(rows: Tensor, index: Tensor, weights: Tensor) -> Tensor:
 def _bags(rows: Tensor, index: RowIndex, weights: Tensor) -> Tensor:
     """Sums of `rows` `[.., c]` at `index.keys` with `weights` `[M h w]`: `[M h, c]`."""
     # As torch.nn.functional.embedding_bag does, which makes the starts of the bags anew.
-    return torch.embedding_bag(rows, index.keys.view(-1), index.starts, False, 0, False, weights)[0]
+    return torch.embedding_bag(rows, index.entries, index.starts, False, 0, False, weights)[0]
 
 
 def _spread(weights: Tensor, spans: Tensor | None) -> Tensor:

@@ -5,6 +5,7 @@ Axes: b batch  n columns  N flat tokens  m longest sequence  d width
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -152,6 +153,12 @@ class TokenLayout:
         rows = tokens.new_zeros((b * self.max_length, *tokens.shape[1:]))
         return rows.index_copy(0, self._row_index, tokens).unflatten(0, (b, self.max_length))
 
+    def to_rows_after(self, nodes: Tensor, tokens: Tensor) -> Tensor:
+        """As `to_rows` without padding, each row after its node: `[b, d]` and `[N, d]` to `[b, 1 + n, d]`."""
+        if len(nodes) == 1:
+            return torch.cat([nodes, tokens])[None]
+        return torch.cat([nodes[:, None], self.to_rows(tokens)], dim=1)
+
     def from_rows(self, rows: Tensor) -> Tensor:
         """Rows `[b, m, ...]` as `to_rows` makes them, back to flat tokens `[N, ...]`."""
         flat = rows.flatten(0, 1)
@@ -211,10 +218,10 @@ class TokenLayout:
         wide = at_least_float32(tokens.dtype)
         if self.is_ragged:
             return self._bags(tokens.to(wide), "mean").to(tokens.dtype)
-        rows = self.to_rows(tokens)
         if self.is_full:
-            mean = rows.mean(1, dtype=wide)
+            mean = self._over_full_rows(torch.mean, tokens, dtype=wide)
             return mean if wide == tokens.dtype else mean.to(tokens.dtype)
+        rows = self.to_rows(tokens)
         if self.column_index is None:
             # Packed, they have zeros there.
             rows = rows.masked_fill(~self.row_mask[..., None], 0)
@@ -224,11 +231,17 @@ class TokenLayout:
         """Maximum over the real tokens of each sequence (`[N, d]` to `[b, d]`); zeros for an empty one."""
         if self.is_ragged:
             return self._bags(tokens, "max")
-        rows = self.to_rows(tokens)
         if self.is_full:
-            return rows.amax(1)
+            return self._over_full_rows(torch.amax, tokens)
+        rows = self.to_rows(tokens)
         rows = rows.masked_fill(~self.row_mask[..., None], torch.finfo(tokens.dtype).min)
         return self.zero_empty(rows.amax(1))
+
+    def _over_full_rows(self, reduce: Callable[..., Tensor], tokens: Tensor, **options: Any) -> Tensor:
+        """One vector for each row of a batch without padding (`[N, d]` to `[b, d]`)."""
+        if len(self.mask) == 1:
+            return reduce(tokens, dim=0, keepdim=True, **options)
+        return reduce(self.to_rows(tokens), dim=1, **options)
 
     def _bags(self, tokens: Tensor, mode: str) -> Tensor:
         """Each sequence as a bag of embeddings (`[N, d]` to `[b, d]`), without a copy."""
@@ -251,6 +264,26 @@ class TokenLayout:
         for _ in range(abs(offset) - 1):
             index = step[index]
         return tokens[index]
+
+    def windows(self, values: Tensor, first: int, last: int) -> Tensor:
+        """
+        The values from `first` to `last` places after each token, `[N]` or `[N, k]` to `[N, (last - first + 1) k]`, as
+        `shifted` gives them; 0 beyond the ends of a packed batch.
+        """
+        if self.column_index is None:
+            places = [self.shifted(values, offset) for offset in range(first, last + 1)]
+            return torch.stack(places, dim=1).flatten(1)
+        k = math.prod(values.shape[1:])
+        flat = torch.nn.functional.pad(values.reshape(-1), (max(-first, 0) * k, max(last, 0) * k))
+        return flat.unfold(0, (last - first + 1) * k, k)
+
+    def fits(self, longest: int) -> Tensor:
+        """Whether a token is real and its sequence has one 1 to `longest` - 1 places later (`[N, longest - 1]`)."""
+
+        def make() -> Tensor:
+            return torch.stack([self.has_shifted(offset) for offset in range(1, longest)], dim=1)
+
+        return remember(self.memo, ("fits", longest), make)
 
     def has_shifted(self, offset: int) -> Tensor:
         """Whether a token is real and its sequence has one `offset` places later (`[N]`, bool)."""
