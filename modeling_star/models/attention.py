@@ -273,9 +273,15 @@ class Candidates:
         """Whether any candidate is made of the tokens around."""
         return self.block.closed or self.band is not None
 
-    def project(self, states: Tensor) -> Tensor:
-        """Keys and, beside them, values without bias: `[..., d]` to `[..., 2 h c]`."""
-        return nn.functional.linear(states, self.key_value_weight)
+    def project(self, *states: Tensor) -> Tensor:
+        """Keys and, beside them, values without bias: `[..., d]` to `[..., 2 h c]`, one `[.., d]` after the other."""
+        if len(states) == 1 or self.block.alone or torch.is_grad_enabled():
+            return nn.functional.linear(states[0] if len(states) == 1 else torch.cat(states), self.key_value_weight)
+        # Of many tokens, without a graph: into their place, without a copy of the states.
+        table = states[0].new_empty(sum(map(len, states)), len(self.key_value_weight))
+        for rows, part in zip(states, table.split([len(rows) for rows in states]), strict=True):
+            torch.mm(rows, self.key_value_weight.T, out=part)
+        return table
 
 
 class CandidateAttention(nn.Module):
@@ -363,15 +369,15 @@ def attend_over_sparse_rows(
     block, band, projections = candidates.block, candidates.band, attention.projections
     sources = [candidates.rows] if candidates.has_neighbours else []
     sources += [states for states in (candidates.node, candidates.embedded) if states is not None]
-    table = candidates.project(torch.cat(sources) if len(sources) > 1 else sources[0])
+    table = candidates.project(*sources)
     has_embedded = candidates.embedded is not None
     if candidates.embedded_key_value is not None:
         has_embedded, table = True, torch.cat([table, candidates.embedded_key_value])
     heads, dtype = projections.num_heads, query.dtype
     index = remember(
         block.memo,
-        (heads, dtype, has_embedded),
-        lambda: _row_index(candidates, has_embedded, len(table), heads, dtype),
+        (len(table), heads, dtype),
+        lambda: RowIndex.of(_candidate_rows(candidates, has_embedded), len(table), heads, dtype),
     )
     spans, missing = (None, None) if band is None else band.for_rows(candidates.node is not None, dtype)
     context, total = row_attention(
@@ -387,12 +393,10 @@ def attend_over_sparse_rows(
     return projections.output(projections.with_value_bias(context, total)), None
 
 
-def _row_index(
-    candidates: Candidates, has_embedded: bool, table_rows: int, heads: int, dtype: torch.dtype
-) -> RowIndex:
+def _candidate_rows(candidates: Candidates, has_embedded: bool) -> Tensor:
     """
-    The rows that each token attends to in a table of the rows around the tokens, the nodes of their sequences and, if
-    `has_embedded`, their embeddings.
+    The rows that each token attends to, `[M, w]`, in a table of the rows around the tokens, the nodes of their
+    sequences and, if `has_embedded`, their embeddings.
     """
     block, count = candidates.block, len(candidates.block.own(candidates.rows))
     index: list[Tensor] = []
@@ -406,7 +410,7 @@ def _row_index(
         index.append(torch.arange(count) + after_nodes if has_embedded else index[block.radius])
     if node is not None:
         index.append(block.sequence_index(candidates.layout) + after_rows)
-    return RowIndex.of(torch.stack(index, dim=1), table_rows, heads, dtype)
+    return torch.stack(index, dim=1)
 
 
 def attend_with_triton(

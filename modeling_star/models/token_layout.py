@@ -270,7 +270,7 @@ class TokenLayout:
         The values from `first` to `last` places after each token, `[N]` or `[N, k]` to `[N, (last - first + 1) k]`, as
         `shifted` gives them; 0 beyond the ends of a packed batch.
         """
-        if self.column_index is None:
+        if self.column_index is None or not len(values):
             places = [self.shifted(values, offset) for offset in range(first, last + 1)]
             return torch.stack(places, dim=1).flatten(1)
         k = math.prod(values.shape[1:])
