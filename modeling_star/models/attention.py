@@ -376,7 +376,7 @@ def attend_over_sparse_rows(
     heads, dtype = projections.num_heads, query.dtype
     index = remember(
         block.memo,
-        (len(table), heads, dtype),
+        (heads, dtype, candidates.has_neighbours, candidates.node is None, has_embedded),
         lambda: RowIndex.of(_candidate_rows(candidates, has_embedded), len(table), heads, dtype),
     )
     spans, missing = (None, None) if band is None else band.for_rows(candidates.node is not None, dtype)

@@ -76,8 +76,8 @@ class RowIndex:
         line = torch.where(slot < h, slot, (m - 1) * h + slot) + (token * h)[:, None]
         entry = line * w + nth[:, None]
         place = place.flatten()
-        line, entry = (torch.empty_like(place).scatter_(0, place, x.flatten()) for x in (line, entry))
-        return line, entry, (start[:, None] * (2 * h) + slot * uses[:, None]).flatten()
+        line, entry = (torch.empty_like(place).scatter_(0, place, x.flatten()).int() for x in (line, entry))
+        return line, entry, (start[:, None] * (2 * h) + slot * uses[:, None]).int().flatten()
 
 
 def row_attention(

@@ -16,6 +16,8 @@ from torch import Tensor
 
 # Tokens of a block, whose states stay in the processor's cache from one operation to the next.
 TOKENS_AT_ONCE = 1024
+# Tokens of the largest batch without padding whose layout is kept: some hundred kB each.
+TOKENS_KEPT = 512
 # Tokens that one program of a GPU kernel sums up: a long sequence is distributed over many.
 TOKENS_OF_CHUNK = 128
 
@@ -94,8 +96,11 @@ class TokenLayout:
 
     @classmethod
     def full(cls, b: int, n: int, device: torch.device) -> "TokenLayout":
-        """A packed layout without padding. Those of small batches are kept, with all that is derived from them."""
-        return (_kept_full_layout if b * n <= TOKENS_AT_ONCE else _full_layout)(b, n, device)
+        """
+        A packed layout without padding. Those of small batches are kept, with all that is derived from them: one short
+        text is a matter of how many operations are started.
+        """
+        return (_kept_full_layout if b * n <= TOKENS_KEPT else _full_layout)(b, n, device)
 
     @classmethod
     def from_mask(cls, mask: Tensor, keep_padding: bool) -> "TokenLayout":
