@@ -556,8 +556,9 @@ def relay_attention(
     heads = (projections.num_heads, projections.head_dim)
     key_weight, value_weight = (projections.weight_of(name).unflatten(0, heads) for name in ("key", "value"))
     # Products for each head by torch.bmm: torch.einsum starts 13 operations for one.
-    query = projections.split(projections.query(relay) * heads[1] ** -0.5).transpose(0, 1)
-    query = torch.bmm(query, key_weight).transpose(0, 1)
+    query = projections.split(projections.query(relay)).transpose(0, 1)
+    nothing = _zero(query.dtype, query.device)
+    query = torch.baddbmm(nothing, query, key_weight, beta=0, alpha=heads[1] ** -0.5).transpose(0, 1)
     weights: Tensor | None = None
     if include_relay and use_kernels(query, layout):
         from .triton_relay_attention import relay_mix
@@ -574,8 +575,14 @@ def relay_attention(
         mixed, total = mixed.to(dtype), None if total is None else total.to(dtype)
     else:
         mixed, weights, total = _relay_mix(query, relay if include_relay else None, tokens, layout, dropout_p)
-    context = torch.bmm(value_weight, mixed.permute(1, 2, 0)).permute(2, 0, 1).flatten(1)
+    # The weight on the right: on the left, last bits depend on where in memory it lies.
+    context = torch.bmm(mixed.transpose(0, 1), value_weight.transpose(1, 2)).transpose(0, 1).flatten(1)
     return projections.with_value_bias(context, total), weights
+
+
+@constant
+def _zero(dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.zeros((), dtype=dtype, device=device)
 
 
 def _relay_mix(
