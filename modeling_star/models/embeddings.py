@@ -18,7 +18,7 @@ from transformers import MODEL_MAPPING, PreTrainedConfig, PreTrainedModel
 from .char_cnn import CharCNN, feature_width
 from .configuration_encoder import EncoderConfig
 from .token_layout import TOKENS_AT_ONCE, TokenLayout, constant
-from .utils import dropped
+from .utils import Dropout
 
 
 FROM_PADDING = (
@@ -105,7 +105,7 @@ class TokenEmbeddings(nn.Module):
         )
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if config.embedding_norm else None
-        self.dropout = nn.Dropout(config.embedding_dropout_prob)
+        self.dropout = Dropout(config.embedding_dropout_prob)
 
     @property
     def table(self) -> nn.Embedding:
@@ -181,7 +181,7 @@ class TokenEmbeddings(nn.Module):
             embedded = embedded + self.token_type_embeddings(types)
         if self.norm is not None:
             embedded = self.norm(embedded)
-        return dropped(self.dropout, embedded)
+        return self.dropout(embedded)
 
     def _sinusoids(self, layout: TokenLayout, position: Tensor | None, like: Tensor) -> Tensor:
         """Sinusoidal positions `[N, d]`, those given or, of a batch, from a table of those that its texts share."""

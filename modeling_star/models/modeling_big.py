@@ -22,7 +22,7 @@ from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification,
 from .lexicon import Lexicon, WordMatcher
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
 from .token_layout import CPUBlock, TokenLayout, is_traced
-from .utils import dropped
+from .utils import Dropout
 
 
 logger = logging.get_logger(__name__)
@@ -86,7 +86,7 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         self.activation = ACT2FN[config.hidden_act]
         self.output = nn.Linear(config.intermediate_size, config.hidden_size)
         self.output_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(
         self,
@@ -125,7 +125,7 @@ class BigTransformerLayer(GradientCheckpointingLayer):
                     words = None if band is None else band.of_block(block)
                     candidates = Candidates(rows, block, layout, key_value_weight, block.of_block(nodes), words)
                     update, weights = attention(candidates)
-                    state = self.attention_norm(state + dropped(self.dropout, update))
+                    state = self.attention_norm(state + self.dropout(update))
                 yield self._feed_forward(state), weights
 
         states, weights = CPUBlock.join(updated(), blocks, tokens)
@@ -139,12 +139,12 @@ class BigTransformerLayer(GradientCheckpointingLayer):
     def _update_first(self, first: Tensor, tokens: Tensor, layout: TokenLayout) -> tuple[Tensor, Tensor]:
         """The first token of each sequence alone, `[b, d]` to `[b, d]`, and its weights `[b, h, m]`."""
         update, weights = self.attention.over_sequence(first, tokens, layout)
-        return self._feed_forward(self.attention_norm(first + dropped(self.dropout, update))), weights
+        return self._feed_forward(self.attention_norm(first + self.dropout(update))), weights
 
     def _feed_forward(self, state: Tensor) -> Tensor:
         """`[..., d]` to `[..., d]`"""
         update = self.output(self.activation(self.intermediate(state)))
-        return self.output_norm(state + dropped(self.dropout, update))
+        return self.output_norm(state + self.dropout(update))
 
 
 class BigTransformerPreTrainedModel(EncoderPreTrainedModel):

@@ -18,7 +18,7 @@ from .configuration_star import StarTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
 from .token_layout import CPUBlock, TokenLayout
-from .utils import dropped
+from .utils import Dropout
 
 
 class RelayAttention(nn.Module):
@@ -63,7 +63,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         self.pre_norm = config.norm_position == "pre"
         self.residual = config.residual
         self.activation = ACT2FN[config.hidden_act]
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
         self.ring_attention = CandidateAttention(
             config.hidden_size,
             config.num_attention_heads,
@@ -127,7 +127,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
 
     def _update(self, state: Tensor, update: Tensor, norm: nn.LayerNorm) -> Tensor:
         """Eqs 6 and 8, LN(ReLU(update)), with the options on norm and residual: `[..., d]` to `[..., d]`."""
-        update = self.activation(dropped(self.dropout, update))
+        update = self.activation(self.dropout(update))
         state = state + update if self.residual else update
         return state if self.pre_norm else norm(state)
 
