@@ -42,6 +42,7 @@ class Options:
     memory: bool = flag("also measure peak memory, in a process for each system and shape", False)
     max_memory: float | None = flag("limit in GB for all models and a pass, on Linux's CPU", metavar="GB")
     threads: int | None = flag("PyTorch's threads")
+    cpu_time: bool = flag("measure CPU time, which other processes disturb less; with --threads 1", False)
     device: str = flag("cpu, cuda, cuda:1", "cpu")
     dtype: Literal["float32", "bfloat16"] = flag("type of weights and states", "float32")
     compile: bool = flag("torch.compile every model", False)

@@ -401,12 +401,13 @@ class EncoderModel(EncoderPreTrainedModel):
         checks_ids = not looks_up or table.weight.device.type != "cpu"
         mask, inputs = self._checked(attention_mask, inputs, check_values=not traced, check_ids=checks_ids)
         given = inputs["input_ids"] if inputs["inputs_embeds"] is None else inputs["inputs_embeds"]
+        b, n = given.shape[:2]
         siamese = self.config.pair_mode == "siamese"
         if mask is None and not siamese and not keep_padding:
-            layout = TokenLayout.full(*given.shape[:2], given.device)
+            layout = TokenLayout.full(b, n, given.device)
         else:
             if mask is None:
-                mask = torch.ones(given.shape[:2], dtype=torch.bool, device=given.device)
+                mask = torch.ones((b, n), dtype=torch.bool, device=given.device)
             if siamese:
                 mask, inputs = split_pairs(mask, inputs)
             layout = TokenLayout.from_mask(mask, keep_padding)
@@ -550,15 +551,16 @@ def _outside(given: Tensor, size: int) -> int | None:
     if not given.numel():
         return None
     low, high = _extremes(given)
-    return low if low < 0 else high if high >= size else None
+    return int(low) if low < 0 else int(high) if high >= size else None
 
 
-def _extremes(given: Tensor) -> tuple[int | float, int | float]:
+def _extremes(given: Tensor) -> tuple[float, float]:
     """The smallest and the largest number."""
-    low, high = torch.aminmax(given)
+    extremes = torch.aminmax(given)
     if given.device.type == "cpu":
-        return low.item(), high.item()
-    return tuple(torch.stack((low, high)).tolist())  # a GPU is waited for once
+        return extremes.min.item(), extremes.max.item()
+    low, high = torch.stack(tuple(extremes)).tolist()  # a GPU is waited for once
+    return low, high
 
 
 class Recorder:

@@ -276,7 +276,7 @@ def _starts(v: int, w: int) -> Tensor:
 def _dots(vectors: Tensor, rows: Tensor, index: Tensor, wanted: Tensor | None = None, scale: float = 1.0) -> Tensor:
     """
     Dot products of each vector `[V, c]` with its rows, times `scale`: `[V, w]` for `index` `[V, w]`, int32. `wanted`
-    is `_zeros_at(index, len(rows), ...)`, where it is at hand.
+    is `_zeros_at(index, len(rows), ...)`, where it was made before.
     """
     wanted = _zeros_at(index, len(rows), rows.dtype) if wanted is None else wanted
     if wanted is None:
