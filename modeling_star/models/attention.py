@@ -273,15 +273,9 @@ class Candidates:
         """Whether any candidate is made of the tokens around."""
         return self.block.closed or self.band is not None
 
-    def project(self, *states: Tensor) -> Tensor:
-        """Keys and, beside them, values without bias: `[..., d]` to `[..., 2 h c]`, one `[.., d]` after the other."""
-        if len(states) == 1 or self.block.alone or torch.is_grad_enabled():
-            return nn.functional.linear(states[0] if len(states) == 1 else torch.cat(states), self.key_value_weight)
-        # Of many tokens, without a graph: into their place, without a copy of the states.
-        table = states[0].new_empty(sum(map(len, states)), len(self.key_value_weight))
-        for rows, part in zip(states, table.split([len(rows) for rows in states]), strict=True):
-            torch.mm(rows, self.key_value_weight.T, out=part)
-        return table
+    def project(self, states: Tensor) -> Tensor:
+        """Keys and, beside them, values without bias: `[..., d]` to `[..., 2 h c]`."""
+        return nn.functional.linear(states, self.key_value_weight)
 
 
 class CandidateAttention(nn.Module):
@@ -369,7 +363,7 @@ def attend_over_sparse_rows(
     block, band, projections = candidates.block, candidates.band, attention.projections
     sources = [candidates.rows] if candidates.has_neighbours else []
     sources += [states for states in (candidates.node, candidates.embedded) if states is not None]
-    table = candidates.project(*sources)
+    table = candidates.project(torch.cat(sources) if len(sources) > 1 else sources[0])
     has_embedded = candidates.embedded is not None
     if candidates.embedded_key_value is not None:
         has_embedded, table = True, torch.cat([table, candidates.embedded_key_value])
