@@ -10,6 +10,7 @@ folder, --output_dir NAME (default: outputs/benchmark), which has to be new or e
     python experiments/benchmark.py --systems big-from-bert big-from-bert-1 bert-sdpa --hidden_size 384 \\
         --num_heads 12 --shapes 128x32 32x128 8x512 1x4096 --threads 1
     python experiments/benchmark.py --mode train --shapes 128x109 --memory
+    python experiments/benchmark.py --count --systems star big bert-sdpa --shapes 1x32
     python experiments/benchmark.py --lengths DATA/test.jsonl.gz --batch_size 128 --truncate 256
     python experiments/benchmark.py --device cuda --dtype bfloat16 --shapes 64x128 16x512 4x2048 1x8192 1x32768
 
@@ -35,6 +36,7 @@ def main() -> None:
 
     import transformers
     from lab.benchmark import measure
+    from lab.benchmark_count import count_table
     from lab.benchmark_report import write_results
     from lab.benchmark_systems import check_systems
     from lab.benchmark_workloads import lengths_workload, parse_shape
@@ -50,6 +52,9 @@ def main() -> None:
         workloads = [parse_shape(shape) for shape in shapes]
         if arguments.lengths:
             workloads.append(lengths_workload(arguments.lengths, arguments.batch_size, arguments.truncate))
+        if options.count:
+            print(count_table(options, workloads))
+            return
         check_new(arguments.output_dir)
     except UserError as error:
         sys.exit(f"benchmark.py: {error}")

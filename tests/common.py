@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from transformers import BertConfig, PreTrainedModel
 
 import modeling_star
 from modeling_star.models import token_layout as tokens
+from modeling_star.models.attention import AttentionProjections
 from modeling_star.models.heads import NO_SPAN
 
 
@@ -356,13 +358,16 @@ class LinearAdapter(nn.Linear):
 def given_projections(leaves: dict[str, Tensor]) -> Any:
     """Projections as relay_attention uses them, the query already projected."""
     h, c, _ = leaves["key"].shape
-    return SimpleNamespace(
+    given = SimpleNamespace(
         num_heads=h,
         head_dim=c,
-        project_query=lambda relay: leaves["query"],
+        query=lambda relay: leaves["query"].flatten(1),
+        split=lambda projected: projected.unflatten(-1, (h, c)),
         weight_of=lambda name: leaves[name].flatten(0, 1),
-        value_bias=leaves["value_bias"],
+        _readable=lambda name: SimpleNamespace(bias=leaves[f"{name}_bias"].flatten()),
     )
+    given.with_value_bias = partial(AttentionProjections.with_value_bias, given)
+    return given
 
 
 def linear_layers(model: nn.Module) -> list[nn.Linear]:

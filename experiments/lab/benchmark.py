@@ -200,7 +200,10 @@ def measure(options: Options, workload: Workload) -> list[Result]:
                 passes = {key: run for key, run in passes.items() if key[0] != system}
                 timings |= {(system, rows): Timing(error=first_line(error)) for rows in sizes}
         bar.total = len(passes) * (options.repeats + 1 + options.compiles)
-        timings |= interleave(passes, options.repeats, options.max_seconds, untimed=options.compiles, tick=bar.update)
+        clock = time.process_time if options.cpu_time else time.perf_counter
+        timings |= interleave(
+            passes, options.repeats, options.max_seconds, untimed=options.compiles, clock=clock, tick=bar.update
+        )
     results = summarize(workload, timings, options.references)
     passes.clear()
     gc.collect()

@@ -10,18 +10,26 @@ Axes: b batch  N flat tokens  M tokens of a block  R rows of a block  m longest 
 """
 
 import functools
-import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 from transformers.utils import logging
 
-from .sparse_attention import row_attention, row_attention_applies, sequence_scores, sequence_sums
-from .token_layout import CPUBlock, TokenLayout, is_traced
-from .utils import is_plain, readable
+from .sparse_attention import RowIndex, row_attention, row_attention_applies, sequence_scores, sequence_sums
+from .token_layout import (
+    TOKENS_AT_ONCE,
+    CPUBlock,
+    Memo,
+    TokenLayout,
+    at_least_float32,
+    constant,
+    is_traced,
+    remember,
+)
+from .utils import readable
 
 
 logger = logging.get_logger(__name__)
@@ -55,10 +63,6 @@ class AttentionProjections(nn.Module):
         """`[..., h * c]` to `[..., h, c]`."""
         return projected.unflatten(-1, (self.num_heads, self.head_dim))
 
-    def project_query(self, states: Tensor) -> Tensor:
-        """`[..., d]` to queries `[..., h, c]`."""
-        return self.split(self.query(states))
-
     def weight_of(self, name: str) -> Tensor:
         """
         The weight of a projection that is computed without calling it.
@@ -85,22 +89,15 @@ class AttentionProjections(nn.Module):
         """`[..., h, c]` to `[..., d]`."""
         return self.output(context.flatten(-2))
 
-    def project_unbiased(self, context: Tensor, total: Tensor | None) -> Tensor:
+    def with_value_bias(self, context: Tensor, total: Tensor | None) -> Tensor:
         """
-        As `project_output`, of a context without the values' bias.
+        A context `[..., h * c]` with the values' bias.
 
         Args:
-            context: `[..., h, c]`.
             total: `[..., h]`, the sum of the weights, by which the bias counts; `None` where it is 1.
         """
-        if total is not None:
-            return self.project_output(context + total[..., None] * self.value_bias)
-        if not is_plain(self.output, nn.Linear):
-            return self.project_output(context + self.value_bias)
-        # The last bits of torch.addmv depend on where in memory a weight lies, and a loaded one lies elsewhere.
-        weight = self.output.weight
-        bias = self.output.bias + (weight * self._readable("value").bias).sum(-1)
-        return nn.functional.linear(context.flatten(-2), weight, bias)
+        bias = self._readable("value").bias
+        return context + (bias if total is None else (total[..., None] * self.split(bias)).flatten(-2))
 
 
 # ------ a token over its candidates
@@ -116,11 +113,14 @@ class BandCandidates:
         spans: `[w, r]`, bool, or float for weighted sums: which places, from `-reach` to `reach`, a role is the sum
             of; `None` where each role is one place, r = w.
         reach: furthest place on either side.
+        memo, of_spans: what is derived from the candidates, for all layers, and from the spans alone.
     """
 
     exists: Tensor
     spans: Tensor | None
     reach: int
+    memo: Memo = field(default_factory=dict, repr=False, compare=False)
+    of_spans: Memo = field(default_factory=dict, repr=False, compare=False)
 
     def all_spans(self) -> Tensor:
         """`spans`, also where each role is one place."""
@@ -130,15 +130,37 @@ class BandCandidates:
 
     def of_block(self, block: CPUBlock) -> "BandCandidates":
         """Those of the tokens of a block."""
-        return self if block.alone else BandCandidates(self.exists[block.tokens], self.spans, self.reach)
+        if block.alone:
+            return self
+        return remember(
+            self.memo,
+            block.tokens.start,
+            lambda: BandCandidates(self.exists[block.tokens], self.spans, self.reach, of_spans=self.of_spans),
+        )
 
-    def with_node(self) -> "BandCandidates":
-        """With one more place after the band and one more candidate made of it, which every token has."""
-        exists, spans = nn.functional.pad(self.exists, (0, 1), value=True), self.spans
-        if spans is not None:
+    def for_rows(self, with_node: bool, dtype: torch.dtype) -> tuple[Tensor | None, Tensor]:
+        """
+        `spans` and `missing` as `row_attention` takes them.
+
+        Args:
+            with_node: there is one more row after the band and one more candidate made of it, which every token has.
+            dtype: of the states.
+        """
+
+        def make_spans() -> Tensor | None:
+            spans = None if self.spans is None else self.spans.to(dtype)
+            if spans is None or not with_node:
+                return spans
             spans = nn.functional.pad(spans, (0, 1, 0, 1))
             spans[-1, -1] = 1
-        return BandCandidates(exists, spans, self.reach)
+            return spans
+
+        def make_missing() -> Tensor:
+            missing = nn.functional.pad(~self.exists, (0, 1)) if with_node else ~self.exists
+            return missing.T.unsqueeze(2)
+
+        spans = remember(self.of_spans, (with_node, dtype), make_spans)
+        return spans, remember(self.memo, with_node, make_missing)
 
     @classmethod
     def words(
@@ -155,18 +177,12 @@ class BandCandidates:
             mean_dtype: a word is the mean of its tokens, in this precision, in place of their sum.
         """
         longest = words.shape[1]
-        # Row by row, a lower triangle holds the places below each length.
-        length, place = torch.tril_indices(longest, longest, device=words.device)
-        offset = torch.arange(1 - longest, longest, device=words.device)[:, None]
-        spans = (offset >= -place) & (offset <= length - place)
-        if mean_dtype is not None:
-            spans = spans.to(mean_dtype) / spans.sum(0)
-        # The words with each token in that place, `[N, L]`: they end in their sequence, so none comes from another.
-        words_by_place = [layout.shifted(words, -o) for o in range(longest)]
-        roles = [words_by_place[o][:, column] for column in range(1, longest) for o in range(column + 1)]
+        spans, columns, memo = _word_roles(longest, include_self, words.device, mean_dtype)
+        # Words end in their sequence, so that none comes from another.
+        exists = layout.windows(words, 1 - longest, 0).index_select(1, columns)
         if include_self:
-            return cls(torch.stack([torch.ones_like(roles[0]), *roles], dim=-1), spans, longest - 1)
-        return cls(torch.stack(roles, dim=-1), spans[:, 1:], longest - 1)
+            exists = nn.functional.pad(exists, (1, 0), value=True)
+        return cls(exists, spans, longest - 1, of_spans=memo)
 
     @classmethod
     def adjacent(cls, layout: TokenLayout) -> "BandCandidates":
@@ -203,6 +219,24 @@ class BandCandidates:
             for band in (self, other)
         ]
         return BandCandidates(torch.cat([self.exists, other.exists], dim=1), torch.cat(spans, dim=1), reach)
+
+
+@constant
+def _word_roles(
+    longest: int, include_self: bool, device: torch.device, mean_dtype: torch.dtype | None
+) -> tuple[Tensor, Tensor, Memo]:
+    """
+    The `spans` `[w, r]` of words; for roles of two tokens or more the columns among the L x L words that start L - 1
+    to 0 places before a token, by length; and what is derived from the spans.
+    """
+    # Row by row, a lower triangle holds the places below each length.
+    length, place = torch.tril_indices(longest, longest, device=device)
+    offset = torch.arange(1 - longest, longest, device=device)[:, None]
+    spans = (offset >= -place) & (offset <= length - place)
+    if mean_dtype is not None:
+        spans = spans.to(mean_dtype) / spans.sum(0)
+    columns = (longest - 1 - place) * longest + length
+    return spans if include_self else spans[:, 1:], columns[1:], {}
 
 
 @dataclass(frozen=True)
@@ -267,16 +301,16 @@ class CandidateAttention(nn.Module):
             The update `[M, d]` and the weights `[M, h, r]`; `None` in their place for packed tokens, of which none are
             recorded.
         """
-        query = self.projections.project_query(candidates.block.own(candidates.rows))
+        query = self.projections.query(candidates.block.own(candidates.rows))
         return choose_backend(query, candidates)(self, query, candidates)
 
 
-# From queries `[M, h, c]`, not yet scaled, to what `CandidateAttention.forward` returns.
+# From queries `[M, h * c]`, not yet scaled, to what `CandidateAttention.forward` returns.
 Backend = Callable[[CandidateAttention, Tensor, Candidates], tuple[Tensor, Tensor | None]]
 
 
 def choose_backend(query: Tensor, candidates: Candidates) -> Backend:
-    """Choose the function that computes the attention of queries `[M, h, c]`; results agree but for rounding."""
+    """Choose the function that computes the attention of queries `[M, h * c]`; results agree but for rounding."""
     block, layout = candidates.block, candidates.layout
     if candidates.has_neighbours and block.alone and use_kernels(query, layout, block.radius):
         return attend_with_triton
@@ -311,7 +345,7 @@ def attend_with_torch(
             places.append(node)
             node = None
     context, weights = candidate_attention(
-        query,
+        projections.split(query),
         [split(place) for place in places],
         projections.value_bias,
         role_bias=attention.role_bias,
@@ -326,37 +360,51 @@ def attend_over_sparse_rows(
     attention: CandidateAttention, query: Tensor, candidates: Candidates
 ) -> tuple[Tensor, Tensor | None]:
     """Packed tokens on a CPU: every candidate is a row of one table of keys and values, `sparse_attention`."""
-    block, band = candidates.block, candidates.band
-    count = len(query)
-    sources: list[Tensor] = []
-    index: list[Tensor] = []
-    if candidates.has_neighbours:
-        sources.append(candidates.rows)
-        index.extend(block.neighbour_index(count))
-    if block.closed:
-        embedding = index[block.radius]
-        if candidates.embedded is not None:
-            embedding = torch.arange(len(candidates.rows), len(candidates.rows) + count)
-            sources.append(candidates.embedded)
-        index.append(embedding)
-    if candidates.node is not None:
-        index.append(block.sequence_index(candidates.layout) + sum(map(len, sources)))
-        sources.append(candidates.node)
-        band = None if band is None else band.with_node()
+    block, band, projections = candidates.block, candidates.band, attention.projections
+    sources = [candidates.rows] if candidates.has_neighbours else []
+    sources += [states for states in (candidates.node, candidates.embedded) if states is not None]
     table = candidates.project(torch.cat(sources) if len(sources) > 1 else sources[0])
+    has_embedded = candidates.embedded is not None
     if candidates.embedded_key_value is not None:
-        index[2 * block.radius + 1] = torch.arange(len(table), len(table) + count)
-        table = torch.cat([table, candidates.embedded_key_value])
+        has_embedded, table = True, torch.cat([table, candidates.embedded_key_value])
+    heads, dtype = projections.num_heads, query.dtype
+    index = remember(
+        block.memo,
+        (heads, dtype, candidates.has_neighbours, candidates.node is None, has_embedded),
+        lambda: RowIndex.of(_candidate_rows(candidates, has_embedded), len(table), heads, dtype),
+    )
+    spans, missing = (None, None) if band is None else band.for_rows(candidates.node is not None, dtype)
     context, total = row_attention(
         query,
         table,
-        torch.stack(index, dim=1),
+        index,
         attention.role_bias,
-        spans=None if band is None else band.spans,
-        exists=None if band is None else band.exists,
+        spans,
+        missing,
+        may_have_none=candidates.node is None,
         dropout_p=attention.dropout_p if attention.training else 0.0,
     )
-    return attention.projections.project_unbiased(context, total), None
+    return projections.output(projections.with_value_bias(context, total)), None
+
+
+def _candidate_rows(candidates: Candidates, has_embedded: bool) -> Tensor:
+    """
+    The rows that each token attends to, `[M, w]`, in a table of the rows around the tokens, the nodes of their
+    sequences and, if `has_embedded`, their embeddings.
+    """
+    block, count = candidates.block, len(candidates.block.own(candidates.rows))
+    index: list[Tensor] = []
+    after_rows = 0
+    if candidates.has_neighbours:
+        index.extend(block.neighbour_index(count))
+        after_rows = len(candidates.rows)
+    node = candidates.node
+    if block.closed:
+        after_nodes = after_rows + (0 if node is None else len(node))
+        index.append(torch.arange(count) + after_nodes if has_embedded else index[block.radius])
+    if node is not None:
+        index.append(block.sequence_index(candidates.layout) + after_rows)
+    return torch.stack(index, dim=1)
 
 
 def attend_with_triton(
@@ -372,7 +420,7 @@ def attend_with_triton(
 
     shared = candidates.embedded_key_value
     context = kernel(
-        query,
+        attention.projections.split(query),
         project(candidates.rows),
         project(candidates.embedded) if shared is None else shared.unflatten(-1, pairs),
         project(candidates.node),
@@ -496,13 +544,15 @@ def relay_attention(
         include_relay: the relay is a candidate beside the tokens; `False` where it is one of them.
 
     Returns:
-        The context `[b, h, c]` and the weights `[b, h, 1 + m]` over the relay and the places of `layout.to_rows`, or
+        The context `[b, h * c]` and the weights `[b, h, 1 + m]` over the relay and the places of `layout.to_rows`, or
         `[b, h, m]` without the relay; `None` in place of the weights where kernels are used.
     """
     heads = (projections.num_heads, projections.head_dim)
     key_weight, value_weight = (projections.weight_of(name).unflatten(0, heads) for name in ("key", "value"))
-    value_bias = projections.value_bias  # counts once, times the sum of the weights
-    query = _by_head(projections.project_query(relay) / math.sqrt(heads[1]), key_weight)
+    # Products for each head by torch.bmm: torch.einsum starts 13 operations for one.
+    query = projections.split(projections.query(relay)).transpose(0, 1)
+    nothing = _zero(query.dtype, query.device)
+    query = torch.baddbmm(nothing, query, key_weight, beta=0, alpha=heads[1] ** -0.5).transpose(0, 1)
     weights: Tensor | None = None
     if include_relay and use_kernels(query, layout):
         from .triton_relay_attention import relay_mix
@@ -512,21 +562,21 @@ def relay_attention(
     elif layout.is_ragged:
         # Sparse rows are of one precision. In bfloat16 they would be laid out as `[b, m, d]` instead, beside one long
         # text nearly all of it padding.
-        dtype, wide = query.dtype, torch.promote_types(tokens.dtype, torch.float32)
+        dtype, wide = query.dtype, at_least_float32(tokens.dtype)
         with torch.autocast(query.device.type, enabled=False):
             own = relay.to(wide) if include_relay else None
             mixed, weights, total = _relay_mix(query.to(wide), own, tokens.to(wide), layout, dropout_p)
         mixed, total = mixed.to(dtype), None if total is None else total.to(dtype)
     else:
         mixed, weights, total = _relay_mix(query, relay if include_relay else None, tokens, layout, dropout_p)
-    context = _by_head(mixed, value_weight.transpose(1, 2))
-    return context + (value_bias if total is None else total[..., None] * value_bias), weights
+    # The weight on the right: on the left, last bits depend on where in memory it lies.
+    context = torch.bmm(mixed.transpose(0, 1), value_weight.transpose(1, 2)).transpose(0, 1).flatten(1)
+    return projections.with_value_bias(context, total), weights
 
 
-def _by_head(states: Tensor, weight: Tensor) -> Tensor:
-    """A product for each head: states `[b, h, x]` times weights `[h, x, y]`, `[b, h, y]`."""
-    # As torch.einsum computes it, which starts 13 operations for it.
-    return torch.bmm(states.transpose(0, 1), weight).transpose(0, 1)
+@constant
+def _zero(dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.zeros((), dtype=dtype, device=device)
 
 
 def _relay_mix(
@@ -539,13 +589,19 @@ def _relay_mix(
     if layout.is_ragged:
         scores = layout.to_rows(sequence_scores(tokens, query, layout)).transpose(1, 2)
     else:
-        rows = layout.to_rows(tokens)
+        if relay is not None and layout.is_full and len(tokens) <= TOKENS_AT_ONCE:
+            # A copy of few tokens costs less than operations for the relay alone.
+            rows, relay = layout.to_rows_after(relay, tokens), None
+        else:
+            rows = layout.to_rows(tokens)
         scores = torch.bmm(query, rows.transpose(1, 2))
     if not layout.is_full:
         scores = scores.masked_fill(~layout.row_mask[:, None], torch.finfo(scores.dtype).min)
     if relay is not None:
         scores = torch.cat([torch.bmm(query, relay[..., None]), scores], dim=-1)
-    weights = scores.softmax(-1).to(tokens.dtype)
+    weights = scores.softmax(-1)
+    if weights.dtype != tokens.dtype:  # autocast computes a softmax in float32
+        weights = weights.to(tokens.dtype)
     weights, total = _drop(weights, dropout_p)
     of_tokens = weights if relay is None else weights[..., 1:]
     if layout.is_ragged:

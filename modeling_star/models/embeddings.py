@@ -17,7 +17,8 @@ from transformers import MODEL_MAPPING, PreTrainedConfig, PreTrainedModel
 
 from .char_cnn import CharCNN, feature_width
 from .configuration_encoder import EncoderConfig
-from .token_layout import TokenLayout
+from .token_layout import TOKENS_AT_ONCE, TokenLayout, constant
+from .utils import Dropout
 
 
 FROM_PADDING = (
@@ -51,6 +52,12 @@ def sinusoidal_positions(position: Tensor, width: int, base: float, dtype: torch
     index = torch.arange(0, width, 2, device=position.device, dtype=precise)
     angles = position[:, None].to(precise) * torch.exp(index * (-math.log(base) / width))
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width].to(dtype)
+
+
+@constant
+def _first_sinusoids(device: torch.device, width: int, base: float, dtype: torch.dtype) -> Tensor:
+    """`sinusoidal_positions` of the first TOKENS_AT_ONCE places."""
+    return sinusoidal_positions(torch.arange(TOKENS_AT_ONCE, device=device), width, base, dtype)
 
 
 def build_backbone(config: PreTrainedConfig) -> PreTrainedModel:
@@ -98,7 +105,7 @@ class TokenEmbeddings(nn.Module):
         )
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if config.embedding_norm else None
-        self.dropout = nn.Dropout(config.embedding_dropout_prob)
+        self.dropout = Dropout(config.embedding_dropout_prob)
 
     @property
     def table(self) -> nn.Embedding:
@@ -179,10 +186,13 @@ class TokenEmbeddings(nn.Module):
     def _sinusoids(self, layout: TokenLayout, position: Tensor | None, like: Tensor) -> Tensor:
         """Sinusoidal positions `[N, d]`, those given or, of a batch, from a table of those that its texts share."""
         options = (like.shape[-1], self.config.sinusoidal_base, like.dtype)
-        if position is None and layout.is_packed and len(like) > layout.max_length:
-            places = torch.arange(layout.max_length, device=like.device)
-            return sinusoidal_positions(places, *options)[layout.position]
-        return sinusoidal_positions(layout.position if position is None else position, *options)
+        if position is not None or not layout.is_packed:
+            return sinusoidal_positions(layout.position if position is None else position, *options)
+        if layout.max_length <= TOKENS_AT_ONCE:
+            table = _first_sinusoids(like.device, *options)
+        else:
+            table = sinusoidal_positions(torch.arange(layout.max_length, device=like.device), *options)
+        return table[: len(like)] if len(like) == layout.max_length else table[layout.position]
 
     def _looked_up(self, ids: Tensor, layout: TokenLayout) -> Tensor:
         """Rows of the table, `[N]` to `[N, w]`; looked up as `[b, m]` where Trainer's NEFTune needs the length."""

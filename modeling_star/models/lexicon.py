@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers import initialization as init
 from transformers.utils import logging
 
-from .token_layout import TokenLayout
+from .token_layout import TokenLayout, constant
 from .vocabulary import Vocabulary, word_marker
 
 
@@ -285,22 +285,21 @@ class WordMatcher(nn.Module):
             lengths = self._match_whole_words(ids, layout)
         else:
             return torch.zeros((ids.shape[0], self.max_word_length), dtype=torch.bool, device=ids.device)
-        return torch.stack([torch.zeros_like(lengths[0]), *lengths], 1)
+        return lengths
 
-    def _match_words(self, ids: Tensor, layout: TokenLayout) -> list[Tensor]:
-        """Whether a word of 2, 3, .. L tokens starts at each token: L - 1 of `[N]`."""
-        state = _hashed(torch.zeros((), dtype=torch.long, device=ids.device), ids, self.multipliers)
-        window, matches = [ids], []
-        for length in range(2, self.max_word_length + 1):
-            window.append(layout.shifted(window[-1], 1))
-            state = _hashed(state, window[-1], self.multipliers)
-            rows = self.table[_places(state, len(self.table))]
-            word = nn.functional.pad(torch.stack(window, 1), (0, self.max_word_length - length), value=-1)
-            same = (rows == word[:, None].to(rows.dtype)).all(2).any(1)
-            matches.append(same & layout.has_shifted(length - 1))
-        return matches
+    def _match_words(self, ids: Tensor, layout: TokenLayout) -> Tensor:
+        """Whether a word of 1, 2, .. L tokens starts at each token: `[N, L]`; none of 1 does."""
+        longest, half = self.max_word_length, len(self.table) // 2
+        window = layout.windows(ids, 0, longest - 1)
+        beyond, halves = _word_constants(longest, half, ids.device)
+        state, *following = (window + 1).unsqueeze(2).unbind(1)
+        states = [state := _hashed(state, entry, self.multipliers) for entry in following]
+        rows = self.table[_places(torch.stack(states, 1), half, halves)]  # [N, L - 1, 2, L]
+        words = window.unflatten(1, (1, 1, longest)).masked_fill(beyond, -1)
+        same = (rows == words).all(3).any(2) & layout.fits(longest)
+        return nn.functional.pad(same, (1, 0))
 
-    def _match_whole_words(self, ids: Tensor, layout: TokenLayout) -> list[Tensor]:
+    def _match_whole_words(self, ids: Tensor, layout: TokenLayout) -> Tensor:
         """As `_match_words`, for the runs of tokens that a subword tokenizer made of one word."""
         # Entries that were added to the vocabulary later are words of their own.
         known = (ids >= 0) & (ids < len(self.continues))
@@ -313,7 +312,17 @@ class WordMatcher(nn.Module):
             run = run & following & layout.has_shifted(length - 1)
             is_longer = layout.shifted(following, 1) & layout.has_shifted(length)
             matches.append(run & ~is_longer)
-        return matches
+        return torch.stack([torch.zeros_like(run), *matches], 1)
+
+
+@constant
+def _word_constants(longest: int, half: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """
+    The places that words of 2 to L tokens do not have, `[L - 1, 1, L]`, and the first row of each half of the table,
+    `[2]`.
+    """
+    last = torch.arange(1, longest, device=device)[:, None, None]
+    return torch.arange(longest, device=device) > last, torch.arange(2, device=device) * half
 
 
 # ------ text to rows of ids
@@ -403,16 +412,18 @@ def _padded_rows(words: set[tuple[int, ...]], width: int) -> Tensor:
 # ------ the hash table
 
 
-def _hashed(state: Tensor, ids: Tensor, multipliers: Tensor) -> Tensor:
-    """The two hashes `[N, 2]` of windows that are extended by one token each, `ids` (`[N]`)."""
-    return (state * multipliers + ids[:, None] + 1) % _PRIME
+def _hashed(state: Tensor, entry: Tensor, multipliers: Tensor) -> Tensor:
+    """The hashes `[N, 2]` of windows that are extended by one token each; `entry` `[N, 1]` is its id + 1."""
+    return torch.addcmul(entry, state, multipliers) % _PRIME
 
 
-def _places(state: Tensor, rows: int) -> Tensor:
-    """The two places `[N, 2]` of the words with the hashes `state`, one in each half of the table's rows."""
+def _places(state: Tensor, half: int, halves: Tensor) -> Tensor:
+    """
+    The two places `[..., 2]` of the words with the hashes `state`, one in each half of a table, which begin at rows
+    `halves`.
+    """
     # Squared: sums of multiples alone would keep the patterns of dense sets of ids, which two places cannot resolve.
-    half = rows // 2
-    return (state * state % _PRIME) % half + torch.arange(2, device=state.device) * half
+    return (state * state % _PRIME) % half + halves
 
 
 def _build_table(words: Tensor) -> tuple[Tensor, Tensor]:
@@ -424,11 +435,11 @@ def _build_table(words: Tensor) -> tuple[Tensor, Tensor]:
     for attempt in range(_ATTEMPTS):
         multipliers = _multipliers(attempt)
         state = torch.zeros((len(words), 2), dtype=torch.long)
-        for ids in words.unbind(1):
-            state = torch.where(ids[:, None] >= 0, _hashed(state, ids, multipliers), state)
+        for entry in (words + 1)[..., None].unbind(1):
+            state = torch.where(entry > 0, _hashed(state, entry, multipliers), state)
         # Each new attempt has a little more room too, so that one succeeds.
         half = 8 + len(words) * (20 + attempt) * 6 // 100
-        place = _one_place_each(_places(state, 2 * half), 2 * half)
+        place = _one_place_each(_places(state, half, torch.tensor([0, half])), 2 * half)
         if place is not None:
             table = torch.full((2 * half, words.shape[1]), -1, dtype=torch.int32)
             table[place] = words.int()

@@ -22,6 +22,7 @@ from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification,
 from .lexicon import Lexicon, WordMatcher
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
 from .token_layout import CPUBlock, TokenLayout, is_traced
+from .utils import Dropout
 
 
 logger = logging.get_logger(__name__)
@@ -64,7 +65,7 @@ class WordAttention(CandidateAttention):
         """The update of first tokens `[b, d]` from all tokens `[N, d]` of their sequences; weights `[b, h, m]`."""
         dropout_p = self.dropout_p if self.training else 0.0
         context, weights = relay_attention(self.projections, first, tokens, layout, dropout_p, include_relay=False)
-        return self.projections.project_output(context), weights
+        return self.projections.output(context), weights
 
 
 class BigTransformerLayer(GradientCheckpointingLayer):
@@ -85,7 +86,7 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         self.activation = ACT2FN[config.hidden_act]
         self.output = nn.Linear(config.intermediate_size, config.hidden_size)
         self.output_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(
         self,

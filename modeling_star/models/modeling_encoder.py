@@ -394,17 +394,33 @@ class EncoderModel(EncoderPreTrainedModel):
             "position_ids": position_ids,
             "word_mask": word_mask,
         }
-        mask, inputs = self._checked(attention_mask, inputs, check_values=not traced)
+        keep_padding = bool(traced or output_attentions or output_hidden_states)
+        # The look-up of packed ids in a table on a CPU checks them.
+        table = self.get_input_embeddings()
+        looks_up = self.config.backbone_config is None and type(table) is nn.Embedding and not keep_padding
+        checks_ids = not looks_up or table.weight.device.type != "cpu"
+        mask, inputs = self._checked(attention_mask, inputs, check_values=not traced, check_ids=checks_ids)
+        given = inputs["input_ids"] if inputs["inputs_embeds"] is None else inputs["inputs_embeds"]
+        b, n = given.shape[:2]
         siamese = self.config.pair_mode == "siamese"
-        if siamese:
-            mask, inputs = split_pairs(mask, inputs)
-        layout = TokenLayout.from_mask(mask, keep_padding=bool(traced or output_attentions or output_hidden_states))
+        if mask is None and not siamese and not keep_padding:
+            layout = TokenLayout.full(b, n, given.device)
+        else:
+            if mask is None:
+                mask = torch.ones((b, n), dtype=torch.bool, device=given.device)
+            if siamese:
+                mask, inputs = split_pairs(mask, inputs)
+            layout = TokenLayout.from_mask(mask, keep_padding)
         if not traced:
             self._check_length(layout)
         if inputs["inputs_embeds"] is not None and not layout.is_packed:
             # A weight of 0 leaves nothing of a number, but not of infinity.
             inputs = {**inputs, "inputs_embeds": inputs["inputs_embeds"].masked_fill(~mask[..., None], 0)}
-        embedded = self.embeddings(layout, **{name: x for name, x in inputs.items() if name != "word_mask"})
+        try:
+            embedded = self.embeddings(layout, **{name: x for name, x in inputs.items() if name != "word_mask"})
+        except IndexError:
+            self._in_range("input_ids", inputs["input_ids"], self.config.vocab_size, mask)
+            raise
         record = Recorder(layout, bool(output_hidden_states), bool(output_attentions), output_token_states)
         tokens, per_sequence = self.encode(embedded, layout, record, inputs)
         states = layout.unpack(tokens) if output_token_states else None
@@ -412,9 +428,12 @@ class EncoderModel(EncoderPreTrainedModel):
         return join_pairs(output) if siamese else output
 
     def _checked(
-        self, attention_mask: Tensor | None, inputs: dict[str, Tensor | None], check_values: bool
-    ) -> tuple[Tensor, dict[str, Tensor | None]]:
-        """The mask as booleans `[b, n]`, and the inputs, checked against it; padding may hold anything."""
+        self, attention_mask: Tensor | None, inputs: dict[str, Tensor | None], check_values: bool, check_ids: bool
+    ) -> tuple[Tensor | None, dict[str, Tensor | None]]:
+        """
+        The mask as booleans `[b, n]`, `None` where all tokens are known to be real; and the inputs, checked against
+        it. Padding may hold anything.
+        """
         ids, embeds = inputs["input_ids"], inputs["inputs_embeds"]
         if (ids is None) == (embeds is None):
             raise ValueError("Give either input_ids or inputs_embeds: model(input_ids=...).")
@@ -434,27 +453,41 @@ class EncoderModel(EncoderPreTrainedModel):
                 raise ValueError(
                     f"{name} has shape {list(tensor.shape)}; {list(shape)} is needed, one value for each token."
                 )
-        if attention_mask is None:
-            mask = torch.ones(shape, dtype=torch.bool, device=given.device)
-        else:
-            mask = attention_mask != 0
         if not check_values:
             # A traced graph cannot depend on values.
+            if attention_mask is None:
+                return None, inputs
+            mask = attention_mask != 0
             named = {name: inputs[name] for name in ("input_ids", "token_type_ids", "position_ids")}
             return mask, inputs | {name: x.masked_fill(~mask, 0) for name, x in named.items() if x is not None}
-        if attention_mask is not None and attention_mask.dtype != torch.bool and bool((attention_mask < 0).any()):
-            raise ValueError(
-                f"attention_mask holds {attention_mask.min().item()}, as additive masks do; 1 at real tokens and 0 at "
-                "padding is needed: attention_mask=(attention_mask == 0).long()."
-            )
-        if ids is not None:
-            self.warn_if_padding_and_no_attention_mask(ids, attention_mask)
+        mask = None if attention_mask is None else self._checked_mask(attention_mask)
         sizes = {
-            "input_ids": self.config.vocab_size,
+            "input_ids": self.config.vocab_size if check_ids else None,
             "token_type_ids": self._token_types(),
             "position_ids": longest_input(self.config),
         }
-        return mask, {**inputs, **{name: self._in_range(name, inputs[name], sizes[name], mask) for name in sizes}}
+        inputs = {**inputs, **{name: self._in_range(name, inputs[name], sizes[name], mask) for name in sizes}}
+        if ids is not None and attention_mask is None:
+            self.warn_if_padding_and_no_attention_mask(ids, attention_mask)
+        return mask, inputs
+
+    @staticmethod
+    def _checked_mask(attention_mask: Tensor) -> Tensor | None:
+        """
+        `attention_mask` `[b, n]` as booleans; `None` where all tokens are real.
+
+        Raises:
+            ValueError: it is an additive mask.
+        """
+        if attention_mask.dtype == torch.bool:
+            return None if bool(attention_mask.all()) else attention_mask
+        low, _ = _extremes(attention_mask)
+        if low < 0:
+            raise ValueError(
+                f"attention_mask holds {low}, as additive masks do; 1 at real tokens and 0 at padding is needed: "
+                "attention_mask=(attention_mask == 0).long()."
+            )
+        return attention_mask != 0 if low == 0 else None
 
     def _check_word_mask(self, word_mask: Tensor | None, shape: torch.Size) -> None:
         """Raise where words are given to an encoder that reads none, or not in the shape `[*shape, L]`."""
@@ -476,16 +509,18 @@ class EncoderModel(EncoderPreTrainedModel):
         return min((count for count in counts if count), default=None)
 
     @staticmethod
-    def _in_range(name: str, given: Tensor | None, size: int | None, mask: Tensor) -> Tensor | None:
+    def _in_range(name: str, given: Tensor | None, size: int | None, mask: Tensor | None) -> Tensor | None:
         """
         `given` `[b, n]`, with zeros at padding that is not from 0 to `size` - 1.
 
         Raises:
             IndexError: a real token is not.
         """
-        if given is None or size is None or _outside(given, size) is None:
+        wrong = None if given is None or size is None else _outside(given, size)
+        if wrong is None:
             return given
-        wrong = _outside(given[mask], size)
+        if mask is not None:
+            wrong = _outside(given[mask], size)
         if wrong is None:
             return given.masked_fill(~mask, 0)
         hint = "; for added tokens, model.resize_token_embeddings(len(tokenizer))" if name == "input_ids" else ""
@@ -515,8 +550,17 @@ def _outside(given: Tensor, size: int) -> int | None:
     """A number of `given` that is not from 0 to `size` - 1; `None` where there is none."""
     if not given.numel():
         return None
-    low, high = torch.stack(torch.aminmax(given)).tolist()  # a GPU is waited for once
-    return low if low < 0 else high if high >= size else None
+    low, high = _extremes(given)
+    return int(low) if low < 0 else int(high) if high >= size else None
+
+
+def _extremes(given: Tensor) -> tuple[float, float]:
+    """The smallest and the largest number."""
+    extremes = torch.aminmax(given)
+    if given.device.type == "cpu":
+        return extremes.min.item(), extremes.max.item()
+    low, high = torch.stack(tuple(extremes)).tolist()  # a GPU is waited for once
+    return low, high
 
 
 class Recorder:

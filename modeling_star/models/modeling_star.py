@@ -18,6 +18,7 @@ from .configuration_star import StarTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
 from .token_layout import CPUBlock, TokenLayout
+from .utils import Dropout
 
 
 class RelayAttention(nn.Module):
@@ -45,7 +46,7 @@ class RelayAttention(nn.Module):
         """
         dropout_p = self.dropout_p if self.training else 0.0
         context, weights = relay_attention(self.projections, relay, tokens, layout, dropout_p)
-        return self.projections.project_output(context), weights
+        return self.projections.output(context), weights
 
 
 class StarTransformerLayer(GradientCheckpointingLayer):
@@ -62,7 +63,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         self.pre_norm = config.norm_position == "pre"
         self.residual = config.residual
         self.activation = ACT2FN[config.hidden_act]
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
         self.ring_attention = CandidateAttention(
             config.hidden_size,
             config.num_attention_heads,

@@ -8,12 +8,13 @@ Axes: b batch  N flat tokens  M of them  d width  R rows of a table  h heads  c 
 
 import functools
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .token_layout import TokenLayout
+from .token_layout import TokenLayout, constant
 from .utils import first_derivatives_only
 
 
@@ -22,13 +23,71 @@ def row_attention_applies(states: Tensor) -> bool:
     return states.device.type == "cpu" and states.dtype in (torch.float32, torch.float64)
 
 
+@dataclass(frozen=True)
+class RowIndex:
+    """
+    The rows of a table that each token attends to, prepared once for all layers.
+
+    Args:
+        heads (`int`): h.
+        rows (`Tensor` of shape `[M, w]`, long): rows of the table `[R, 2 h c]`.
+        keys (`Tensor` of shape `[M h, w]`, int32): rows of `[R 2 h, c]` that hold the keys; values are h rows later.
+        entries (`Tensor` of shape `[M h w]`, int32): `keys` line by line.
+        starts (`Tensor` of shape `[M h]`, int32): where the entries of each line begin.
+        scores (sparse `Tensor` of shape `[M h, R 2 h]`): zeros at the entries of `keys`; `None` where w is more than
+            its columns.
+    """
+
+    heads: int
+    rows: Tensor
+    keys: Tensor
+    entries: Tensor
+    starts: Tensor
+    scores: Tensor | None
+
+    @classmethod
+    def of(cls, rows: Tensor, table_rows: int, heads: int, dtype: torch.dtype) -> "RowIndex":
+        """Of `rows` `[M, w]` among R `table_rows`, for states of type `dtype`."""
+        head = torch.arange(heads, dtype=torch.int32)[:, None]
+        keys = ((rows.to(torch.int32) * (2 * heads))[:, None] + head).flatten(0, 1)
+        scores = _zeros_at(keys, 2 * heads * table_rows, dtype)
+        return cls(heads, rows, keys, keys.view(-1), _starts(*keys.shape)[:-1], scores)
+
+    @functools.cached_property
+    def uses(self) -> tuple[Tensor, Tensor, Tensor]:
+        """
+        Who attends to each row of a table, for its gradient: row after row, within it key after key and value after
+        value of the heads, within these use after use.
+
+        Returns:
+            For each use the line of `[2 M h, c]` that holds what the row receives, queries above gradients of
+            contexts; its entry among `[2 M h w]` weights, those of keys first; and where the uses of each of the
+            2 h rows of the rows 0 to the last used one begin.
+        """
+        h, (m, w) = self.heads, self.rows.shape
+        flat = self.rows.flatten()
+        order = flat.argsort()
+        row = flat[order]
+        uses = row.bincount()
+        start = uses.cumsum(0) - uses
+        slot = torch.arange(2 * h)
+        place = (start[row] * (2 * h - 1) + torch.arange(m * w))[:, None] + slot * uses[row][:, None]
+        token, nth = order // w, order % w
+        line = torch.where(slot < h, slot, (m - 1) * h + slot) + (token * h)[:, None]
+        entry = line * w + nth[:, None]
+        place = place.flatten()
+        line, entry = (torch.empty_like(place).scatter_(0, place, x.flatten()).int() for x in (line, entry))
+        return line, entry, (start[:, None] * (2 * h) + slot * uses[:, None]).int().flatten()
+
+
 def row_attention(
     query: Tensor,
     table: Tensor,
-    index: Tensor,
+    index: RowIndex,
     role_bias: Tensor | None = None,
     spans: Tensor | None = None,
-    exists: Tensor | None = None,
+    missing: Tensor | None = None,
+    may_have_none: bool = True,
     dropout_p: float = 0.0,
 ) -> tuple[Tensor, Tensor | None]:
     """
@@ -37,20 +96,60 @@ def row_attention(
     Gradients reach `query`, `table` and `role_bias`; they cannot be differentiated again.
 
     Args:
-        query: `[M, h, c]`, float32 or float64 on a CPU, not yet scaled.
+        query: `[M, h c]`, float32 or float64 on a CPU, not yet scaled.
         table: `[R, 2 h c]`: in every row a key and, beside it, its value without bias.
-        index: `[M, w]`, long: the rows that each token attends to.
+        index: the w rows that each token attends to.
         role_bias: `[h, r]`, added to the scores; or `None`.
-        spans: `[w, r]`, bool: which of its w rows a candidate is the sum of; `None` where each is one, r = w.
-        exists: `[M, r]`, bool: whether a token has the candidate; `None` where it has all.
+        spans: `[w, r]`, of the states' type: which of its w rows a candidate is the sum of; `None` where each is one,
+            r = w.
+        missing: `[r, M, 1]`, bool: whether a token lacks the candidate; `None` where it has all.
+        may_have_none: a token may lack all candidates.
         dropout_p: probability with which a weight is dropped; 0 outside training.
 
     Returns:
-        The context `[M, h, c]` without any value's bias, zeros where a token has no candidate; and the sum of the
+        The context `[M, h c]` without any value's bias, zeros where a token has no candidate; and the sum of the
         weights `[M, h]`, by which that bias counts, or `None` without dropout, where it is 1.
     """
-    context, total = _RowAttention.apply(query, table, index, role_bias, spans, exists, dropout_p)
+    options = (index, spans, missing, may_have_none and missing is not None, dropout_p)
+    if torch.is_grad_enabled():
+        context, total = _RowAttention.apply(query, table, role_bias, *options)
+    else:
+        context, total, *_ = _attend(query, table, role_bias, *options)
     return context, total if dropout_p else None
+
+
+def _attend(
+    query: Tensor,
+    table: Tensor,
+    role_bias: Tensor | None,
+    index: RowIndex,
+    spans: Tensor | None,
+    missing: Tensor | None,
+    may_have_none: bool,
+    dropout_p: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Context `[M, h c]`, sums of the weights `[M, h]`, the weights `[r, M, h]` before dropout, and its mask."""
+    h, (m, w) = index.heads, index.rows.shape
+    c = query.shape[1] // h
+    rows = table.view(-1, c)
+    scores = _dots(query.reshape(-1, c), rows, index.keys, index.scores, c**-0.5)
+    # Candidates come first: a softmax over a last axis of five takes ten times as long.
+    if spans is not None:
+        scores = (scores @ spans).view(m, h, spans.shape[1]).permute(2, 0, 1)
+        scores = scores if role_bias is None else scores + role_bias.T[:, None]
+    else:
+        scores = scores.view(m, h, w)
+        scores = (scores if role_bias is None else scores + role_bias).permute(2, 0, 1)
+    if missing is not None:
+        scores = scores.masked_fill(missing, torch.finfo(scores.dtype).min)
+    weights = scores.softmax(0)
+    if may_have_none:
+        # A softmax over nothing is not 0.
+        weights = weights.masked_fill(missing, 0)
+    dropout_mask = nn.functional.dropout(torch.ones_like(weights), dropout_p) if dropout_p else None
+    applied = weights if dropout_mask is None else weights * dropout_mask
+    context = _bags(rows[h:], index, _spread(applied, spans))
+    return context.view(m, h * c), applied.sum(0) if dropout_p else None, weights, dropout_mask
 
 
 class _RowAttention(torch.autograd.Function):
@@ -66,56 +165,44 @@ class _RowAttention(torch.autograd.Function):
         ctx: Any,
         query: Tensor,
         table: Tensor,
-        index: Tensor,
         role_bias: Tensor | None,
+        index: RowIndex,
         spans: Tensor | None,
-        exists: Tensor | None,
+        missing: Tensor | None,
+        may_have_none: bool,
         dropout_p: float,
-    ) -> tuple[Tensor, Tensor]:
-        m, h, c = query.shape
-        rows = table.view(-1, c)
-        keys = _head_rows(index, h)
-        spans = None if spans is None else spans.to(query.dtype)
-        scores = _gather(_dots(query.reshape(-1, c), rows, keys).T, spans) * c**-0.5
-        # Candidates come first: a softmax over a last axis of five takes ten times as long.
-        scores = scores.unflatten(1, (m, h))
-        if role_bias is not None:
-            scores = scores + role_bias.T[:, None]
-        if exists is not None:
-            scores = scores.masked_fill(~exists.T[..., None], torch.finfo(scores.dtype).min)
-        weights = scores.softmax(0)
-        if exists is not None and not exists.any(1).all():
-            # A softmax over nothing is not 0.
-            weights = weights.masked_fill(~exists.T[..., None], 0)
-        dropout_mask = nn.functional.dropout(torch.ones_like(weights), dropout_p) if dropout_p else None
-        applied = weights if dropout_mask is None else weights * dropout_mask
-        spread = _spread(applied, spans)
-        context = _weighted_sums(rows, keys + h, spread)
-        ctx.save_for_backward(query, table, index, spans, weights, dropout_mask)
-        ctx.has_bias = role_bias is not None
-        return context.view(m, h, c), applied.sum(0) if dropout_p else query.new_zeros(())
+    ) -> tuple[Tensor, Tensor | None]:
+        options = (index, spans, missing, may_have_none, dropout_p)
+        context, total, weights, dropout_mask = _attend(query, table, role_bias, *options)
+        ctx.save_for_backward(query, table, spans, weights, dropout_mask)
+        ctx.index, ctx.has_bias = index, role_bias is not None
+        return context, total
 
     @staticmethod
     @first_derivatives_only
-    def backward(ctx: Any, d_context: Tensor, d_total: Tensor) -> tuple[Tensor | None, ...]:
-        query, table, index, spans, weights, dropout_mask = ctx.saved_tensors
-        m, h, c = query.shape
+    def backward(ctx: Any, d_context: Tensor, d_total: Tensor | None) -> tuple[Tensor | None, ...]:
+        query, table, spans, weights, dropout_mask = ctx.saved_tensors
+        index, (_, m, h) = ctx.index, weights.shape
+        c = query.shape[1] // h
         rows = table.view(-1, c)
-        keys = _head_rows(index, h)
         d_context = d_context.reshape(-1, c)
-        d_weights = _gather(_dots(d_context, rows, keys + h).T, spans).unflatten(1, (m, h))
+        d_spread = _dots(d_context, rows[h:], index.keys).T
+        d_weights = (d_spread if spans is None else spans.T @ d_spread).unflatten(1, (m, h))
         applied = weights
         if dropout_mask is not None:
             applied, d_weights = weights * dropout_mask, (d_weights + d_total) * dropout_mask
         d_scores = weights * (d_weights - (weights * d_weights).sum(0))
         d_bias = d_scores.sum(1).T if ctx.has_bias else None
         d_dots = _spread(d_scores * c**-0.5, spans)
-        d_query = _weighted_sums(rows, keys, d_dots).view(m, h, c)
+        d_query = _bags(rows, index, d_dots).view_as(query)
         d_table = None
         if ctx.needs_input_grad[1]:
-            source = torch.cat([query.reshape(-1, c), d_context])
-            d_table = _sums_by_row(source, index, d_dots, _spread(applied, spans), len(table), h).view_as(table)
-        return d_query, d_table, None, d_bias, None, None, None
+            # Rows after the last one that is used receive nothing.
+            source, (line, entry, offsets) = torch.cat([query.reshape(-1, c), d_context]), index.uses
+            received = torch.cat([d_dots, _spread(applied, spans)])[entry]
+            sums = torch.embedding_bag(source, line, offsets, False, 0, False, received)[0]
+            d_table = nn.functional.pad(sums, (0, 0, 0, len(rows) - len(sums))).view_as(table)
+        return d_query, d_table, d_bias, None, None, None, None, None
 
 
 def sequence_scores(tokens: Tensor, query: Tensor, layout: TokenLayout) -> Tensor:
@@ -180,26 +267,36 @@ def _sums_by_sequence(tokens: Tensor, weights: Tensor, layout: TokenLayout) -> T
     return torch.stack(sums, dim=1)
 
 
-def _head_rows(index: Tensor, h: int) -> Tensor:
-    """Rows of a table `[R, 2 h c]` to rows of `[R 2 h, c]` that hold their keys, `[M, w]` to `[M h, w]`."""
-    head = torch.arange(h, dtype=torch.int32, device=index.device)
-    return (index.to(torch.int32)[:, None] * (2 * h) + head[:, None]).flatten(0, 1)
+@constant
+def _starts(v: int, w: int) -> Tensor:
+    """Where the entries of each of v lines begin, w in each, and where they end: `[v + 1]`, int32."""
+    return torch.arange(0, v * w + 1, max(w, 1), dtype=torch.int32)[: v + 1]
 
 
-def _dots(vectors: Tensor, rows: Tensor, index: Tensor) -> Tensor:
-    """Dot products of each vector `[V, c]` with its rows, `[V, w]` for `index` `[V, w]`."""
+def _dots(vectors: Tensor, rows: Tensor, index: Tensor, wanted: Tensor | None = None, scale: float = 1.0) -> Tensor:
+    """
+    Dot products of each vector `[V, c]` with its rows, times `scale`: `[V, w]` for `index` `[V, w]`, int32. `wanted`
+    is `_zeros_at(index, len(rows), ...)`, where it was made before.
+    """
+    wanted = _zeros_at(index, len(rows), rows.dtype) if wanted is None else wanted
+    if wanted is None:
+        return (vectors[:, None] * rows[index]).sum(-1) * scale
+    # Entries of a row are in no order, and may occur twice: the kernel reads them one by one (torch 2.13).
+    return torch.sparse.sampled_addmm(wanted, vectors, rows.T, beta=0.0, alpha=scale).values().view_as(index)
+
+
+def _zeros_at(index: Tensor, columns: int, dtype: torch.dtype) -> Tensor | None:
+    """
+    A sparse matrix `[V, columns]` with zeros in the columns `index` `[V, w]` of each row; `None` where w is more than
+    its columns, which it cannot have.
+    """
     v, w = index.shape
-    if w > len(rows):
-        # A sparse matrix cannot have more entries than places.
-        return (vectors[:, None] * rows[index]).sum(-1)
-    starts = torch.arange(0, v * w + 1, w, dtype=index.dtype)
+    if w > columns:
+        return None
     _hide_beta_warning()
-    # Entries of a row are in no order, and may occur twice: the kernel reads them one by one (torch 2.13). Zeros, not
-    # empty memory: NaN times beta = 0 is NaN.
-    wanted = torch.sparse_csr_tensor(
-        starts, index.flatten(), rows.new_zeros(v * w), (v, len(rows)), check_invariants=False
-    )
-    return torch.sparse.sampled_addmm(wanted, vectors, rows.T, beta=0.0).values().view(v, w)
+    # Zeros, not empty memory: NaN times beta = 0 is NaN.
+    zeros = torch.zeros(v * w, dtype=dtype)
+    return torch.sparse_csr_tensor(_starts(v, w), index.view(-1), zeros, (v, columns), check_invariants=False)
 
 
 @functools.cache
@@ -216,43 +313,14 @@ def _weighted_sums(rows: Tensor, index: Tensor, weights: Tensor) -> Tensor:
     return nn.functional.embedding_bag(index, rows, per_sample_weights=weights, mode="sum")
 
 
-def _gather(dots: Tensor, spans: Tensor | None) -> Tensor:
-    """From the rows that a token attends to to its candidates, `[w, ...]` to `[r, ...]`."""
-    return dots if spans is None else spans.T @ dots
+def _bags(rows: Tensor, index: RowIndex, weights: Tensor) -> Tensor:
+    """Sums of `rows` `[.., c]` at `index.keys` with `weights` `[M h w]`: `[M h, c]`."""
+    # As torch.nn.functional.embedding_bag does, which makes the starts of the bags anew.
+    return torch.embedding_bag(rows, index.entries, index.starts, False, 0, False, weights)[0]
 
 
 def _spread(weights: Tensor, spans: Tensor | None) -> Tensor:
-    """From candidates back to rows, one line for each token and head: `[r, M, h]` to `[M h, w]`."""
-    flat = weights.flatten(1)
-    return (flat if spans is None else spans @ flat).T.contiguous()
-
-
-def _sums_by_row(source: Tensor, index: Tensor, for_keys: Tensor, for_values: Tensor, count: int, h: int) -> Tensor:
-    """
-    The gradient of a table: for each row the sum over the tokens that attend to it.
-
-    Args:
-        source: `[2 M h, c]`, the vectors that keys receive above those that values receive.
-        index: `[M, w]`.
-        for_keys, for_values: `[M h, w]`, their weights.
-        count, h: R and h.
-
-    Returns:
-        `[R 2 h, c]`
-    """
-    m, w = index.shape
-    order = index.flatten().argsort()
-    row = index.flatten()[order]
-    uses = row.bincount(minlength=count)
-    start = uses.cumsum(0) - uses
-    slot = torch.arange(2 * h)
-    # Row after row, within it key after key and value after value of the heads, within these use after use.
-    place = (start[row] * (2 * h - 1) + torch.arange(m * w))[:, None] + slot * uses[row][:, None]
-    token, nth = order // w, order % w
-    line = torch.where(slot < h, slot, (m - 1) * h + slot) + (token * h)[:, None]
-    weights = torch.cat([for_keys, for_values])[line, nth[:, None]]
-    place, line, weights = place.flatten(), line.flatten(), weights.flatten()
-    line = torch.empty_like(line).scatter_(0, place, line)
-    weights = torch.empty_like(weights).scatter_(0, place, weights)
-    offsets = (start[:, None] * (2 * h) + slot * uses[:, None]).flatten()
-    return nn.functional.embedding_bag(line, source, offsets, per_sample_weights=weights, mode="sum")
+    """From candidates back to rows, entry by entry: `[r, M, h]` to `[M h w]`."""
+    if spans is None:
+        return weights.permute(1, 2, 0).reshape(-1)
+    return (spans @ weights.flatten(1)).T.reshape(-1)

@@ -5,9 +5,10 @@ Axes: b batch  n columns  N flat tokens  m longest sequence  d width
 
 import functools
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ from torch import Tensor
 
 # Tokens of a block, whose states stay in the processor's cache from one operation to the next.
 TOKENS_AT_ONCE = 1024
+# Tokens of the largest batch without padding whose layout is kept: some hundred kB each.
+TOKENS_KEPT = 512
 # Tokens that one program of a GPU kernel sums up: a long sequence is distributed over many.
 TOKENS_OF_CHUNK = 128
 
@@ -22,6 +25,43 @@ TOKENS_OF_CHUNK = 128
 def is_traced() -> bool:
     """Whether the forward pass is being compiled or exported, so that shapes must not depend on the data."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+def at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    """float32 in place of a half precision."""
+    return torch.float32 if dtype.itemsize < 4 else dtype
+
+
+Constant = TypeVar("Constant")
+
+
+def constant(function: Callable[..., Constant]) -> Callable[..., Constant]:
+    """Decorate a function of sizes, types and devices alone: its tensors are made once and kept, unless traced."""
+
+    @functools.lru_cache(maxsize=64)
+    def kept(*arguments: Hashable) -> Constant:
+        # Tensors made in inference mode could not be used in training later.
+        with torch.inference_mode(False):
+            return function(*arguments)
+
+    @functools.wraps(function)
+    def chosen(*arguments: Hashable) -> Constant:
+        return function(*arguments) if is_traced() else kept(*arguments)
+
+    return chosen
+
+
+Memo = dict[Hashable, Any]
+
+
+def remember(memo: Memo, name: Hashable, make: Callable[[], Constant]) -> Constant:
+    """The value of that name; `make` is called where there is none, or where the model is traced."""
+    if is_traced():
+        return make()
+    if name not in memo:
+        with torch.inference_mode(False):
+            memo[name] = make()
+    return memo[name]
 
 
 @dataclass(frozen=True)
@@ -41,6 +81,7 @@ class TokenLayout:
             the real tokens of that sequence, and the flat indices of its ring neighbours.
         column_index (`Tensor` of shape `[N]`, or `None` when padded): index of each token among the b * n columns.
         max_length (`int`): m, the longest sequence (at least 1) when packed, n when padded.
+        memo (`Memo`): what is derived from the layout, for all layers of a forward pass.
     """
 
     mask: Tensor
@@ -51,6 +92,15 @@ class TokenLayout:
     right: Tensor
     column_index: Tensor | None
     max_length: int
+    memo: Memo = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def full(cls, b: int, n: int, device: torch.device) -> "TokenLayout":
+        """
+        A packed layout without padding. Those of small batches are kept, with all that is derived from them: one short
+        text is a matter of how many operations are started.
+        """
+        return (_kept_full_layout if b * n <= TOKENS_KEPT else _full_layout)(b, n, device)
 
     @classmethod
     def from_mask(cls, mask: Tensor, keep_padding: bool) -> "TokenLayout":
@@ -108,6 +158,12 @@ class TokenLayout:
         rows = tokens.new_zeros((b * self.max_length, *tokens.shape[1:]))
         return rows.index_copy(0, self._row_index, tokens).unflatten(0, (b, self.max_length))
 
+    def to_rows_after(self, nodes: Tensor, tokens: Tensor) -> Tensor:
+        """As `to_rows` without padding, each row after its node: `[b, d]` and `[N, d]` to `[b, 1 + n, d]`."""
+        if len(nodes) == 1:
+            return torch.cat([nodes, tokens])[None]
+        return torch.cat([nodes[:, None], self.to_rows(tokens)], dim=1)
+
     def from_rows(self, rows: Tensor) -> Tensor:
         """Rows `[b, m, ...]` as `to_rows` makes them, back to flat tokens `[N, ...]`."""
         flat = rows.flatten(0, 1)
@@ -149,9 +205,12 @@ class TokenLayout:
     def mean(self, tokens: Tensor) -> Tensor:
         """Mean over the real tokens of each sequence (`[N, d]` to `[b, d]`); zeros for an empty one."""
         # In half precision the sum and the length of a long text overflow.
-        wide = torch.promote_types(tokens.dtype, torch.float32)
+        wide = at_least_float32(tokens.dtype)
         if self.is_ragged:
             return self._bags(tokens.to(wide), "mean").to(tokens.dtype)
+        if self.is_full:
+            mean = self._over_full_rows(torch.mean, tokens, dtype=wide)
+            return mean if wide == tokens.dtype else mean.to(tokens.dtype)
         rows = self.to_rows(tokens)
         if self.column_index is None:
             # Packed, they have zeros there.
@@ -162,11 +221,17 @@ class TokenLayout:
         """Maximum over the real tokens of each sequence (`[N, d]` to `[b, d]`); zeros for an empty one."""
         if self.is_ragged:
             return self._bags(tokens, "max")
-        rows = self.to_rows(tokens)
         if self.is_full:
-            return rows.amax(1)
+            return self._over_full_rows(torch.amax, tokens)
+        rows = self.to_rows(tokens)
         rows = rows.masked_fill(~self.row_mask[..., None], torch.finfo(tokens.dtype).min)
         return self.zero_empty(rows.amax(1))
+
+    def _over_full_rows(self, reduce: Callable[..., Tensor], tokens: Tensor, **options: Any) -> Tensor:
+        """One vector for each row of a batch without padding (`[N, d]` to `[b, d]`)."""
+        if len(self.mask) == 1:
+            return reduce(tokens, dim=0, keepdim=True, **options)
+        return reduce(self.to_rows(tokens), dim=1, **options)
 
     def _bags(self, tokens: Tensor, mode: str) -> Tensor:
         """Each sequence as a bag of embeddings (`[N, d]` to `[b, d]`), without a copy."""
@@ -189,6 +254,26 @@ class TokenLayout:
         for _ in range(abs(offset) - 1):
             index = step[index]
         return tokens[index]
+
+    def windows(self, values: Tensor, first: int, last: int) -> Tensor:
+        """
+        The values from `first` to `last` places after each token, `[N]` or `[N, k]` to `[N, (last - first + 1) k]`, as
+        `shifted` gives them; 0 beyond the ends of a packed batch.
+        """
+        if self.column_index is None or not len(values):
+            places = [self.shifted(values, offset) for offset in range(first, last + 1)]
+            return torch.stack(places, dim=1).flatten(1)
+        k = math.prod(values.shape[1:])
+        flat = torch.nn.functional.pad(values.reshape(-1), (max(-first, 0) * k, max(last, 0) * k))
+        return flat.unfold(0, (last - first + 1) * k, k)
+
+    def fits(self, longest: int) -> Tensor:
+        """Whether a token is real and its sequence has one 1 to `longest` - 1 places later (`[N, longest - 1]`)."""
+
+        def make() -> Tensor:
+            return torch.stack([self.has_shifted(offset) for offset in range(1, longest)], dim=1)
+
+        return remember(self.memo, ("fits", longest), make)
 
     def has_shifted(self, offset: int) -> Tensor:
         """Whether a token is real and its sequence has one `offset` places later (`[N]`, bool)."""
@@ -232,12 +317,15 @@ class TokenLayout:
         single = not self.is_packed or self.position.device.type != "cpu"
         size = 0 if single else max(TOKENS_AT_ONCE, radius) * torch.get_num_threads()
         if single or len(self.position) < 2 * size:  # len() would fix the size of what is exported
-            index = self.ring(radius) if closed and radius else None
-            return [CPUBlock(slice(None), slice(None), radius, closed, index, alone=True)]
+            return remember(self.memo, ("block", radius, closed), lambda: self._one_block(radius, closed))
         count = len(self.position)
         edges = [i * size for i in range(count // size)] + [count]
         ring, starts = self.ring(radius) if closed and radius else None, self.starts
         return [self._block(start, stop, radius, closed, ring, starts) for start, stop in itertools.pairwise(edges)]
+
+    def _one_block(self, radius: int, closed: bool) -> "list[CPUBlock]":
+        index = self.ring(radius) if closed and radius else None
+        return [CPUBlock(slice(None), slice(None), radius, closed, index, alone=True)]
 
     def _block(
         self, start: int, stop: int, radius: int, closed: bool, ring: Tensor | None, starts: Tensor
@@ -341,6 +429,7 @@ class CPUBlock:
         index (`Tensor` of shape `[2 radius + 1, M]`, or `None`): rows of `TokenLayout.around` that hold the ring
             neighbours, the token itself in the middle; `None` where they are the rows around it throughout.
         alone (`bool`): there is no other block, and all neighbours lie within it.
+        memo (`Memo`): what is derived from the block, for all layers.
     """
 
     tokens: slice
@@ -349,6 +438,7 @@ class CPUBlock:
     closed: bool
     index: Tensor | None
     alone: bool
+    memo: Memo = field(default_factory=dict, repr=False, compare=False)
 
     @staticmethod
     def split(tokens: Tensor | None, blocks: "list[CPUBlock]") -> list[Any]:
@@ -462,6 +552,19 @@ class CPUBlock:
     def sequence_index(self, layout: TokenLayout) -> Tensor:
         """Which of the block's `sequences` each token is of (`[M]`)."""
         return layout.sequence_index if self.alone else layout.sequence_index[self.tokens] - self.sequences.start
+
+
+def _full_layout(b: int, n: int, device: torch.device) -> TokenLayout:
+    token = torch.arange(b * n, device=device)
+    position, sequence_index = token % n, token // n
+    left = torch.where(position == 0, token + n - 1, token - 1)
+    right = torch.where(position == n - 1, token - n + 1, token + 1)
+    lengths = torch.full((b,), n, device=device)
+    mask = torch.ones((b, n), dtype=torch.bool, device=device)
+    return TokenLayout(mask, lengths, sequence_index, position, left, right, token, n)
+
+
+_kept_full_layout = constant(_full_layout)
 
 
 def _packed_layout(mask: Tensor) -> TokenLayout:

@@ -62,6 +62,13 @@ def _has_hooks(layer: nn.Module) -> bool:
     return bool(layer._forward_hooks or layer._forward_pre_hooks) or "forward" in layer.__dict__
 
 
+class Dropout(nn.Dropout):
+    """As nn.Dropout, which starts an operation even where it drops nothing."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        return super().forward(states) if self.training and self.p else states
+
+
 def first_derivatives_only(backward: Callable[..., Any]) -> Callable[..., Any]:
     """
     Decorate the `backward` of a `torch.autograd.Function` that has no second derivatives.
@@ -115,4 +122,4 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
                         module.train(modes[module])
 
 
-__all__ = ["eval_mode", "first_derivatives_only", "is_plain", "readable"]
+__all__ = ["Dropout", "eval_mode", "first_derivatives_only", "is_plain", "readable"]

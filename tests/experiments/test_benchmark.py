@@ -15,6 +15,7 @@ import torch
 import transformers
 from lab import benchmark, benchmark_report, benchmark_systems, benchmark_workloads, plots
 from lab.benchmark import Result, Timing
+from lab.benchmark_count import count_operations
 from lab.benchmark_options import SYSTEMS, Options
 from lab.benchmark_systems import PARTS, Subject, check_systems
 from lab.benchmark_workloads import Workload
@@ -452,3 +453,10 @@ def test_what_was_measured_before_an_interruption_is_kept(monkeypatch: pytest.Mo
         run_main(monkeypatch, "--shapes", "1x8", "1x9", "1x7", "--output_dir", str(tmp_path / "out"))
     with open(tmp_path / "out" / "results.csv", encoding="utf-8", newline="") as file:
         assert [row["workload"] for row in csv.DictReader(file)] == ["1x8"]
+
+
+def test_operations_are_counted_by_part_and_by_step() -> None:
+    options = Options(systems=["star"], **TINY)
+    forward, steps = count_operations("star", options, Workload("1x5", [[5]]))
+    assert forward["layers"] > forward["checks"] > 0
+    assert forward.total() < steps["forward"] < steps.total()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch_modes import LargestTensor
 
-from modeling_star.models.sparse_attention import row_attention, row_attention_applies
+from modeling_star.models.sparse_attention import RowIndex, row_attention, row_attention_applies
 
 
 def gathered(
@@ -62,7 +62,15 @@ def test_row_attention_equals_gathered_candidates_in_values_and_gradients(
     torch.manual_seed(1)
     dropout = nn.functional.dropout(torch.ones(r, m, h, dtype=torch.float64), dropout_p) if dropout_p else None
     torch.manual_seed(1)
-    context, total = row_attention(**leaves, index=index, spans=spans, exists=exists, dropout_p=dropout_p)
+    context, total = row_attention(
+        leaves["query"].flatten(1),
+        leaves["table"],
+        RowIndex.of(index, rows, h, torch.float64),
+        leaves["role_bias"],
+        None if spans is None else spans.double(),
+        None if exists is None else ~exists.T[..., None],
+        dropout_p=dropout_p,
+    )
     expected = dict(
         zip(
             ("context", "total"),
@@ -70,7 +78,7 @@ def test_row_attention_equals_gathered_candidates_in_values_and_gradients(
             strict=True,
         )
     )
-    actual = {"context": context, "total": total}
+    actual = {"context": context.view(m, h, c), "total": total}
     if not dropout_p:
         assert total is None
         del actual["total"], expected["total"]
@@ -94,23 +102,23 @@ def test_row_attention_applies_on_a_cpu_in_single_or_double_precision(states: Te
 
 def test_neither_pass_copies_candidates() -> None:
     m, w, c = 200, 8, 32
-    query, table = torch.randn(m, 1, c, requires_grad=True), torch.randn(m, 2 * c, requires_grad=True)
+    query, table = torch.randn(m, c, requires_grad=True), torch.randn(m, 2 * c, requires_grad=True)
     with LargestTensor() as largest_tensor:
-        context, _ = row_attention(query, table, torch.randint(0, m, (m, w)))
+        context, _ = row_attention(query, table, RowIndex.of(torch.randint(0, m, (m, w)), m, 1, query.dtype))
         context.sum().backward()
     assert largest_tensor.numbers <= table.numel() < m * w * c
 
 
 def test_a_table_without_gradient_is_allowed() -> None:
-    query = torch.randn(3, 2, 4, requires_grad=True)
-    context, _ = row_attention(query, torch.randn(5, 16), torch.randint(0, 5, (3, 2)))
+    query = torch.randn(3, 8, requires_grad=True)
+    context, _ = row_attention(query, torch.randn(5, 16), RowIndex.of(torch.randint(0, 5, (3, 2)), 5, 2, query.dtype))
     context.sum().backward()
     assert query.grad.any()
 
 
 def test_zero_tokens_give_an_empty_context() -> None:
-    query, table = torch.randn(0, 2, 4, requires_grad=True), torch.randn(5, 16, requires_grad=True)
-    context, _ = row_attention(query, table, torch.zeros(0, 3, dtype=torch.long))
+    query, table = torch.randn(0, 8, requires_grad=True), torch.randn(5, 16, requires_grad=True)
+    context, _ = row_attention(query, table, RowIndex.of(torch.zeros(0, 3, dtype=torch.long), 5, 2, query.dtype))
     context.sum().backward()
-    assert context.shape == (0, 2, 4)
+    assert context.shape == (0, 8)
     assert not table.grad.any()

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from common import difference, examples, masks
+from common import difference, examples, masks, tiny_model
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -265,3 +265,23 @@ def test_a_batch_of_padding_has_a_layout(keep_padding: bool) -> None:
     assert torch.equal(layout.unpack(tokens), torch.zeros_like(x))
     assert not layout.mean(tokens).any()
     assert not layout.max(tokens).any()
+
+
+@pytest.mark.parametrize(("b", "n"), [(1, 1), (1, 5), (3, 4), (2, 400)])
+def test_a_full_layout_is_that_of_a_mask_of_ones(b: int, n: int) -> None:
+    layout = TokenLayout.full(b, n, torch.device("cpu"))
+    expected = TokenLayout.from_mask(torch.ones(b, n).bool(), keep_padding=False)
+    assert (layout.max_length, layout.is_full) == (n, True)
+    for name in ("mask", "lengths", "sequence_index", "position", "left", "right", "column_index"):
+        assert torch.equal(getattr(layout, name), getattr(expected, name)), name
+
+
+def test_what_is_kept_from_inference_mode_serves_training_and_other_models() -> None:
+    ids = torch.randint(0, 10, (5, 1))  # as many sequences as tokens
+    for stem, options in ("StarTransformer", {}), ("StarTransformer", {"use_radial": False}), ("BigTransformer", {}):
+        model = tiny_model(stem, "Model", **options)
+        expected = model(ids, attention_mask=torch.ones(5, 1), output_hidden_states=True).last_hidden_state
+        with torch.inference_mode():
+            assert torch.allclose(model(ids).last_hidden_state, expected, atol=1e-5)
+        output = model.train()(ids)
+        (output.last_hidden_state.sum() + output.pooler_output.sum()).backward()
