@@ -110,6 +110,7 @@ class SavedModel:
         """A hash of the weights, the configuration and the tokenizer; of a model on the Hub, its commit."""
         folder = Path(self.name)
         if not folder.is_dir():
+            # transformers has no public name for it (seen in 5.23)
             return f"{self.name}@{self.config._commit_hash}"
         content = hashlib.blake2b(digest_size=16)
         for path in sorted(folder.iterdir()):

@@ -12,6 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,18 +162,12 @@ def _begin(output: Path, folder: Path, options: dict[str, Any]) -> None:
             temporary.write_text(json.dumps(options, ensure_ascii=False, indent=2), encoding="utf-8")
 
 
-class _whole:  # noqa: N801
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
     """A temporary path that becomes `path` at the end, so that a file is whole or absent."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.temporary = path, path.with_name(f"{path.name}.{os.getpid()}.tmp")
-
-    def __enter__(self) -> Path:
-        return self.temporary
-
-    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
-        if kind is None:
-            os.replace(self.temporary, self.path)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    yield temporary
+    os.replace(temporary, path)
 
 
 def _write_part(part: Path, rows: list[dict[str, Any]], predictor: Predictor) -> None:

@@ -199,7 +199,7 @@ class BandCandidates:
         Args:
             layout: where the tokens lie.
             radius: places on either side.
-            without_first: the first token of a sequence is nobody's neighbour, as it is the global node.
+            without_first: the first token of a sequence, which is the global node, is no candidate.
         """
         offset = torch.arange(-radius, radius + 1, device=layout.position.device)
         place = layout.position[:, None] + offset

@@ -127,7 +127,7 @@ def _attend(
     missing: Tensor | None,
     may_have_none: bool,
     dropout_p: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
     """Context `[M, h c]`, sums of the weights `[M, h]`, the weights `[r, M, h]` before dropout, and its mask."""
     h, (m, w) = index.heads, index.rows.shape
     c = query.shape[1] // h
@@ -315,7 +315,7 @@ def _weighted_sums(rows: Tensor, index: Tensor, weights: Tensor) -> Tensor:
 
 def _bags(rows: Tensor, index: RowIndex, weights: Tensor) -> Tensor:
     """Sums of `rows` `[.., c]` at `index.keys` with `weights` `[M h w]`: `[M h, c]`."""
-    # As torch.nn.functional.embedding_bag does, which makes the starts of the bags anew.
+    # As torch.nn.functional.embedding_bag does, which computes the starts of the bags in every call.
     return torch.embedding_bag(rows, index.entries, index.starts, False, 0, False, weights)[0]
 
 

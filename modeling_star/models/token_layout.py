@@ -97,8 +97,8 @@ class TokenLayout:
     @classmethod
     def full(cls, b: int, n: int, device: torch.device) -> "TokenLayout":
         """
-        A packed layout without padding. Those of small batches are kept, with all that is derived from them: one short
-        text is a matter of how many operations are started.
+        A packed layout without padding. Those of small batches are kept, with all that is derived from them, since the
+        time of a short text is that of starting operations.
         """
         return (_kept_full_layout if b * n <= TOKENS_KEPT else _full_layout)(b, n, device)
 

@@ -5,7 +5,6 @@ Axes: b batch  n columns  k labels  d width  m rows of a loss: texts `[b]`, or t
 """
 
 import json
-import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import torch
@@ -30,6 +29,7 @@ from transformers.trainer_utils import TrainOutput
 from ..data.labels import IGNORE_INDEX
 from ..data.tokenizers import NO_WORD, SPECIAL_TOKENS, max_length_or_none
 from ..errors import UserError
+from ..evaluation.reports import write_atomically
 from ..models.modeling_encoder import longest_input
 from .builders import loading
 from .losses import TaskLoss
@@ -307,13 +307,15 @@ def _shard_name(teacher: Teacher, rows: dict[str, list[Any]], dtype: str) -> str
 
 
 def _write_shard(path: Path, outputs: dict[str, list[np.ndarray]], dtype: str) -> None:
-    unfinished = path.with_suffix(f".{os.getpid()}.tmp")
-    with ArrowWriter(
-        path=str(unfinished), features=Features({name: List(Value(dtype)) for name in outputs})
-    ) as writer:
-        writer.write_batch({name: [x.reshape(-1).astype(dtype) for x in column] for name, column in outputs.items()})
-        writer.finalize()
-    os.replace(unfinished, path)
+    features = Features({name: List(Value(dtype)) for name in outputs})
+    columns = {name: [x.reshape(-1).astype(dtype) for x in column] for name, column in outputs.items()}
+
+    def write(stream: BinaryIO) -> None:
+        with ArrowWriter(stream=stream, features=features) as writer:
+            writer.write_batch(columns)
+            writer.finalize()
+
+    write_atomically(path, write)
 
 
 @dataclass

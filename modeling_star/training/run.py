@@ -161,7 +161,10 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     if checkpoint:
         check_same_rates(Path(checkpoint), config)
     if checkpoint and len([*Path(checkpoint).glob("rng_state*.pth")]) != training.world_size:
-        logger.warning(f"{checkpoint} is of another number of processes: dropout will differ from that of one run.")
+        logger.warning(
+            f"{checkpoint} was written by another number of processes: dropout will differ from that of a run without "
+            "interruption."
+        )
     check_parts(task, training)
     with as_user_error():
         tokenizer, model = task.build()
