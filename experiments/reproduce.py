@@ -87,6 +87,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--work", type=Path, default=Path("outputs/reproduce"), help="models and logs of the runs")
     add("--keep_models", action="store_true", help="keep the weights of every run")
+    add("--speed", action="store_true", help="measure the texts per second of the selected systems on two threads")
     add("--list", action="store_true", help="list the missing runs")
     add("--page", action="store_true", help="only write experiments/results.md and model_cards/")
     return parser
@@ -126,6 +127,11 @@ def run_table(arguments: argparse.Namespace, file: Path) -> bool:
             waits = runner.waits_for(cell)
             due += [f"the best configuration, chosen on {', '.join(waits)}"] if waits else []
             print(f"{cell[0].cell}: {', '.join(due) or 'finished'}")
+        return False
+    if arguments.speed:
+        from lab.speed import measure_speed
+
+        measure_speed(runner, cells)
         return False
     round_as_avx2()
     folders = {name: Path(arguments.data) / task.data for name, task in table.tasks.items()}

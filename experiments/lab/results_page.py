@@ -11,6 +11,7 @@ import numpy as np
 from lab.kept_runs import are_of_other_rows, count_rows, read_counts, write_counts
 from lab.launching import USUAL, ran_on_gpu
 from lab.masked_summation_page import ON_GPU, training_minutes, write_report
+from lab.speed import BATCH_SIZES, TEACHER, THREADS, read_speeds
 from lab.table_runs import FinishedRuns
 from lab.tables import Configuration, Table
 from modeling_star.errors import UserError
@@ -217,6 +218,7 @@ def table_sections(table: Table, results: Path) -> Iterator[str]:
         if differences[table.against[0]]:
             title = f"Differences, {table.settings[setting].title}"
             yield f"![{title}](pictures/{picture_name(table, setting)})\n"
+    yield from _speed(table, results)
 
 
 def _prerequisites(table: Table, results: Path) -> Iterator[str]:
@@ -241,6 +243,31 @@ def _prerequisites(table: Table, results: Path) -> Iterator[str]:
             f"are in `experiments/results/{table.name}/before/{name}.json`), on validation: {', '.join(facts)}.\n"
         )
         yield f"![Losses of {name}](pictures/{picture_name(table, name)})\n"
+
+
+def _speed(table: Table, results: Path) -> Iterator[str]:
+    """The Markdown of the measured speeds: a table, and the plot."""
+    tasks = {task: speeds for task in table.tasks if (speeds := read_speeds(table, results, task))}
+    if not tasks:
+        return
+    yield "### Speed\n"
+    yield (
+        f"Texts of the test split per second on {THREADS} threads, one by one / in batches of {BATCH_SIZES[-1]} of "
+        "like length, tokenisation and the grouping of tags included (`reproduce.py --speed`).\n"
+    )
+    names = dict.fromkeys(name for speeds in tasks.values() for name in speeds)
+    rows = [[system_title(table, name), *(_pair(speeds.get(name)) for speeds in tasks.values())] for name in names]
+    yield _table("", [table.tasks[task].title for task in tasks], rows)
+    yield f"![Scores over speed](pictures/{picture_name(table, 'speed')})\n"
+
+
+def system_title(table: Table, name: str) -> str:
+    """The title of `SETTING/SYSTEM`, or of the teacher."""
+    return "the teacher" if name == TEACHER else table.systems[name.split("/")[1]].title
+
+
+def _pair(speed: dict[str, float] | None) -> str:
+    return " / ".join(f"{speed[str(size)]:,.0f}" for size in BATCH_SIZES) if speed else "--"
 
 
 def picture_name(table: Table, part: str) -> str:

@@ -279,6 +279,16 @@ class Runner:
             }
             write_json(self.finished.prerequisite_path(name), result)
 
+    def untrained(self, script: str, arguments: dict[str, Any]) -> Path:
+        """The folder of a model that is trained for one step, once: of the same shape, tokenizer included."""
+        few = {"max_steps": 1, "max_eval_samples": 32, "max_predict_samples": 32, "seed": self.table.seeds[0]}
+        arguments = {**arguments, **few}
+        name = _fingerprint([script, arguments])
+        folder = self.work / self.table.name / "speed" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        self._run_script(f"{script} for one step", script, arguments, folder)
+        return folder / "model"
+
     def _prerequisite_model(self, name: str) -> str:
         return str(self.work / self.table.name / "before" / name / "model")
 

@@ -1,9 +1,11 @@
 """Pages, cards and pictures made from results/; the committed ones are reproduced."""
 
+import gzip
 import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,7 +16,8 @@ from huggingface_hub import ModelCard
 from lab.results_cards import write_cards
 from lab.results_page import Cell, intervals, read_cells, table_sections, write_page
 from lab.results_pictures import write_pictures
-from lab.table_runs import FinishedRuns
+from lab.speed import measure_speed, read_speeds
+from lab.table_runs import FinishedRuns, Runner
 from lab.tables import Table
 from sacrebleu.metrics import BLEU, CHRF
 from table_samples import with_changes
@@ -102,6 +105,37 @@ def test_each_encoder_has_a_card_with_its_scores_and_commands(folder: Path) -> N
     change_run(folder, "star-0-seed1.json", environment={"threads": 2})
     card, _ = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "made" / "results.md")
     assert "OMP_NUM_THREADS=2 python experiments/reproduce.py RUNS" in card.read_text(encoding="utf-8")
+
+
+def test_measured_speeds_are_a_table_and_a_plot(folder: Path) -> None:
+    speeds = {"none/star": {"1": 100.0, "32": 1234.4}, "none/vanilla": {"1": 50.0, "32": 400.0}}
+    path = folder / "results" / "films" / "speed" / "films.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"texts_per_second": speeds}), encoding="utf-8")
+    write_page(folder / "tables", folder / "results", folder / "results.md")
+    assert "| Star | 100 / 1,234 |" in (folder / "results.md").read_text(encoding="utf-8")
+    names = [picture.name for picture in write_pictures(folder / "tables", folder / "results", folder / "pictures")]
+    assert "results_films_speed.png" in names
+
+
+@pytest.mark.slow
+def test_speeds_are_measured_on_models_of_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    rows = [{"text": f"film {number} is {word}", "label": word} for number in range(8) for word in ("good", "bad")]
+    for split in ("train", "validation", "test"):
+        (tmp_path / "films").mkdir(exist_ok=True)
+        with gzip.open(tmp_path / "films" / f"{split}.jsonl.gz", "wt", encoding="utf-8") as stream:
+            stream.writelines(json.dumps(row) + "\n" for row in rows)
+    tfidf = {"config_name": None, "tokenizer_kind": None, "config_overrides": None, "model_type": "tfidf"}
+    systems = {"star": {"title": "Star"}, "tfidf": {"title": "TF-IDF", "last": tfidf}}
+    path = tmp_path / "films.yaml"
+    path.write_text(yaml.safe_dump({**CONTENT, "systems": systems}, sort_keys=False), encoding="utf-8")
+    table = Table.read(path)
+    names = {"DATA": str(tmp_path)}
+    measure_speed(Runner(table, tmp_path / "results", tmp_path / "work", names, [sys.executable]), list(table.cells()))
+    speeds = read_speeds(table, tmp_path / "results", "films")
+    assert list(speeds) == ["none/star", "none/tfidf"]
+    assert all(value > 0 for of_system in speeds.values() for value in of_system.values())
 
 
 def test_a_card_whose_runs_are_deleted_goes_and_other_files_stay(folder: Path) -> None:
