@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset, Features, List, Value
+from safetensors import SafetensorError
 from tokenizers import Encoding
 from torch import Tensor
 from transformers import (
@@ -278,7 +280,8 @@ class Predictor:
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        tokenizer = AutoTokenizer.from_pretrained(self.saved.name, **self.saved.remote)
+        with self._reading("tokenizer"):
+            tokenizer = AutoTokenizer.from_pretrained(self.saved.name, **self.saved.remote)
         if self.saved.task in ("token-classification", "text-classification"):
             limit = longest_input(self.saved.config) or sys.maxsize
             tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
@@ -286,8 +289,19 @@ class Predictor:
 
     @cached_property
     def model(self) -> PreTrainedModel:
-        model = _CLASSES[self.saved.task].from_pretrained(self.saved.name, **self.saved.remote)
+        with self._reading("weights"):
+            model = _CLASSES[self.saved.task].from_pretrained(self.saved.name, **self.saved.remote)
         return model.to(_device()).eval()
+
+    @contextmanager
+    def _reading(self, part: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError, SafetensorError) as error:
+            raise UserError(
+                f"The {part} of {self.saved.name} cannot be read: {' '.join(str(error).split())} Name the output "
+                "folder of a finished training, or copy its files again."
+            ) from error
 
     @cached_property
     def long_text_pipeline(self) -> BestPathPipeline:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.tokenizers import TokenizerKind, train_tokenizer
@@ -61,7 +62,7 @@ def loading(flag: str, name: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
         is_path = name.startswith((".", "/", "~")) or name.endswith("/") or name.count("/") > 1
         reason = f"there is no such folder (looked in {Path.cwd()})"
         if Path(name).exists() or not is_path:
@@ -386,9 +387,10 @@ def saved_model(
             raise UserError(f"--freeze_embeddings works with this package's models; {name} is a {config.model_type}.")
         fields["freeze_embeddings"] = True
     try:
-        model, info = getattr(transformers, head).from_pretrained(
-            name, dtype=torch.float32, output_loading_info=True, **fields, **options
-        )
+        with loading("The weights of", name):
+            model, info = getattr(transformers, head).from_pretrained(
+                name, dtype=torch.float32, output_loading_info=True, **fields, **options
+            )
     except RuntimeError as error:
         if "size" not in str(error):
             raise

@@ -218,3 +218,15 @@ def test_a_window_ends_at_its_number_of_characters(tagger: Path, monkeypatch: py
     rows: Iterator[Any] = (({}, text) for text in ["a" * 9, "b", "c" * 30, "d", "e"])
     windows = prediction_files.windows(rows, Predictor(tagger))
     assert [[text[0] for _, text in window] for window in windows] == [["a", "b"], ["c"], ["d", "e"]]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+@pytest.mark.parametrize("kept", [None, 300])
+def test_a_folder_with_a_missing_or_truncated_file_is_named(name: str, kept: int | None, tagger: Path) -> None:
+    path = tagger / name
+    content = path.read_bytes()
+    path.unlink()
+    if kept is not None:
+        path.write_bytes(content[:kept])
+    with pytest.raises(UserError, match=str(tagger)):
+        found(Predictor(str(tagger)), TEXTS)

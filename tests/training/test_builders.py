@@ -1,6 +1,8 @@
 """Arguments to a model: what of it is the tokenizer's, and what a configuration's file may say."""
 
 import gzip
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +148,11 @@ def test_a_tokenizer_that_is_much_smaller_than_the_vocabulary_is_reported(caplog
     assert "has 8 entries, and the model embeds 562" in check(562)
     with pytest.raises(UserError, match="--tokenizer_name"):
         check(len(tokenizer) - 1)
+
+
+def test_truncated_weights_are_a_user_error(tiny_bert_path: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_bert_path, tmp_path / "bert")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:300])
+    with pytest.raises(UserError, match=re.escape(str(folder))):
+        saved_model("AutoModelForSequenceClassification", str(folder), {})
