@@ -3,6 +3,7 @@
 import filecmp
 import json
 import pickle
+import runpy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from common import TINY
 from datasets import Dataset
+from fastapi.testclient import TestClient
 from pyarrow.parquet import read_table
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, pipeline
@@ -230,3 +232,11 @@ def test_a_folder_with_a_missing_or_truncated_file_is_named(name: str, kept: int
         path.write_bytes(content[:kept])
     with pytest.raises(UserError, match=str(tagger)):
         found(Predictor(str(tagger)), TEXTS)
+
+
+def test_a_service_predicts_as_the_predictor(tagger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODEL", str(tagger))
+    client = TestClient(runpy.run_path(str(Path(__file__).resolve().parents[2] / "docs" / "serve.py"))["app"])
+    answer = client.post("/predict", json={"texts": TEXTS})
+    assert answer.json() == Predictor(str(tagger))({"text": TEXTS})["found"]
+    assert client.post("/predict", json={"texts": []}).status_code == 422
