@@ -317,6 +317,8 @@ class Runner:
         now |= {name: launch[name] for name, usual in USUAL.items() if launch.get(name, usual) != usual}
         begin(folder, resumes, made_by, now)
         filled = {name: self._filled(value) for name, value in arguments.items()}
+        if script == "run_ner.py" and "model_name_or_path" not in arguments:  # see `tables.read_recipe`
+            filled["config_overrides"] = {"use_crf": False, **filled.get("config_overrides", {})}
         filled |= {"output_dir": str(model), "resume_from_checkpoint": "last"}
         write_text(recipe, yaml.safe_dump(filled, allow_unicode=True))
         code = run_to_the_end([*self.launcher, f"run_scripts/{script}", str(recipe)], folder)

@@ -276,7 +276,8 @@ def with_kept_names(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def read_recipe(name: str) -> dict[str, Any]:
     """
-    The arguments of `configuration/recipes/NAME.yaml`.
+    The arguments of `configuration/recipes/NAME.yaml`, without the `use_crf: false` of taggers: kept results were made
+    when this was the default, and `Runner` writes it for each run.
 
     Raises:
         UserError: there is no such file.
@@ -285,7 +286,9 @@ def read_recipe(name: str) -> dict[str, Any]:
     if not path.is_file():
         names = ", ".join(sorted(each.stem for each in path.parent.glob("*.yaml")))
         raise UserError(f"There is no recipe {path}; there are {names or 'none: run from the project folder'}.")
-    return with_kept_names(yaml.safe_load(path.read_text(encoding="utf-8")))
+    arguments = with_kept_names(yaml.safe_load(path.read_text(encoding="utf-8")))
+    overrides = {name: value for name, value in arguments.pop("config_overrides", {}).items() if name != "use_crf"}
+    return arguments | ({"config_overrides": overrides} if overrides else {})
 
 
 def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

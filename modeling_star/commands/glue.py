@@ -4,10 +4,9 @@ Fine-tune a classifier: texts or pairs of texts, one label, several labels or a 
 With a recipe; the command line overrides it:
     modeling-star glue sst2 --train_file train.jsonl.gz ...
 
-A fresh Star-Transformer on your own files, with a tokenizer trained on them; without star-plus the model is the
-paper's:
+A fresh star-plus on your own files, with a tokenizer trained on them (--config_name star-base is the paper's form):
     modeling-star glue --train_file train.csv --validation_file dev.csv --output_dir outputs/mine \\
-        --config_name star-plus --num_train_epochs 5 --per_device_train_batch_size 32
+        --num_train_epochs 5 --per_device_train_batch_size 32
 
 A GLUE task from the Hub, with any saved model of transformers:
     modeling-star glue --dataset_name nyu-mll/glue --dataset_config_name mrpc --task_name mrpc \\

@@ -13,6 +13,9 @@ from ..models.vocabulary import word_marker
 from .sliding_windows import NOT_READ, select_max_context
 
 
+_NO_LIMIT = 1e6  # `model_max_length` of a tokenizer without a limit is 1e30
+
+
 def aggregation_for(tokenizer: PreTrainedTokenizerBase) -> Literal["first", "simple"]:
     """
     The `aggregation_strategy` for a tokenizer: "first" where words are cut into tokens, of which training labels the
@@ -73,9 +76,9 @@ class BestPathPipeline(TokenClassificationPipeline):
     score is the probability of the label given the text. The stock pipeline knows B- and I- alone: it splits entities
     in BMES into words, and joins neighbouring words of one part of speech.
 
-    With `stride=64` a text longer than the model's limit is read in windows that share 64 tokens; without it, only its
-    beginning is. A token's label comes from the window with most context around it, as in the evaluation of
-    run_ner.py; the stock pipeline takes the longest entity.
+    A text longer than the tokenizer's limit is read in windows that share an eighth of their tokens, or as many as
+    `stride=64` says. A token's label comes from the window with most context around it, as in the evaluation of
+    run_ner.py. The stock pipeline reads only the beginning without `stride`, and takes the longest entity with it.
 
     Example:
 
@@ -87,7 +90,11 @@ class BestPathPipeline(TokenClassificationPipeline):
     def preprocess(
         self, sentence: str | list[str], offset_mapping: Any = None, **preprocess_params: Any
     ) -> Iterator[dict[str, Any]]:
-        stride = preprocess_params.get("tokenizer_params", {}).get("stride", 0)
+        options, limit = preprocess_params.get("tokenizer_params", {}), self.tokenizer.model_max_length
+        if "stride" not in options and self.tokenizer.is_fast and limit < _NO_LIMIT:
+            options = {**options, "return_overflowing_tokens": True, "padding": True, "stride": limit // 8}
+            preprocess_params["tokenizer_params"] = options
+        stride = options.get("stride", 0)
         from_end = self.tokenizer.truncation_side == "left"
         first, before = 0, 0  # the number of a window's first token, and the length of the window before
         for window in super().preprocess(sentence, offset_mapping, **preprocess_params):

@@ -18,6 +18,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.utils import logging
 
+from .token_layout import is_traced
 from .vocabulary import Vocabulary, VocabularyTables
 
 
@@ -214,9 +215,7 @@ class LinearChainCrf(VocabularyTables):
         Returns:
             `[b]`, bool.
         """
-        # The chain without its gaps.
-        order = (~chain).int().argsort(dim=1, stable=True)
-        tags = labels.masked_fill(~chain, IGNORE_INDEX).gather(1, order)
+        tags = _without_gaps(labels, chain)
         before, after = tags[:, :-1], tags[:, 1:]
         known = (before != IGNORE_INDEX) & (after != IGNORE_INDEX)
         return (known & self.forbidden[before.masked_fill(~known, 0), after.masked_fill(~known, 0)]).any(1)
@@ -236,18 +235,22 @@ class LinearChainCrf(VocabularyTables):
             `[b]`.
         """
         emissions = _widened(emissions)
-        tags = torch.arange(emissions.shape[-1], device=emissions.device)
-        ruled_out = (labels[..., None] != tags) & (labels[..., None] != IGNORE_INDEX)
-        labelled = emissions.masked_fill(ruled_out, _RULED_OUT)
         start, end, transitions = self._scores(emissions.dtype)
         if self.scheme is not None:
             start = self._unless_cut(start, self.forbidden[-1, :-1], labels, chain)
             end = self._unless_cut(end, self.forbidden[:-1, -1], labels.flip(1), chain.flip(1))
+        start, end = (scores.expand(len(chain), -1) for scores in (start, end))
+        if not is_traced() and bool((chain <= (labels != IGNORE_INDEX)).all()):
+            last = _messages(emissions[None], chain[None], start[None], transitions[None])[-1, 0]
+            of_labels = _path_scores(emissions, labels, chain, start, end, transitions)
+            return of_labels - (last + end).logsumexp(-1).masked_fill(~chain.any(1), 0)
+        tags = torch.arange(emissions.shape[-1], device=emissions.device)
+        ruled_out = (labels[..., None] != tags) & (labels[..., None] != IGNORE_INDEX)
         # With all tags, and with the tags that the labels leave.
         last = _messages(
-            torch.stack([emissions, labelled]),
+            torch.stack([emissions, emissions.masked_fill(ruled_out, _RULED_OUT)]),
             chain.expand(2, *chain.shape),
-            start.expand(2, *chain.shape[:1], -1),
+            start.expand(2, -1, -1),
             transitions.expand(2, -1, -1),
         )[-1]
         total, of_labels = (last + end).logsumexp(-1).masked_fill(~chain.any(1), 0)
@@ -347,6 +350,36 @@ def _renew_constraints(crf: LinearChainCrf, _: Any) -> None:
 
 def _widened(emissions: Tensor) -> Tensor:
     return emissions.to(torch.promote_types(emissions.dtype, torch.float32))
+
+
+def _without_gaps(labels: Tensor, chain: Tensor) -> Tensor:
+    """Labels `[b, n]` of the chain, moved to the front, then -100."""
+    order = (~chain).int().argsort(dim=1, stable=True)
+    return labels.masked_fill(~chain, IGNORE_INDEX).gather(1, order)
+
+
+def _path_scores(
+    emissions: Tensor, labels: Tensor, chain: Tensor, start: Tensor, end: Tensor, transitions: Tensor
+) -> Tensor:
+    """
+    The score of one path for each row; 0 for a row without chain.
+
+    Args:
+        emissions: `[b, n, k]`.
+        labels: `[b, n]`, all known in the chain.
+        chain: `[b, n]`, bool.
+        start, end: `[b, k]`.
+        transitions: `[k, k]`.
+
+    Returns:
+        `[b]`.
+    """
+    of_tokens = emissions.gather(-1, labels.masked_fill(~chain, 0)[..., None])[..., 0].masked_fill(~chain, 0)
+    tags, lengths = _without_gaps(labels, chain).clamp(min=0), chain.sum(1, keepdim=True)
+    steps = transitions[tags[:, :-1], tags[:, 1:]]
+    places = torch.arange(1, tags.shape[1], device=tags.device)
+    ends = start.gather(1, tags[:, :1]) + end.gather(1, tags.gather(1, (lengths - 1).clamp(min=0)))
+    return of_tokens.sum(1) + steps.masked_fill(places >= lengths, 0).sum(1) + ends[:, 0] * (lengths[:, 0] > 0)
 
 
 def _messages(emissions: Tensor, chain: Tensor, start: Tensor, transitions: Tensor) -> Tensor:

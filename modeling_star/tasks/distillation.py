@@ -237,6 +237,11 @@ class DistillTaggingTask(DistillationTask, TaggingTask):
 
     has_words = True
 
+    @property
+    def config_defaults(self) -> dict[str, Any]:
+        """No CRF unless it is requested: the teacher gives a distribution for each word."""
+        return {}
+
 
 def _key(row: Sequence[Any]) -> str:
     """A row's texts or words, to find it in another split."""

@@ -1,6 +1,7 @@
 """The task of run_glue.py: classes, several labels or a number for every text or pair of texts."""
 
 import json
+import logging
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,15 @@ from ..data.splits import ClassificationData, prepare_classification
 from ..data.tokenizers import tokenize_texts
 from ..errors import UserError
 from ..evaluation.metrics import GLUE_METRICS, TaskMetrics, are_predicted, metrics_for
-from ..evaluation.reports import classes_report, labels_report, plot_confusion_matrix, write_text
+from ..evaluation.reports import classes_report, labels_report, markdown_table, plot_confusion_matrix, write_text
 from ..models.configuration_base import did_you_mean
 from ..training.arguments import ClassificationArguments
 from ..training.task import Task
+from ..training.trainer import FineTuner
+from .tfidf_baseline import tfidf_scores
+
+
+logger = logging.getLogger(__name__)
 
 
 class ClassificationTask(Task[ClassificationArguments]):
@@ -28,6 +34,7 @@ class ClassificationTask(Task[ClassificationArguments]):
     data_args: ClassificationArguments
     data: ClassificationData
     metrics: TaskMetrics
+    _tfidf: dict[str, float] | None = None
 
     def load_data(self) -> ClassificationData:
         options = self.data_args
@@ -147,6 +154,29 @@ class ClassificationTask(Task[ClassificationArguments]):
             plot_confusion_matrix(expected, predicted, names, folder / f"confusion_{split}.png", title=split)
         write_text(folder / f"classes_{split}.md", table + "\n")
         return {heading: table}
+
+    def compare(self, trainer: FineTuner, results: dict[str, Any]) -> dict[str, str]:
+        """As in Task: with TF-IDF, fitted once for all seeds."""
+        if not self.data_args.tfidf_baseline:
+            return {}
+        if self._tfidf is None:
+            self._tfidf = tfidf_scores(self, trainer.args)
+        if not self._tfidf:
+            return {}
+        results |= self._tfidf
+        trainer.log_metrics("tfidf", self._tfidf)
+        best, shared = self.metrics.metric_for_best_model, [name for name in results if f"tfidf_{name}" in results]
+        rows = [
+            (name.removesuffix(f"_{best}"), results[name], self._tfidf[f"tfidf_{name}"])
+            for name in shared
+            if name.endswith(f"_{best}")
+        ]
+        for _, own, other in (row for row in rows if row[0] == "eval" and row[1] < row[2]):
+            logger.warning(
+                f"validation: the {best} {own:.3f} is below the {other:.3f} of TF-IDF with logistic regression. Train "
+                "longer, change --learning_rate, or begin with pretrained embeddings, --embeddings_name_or_path."
+            )
+        return {"Baseline": markdown_table(("", best, f"{best} of TF-IDF, logistic regression"), rows)}
 
     def _predicted(self, logits: np.ndarray) -> tuple[list[Any], list[Any] | None]:
         """The prediction for each row, and its probability; of several labels the probability of each."""

@@ -1,8 +1,9 @@
-"""TF-IDF with logistic regression: the baseline of every table of classifiers."""
+"""TF-IDF with logistic regression: the baseline of every table of classifiers, and beside every classifier."""
 
 import json
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,15 @@ from ..training.run import is_scored
 from ..training.task import Task
 
 
+logger = logging.getLogger(__name__)
+
 # Inverse regularisation; validation chooses.
 STRENGTHS = (1.0, 3.0, 10.0, 30.0)
 
 # The files of a saved model: labels and terms, and their numbers.
 TERMS, NUMBERS = "tfidf.json", "tfidf.safetensors"
+# Of more training texts the baseline would take minutes.
+MOST_TEXTS = 100_000
 
 
 class TfidfClassifier:
@@ -103,24 +108,16 @@ def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
         raise UserError("--model_type tfidf classifies single texts with one label each: name a neural model.")
     if not all(split in data.splits and data.is_labelled(split) for split in ("train", "validation")):
         raise UserError("--model_type tfidf needs --train_file and --validation_file with labels, or --dataset_name.")
-    texts = {split: rows[data.text_columns[0]][:] for split, rows in data.splits.items()}
-    labels = {split: np.array(data.splits[split][data.label_column]) for split in texts if data.is_labelled(split)}
+    texts, labels = _texts_and_labels(task, data.splits)
     if len(np.unique(labels["train"])) < 2:
         raise UserError(f"All rows of the train split have one label in {data.label_column!r}: only one class.")
     started = time.perf_counter()
-    vectorizer = _vectorizer(_options_for(texts["train"]))
     try:
-        train = vectorizer.fit_transform(texts["train"])
+        classifier = _fit(task, texts, labels, training.seed)
     except ValueError as error:  # an empty vocabulary
         column = data.text_columns[0]
         raise UserError(f"--model_type tfidf finds no words in {column!r} of the train split: {error}") from None
-    validation = vectorizer.transform(texts["validation"])
-    weights = class_weights(task.run_args.class_weights, tuple(data.label_list), data.counts("train"))
-    options = {"max_iter": 1000, "random_state": training.seed}
-    options["class_weight"] = None if weights is None else dict(enumerate(weights.tolist()))
-    models = [LogisticRegression(C=strength, **options).fit(train, labels["train"]) for strength in STRENGTHS]
-    best = max(models, key=lambda model: model.score(validation, labels["validation"]))
-    classifier = TfidfClassifier(make_pipeline(vectorizer, best), data.label_list)
+    best = classifier.pipeline[-1]
     results: dict[str, Any] = {
         "train_runtime": time.perf_counter() - started,
         "train_samples": len(texts["train"]),
@@ -133,12 +130,74 @@ def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
         if is_scored(split, training):
             logits = classifier.log_probabilities(texts[split])
             if split in labels:
-                scores = task.metrics(EvalPrediction(predictions=logits, label_ids=labels[split]))
-                results |= {f"{score_prefix(split)}_{name}": value for name, value in scores.items()}
+                results |= _scores(task, split, logits, labels[split])
             task.report(folder, split, data.splits[split], logits)
     classifier.save(folder)
     write_json(folder / "all_results.json", results)
     return results
+
+
+def tfidf_scores(task: Task, training: TrainingArguments) -> dict[str, float]:
+    """
+    The scores of TF-IDF on the splits that a run scores, such as `tfidf_eval_accuracy`; of pairs it reads both texts
+    as one. Empty where there is nothing to fit or to compare: texts without one class each, without a labelled
+    validation split, without words, or more than MOST_TEXTS.
+
+    Args:
+        task: of a classifier.
+        training: says which splits are scored.
+    """
+    data = task.data
+    names = [split for split in data.splits if is_scored(split, training) and data.is_labelled(split)]
+    is_labelled = all(split in data.splits and data.is_labelled(split) for split in ("train", "validation"))
+    if task.metrics.task != "single_label_classification" or not is_labelled or not names:
+        return {}
+    if len(data.splits["train"]) > MOST_TEXTS:
+        logger.info(f"TF-IDF is not fitted: the train split has more than {MOST_TEXTS:,} texts.")
+        return {}
+    texts, labels = _texts_and_labels(task, {"train", "validation", *names})
+    try:
+        classifier = _fit(task, texts, labels, training.seed)
+    except ValueError as error:  # one class or an empty vocabulary
+        logger.info(f"TF-IDF is not fitted: {error}")
+        return {}
+    scores: dict[str, float] = {}
+    for split in names:
+        scores |= _scores(task, split, classifier.log_probabilities(texts[split]), labels[split])
+    return {f"tfidf_{name}": value for name, value in scores.items()}
+
+
+def _texts_and_labels(task: Task, splits: Iterable[str]) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
+    """The texts of some splits, pairs joined, and the numbers of their classes if they have labels."""
+    data = task.data
+    columns = {split: [data.splits[split][name][:] for name in data.text_columns] for split in splits}
+    texts = {split: list(map(" ".join, zip(*of_split, strict=True))) for split, of_split in columns.items()}
+    labels = {split: np.array(data.splits[split][data.label_column]) for split in texts if data.is_labelled(split)}
+    return texts, labels
+
+
+def _fit(task: Task, texts: dict[str, list[str]], labels: dict[str, np.ndarray], seed: int) -> TfidfClassifier:
+    """
+    Fit on train, with the regularisation that validation chooses.
+
+    Raises:
+        ValueError: there are no words, or only one class.
+    """
+    vectorizer = _vectorizer(_options_for(texts["train"]))
+    train, validation = vectorizer.fit_transform(texts["train"]), vectorizer.transform(texts["validation"])
+    names = tuple(task.data.label_list)
+    weights = class_weights(task.run_args.class_weights, names, task.data.counts("train"))
+    options: dict[str, Any] = {"max_iter": 1000, "random_state": seed}
+    options["class_weight"] = None if weights is None else dict(enumerate(weights.tolist()))
+    models = [LogisticRegression(C=strength, **options).fit(train, labels["train"]) for strength in STRENGTHS]
+    best = max(models, key=lambda model: model.score(validation, labels["validation"]))
+    return TfidfClassifier(make_pipeline(vectorizer, best), names)
+
+
+def _scores(task: Task, split: str, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """The task's scores, with the prefix of a split."""
+    scores = task.metrics(EvalPrediction(predictions=logits, label_ids=labels))
+    return {f"{score_prefix(split)}_{name}": value for name, value in scores.items()}
 
 
 def _vectorizer(options: dict[str, Any], vocabulary: list[str] | None = None) -> TfidfVectorizer:

@@ -1,7 +1,8 @@
 """The task of run_ner.py: a label for every word, such as entities and parts of speech."""
 
 import json
-from itertools import chain
+import logging
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,14 @@ from ..evaluation.reports import (
     plot_entity_scores,
     write_text,
 )
+from ..models.crf import may_follow, tag_scheme, typed_labels
 from ..models.vocabulary import word_marker
 from ..training.arguments import TaggingArguments
+from ..training.builders import config_fields, parse_overrides
 from ..training.task import Task
 
+
+logger = logging.getLogger(__name__)
 
 _SENTENCES_COMPARED = 500
 
@@ -58,6 +63,32 @@ class TaggingTask(Task[TaggingArguments]):
 
     def choose_metrics(self) -> TaskMetrics:
         return metrics_for("tagging", self.data.label_list)
+
+    @property
+    def config_defaults(self) -> dict[str, Any]:
+        """A CRF if the labels are entities, with constraints unless the training labels break them."""
+        arguments = self.model_args
+        named = parse_overrides(arguments.config_overrides)
+        if arguments.config_name is not None:
+            named = config_fields(arguments.config_name) | named
+        if self.metrics.task != "entities" or "use_crf" in named:
+            return {}
+        # With --label_all_tokens each piece of a word has its label, such as E-PER twice.
+        keeps = not self.data_args.label_all_tokens and self._labels_keep_their_scheme()
+        return {"use_crf": True, "crf_constraints": "auto" if keeps else None}
+
+    def _labels_keep_their_scheme(self) -> bool:
+        """Whether every label of the training split may follow the one before it, if both are known."""
+        names = typed_labels(self.data.label_list)
+        scheme, rows = tag_scheme(names), self.data.splits["train"][self.data.label_column]
+        pairs = {pair for tags in rows for pair in pairwise(tags) if IGNORE_INDEX not in pair}
+        forbidden = [(names[a], names[b]) for a, b in sorted(pairs) if not may_follow(names[a], names[b], scheme)]
+        if forbidden:
+            logger.warning(
+                f"train: {forbidden[0][1]!r} follows {forbidden[0][0]!r}, which {scheme} forbids: the CRF has no "
+                "constraints. Fix the labels, or write --config_overrides crf_constraints=auto."
+            )
+        return not forbidden
 
     def build(self) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
         tokenizer, model = super().build()

@@ -36,9 +36,12 @@ class ModelArguments:
     ignore_mismatched_sizes = False  # a flag of the scripts whose data have labels
 
     model_name_or_path: str | None = flag("Saved model to fine-tune; it replaces a recipe's fresh model.")
-    model_type: str | None = flag(f"Type of a fresh model: {_TYPES} (default: star_transformer).")
-    config_name: str | None = flag("Configuration of a fresh model, such as configuration/models/star-base.json.")
-    config_overrides: str | None = flag("Configuration fields to set, such as hidden_size=200,use_crf=true.")
+    model_type: str | None = flag(f"Type of a fresh model: {_TYPES}, in the paper's form.")
+    config_name: str | None = flag(
+        "Configuration of a fresh model: a file, or a name such as star-base, the paper's form; without it or "
+        "--model_type, star-plus."
+    )
+    config_overrides: str | None = flag("Configuration fields to set, such as hidden_size=200,use_crf=false.")
     tokenizer_name: str | None = flag("Tokenizer, if not the model's; without any, one is trained on the data.")
     tokenizer_kind: Literal["word", "wordpiece", "character"] = flag(
         "Kind of a trained tokenizer: character suits Chinese, word suits word vectors.", "word"
@@ -63,7 +66,7 @@ class ModelArguments:
 class ClassificationModelArguments(ModelArguments):
     """Model, tokenizer and embeddings of a classifier."""
 
-    model_type: str | None = flag(f"Type of a fresh model: {_TYPES} (default: star_transformer), or tfidf.")
+    model_type: str | None = flag(f"Type of a fresh model: {_TYPES}, in the paper's form, or tfidf.")
     ignore_mismatched_sizes: bool = flag("Replace a head whose size differs from the data's labels.", False)
 
 
@@ -143,6 +146,7 @@ class ClassificationArguments(FileArguments):
     problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None = flag(
         "Kind of the labels; write multi_label_classification if a cell holds several separated by a comma, | or ;."
     )
+    tfidf_baseline: bool = flag("Compare with TF-IDF and logistic regression, fitted beside in seconds.", True)
 
 
 @dataclass
@@ -375,11 +379,37 @@ def parse(
     given = parser.read(typed)
     if "model_name_or_path" in given:
         recipe = {name: value for name, value in recipe.items() if name not in FRESH_MODEL}
-    given = recipe | given
     try:
-        *parsed, training = parser.parse_dict({**_defaults(given, known, defaults or {}), **given})
+        return from_values(groups, recipe | given, defaults, training_class)
     except (ValueError, ImportError) as error:  # from TrainingArguments, about flags that do not fit together
         raise SystemExit(f"{script}: {' '.join(str(error).split())}") from None
+
+
+def from_values(
+    groups: tuple[type, ...],
+    given: Mapping[str, Any],
+    defaults: Mapping[str, Any] | None = None,
+    training_class: str = "TrainingArguments",
+) -> tuple[Any, ...]:
+    """
+    The arguments of a script from some of their values; the others have the script's defaults.
+
+    Args:
+        groups, defaults, training_class: see `parse`.
+        given: values by the names of the flags.
+
+    Returns:
+        An object of each class of `groups`, then one of `training_class`.
+
+    Raises:
+        ValueError: a name is unknown, or values do not fit together.
+    """
+    import transformers
+
+    classes = (*groups, getattr(transformers, training_class))
+    known = {field.name for group in classes for field in dataclasses.fields(group)}
+    values = {**_defaults(given, known, defaults or {}), **given}
+    *parsed, training = transformers.HfArgumentParser(classes).parse_dict(values)
     if "metric_for_best_model" not in given:  # TrainingArguments sets the loss for some other flags
         training.metric_for_best_model = training.greater_is_better = None
     for group in parsed:

@@ -42,6 +42,8 @@ _CHANGED_BY_SAVING = (
     *("transformers_version", "architectures", "auto_map", "dtype", "torch_dtype", "_name_or_path", "name_or_path"),
     *("use_cache", "problem_type", "task_specific_params"),
 )
+# A fresh model that neither --model_type nor --config_name describes: configuration/models/star-plus.json.
+STAR_PLUS: dict[str, Any] = {"position_embedding_type": "ring", "residual": True}
 _LEXICONS = ("jieba", "whole_word")
 _MOST_LAYERS = 1000
 _FEWEST_USED = 0.9  # share of the embeddings that a model's own tokenizer uses; some tables are rounded up
@@ -280,11 +282,11 @@ def fresh_model(
             where the inputs are vectors.
         labels: `num_labels`, `id2label` and so on, for the configuration.
         model_type, config_name: the kind of model, and a file or model with the fields of its configuration; without
-            either a Star-Transformer.
+            either star-plus.
         overrides: fields that win over the file's.
         embeddings_name_or_path, embeddings_mode, freeze_embeddings: see `EncoderPreTrainedModel.from_embeddings`.
         max_seq_length: learned positions reach at least this far.
-        defaults: fields that neither the file nor `overrides` set.
+        defaults: fields that neither the file nor `overrides` set; only those that such a model has.
         hub: `revision`, `token`, `cache_dir` for the embeddings.
 
     Raises:
@@ -292,9 +294,9 @@ def fresh_model(
             take or freeze embeddings.
     """
     overrides = overrides or {}
-    fields = dict(defaults or {})
+    fields = {**STAR_PLUS} if model_type is None and config_name is None else {}
     if config_name is not None:
-        fields |= without_lexicon(config_fields(config_name))
+        fields = without_lexicon(config_fields(config_name))
         saved_type = fields.pop("model_type", None)
         check_kind(model_type, [saved_type], config_name)
         model_type = saved_type or model_type
@@ -306,6 +308,7 @@ def fresh_model(
         fields["vocab_size"] = len(tokenizer)
     standard, model_class = _classes(head, model_type or StarTransformerConfig.model_type)
     check_overrides(standard, overrides)
+    fields = {name: value for name, value in (defaults or {}).items() if hasattr(standard, name)} | fields
     fields |= overrides | labels
     check_layers(fields.get("num_hidden_layers"))
     positions = fields.get("position_embedding_type", getattr(standard, "position_embedding_type", "learned"))

@@ -12,7 +12,7 @@ class DistillationArguments:
 
     recipe_keys: ClassVar[frozenset[str]] = frozenset(
         ("teacher_cache", "teacher_batch_size", "temperature", "dataset_config_name", "drop_empty", "class_weights")
-    ) | {"ignore_mismatched_sizes", "label_all_tokens", "problem_type", "stride", "task_name"}
+    ) | {"ignore_mismatched_sizes", "label_all_tokens", "problem_type", "stride", "task_name", "tfidf_baseline"}
     """Further keys that `--help` does not list."""
 
     task: Literal["classification", "tagging"] = flag(

@@ -212,6 +212,8 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     for split in sorted(features, key=lambda split: not split.startswith("validation")):
         if is_scored(split, training):
             sections |= task.score(trainer, split, features[split], score_prefix(split), results)
+    if training.do_train and trainer.is_world_process_zero():
+        sections |= task.compare(trainer, results)
     if trainer.is_world_process_zero():
         write_json(folder / "all_results.json", results)
     if training.do_train:

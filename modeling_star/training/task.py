@@ -364,8 +364,9 @@ class Task(ABC, Generic[DataArgs]):
                 ("--label_smoothing_factor", smoothing > 0),
             ):
                 if is_set:
-                    what = "use_crf" if has_crf else problem
-                    raise UserError(f"{flag} works with one class for each text or token, not with {what}: omit it.")
+                    advice = "write --config_overrides use_crf=false, or omit it" if has_crf else "omit it"
+                    what = "a CRF" if has_crf else problem
+                    raise UserError(f"{flag} works with one class for each text or token, not with {what}: {advice}.")
             return CRFLoss() if has_crf else self.loss_class(problem)
         if not training.do_train:
             return TaskLoss(problem, smoothing=smoothing)
@@ -408,6 +409,19 @@ class Task(ABC, Generic[DataArgs]):
     @abstractmethod
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
         """Write predictions, tables and plots of a split; returns Markdown sections for the card, by heading."""
+
+    def compare(self, trainer: FineTuner, results: dict[str, Any]) -> dict[str, str]:
+        """
+        Compare a model that was trained and scored with a baseline of the task, if it has one.
+
+        Args:
+            trainer: with the model.
+            results: the scores so far; gets those of the baseline.
+
+        Returns:
+            Markdown sections for the card, by heading.
+        """
+        return {}
 
     # ------ what is kept and published
 

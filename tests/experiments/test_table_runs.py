@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from filelock import FileLock
 from lab.kept_runs import check_arguments, read_counts, write_counts
 from lab.results_page import Cell, write_page
@@ -72,6 +73,20 @@ def test_a_failed_run_names_its_log_and_keeps_nothing(runner: Runner, star: Conf
     with pytest.raises(UserError, match=r"films/bert/star, seed 1 stopped with 1.*log\.txt"):
         runner.run(star, 1)
     assert runner.finished.read(star, 1) is None
+
+
+@pytest.mark.parametrize(("arguments", "use_crf"), [({}, False), ({"config_overrides": {"use_crf": True}}, True)])
+def test_taggers_of_tables_have_a_crf_only_if_it_is_requested(
+    tmp_path: Path, table: Table, arguments: dict[str, Any], use_crf: bool
+) -> None:
+    task = {"films": {"script": "run_ner.py", "recipe": "wnut17", "metric": "entity_f1"}}
+    table = write_table(tmp_path, tasks=task, systems={"star": {"arguments": arguments}})
+    (star,) = table.configurations("films", "bert", "star")
+    assert star.arguments.get("config_overrides", {}) == arguments.get("config_overrides", {})  # as kept results
+    with pytest.raises(UserError, match="stopped"):
+        runner_of(table, tmp_path).run(star, 1)
+    (recipe,) = tmp_path.rglob("recipe.yaml")
+    assert yaml.safe_load(recipe.read_text(encoding="utf-8"))["config_overrides"] == {"use_crf": use_crf}
 
 
 def test_a_prerequisite_runs_once_and_first(tmp_path: Path, table: Table) -> None:

@@ -223,6 +223,18 @@ def test_windows_from_the_end_of_a_text_are_read_in_its_order(tagger: str) -> No
         assert [word["index"] for word in each(text)] == list(range(1, len(places) + 1))
 
 
+@pytest.mark.parametrize("strategy", ["simple", "none"])
+def test_a_long_text_is_read_to_its_end_without_a_stride(tagger: str, strategy: str) -> None:
+    text = " ".join(list(TAGGED)[:12])
+    tokenizer = AutoTokenizer.from_pretrained(tagger)
+    tokenizer.model_max_length = 8
+    options = {"tokenizer": tokenizer, "aggregation_strategy": strategy, "ignore_labels": []}
+    pipe = pipeline("token-classification", tagger, pipeline_class=BestPathPipeline, **options)
+    assert pipe(text) == pipe(text, stride=1) if strategy == "simple" else len(pipe(text)) == 12
+    assert pipe(text)[-1]["end"] == len(text)
+    assert pipeline("token-classification", tagger, **options)(text)[-1]["end"] < len(text)
+
+
 @pytest.mark.parametrize("stem", STEMS)
 @pytest.mark.parametrize("strategy", ["simple", "first", "average", "max"])
 def test_pieces_of_words_keep_their_offsets(stem: str, strategy: str, tmp_path: Path, minilm_path: str) -> None:

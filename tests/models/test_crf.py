@@ -61,11 +61,11 @@ def crf_of(k: int = 3, seed: int = 0, dtype: torch.dtype = torch.float64, scheme
     return crf
 
 
-def random_labels(mask: Tensor, k: int, seed: int) -> Tensor:
-    """Random labels, about a third of them unknown."""
+def random_labels(mask: Tensor, k: int, seed: int, unknown: float = 0.3) -> Tensor:
+    """Random labels, some of them unknown."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(k, mask.shape, generator=generator)
-    return labels.masked_fill(torch.rand(mask.shape, generator=generator) < 0.3, -100)
+    return labels.masked_fill(torch.rand(mask.shape, generator=generator) < unknown, -100)
 
 
 def scores_of(crf: LinearChainCrf) -> dict[str, Tensor]:
@@ -108,10 +108,12 @@ def by_brute_force(
 # ------ against brute force
 
 
-@given(mask=masks(), k=st.integers(1, 3), seed=st.integers(0, 1000))
+@given(mask=masks(), k=st.integers(1, 3), seed=st.integers(0, 1000), unknown=st.sampled_from([0.0, 0.3]))
 @examples(60)
-def test_likelihoods_marginals_and_best_paths_equal_those_over_all_paths(mask: Tensor, k: int, seed: int) -> None:
-    crf, labels = crf_of(k, seed), random_labels(mask, k, seed)
+def test_likelihoods_marginals_and_best_paths_equal_those_over_all_paths(
+    mask: Tensor, k: int, seed: int, unknown: float
+) -> None:
+    crf, labels = crf_of(k, seed), random_labels(mask, k, seed, unknown)
     generator = torch.Generator().manual_seed(seed)
     emissions = torch.randn(*mask.shape, k, generator=generator, dtype=torch.float64).requires_grad_()
     scores = scores_of(crf)

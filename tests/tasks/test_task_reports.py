@@ -15,9 +15,12 @@ from transformers import PreTrainedTokenizerFast
 from modeling_star import StarTransformerConfig, StarTransformerForTokenClassification
 from modeling_star.data.readers import read_file
 from modeling_star.data.tokenizers import train_tokenizer
+from modeling_star.tasks import tfidf_baseline
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
+from modeling_star.tasks.tfidf_baseline import tfidf_scores
 from modeling_star.tasks.token_classification import TaggingTask
+from modeling_star.training.run import run_once
 from modeling_star.training.run_card import run_card
 
 
@@ -105,7 +108,8 @@ def test_several_labels_have_a_score_each(parsed: Callable[..., Parsed], tmp_pat
 def test_the_table_of_entities_has_the_reported_scores(parsed: Callable[..., Parsed], tmp_path: Path) -> None:
     """A fresh model guesses, so that no score is 0 or 1."""
     rows = write_rows(tmp_path / "test.jsonl", ROWS[TaggingTask] * 20)
-    arguments = parsed(TaggingTask, *TINY, f"--test_file={rows}", "--validation_fraction=0")
+    alone = (f"{TINY[0]},use_crf=false", *TINY[1:])
+    arguments = parsed(TaggingTask, *alone, f"--test_file={rows}", "--validation_fraction=0")
     task, trainer = trainer_of(TaggingTask, arguments, tmp_path / "run")
     labels = len(task.data.label_list)
     torch.manual_seed(3)
@@ -165,3 +169,43 @@ def test_a_confusion_matrix_has_labels_by_predictions(
     always_b = np.array([[0.0, 1.0]] * 8)
     task.report(tmp_path, "train", None, always_b)
     assert drawn == [([1, 0, 0, 0, 0, 0, 0, 0], ["b"] * 8)]
+
+
+@pytest.mark.parametrize("texts", [("text",), ("sentence1", "sentence2")], ids=["text", "pair"])
+def test_a_classifier_is_compared_with_tfidf(
+    parsed: Callable[..., Parsed], tmp_path: Path, caplog: pytest.LogCaptureFixture, texts: tuple[str, ...]
+) -> None:
+    # Easy for TF-IDF; a model that is not trained predicts one class.
+    cells = [f"{word} text {number}" for number, word in enumerate(["dull", "fine"] * 20)]
+    rows = [{**dict.fromkeys(texts, cell), "label": cell[:4]} for cell in cells]
+    files = [f"--{split}_file={write_rows(tmp_path / f'{split}.jsonl', rows)}" for split in ("train", "test")]
+    flags = ("--max_steps=1", "--learning_rate=0", "--disable_tqdm=true", "--validation_fraction=0.5", *TINY, *files)
+
+    def results_of(name: str, *given: str) -> dict[str, Any]:
+        *groups, training = parsed(ClassificationTask, *flags, *given)
+        training.output_dir = str(tmp_path / name)
+        return run_once(ClassificationTask(*groups), training)
+
+    results = results_of("with")
+    assert (results["tfidf_eval_accuracy"], results["tfidf_test_accuracy"]) == (1.0, 1.0)
+    assert results["eval_accuracy"] < 1
+    assert "TF-IDF" in caplog.text
+    card = (tmp_path / "with" / "README.md").read_text(encoding="utf-8")
+    assert f"| test | {results['test_accuracy']:.4f} | 1.0000 |" in card
+    assert not any("tfidf" in name for name in results_of("without", "--tfidf_baseline=false"))
+
+
+def test_tfidf_is_not_fitted_where_it_cannot_be(
+    parsed: Callable[..., Parsed], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def scores(rows: list[dict[str, Any]], *given: str) -> dict[str, float]:
+        file = write_rows(tmp_path / "rows.jsonl", rows)
+        *groups, training = parsed(ClassificationTask, f"--train_file={file}", "--validation_fraction=0.5", *given)
+        return tfidf_scores(ClassificationTask(*groups), training)
+
+    rows = [{"text": f"text {number}", "label": "ab"[number % 2]} for number in range(8)]
+    assert scores(rows)
+    assert scores([{**row, "text": "?!"} for row in rows]) == {}
+    assert scores([{**row, "label": number / 3} for number, row in enumerate(rows)]) == {}
+    monkeypatch.setattr(tfidf_baseline, "MOST_TEXTS", 3)
+    assert scores(rows) == {}

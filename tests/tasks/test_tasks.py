@@ -20,13 +20,16 @@ from modeling_star import StarTransformerConfig
 from modeling_star.data.subwords import train_subword_tokenizer
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
+from modeling_star.tasks.distillation import DistillTaggingTask
 from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.tfidf_baseline import NUMBERS, TERMS, TfidfClassifier, run_tfidf
 from modeling_star.tasks.token_classification import TaggingTask
 from modeling_star.tasks.translation import TranslationTask
+from modeling_star.training.arguments import LabelRunArguments, TaggingModelArguments
 from modeling_star.training.builders import saved_model
+from modeling_star.training.distillation_arguments import DistillTaggingArguments
 from modeling_star.training.run import run, run_once
 from modeling_star.training.task import Task
 from modeling_star.training.trainer import average_checkpoints, load_weights
@@ -379,6 +382,58 @@ def test_labels_of_all_tokens_that_the_constraints_forbid_are_refused(
         build(constrained)
 
 
+def test_a_fresh_model_is_star_plus_unless_a_shape_or_a_type_is_named(
+    parsed: Callable[..., Parsed], tmp_path: Path
+) -> None:
+    rows = f"--train_file={write_rows(tmp_path / 'rows.jsonl', ROWS[ClassificationTask])}"
+
+    def config_of(*given: str) -> Any:
+        return ClassificationTask(*parsed(ClassificationTask, rows, *given)[:3]).build()[1].config
+
+    named, default = config_of("--config_name=configuration/models/star-plus.json"), config_of()
+    assert default.to_dict() == named.to_dict()
+    assert (default.residual, default.position_embedding_type) == (True, "ring")
+    for paper in ("--config_name=configuration/models/star-base.json", "--model_type=star_transformer"):
+        assert (config_of(paper).residual, config_of(paper).position_embedding_type) == (False, "learned")
+    assert config_of("--config_overrides=residual=false").residual is False
+
+
+@pytest.mark.parametrize(
+    ("tags", "given", "expected"),
+    [
+        (["B-x", "I-x", "O"], (), (True, "auto")),
+        (["B-x", "E-x", "S-x"], (), (True, "auto")),
+        (["B", "E", "S"], (), (True, "auto")),
+        (["B-x", "E-x", "O"], ("--label_all_tokens",), (True, None)),
+        (["O", "I-x", "B-x"], (), (True, None)),  # which IOB2 forbids
+        (["O", "I-x", "B-x"], ("--config_overrides=crf_constraints=iob1",), (True, "iob1")),
+        (["B-x", "I-x", "O"], ("--config_overrides=use_crf=false",), (False, None)),
+        (["B-x", "I-x", "O"], ("--config_overrides=use_crf=true",), (True, None)),
+        (["NN", "VB", "O"], (), (False, None)),
+        (["B-x", "I-x", "O"], ("--model_type=bert", "--config_overrides=hidden_size=12"), (None, None)),
+    ],
+)
+def test_a_fresh_tagger_of_entities_has_a_crf(
+    parsed: Callable[..., Parsed], tmp_path: Path, tags: list[str], given: tuple[str, ...], expected: Any
+) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", [{"tokens": ["a", "b", "c"], "tags": tags}] * 8)
+    tokenizer, model = TaggingTask(*parsed(TaggingTask, f"--train_file={rows}", *given)[:3]).build()
+    assert (getattr(model.config, "use_crf", None), getattr(model.config, "crf_constraints", None)) == expected
+    tokenizer.save_pretrained(tmp_path / "saved")
+    model.save_pretrained(tmp_path / "saved")
+    saved = parsed(TaggingTask, f"--train_file={rows}", f"--model_name_or_path={tmp_path / 'saved'}")
+    again = TaggingTask(*saved[:3]).build()[1]
+    assert getattr(again.config, "use_crf", None) == expected[0]
+
+
+@pytest.mark.parametrize(("overrides", "has_crf"), [(None, False), ("use_crf=true", True)])
+def test_a_student_has_a_crf_only_if_it_is_requested(tmp_path: Path, overrides: str | None, has_crf: bool) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", ROWS[TaggingTask] * 4)
+    data = DistillTaggingArguments(train_file=str(rows), teacher="a")
+    task = DistillTaggingTask(TaggingModelArguments(config_overrides=overrides), data, LabelRunArguments())
+    assert (task.build()[1].crf is not None) == has_crf
+
+
 @pytest.mark.parametrize("kind", [TaggingTask, ClassificationTask])
 def test_the_saved_tokenizer_truncates_as_in_scoring(
     parsed: Callable[..., Parsed], tmp_path: Path, kind: type[Task]
@@ -390,7 +445,7 @@ def test_the_saved_tokenizer_truncates_as_in_scoring(
         return AutoTokenizer.from_pretrained(tmp_path / folder).model_max_length
 
     assert limit_of("short", TINY[0], "--max_seq_length=6") == 6
-    assert limit_of("whole", TINY[0]) == 512
+    assert limit_of("whole", TINY[0], "--model_type=star_transformer") == 512
     saved = f"--model_name_or_path={tmp_path / 'short'}"
     assert limit_of("later", saved, "--max_seq_length=9") == 9
     assert limit_of("same", saved) == 6
