@@ -387,7 +387,7 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     before.pop("running.lock", None)  # of the killed process
     for flags, named in (
         ([f"--train_file={corpora / shape / 'test.jsonl'}"], "other"),
-        ([f"{dropout[0]},residual=true"], "residual"),
+        ([f"{dropout[0]},residual=false"], "residual"),
     ):
         refused = scripts.run(*resume, *flags)
         assert refused.code == 1
