@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-all lint clean
+.PHONY: help quickstart test test-all soak lint clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,11 @@ test: $(READY)  ## the fast tests, as CI runs them
 
 test-all: $(READY)  ## all tests, including slow ones
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+MINUTES ?= 30
+
+soak: $(READY)  ## mutated files, random strings and kills, for 30 minutes: make soak [MINUTES=5] [SEED=...] [KINDS=kill]
+	OMP_NUM_THREADS=1 $(BIN)/python tests/soak.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS))
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .

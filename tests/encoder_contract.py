@@ -61,7 +61,6 @@ class EncoderContract(LossContract):
         position_types: what `position_embedding_type` may be.
         has_attention: whether there are attention weights to drop and to record.
         second_derivatives: "all"; "recorded", where attentions are; or "none", as torch's own attention has on a CPU.
-        any_length_traced: whether one graph holds the whole encoder and serves every length.
         shared_variants, own_variants: options that every encoder has, and those of this one, by a name in words.
     """
 
@@ -70,7 +69,6 @@ class EncoderContract(LossContract):
     position_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none")
     has_attention: ClassVar[bool] = True
     second_derivatives: ClassVar[Literal["all", "recorded", "none"]] = "all"
-    any_length_traced: ClassVar[bool] = True
     shared_variants: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {},
         "sinusoidal": {"position_embedding_type": "sinusoidal"},
@@ -443,7 +441,7 @@ class EncoderContract(LossContract):
                 assert module.bias is None or not module.bias.any()
             elif isinstance(module, nn.Embedding):
                 assert 0.4 < module.weight.std() < 0.6
-            elif isinstance(module, nn.LSTM):
+            elif hasattr(module, "weight_ih_l0"):
                 for name, parameter in module.named_parameters():
                     bound = (6 / sum(parameter.shape)) ** 0.5
                     if name.startswith("bias"):
@@ -579,30 +577,34 @@ class EncoderContract(LossContract):
         model = self.model(ending)
         leaves = dict(model.named_parameters())
         inputs = random_batch(padded([3, 0, 5], 6, "holes")).inputs()
-        calls = (model, compiled(model, fullgraph=self.any_length_traced))
+        calls = (model, compiled(model))
         expected, actual = (named_outputs(call(**inputs)) for call in calls)
         assert_close(actual, expected, 1e-5)
         assert_gradients_close(gradients(actual, leaves), gradients(expected, leaves), 1e-5)
 
     def test_one_compiled_graph_serves_every_shape(self) -> None:
         model = self.model()
-        graph = compiled(model, fullgraph=self.any_length_traced, dynamic=True)
-        if not self.any_length_traced:
-            # The layers are compiled apart: one after the other, they look like recompilations of the same code.
-            graph(**random_batch(padded([3, 2], 5, "holes")).inputs())
+        graph = compiled(model, dynamic=True)
         with torch._dynamo.config.patch(error_on_recompile=True):
             for lengths, columns in (([3, 2], 6), ([4, 0, 5], 7), ([9, 8, 7, 3], 11)):
                 inputs = random_batch(padded(lengths, columns, "holes")).inputs()
                 assert_close(named_outputs(graph(**inputs)), named_outputs(model(**inputs)), 1e-5)
 
-    def test_an_exported_model_serves_every_shape(self) -> None:
+    @pytest.mark.parametrize("size", ["dynamic", pytest.param("automatic", marks=pytest.mark.slow), "bounded"])
+    def test_an_exported_model_serves_every_shape(self, size: str) -> None:
+        dims = torch.export.Dim
+        axes = {
+            "dynamic": (dims.DYNAMIC, dims.DYNAMIC),
+            "automatic": (dims.AUTO, dims.AUTO),
+            "bounded": (dims("b", min=1, max=64), dims("n", min=1, max=512)),
+        }
         model = self.model().eval()
-        axes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC if self.any_length_traced else None}
-        inputs = random_batch(padded([3, 5], 6 if self.any_length_traced else 9, "holes")).inputs()
-        shapes = dict.fromkeys(inputs, axes)
+        inputs = random_batch(padded([3, 5], 6, "holes")).inputs()
+        shapes = {name: dict(enumerate(axes[size])) for name in inputs}
         exported = torch.export.export(model, (), inputs, dynamic_shapes=shapes, strict=False).module()
-        inputs = random_batch(padded([4, 0, 8], 9, "left")).inputs()
-        assert_close(named_outputs(exported(**inputs)), named_outputs(model(**inputs)), 1e-5)
+        for lengths, columns in (([4, 0, 8], 9), ([5], 12), ([1], 1)):
+            inputs = random_batch(padded(lengths, columns, "left")).inputs()
+            assert_close(named_outputs(exported(**inputs)), named_outputs(model(**inputs)), 1e-5)
 
     # ------ the vocabulary grows
 

@@ -122,6 +122,8 @@ def main() -> None:
             for name in ("pairs", "question", "null_threshold", "threshold", "batch_size")
         }
         predictor = Predictor(model, **options)
+        with loading("MODEL", arguments.model):
+            predictor.load()
         rows, total = read_rows(model, arguments)
         with progress_bar(arguments, total, processes.index) as progress:
             if arguments.output_file is not None:
@@ -138,7 +140,7 @@ def main() -> None:
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it exits
         sys.exit(1)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, IndexError) as error:  # an IndexError: the tokenizer is not the model's
         # Processes that read the same input fail in the same way.
         sys.exit(f"{Path(sys.argv[0]).name}: {' '.join(str(error).split())}" if processes.index == 0 else 1)
 

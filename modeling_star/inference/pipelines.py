@@ -1,5 +1,6 @@
 """The token-classification pipeline with the best path of a CRF and entities of every tagging scheme."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -54,7 +55,7 @@ class EntityGroups:
             if prefix not in ("I", "E") or kind != open_kind:
                 firsts.append(word)
             open_kind = kind if prefix in ("B", "I") else None
-        return list(zip(firsts, [*firsts[1:], len(labels)], strict=True))
+        return list(itertools.pairwise([*firsts, len(labels)]))
 
     def __call__(self, labels: np.ndarray) -> list[tuple[str, int, int]]:
         """Entities of labels `[n]`: their type, their first word and the one after their last."""

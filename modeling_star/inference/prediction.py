@@ -269,6 +269,11 @@ class Predictor:
         self.texts_seen += len(texts)
         return list(zip(plain, found, strict=True))
 
+    def load(self) -> None:
+        """Load tokenizer and weights, which otherwise the first texts do."""
+        for name in () if self.saved.task == "tfidf" else ("tokenizer", "model"):
+            getattr(self, name)
+
     def warn_about_cuts(self) -> None:
         """Log how many of the texts so far were truncated."""
         if self.texts_cut:

@@ -5,6 +5,7 @@ models: torch.nn's layers between this package's embeddings and heads.
 Axes: b batch  n columns  N flat tokens  m longest sequence  d width
 """
 
+import re
 from typing import Any
 
 import torch
@@ -19,11 +20,98 @@ from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
 from .token_layout import TokenLayout, is_traced
 
 
-class RightPaddedLSTM(nn.LSTM):
-    """torch's LSTM of one layer, over right-padded rows whose padding the direction from the right does not read."""
+# A copy of this file in a saved model's folder has an operator of its own.
+_OPERATOR = re.sub(r"\W", "_", __name__.partition(".")[2] or __name__)
+_NAMESPACE = re.sub(r"\W", "_", __name__.partition(".")[0])
 
-    # Dynamo refuses LSTMs: a compiled model breaks its graph here.
-    @torch.compiler.disable
+
+@torch.library.custom_op(f"{_NAMESPACE}::{_OPERATOR}_lstm", mutates_args=())
+def traced_lstm(rows: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor, bias_hh: Tensor) -> Tensor:
+    """
+    An LSTM from left to right as one operation of a traced graph, where torch's own becomes a loop over one length.
+
+    Args:
+        rows: `[b, m, d]`.
+        weight_ih, weight_hh, bias_ih, bias_hh: `[4w, d]`, `[4w, w]` and `[4w]` each, as in `nn.LSTM`.
+
+    Returns:
+        The states `[b, m, w]`.
+    """
+    start = rows.new_zeros(1, rows.shape[0], weight_hh.shape[1])
+    weights = [weight_ih, weight_hh, bias_ih, bias_hh]
+    states = torch.lstm(rows, (start, start), weights, True, 1, 0.0, False, bidirectional=False, batch_first=True)[0]
+    return states.contiguous()  # in whatever order of axes a device computes
+
+
+@traced_lstm.register_fake
+def _(rows: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor, bias_hh: Tensor) -> Tensor:
+    return rows.new_empty(rows.shape[0], rows.shape[1], weight_hh.shape[1])
+
+
+@torch.library.custom_op(f"{_NAMESPACE}::{_OPERATOR}_lstm_backward", mutates_args=())
+def _lstm_backward(
+    d_states: Tensor, states: Tensor, rows: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradients of the gates before their activations `[b, m, 4w]`, and the states before each token."""
+    before = nn.functional.pad(states[:, :-1], (0, 0, 1, 0))
+    gates = nn.functional.linear(rows, weight_ih) + nn.functional.linear(before, weight_hh, bias)
+    i, f, g, o = gates.chunk(4, dim=-1)
+    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+    cells = [torch.zeros_like(i[:, 0])]
+    for place in range(rows.shape[1]):
+        cells.append(f[:, place] * cells[-1] + i[:, place] * g[:, place])
+    d_gates = torch.empty_like(gates)
+    d_state, d_cell = torch.zeros_like(cells[0]), torch.zeros_like(cells[0])
+    for place in reversed(range(rows.shape[1])):
+        d_state = d_state + d_states[:, place]
+        squashed = cells[place + 1].tanh()
+        d_cell = d_cell + d_state * o[:, place] * (1 - squashed**2)
+        parts = (d_cell * g[:, place], d_cell * cells[place], d_cell * i[:, place], d_state * squashed)
+        slopes = (i * (1 - i), f * (1 - f), 1 - g**2, o * (1 - o))
+        d_gates[:, place] = torch.cat([part * slope[:, place] for part, slope in zip(parts, slopes, strict=True)], -1)
+        d_cell, d_state = d_cell * f[:, place], d_gates[:, place] @ weight_hh
+    return d_gates, before
+
+
+@_lstm_backward.register_fake
+def _(
+    d_states: Tensor, states: Tensor, rows: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor]:
+    return rows.new_empty(rows.shape[0], rows.shape[1], weight_ih.shape[0]), torch.empty_like(states)
+
+
+def _save_for_backward(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs, output)
+
+
+def _backward(ctx: Any, d_states: Tensor) -> tuple[Tensor, ...]:
+    rows, weight_ih, weight_hh, bias_ih, bias_hh, states = ctx.saved_tensors
+    d_gates, before = _lstm_backward(d_states, states, rows, weight_ih, weight_hh, bias_ih + bias_hh)
+    flat = d_gates.flatten(0, 1).T
+    d_bias = flat.sum(1)
+    return d_gates @ weight_ih, flat @ rows.flatten(0, 1), flat @ before.flatten(0, 1), d_bias, d_bias.clone()
+
+
+traced_lstm.register_autograd(_backward, setup_context=_save_for_backward)
+
+
+class RightPaddedLSTM(nn.Module):
+    """
+    torch's LSTM of one layer, over right-padded rows whose padding the direction from the right does not read. It is
+    no `nn.LSTM`, which torch.compile refuses.
+
+    Args:
+        width: d.
+        hidden_size: w, of each direction.
+        bidirectional: from both sides.
+    """
+
+    def __init__(self, width: int, hidden_size: int, bidirectional: bool):
+        super().__init__()
+        self.bidirectional = bidirectional
+        for name, parameter in nn.LSTM(width, hidden_size, bidirectional=bidirectional).named_parameters():
+            self.register_parameter(name, parameter)
+
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
         """
         Args:
@@ -36,13 +124,23 @@ class RightPaddedLSTM(nn.LSTM):
         # cuDNN takes packed rows, none of them empty, in both directions at once. On a CPU gradients of packed rows
         # cost the square of their length: 17 times those of padded ones at 512 tokens.
         if rows.is_cuda and not is_traced():
-            packed = pack_padded_sequence(rows, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-            return pad_packed_sequence(super().forward(packed)[0], batch_first=True, total_length=rows.shape[1])[0]
+            return self._packed(rows, lengths)
         if rows.device.type != "cpu":
             return self._directions(rows, lengths)
         with torch.autocast("cpu", enabled=False):  # few CPUs have an LSTM of 16 bits
             wide = rows if rows.dtype == torch.float64 else rows.float()
             return self._directions(wide, lengths).to(rows.dtype)
+
+    def _packed(self, rows: Tensor, lengths: Tensor) -> Tensor:
+        packed = pack_padded_sequence(rows, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+        weights: list[Tensor] = list(self.parameters())
+        both = self.bidirectional
+        start = rows.new_zeros(1 + both, rows.shape[0], weights[1].shape[1])
+        states, _, _ = torch.lstm(
+            packed.data, packed.batch_sizes, (start, start), weights, True, 1, 0.0, self.training, both
+        )
+        packed = packed._replace(data=states)
+        return pad_packed_sequence(packed, batch_first=True, total_length=rows.shape[1])[0]
 
     def _directions(self, rows: Tensor, lengths: Tensor) -> Tensor:
         states = self._one_direction(rows, "")
@@ -56,7 +154,9 @@ class RightPaddedLSTM(nn.LSTM):
         """The states `[b, m, w]` of the rows read from left to right, with the weights of a direction."""
         names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
         weights = [getattr(self, name + direction).to(rows.dtype) for name in names]
-        start = rows.new_zeros(1, rows.shape[0], self.hidden_size)
+        if torch.compiler.is_compiling():
+            return traced_lstm(rows, *weights)
+        start = rows.new_zeros(1, rows.shape[0], weights[1].shape[1])
         states, _, _ = torch.lstm(
             rows, (start, start), weights, True, 1, 0.0, self.training, bidirectional=False, batch_first=True
         )
@@ -83,7 +183,7 @@ class BiLstmLayer(GradientCheckpointingLayer):
         super().__init__()
         d = config.hidden_size
         width, both = (d // 2, True) if config.bidirectional else (d, False)
-        self.lstm = RightPaddedLSTM(d, width, batch_first=True, bidirectional=both)
+        self.lstm = RightPaddedLSTM(d, width, both)
         self.dropout = nn.Dropout(dropout_p)
 
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
@@ -108,7 +208,7 @@ class BiLstmPreTrainedModel(EncoderPreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """As in every encoder: Xavier for the LSTM's matrices, the four gates as one, biases of 0."""
         super()._init_weights(module)
-        if isinstance(module, nn.LSTM):
+        if isinstance(module, RightPaddedLSTM):
             for name, parameter in module.named_parameters():
                 if name.startswith("weight"):
                     init.xavier_uniform_(parameter)
@@ -124,8 +224,7 @@ class BiLstmModel(BiLstmPreTrainedModel, EncoderModel):
     first half, and `pooler_output [b, d]`, their maximum over real tokens, or their mean with `pooling="mean"`. It
     attends to nothing: `attentions` are `None`.
 
-    Under `torch.compile` the LSTMs run outside the graphs, so that `fullgraph=True` is refused. An exported model
-    takes any number of rows, all of the length that it was exported with.
+    A compiled or exported model has an operator for the LSTMs, which `import modeling_star` registers; ONNX lacks it.
 
     Example:
 

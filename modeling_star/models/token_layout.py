@@ -167,6 +167,9 @@ class TokenLayout:
     def from_rows(self, rows: Tensor) -> Tensor:
         """Rows `[b, m, ...]` as `to_rows` makes them, back to flat tokens `[N, ...]`."""
         flat = rows.flatten(0, 1)
+        if is_traced():
+            # Exported, a view that is unflattened again fails the check of a bound of n (torch 2.13).
+            return flat.clone(memory_format=torch.contiguous_format)
         return flat if self.column_index is None or self.is_full else flat[self._row_index]
 
     def to_right_padded(self, tokens: Tensor) -> tuple[Tensor, Tensor]:

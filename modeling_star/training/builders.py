@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 import transformers
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.tokenizers import TokenizerKind, train_tokenizer
@@ -64,11 +63,12 @@ def loading(flag: str, name: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except (OSError, ValueError, ImportError, SafetensorError) as error:
+    except Exception as error:  # damaged files raise many kinds
         is_path = name.startswith((".", "/", "~")) or name.endswith("/") or name.count("/") > 1
         reason = f"there is no such folder (looked in {Path.cwd()})"
         if Path(name).exists() or not is_path:
-            reason = str(error)
+            is_usual = isinstance(error, (OSError, ValueError, ImportError))
+            reason = str(error) if is_usual else f"{type(error).__name__}: {error}"
         raise UserError(
             f"{flag} {name} could not be loaded: {reason}. Name a model's folder, or a model of the Hub: "
             "bert-base-cased"

@@ -8,7 +8,7 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
-from transformers import EarlyStoppingCallback, PreTrainedModel, TrainingArguments, set_seed
+from transformers import PreTrainedModel, TrainingArguments, set_seed
 
 from ..errors import UserError
 from ..evaluation.reports import (
@@ -36,7 +36,7 @@ from .guards import warn_about_overlap, warn_about_unknown_tokens
 from .learning_rates import check_learning_rates, learning_rates, pretrained_parameters
 from .run_card import run_card
 from .task import Task
-from .trainer import LESS_IS_BETTER, FineTuner, settle_training
+from .trainer import LESS_IS_BETTER, EarlyStopping, FineTuner, settle_training
 
 
 logger = logging.getLogger(__name__)
@@ -198,7 +198,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
         trainer = task.make_trainer(training, model, tokenizer, features)
     trainer.add_callback(ManifestWriter())
     if task.run_args.early_stopping_patience is not None:
-        trainer.add_callback(EarlyStoppingCallback(task.run_args.early_stopping_patience))
+        trainer.add_callback(EarlyStopping(task.run_args.early_stopping_patience))
     trainer.shuffle_length_groups = task.run_args.shuffle_length_groups
     trainer.learning_rates = rates
     trainer.averaged = task.run_args.average_checkpoints if training.do_train else 0

@@ -15,7 +15,14 @@ from huggingface_hub import CommitInfo
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler
-from transformers import PreTrainedModel, Trainer, TrainingArguments
+from transformers import (
+    EarlyStoppingCallback,
+    PreTrainedModel,
+    Trainer,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, SchedulerType, TrainOutput
 
@@ -99,6 +106,21 @@ def generate_options(model: nn.Module) -> dict[str, Any]:
     return {"synced_gpus": True}
 
 
+class EarlyStopping(EarlyStoppingCallback):
+    """As in transformers, where a resumed run would count its patience from 0 again (seen in 5.23)."""
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        super().on_train_begin(args, state, control, **kwargs)
+        self.early_stopping_patience_counter = self.count_in(state)
+
+    def count_in(self, state: TrainerState) -> int:
+        """How many evaluations without an improvement a state has seen."""
+        saved = state.stateful_callbacks.get(type(self).__name__, self.state())
+        return saved["attributes"]["early_stopping_patience_counter"]
+
+
 class FineTuner(Trainer):
     """
     Trainer with this package's model card, uploads without predictions and pickles, shuffled length-grouped batches,
@@ -114,11 +136,16 @@ class FineTuner(Trainer):
     card: Callable[[], CardContent] | None = None
     shuffle_length_groups = True
     averaged: int = 0
+    _resumed: str | None = None
     learning_rates: Mapping[str, float] = MappingProxyType({})
 
-    def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
-        """As in Trainer; afterwards the model has the mean weights of the last checkpoints if `averaged` is set."""
-        output = super().train(*args, **kwargs)
+    def train(self, resume_from_checkpoint: str | None = None, **kwargs: Any) -> TrainOutput:
+        """
+        As in Trainer, for a checkpoint's folder or `None`; afterwards the model has the mean weights of the last
+        checkpoints if `averaged` is set.
+        """
+        self._resumed = resume_from_checkpoint
+        output = super().train(resume_from_checkpoint, **kwargs)
         if self.averaged:
             self.accelerator.wait_for_everyone()  # the main process may still be writing the last one
             folders = list(islice(whole_checkpoints(Path(self.args.output_dir)), self.averaged))
@@ -126,6 +153,19 @@ class FineTuner(Trainer):
             load_weights(self.accelerator.unwrap_model(self.model), average_checkpoints(folders))
             logger.info(f"Averaged the weights of {', '.join(folder.name for folder in folders)}.")
         return output
+
+    def set_initial_training_values(self, args: TrainingArguments, dataloader: DataLoader) -> tuple[Any, ...]:
+        """
+        As in Trainer, with no epoch to train if the training had ended that is resumed: Trainer takes one more step
+        where that was in the middle of an epoch (seen in 5.23).
+        """
+        epochs, *others, max_steps = super().set_initial_training_values(args, dataloader)
+        if self._resumed is not None:
+            state = TrainerState.load_from_json(str(Path(self._resumed, "trainer_state.json")))
+            patient = (each for each in self.callback_handler.callbacks if isinstance(each, EarlyStopping))
+            stopped = any(each.count_in(state) >= each.early_stopping_patience for each in patient)
+            epochs = 0 if stopped or state.global_step >= max_steps else epochs
+        return (epochs, *others, max_steps)
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """As in Trainer, with its groups of parameters split by their `learning_rates`."""

@@ -117,6 +117,11 @@ def test_what_is_put_together_follows_from_the_tokenizer(kind: Any, expected: st
     assert aggregation_for(tokenizer) == expected
 
 
+def test_a_text_without_tokens_has_no_entities(tagger: str) -> None:
+    options = {"pipeline_class": BestPathPipeline, "aggregation_strategy": "first"}
+    assert pipeline("token-classification", tagger, **options)([" ", "London"])[0] == []
+
+
 def test_entities_end_where_the_word_does_also_without_a_blank(tagger: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tagger)
     strategy = aggregation_for(tokenizer)

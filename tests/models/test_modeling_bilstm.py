@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from common import TINY, gradients, padded, random_batch, tiny_model
+from common import TINY, assert_close, assert_gradients_close, gradients, padded, random_batch, tiny_model
 from encoder_contract import TwoDirectionContract
 from hypothesis import strategies as st
 from samples import assert_identical
-from torch_modes import compiled
+
+from modeling_star.models.modeling_bilstm import traced_lstm
 
 
 class TestBiLstm(TwoDirectionContract):
@@ -16,7 +17,6 @@ class TestBiLstm(TwoDirectionContract):
 
     stem = "BiLstm"
     has_attention = False
-    any_length_traced = False
     own_variants = {"mean": {"pooling": "mean"}, "one direction": {"bidirectional": False}}
     config_options = st.fixed_dictionaries(
         {
@@ -80,7 +80,21 @@ def test_weights_that_share_a_block_of_memory_as_on_a_gpu_are_saved(tmp_path: Pa
     assert_identical(loaded.state_dict(), model.state_dict())
 
 
-def test_the_lstms_are_no_part_of_a_compiled_graph() -> None:
-    model = tiny_model("BiLstm")
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="LSTM"):
-        compiled(model)(**random_batch(padded([2], 2, "right")).inputs())
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_packed_rows_for_cudnn_give_the_same_states(bidirectional: bool) -> None:
+    lstm = tiny_model("BiLstm", bidirectional=bidirectional).layers[0].lstm
+    rows, lengths = torch.randn(3, 5, TINY["hidden_size"]), torch.tensor([2, 5, 3])
+    states, packed = lstm(rows, lengths), lstm._packed(rows, lengths)
+    for row, length in enumerate(lengths):
+        torch.testing.assert_close(packed[row, :length], states[row, :length])
+
+
+def test_the_operator_of_traced_graphs_is_torchs_lstm_with_its_gradients() -> None:
+    whole = torch.nn.LSTM(5, 3, batch_first=True, dtype=torch.float64)
+    rows = torch.randn(2, 4, 5, dtype=torch.float64, requires_grad=True)
+    leaves = {"rows": rows, **dict(whole.named_parameters())}
+    outputs = [{"states": states} for states in (traced_lstm(*leaves.values()), whole(rows)[0])]
+    assert_close(outputs[0], outputs[1], 1e-12)
+    actual, expected = (gradients(output, leaves) for output in outputs)
+    assert_gradients_close(actual, expected, 1e-12)
+    torch.library.opcheck(traced_lstm, tuple(leaves.values()))

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
+from task_samples import TINY, Parsed, trainer_of
 from transformers import TrainingArguments
 
 from modeling_star.errors import UserError
 from modeling_star.evaluation.reports import write_json
+from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.training.arguments import ModelArguments, RunArguments
 from modeling_star.training.checkpoints import (
     changed_arguments,
@@ -23,6 +25,7 @@ from modeling_star.training.checkpoints import (
     write_manifest,
 )
 from modeling_star.training.distillation_arguments import DistillClassificationArguments
+from modeling_star.training.trainer import EarlyStopping
 
 
 STATE = ("optimizer.pt", "scheduler.pt", "rng_state.pth")
@@ -229,3 +232,42 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
     with pytest.raises(UserError, match="--output_dir"):
         check_output_dir(tmp_path, None)
+
+
+# ------ resuming in Trainer
+
+
+@pytest.fixture
+def fresh_trainer(parsed: Callable[..., Parsed], tmp_path: Path) -> Callable[..., Any]:
+    """Makes a trainer of a classifier with 8 rows, saved at every step."""
+
+    def make(*given: str) -> Any:
+        steps = ("--save_strategy=steps", "--save_steps=1", "--save_total_limit=9", "--max_steps=7")
+        flags = (*TINY, *steps, "--per_device_train_batch_size=2", *given)
+        return trainer_of(ClassificationTask, parsed(ClassificationTask, *flags), tmp_path / "run")[1]
+
+    return make
+
+
+def test_a_training_that_had_ended_takes_no_further_step(fresh_trainer: Callable[..., Any], tmp_path: Path) -> None:
+    straight = fresh_trainer("--eval_strategy=no")
+    straight.train()
+    resumed = fresh_trainer("--eval_strategy=no")
+    resumed.train(str(tmp_path / "run" / "checkpoint-7"))
+    assert resumed.state.global_step == 7  # in the middle of an epoch
+    assert all(map(torch.equal, resumed.model.parameters(), straight.model.parameters()))
+
+
+@pytest.mark.parametrize("checkpoint", [2, 3], ids=["before", "after"])
+def test_early_stopping_counts_across_an_interruption(
+    fresh_trainer: Callable[..., Any], tmp_path: Path, checkpoint: int
+) -> None:
+    def trained(folder: str | None) -> Any:
+        flags = ("--eval_strategy=steps", "--eval_steps=1", "--learning_rate=0")
+        trainer = fresh_trainer(*flags, "--early_stopping_patience=2", "--validation_fraction=0.5")
+        trainer.add_callback(EarlyStopping(2))
+        trainer.train(folder)
+        return trainer
+
+    assert trained(None).state.global_step == 3  # the first step is the best
+    assert trained(str(tmp_path / "run" / f"checkpoint-{checkpoint}")).state.global_step == 3
