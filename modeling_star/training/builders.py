@@ -389,19 +389,19 @@ def saved_model(
         if not hasattr(config, "freeze_embeddings"):
             raise UserError(f"--freeze_embeddings works with this package's models; {name} is a {config.model_type}.")
         fields["freeze_embeddings"] = True
-    try:
-        with loading("The weights of", name):
+    with loading("The weights of", name):
+        try:
             model, info = getattr(transformers, head).from_pretrained(
                 name, dtype=torch.float32, output_loading_info=True, **fields, **options
             )
-    except RuntimeError as error:
-        if "size" not in str(error):
-            raise
-        raise UserError(
-            f"Weights of {name} have other sizes than {labels.get('num_labels', 'these')} labels"
-            f"{' and --config_overrides ' + ', '.join(overrides) if overrides else ''} need: to train a new head, add "
-            "--ignore_mismatched_sizes"
-        ) from error
+        except RuntimeError as error:
+            if "size" not in str(error):
+                raise
+            raise UserError(
+                f"Weights of {name} have other sizes than {labels.get('num_labels', 'these')} labels"
+                f"{' and --config_overrides ' + ', '.join(overrides) if overrides else ''} need: to train a new head, "
+                "add --ignore_mismatched_sizes"
+            ) from error
     # Early BERTs call LayerNorms' weights gamma and beta. Saved under these names again, they would be missing where
     # Trainer resumes or loads the best model, which it does by the names that the model has.
     model.save_pretrained = partial(model.save_pretrained, save_original_format=False)
