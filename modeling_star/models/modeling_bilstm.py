@@ -67,7 +67,7 @@ def reversed_rows(rows: Tensor, lengths: Tensor) -> Tensor:
     """Rows `[b, m, d]` with their tokens, `lengths [b]` of each, in reverse order; padding is not moved."""
     place = torch.arange(rows.shape[1], device=rows.device)
     index = torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)
-    return rows.gather(1, index[..., None].expand_as(rows))
+    return rows.gather(1, index[..., None].expand(-1, -1, rows.shape[-1]))
 
 
 class BiLstmLayer(GradientCheckpointingLayer):
@@ -124,8 +124,9 @@ class BiLstmModel(BiLstmPreTrainedModel, EncoderModel):
     first half, and `pooler_output [b, d]`, their maximum over real tokens, or their mean with `pooling="mean"`. It
     attends to nothing: `attentions` are `None`.
 
-    Under `torch.compile` the LSTMs run outside the graphs, so that `fullgraph=True` is refused. An exported model
-    takes any number of rows, all of the length that it was exported with.
+    Under `torch.compile` the LSTMs run outside the graphs, so that `fullgraph=True` is refused. What
+    `torch.export.export` makes takes any number of rows, all of the length that it was exported with;
+    `torch.onnx.export` makes a graph for any length.
 
     Example:
 
