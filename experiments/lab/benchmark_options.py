@@ -16,6 +16,7 @@ SYSTEMS = (*OURS, *FROM_BERT, "products", "matching", *OTHERS)
 """Systems by name; others are model types of transformers, with -sdpa or -eager for the kind of attention."""
 DEFAULT = ["star", "big", "products", *OTHERS[:-1], "bilstm"]
 IN_ONNX = "-onnx"  # after a system's name: the same one, run by ONNX Runtime
+IN_INT8 = "-onnx-int8"  # with weights of 8 bits
 SHAPES = ["128x109", "8x512", "4x2048", "1x8192"]
 
 
@@ -50,7 +51,7 @@ class Options:
     seed: int = flag("seed of weights, ids and lexicon", 0)
 
     def __post_init__(self) -> None:
-        onnx = [name for name in self.systems if name.endswith(IN_ONNX)]
+        onnx = [name for name in self.systems if plain_name(name) != name]
         if onnx and (self.mode, self.device, self.dtype) != ("forward", "cpu", "float32"):
             raise UserError(f"--systems {onnx[0]}: ONNX Runtime needs --mode forward --device cpu --dtype float32")
 
@@ -68,6 +69,11 @@ class Options:
     def compiles(self) -> bool:
         """Whether a first pass compiles something: torch.compile, or the kernels of a GPU."""
         return self.compile or self.on_gpu
+
+
+def plain_name(system: str) -> str:
+    """A system's name without what runs it: star-onnx is star."""
+    return system.removesuffix(IN_INT8).removesuffix(IN_ONNX)
 
 
 def make_parser(description: str) -> argparse.ArgumentParser:

@@ -16,7 +16,7 @@ import torch
 import transformers
 
 from lab.benchmark import Result
-from lab.benchmark_options import IN_ONNX, Options
+from lab.benchmark_options import Options, plain_name
 from lab.benchmark_systems import PARTS, UNMASKED
 from lab.benchmark_workloads import Workload
 from lab.plots import plot_over_length
@@ -49,7 +49,7 @@ def environment(options: Options) -> dict[str, str]:
 def report(options: Options, workloads: Sequence[Workload], results: Sequence[Result], command: str) -> str:
     """The Markdown page: options, environment, command, and a table for each batching."""
     work = "forward pass" if options.mode == "forward" else "training step (forward, backward, AdamW)"
-    unmasked = [name for name in options.systems if name.removesuffix(IN_ONNX) in UNMASKED]
+    unmasked = [name for name in options.systems if plain_name(name) in UNMASKED]
     note = f" Without a mask, so that padding is read as tokens: {', '.join(unmasked)}." if unmasked else ""
     parts = [
         f"# Benchmark: {work}",

@@ -17,9 +17,10 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModel, BertConfig
 from transformers.modeling_outputs import BaseModelOutput
 
-from lab.benchmark_options import FROM_BERT, IN_ONNX, SYSTEMS, Options
+from lab.benchmark_options import FROM_BERT, IN_INT8, IN_ONNX, SYSTEMS, Options, plain_name
 from lab.benchmark_workloads import WORD_LENGTH, random_lexicon
 from modeling_star.errors import UserError
+from modeling_star.inference.export import export_onnx, quantize
 from modeling_star.models.bert_weights import fields_from_bert
 from modeling_star.models.lexicon import WordMatcher
 from modeling_star.models.token_layout import TokenLayout
@@ -47,11 +48,11 @@ def check_systems(options: Options) -> None:
         UserError: a name is neither a system nor a model type of transformers.
     """
     for name in (*options.systems, *options.reference):
-        plain = name.removesuffix(IN_ONNX)
+        plain = plain_name(name)
         if plain not in SYSTEMS and model_type_of(plain)[0] not in CONFIG_MAPPING:
             raise UserError(
                 f"There is no system {name}: write one of {', '.join(SYSTEMS)}, or a model type of transformers such "
-                f"as roberta, roberta-sdpa, roberta-eager; each also with {IN_ONNX}."
+                f"as roberta, roberta-sdpa, roberta-eager; each also with {IN_ONNX} or {IN_INT8}."
             )
 
 
@@ -224,26 +225,26 @@ class OnnxSession:
     Args:
         model: in eval mode.
         masked: whether it takes an attention_mask.
+        int8: its weights have 8 bits.
 
     Raises:
         ImportError: onnxscript or onnxruntime is not installed.
-        Exception: whatever torch.onnx.export raises for a model that it cannot write.
+        UserError: torch cannot export it.
     """
 
-    def __init__(self, model: nn.Module, masked: bool):
+    def __init__(self, model: Any, masked: bool, int8: bool):
         import onnxruntime
 
         self.masked = masked
-        ids = torch.ones((2, 8), dtype=torch.long)
-        example = {"input_ids": ids, **({"attention_mask": torch.ones_like(ids)} if masked else {})}
-        sizes = dict.fromkeys(example, dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC))
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = torch.get_num_threads()
         # Otherwise its threads keep polling for work while the next system runs.
         settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "model.onnx")
-            torch.onnx.export(model, (), path, kwargs=example, dynamic_shapes=sizes, dynamo=True, verbose=False)
+            export_onnx(model, ["input_ids", "attention_mask"] if masked else ["input_ids"], path)
+            if int8:
+                quantize(path, path)
             self.session = onnxruntime.InferenceSession(path, settings)
 
     def __call__(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BaseModelOutput:
@@ -267,14 +268,14 @@ class Subject:
     """
 
     def __init__(self, name: str, options: Options, longest: int):
-        self.name, self.options, self.longest = name.removesuffix(IN_ONNX), options, longest
+        self.name, self.options, self.longest = plain_name(name), options, longest
         model = build(self.name, options, longest).to(options.device, getattr(torch, options.dtype))
         self.model = model.train(options.mode == "train")
         self.call: Callable[..., Any] = self.model
-        if name.endswith(IN_ONNX):
+        if plain_name(name) != name:
             if isinstance(model, PartOfModel):
                 raise ValueError("a part of a model is not run by ONNX Runtime.")
-            self.call = OnnxSession(self.model, masked=self.name not in UNMASKED)
+            self.call = OnnxSession(self.model, self.name not in UNMASKED, name.endswith(IN_INT8))
         elif options.compile and not isinstance(model, PartOfModel):
             self.call = torch.compile(self.model)
         self.optimizer: torch.optim.Optimizer | None = None

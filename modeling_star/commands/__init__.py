@@ -24,6 +24,8 @@ COMMANDS = {
     "distill": "distil a fine-tuned model into a small one",
     "convert": "make a BiG-Transformer of a BERT",
     "predict": "tag, classify, answer or translate texts with a saved model",
+    "export": "write a model for ONNX Runtime, in float32 and 8 bits",
+    "explain": "show what a prediction follows from, as a page",
     "compare": "compare finished runs on the same test file",
     "push": "upload a trained model to the Hub",
 }

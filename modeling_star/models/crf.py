@@ -8,7 +8,7 @@ depends on the tag before it.
 Axes: b batch  n columns  k labels  g chains that are run side by side
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -293,21 +293,24 @@ class LinearChainCrf(VocabularyTables):
         """
         emissions = _widened(emissions)
         start, end, transitions = self._scores(emissions.dtype)
-        score = torch.zeros_like(emissions[:, 0])
-        begun = torch.zeros_like(chain[:, 0])
-        came_from = []
-        for emission, here in zip(emissions.unbind(1), chain.unbind(1), strict=True):
+
+        def arrive(
+            state: tuple[Tensor, Tensor], column: tuple[Tensor, Tensor]
+        ) -> tuple[tuple[Tensor, Tensor], Tensor]:
+            (score, begun), (emission, here) = state, column
             arriving, before = (score[..., None] + transitions).max(1)
             arriving = torch.where(begun[:, None], arriving, start) + emission
-            score = torch.where(here[:, None], arriving, score)
-            came_from.append(before)
-            begun = begun | here
-        tag = (score + end).argmax(-1)
-        path = []
-        for before, here in zip(reversed(came_from), reversed(chain.unbind(1)), strict=True):
-            path.append(tag)
-            tag = torch.where(here, before.gather(1, tag[:, None])[:, 0], tag)
-        return torch.where(chain, torch.stack(path[::-1], 1), emissions.argmax(-1))
+            return (torch.where(here[:, None], arriving, score), begun | here), before
+
+        def come_from(tag: Tensor, column: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            before, here = column
+            return torch.where(here, before.gather(1, tag[:, None])[:, 0], tag), tag
+
+        columns = chain.transpose(0, 1)
+        begin = torch.zeros_like(emissions[:, 0]), torch.zeros_like(chain[:, 0])
+        (score, _), came_from = _scan(arrive, begin, (emissions.transpose(0, 1), columns))
+        _, path = _scan(come_from, (score + end).argmax(-1), (came_from, columns), reverse=True)
+        return torch.where(chain, path.transpose(0, 1), emissions.argmax(-1))
 
     def _scores(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
         """Scores of the start `[k]`, of the end `[k]` and of transitions `[k, k]`, with the constraints."""
@@ -395,16 +398,49 @@ def _messages(emissions: Tensor, chain: Tensor, start: Tensor, transitions: Tens
     Returns:
         `[n, g, b, k]`, at a column outside the chain what the chain had before it, zeros where it had nothing.
     """
-    message = torch.zeros_like(emissions[:, :, 0])
-    begun = torch.zeros_like(chain[..., 0])
-    messages = []
-    for emission, here in zip(emissions.unbind(2), chain.unbind(2), strict=True):
-        arriving = (message[..., None] + transitions[:, None]).logsumexp(-2)
+    g, b = chain.shape[:2]
+    start = start.expand(g, b, -1)
+
+    def arrive(state: tuple[Tensor, Tensor], column: tuple[Tensor, Tensor]) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        (message, begun), (emission, here) = state, column
+        # Not unsqueezed before: torch's scan gives an axis of 1 outside of it any size.
+        arriving = (message[..., None] + transitions.unsqueeze(1)).logsumexp(-2)
         arriving = torch.where(begun[..., None], arriving, start) + emission
         message = torch.where(here[..., None], arriving, message)
-        messages.append(message)
-        begun = begun | here
-    return torch.stack(messages)
+        return (message, begun | here), message
+
+    begin = torch.zeros_like(emissions[:, :, 0]), torch.zeros_like(chain[..., 0])
+    return _scan(arrive, begin, (emissions.movedim(2, 0), chain.movedim(2, 0)))[1]
+
+
+def _scan(step: Callable[[Any, Any], tuple[Any, Tensor]], state: Any, columns: Any, reverse: bool = False) -> Any:
+    """
+    A recursion over the columns of a batch; one loop of the graph, for every length, where a model is exported.
+
+    Args:
+        step: from the state and what one column has, to the new state and a tensor that is kept.
+        state: the first one, a tensor or a tuple of them.
+        columns: a tuple of tensors `[n, ...]`.
+        reverse: the last column is the first one read.
+
+    Returns:
+        The last state, and what was kept, `[n, ...]`, in the order of the columns.
+    """
+    if is_traced() and torch.compiler.is_exporting():
+        # A prototype of torch, without a public name (2.13). Outputs must not be parts of the state.
+        from torch._higher_order_ops.scan import scan
+
+        def cloned(state: Any, column: Any) -> tuple[Any, Tensor]:
+            state, output = step(state, column)
+            return state, output.clone()
+
+        return scan(cloned, state, columns, reverse=reverse)
+    kept = []
+    pairs = list(zip(*(x.unbind(0) for x in columns), strict=True))
+    for column in reversed(pairs) if reverse else pairs:
+        state, output = step(state, column)
+        kept.append(output)
+    return state, torch.stack(kept[::-1] if reverse else kept)
 
 
 __all__ = [

@@ -154,7 +154,7 @@ class RightPaddedLSTM(nn.Module):
         """The states `[b, m, w]` of the rows read from left to right, with the weights of a direction."""
         names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
         weights = [getattr(self, name + direction).to(rows.dtype) for name in names]
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() and not torch.onnx.is_in_onnx_export():
             return traced_lstm(rows, *weights)
         start = rows.new_zeros(1, rows.shape[0], weights[1].shape[1])
         states, _, _ = torch.lstm(
@@ -167,7 +167,7 @@ def reversed_rows(rows: Tensor, lengths: Tensor) -> Tensor:
     """Rows `[b, m, d]` with their tokens, `lengths [b]` of each, in reverse order; padding is not moved."""
     place = torch.arange(rows.shape[1], device=rows.device)
     index = torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)
-    return rows.gather(1, index[..., None].expand_as(rows))
+    return rows.gather(1, index[..., None].expand(-1, -1, rows.shape[-1]))
 
 
 class BiLstmLayer(GradientCheckpointingLayer):
@@ -224,7 +224,8 @@ class BiLstmModel(BiLstmPreTrainedModel, EncoderModel):
     first half, and `pooler_output [b, d]`, their maximum over real tokens, or their mean with `pooling="mean"`. It
     attends to nothing: `attentions` are `None`.
 
-    A compiled or exported model has an operator for the LSTMs, which `import modeling_star` registers; ONNX lacks it.
+    A compiled or exported model has an operator for the LSTMs, which `import modeling_star` registers; in ONNX it is
+    that of ONNX.
 
     Example:
 

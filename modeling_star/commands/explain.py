@@ -1,0 +1,40 @@
+"""
+Explain the prediction of a classifier or a tagger for one text, as a page without any other file.
+
+    modeling-star explain outputs/reviews "A fine film." --output_file explain.html
+
+Tokens are coloured by what they add to the logit of the class or entity (integrated gradients). Below are the weights
+of the encoder's attentions: what Star's relay reads and a token's candidates on the ring, and BiG's words.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Read the arguments, predict, write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="FOLDER", help="folder or Hub name of a classifier or a tagger")
+    parser.add_argument("text", metavar="TEXT", help="the text")
+    parser.add_argument("--output_file", type=Path, default=Path("explain.html"), metavar="FILE", help="the page")
+    parser.add_argument("--trust_remote_code", action="store_true", help="run the code in the model's folder")
+    arguments = parser.parse_args()
+
+    from ..errors import UserError
+    from ..evaluation.reports import write_text
+    from ..inference.explain import as_html, explain
+    from ..inference.prediction import Predictor, SavedModel
+    from ..training.builders import loading
+
+    try:
+        with loading("FOLDER", arguments.model):
+            predictor = Predictor(SavedModel.load(arguments.model, arguments.trust_remote_code))
+        explanation = explain(predictor, arguments.text)
+        write_text(arguments.output_file, as_html(explanation, f"Prediction of {Path(arguments.model).name}"))
+    except (UserError, OSError) as error:
+        sys.exit(f"modeling-star explain: {error}")
+    for each in explanation.attributions:
+        best = sorted(zip(each.values, explanation.tokens, strict=True), key=lambda pair: -abs(pair[0]))[:5]
+        print(f"{each.label} {each.score:.4f}: " + ", ".join(f"{token} {value:+.2f}" for value, token in best))
+    print(arguments.output_file)

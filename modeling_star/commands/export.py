@@ -1,0 +1,54 @@
+"""
+Export a trained model to ONNX Runtime, which needs neither PyTorch nor this package.
+
+    modeling-star export outputs/reviews --format onnx --int8 --output_dir outputs/reviews-onnx
+    python outputs/reviews-onnx/predict.py "A fine film."
+
+The exported file is compared with PyTorch on sample texts, and refused where it differs by more than 1e-4 (relative
+where an output is above 1). The folder holds model.onnx, with --int8 also model.int8.onnx, tokenizer.json, config.json
+with the labels, and predict.py.
+"""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Read the arguments, export, compare, print sizes and differences."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="FOLDER", help="folder or Hub name of an encoder with any head")
+    parser.add_argument("--format", choices=["onnx"], default="onnx", help="the only one (default)")
+    parser.add_argument("--output_dir", type=Path, required=True, metavar="OUT", help="new, or an earlier export")
+    parser.add_argument("--int8", action="store_true", help="also write the model with weights of 8 bits")
+    parser.add_argument("--sample_file", type=Path, metavar="FILE", help="texts to compare on, one per line")
+    parser.add_argument("--trust_remote_code", action="store_true", help="run the code in the model's folder")
+    arguments = parser.parse_args()
+
+    from ..errors import UserError
+    from ..inference.export import SAMPLES, load, write_export
+    from ..training.builders import loading
+
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # advice of the exporter and the quantizer that does not apply
+    try:
+        texts = SAMPLES
+        if arguments.sample_file is not None:
+            texts = tuple(filter(None, map(str.strip, arguments.sample_file.read_text("utf-8").splitlines())))
+            if not texts:
+                raise UserError(f"{arguments.sample_file} has no text: write one per line.")
+        with loading("FOLDER", arguments.model):
+            model, tokenizer = load(arguments.model, arguments.trust_remote_code)
+        parities = write_export(model, tokenizer, arguments.output_dir, arguments.int8, texts)
+    except (UserError, OSError) as error:
+        sys.exit(f"modeling-star export: {error}")
+    finally:
+        logging.disable(before)
+    for name, parity in parities.items():
+        size = (arguments.output_dir / name).stat().st_size / 1e6
+        print(
+            f"{arguments.output_dir / name}: {size:.1f} MB, largest difference from PyTorch {parity.largest:.1e}, "
+            f"{parity.agreement:.1%} equal predictions ({parity.batches} batches, {parity.shortest} to "
+            f"{parity.longest} tokens)"
+        )

@@ -1,0 +1,341 @@
+"""
+Explanations of one prediction as an HTML page: attributions of tokens, and the weights of the attentions.
+
+Axes: m interpolated inputs  b batch  n tokens  w width of the embeddings  h heads  r candidate roles
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ..errors import UserError
+from .prediction import Predictor
+
+
+COMPLETENESS = 1e-2
+"""How far the sum of attributions may be from the difference that they explain."""
+_MOST_POINTS = 2048
+_TOKENS_AT_ONCE = 4096
+_BLUE, _ORANGE, _GREEN = "#2a6fbb", "#d9782d", "#3c8d5a"
+_STEP, _WORDS_Y, _TOKENS_Y, _NODE_Y = 96, 150, 250, 350
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """
+    What each token adds to one logit, in place of an unknown word.
+
+    Args:
+        label: the class or entity.
+        score: its probability.
+        values: one per token, special tokens 0.
+        difference: of the logit, between the text and one of unknown words; the sum of the values but for rounding.
+    """
+
+    label: str
+    score: float
+    values: list[float]
+    difference: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """
+    Args:
+        text: what was predicted.
+        tokens: the n pieces of the text, or the names of special tokens.
+        spans: first and last character of each, `[n]`; equal for special tokens.
+        attributions: of the best class, or of each entity.
+        roles: the names of the r candidates of a token; empty for encoders without them.
+        weights: for each layer the mean over heads of the weights, `[n, r]`.
+        relay: for each layer the mean over heads of the relay's weights of tokens, `[n]`.
+    """
+
+    text: str
+    tokens: list[str]
+    spans: list[tuple[int, int]]
+    attributions: list[Attribution]
+    roles: tuple[str, ...]
+    weights: list[np.ndarray]
+    relay: list[np.ndarray]
+
+    @property
+    def words(self) -> list[tuple[int, int, float]]:
+        """The words that BiG found: first token, length, and the mean weight that its tokens give it in all layers."""
+        found = []
+        for column, role in enumerate(self.roles):
+            place, _, length = role.partition(" of ")
+            if place == "1" and length.isdigit() and int(length) > 1:
+                diagonal = np.mean(
+                    [
+                        [layer[k : len(layer) - int(length) + 1 + k, column + k] for k in range(int(length))]
+                        for layer in self.weights
+                    ],
+                    axis=(0, 1),
+                )
+                found += [(int(start), int(length), float(diagonal[start])) for start in np.flatnonzero(diagonal)]
+        return found
+
+
+def explain(predictor: Predictor, text: str) -> Explanation:
+    """
+    Predict a text and explain the best class, or each entity.
+
+    Args:
+        predictor: of a classifier or a tagger.
+        text: one that the model reads at once.
+
+    Raises:
+        UserError: the model has another task, nothing is predicted, or the attributions do not add up.
+    """
+    task, model = predictor.saved.task, predictor.model
+    if task not in ("text-classification", "token-classification") or predictor.pairs:
+        raise UserError(
+            f"{predictor.saved.name} is for {task}; classifiers of single texts and taggers are explained."
+        )
+    [(_, predictions)] = predictor.predict([text])
+    encoding = predictor.tokenizer(
+        text, truncation=True, return_offsets_mapping=True, return_special_tokens_mask=True, return_tensors="pt"
+    )
+    spans = [(int(start), int(end)) for start, end in encoding.pop("offset_mapping")[0]]
+    special = encoding.pop("special_tokens_mask")[0].bool()
+    inputs = {name: x.to(model.device) for name, x in encoding.items()}
+    targets = _class_target if task == "text-classification" else _entity_targets
+    attributions = [
+        Attribution(
+            label, score, *integrated_gradients(model, inputs, special, predictor.tokenizer.unk_token_id, target)
+        )
+        for label, score, target in targets(model, inputs, spans, predictions)
+    ]
+    names = predictor.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
+    tokens = [text[start:end] or name for (start, end), name in zip(spans, names, strict=True)]
+    return Explanation(text, tokens, spans, attributions, *_attentions(model, inputs))
+
+
+def _class_target(model: PreTrainedModel, inputs: dict[str, Tensor], spans: Any, predictions: list[Any]) -> list[Any]:
+    if "label" not in predictions[0]:
+        return [("value", predictions[0]["value"], lambda output: output.logits[:, 0])]
+    best = predictions[0]
+    index = model.config.label2id[best["label"]]
+    return [(best["label"], best["score"], lambda output: output.logits[:, index])]
+
+
+@torch.no_grad()
+def _entity_targets(
+    model: PreTrainedModel, inputs: dict[str, Tensor], spans: list[tuple[int, int]], predictions: list[Any]
+) -> list[Any]:
+    """For each entity the mean logit of its tokens' labels."""
+    output = model(**inputs, return_dict=True)
+    paths = getattr(output, "paths", None)
+    path = (output.logits.argmax(-1) if paths is None else paths)[0]
+    targets = []
+    for entity in predictions:
+        inside = [k for k, (start, end) in enumerate(spans) if start < entity["end"] and end > entity["start"]]
+
+        def target(output: Any, columns: list[int] = inside) -> Tensor:
+            return output.logits[:, columns, path[columns]].mean(-1)
+
+        targets.append((f"{entity['text']}: {entity['label']}", entity["score"], target))
+    return targets
+
+
+@torch.enable_grad()
+def integrated_gradients(
+    model: PreTrainedModel,
+    inputs: dict[str, Tensor],
+    special: Tensor,
+    baseline_id: int | None,
+    target: Callable[[Any], Tensor],
+) -> tuple[list[float], float]:
+    """
+    Integrated gradients (Sundararajan et al. 2017, https://arxiv.org/abs/1703.01365) over the embeddings of tokens.
+
+    Args:
+        model: in eval mode.
+        inputs: of one text, `[1, n]` each, without padding.
+        special: `[n]`, bool: tokens that the baseline has too.
+        baseline_id: the token that the baseline has in place of each other one; `None`: zeros.
+        target: from an output for m rows to `[m]`.
+
+    Returns:
+        The attributions `[n]`, and the difference of the target between the text and the baseline.
+
+    Raises:
+        UserError: with the most points they do not add up to COMPLETENESS.
+    """
+    table, n = model.get_input_embeddings(), len(special)
+    paths: list[Tensor] = []
+
+    def run(places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The target at places between baseline and text, the interpolated embeddings, and the way `[1, n, w]`."""
+
+        def interpolate(_: Any, __: Any, output: Tensor) -> Tensor:
+            whole = output.detach().reshape(len(places), n, -1)
+            start = torch.zeros_like(whole) if baseline_id is None else table.weight[baseline_id].detach()
+            way = (whole - start).masked_fill(special[:, None].to(whole.device), 0)
+            paths[:] = [(whole + (places.to(whole) - 1)[:, None, None] * way).requires_grad_(), way[:1]]
+            return paths[0].reshape(output.shape)
+
+        hook = table.register_forward_hook(interpolate)
+        try:
+            values = target(model(**{name: x.expand(len(places), -1) for name, x in inputs.items()}, return_dict=True))
+        finally:
+            hook.remove()
+        return values, paths[0], paths[1]
+
+    low, high = run(torch.tensor([0.0, 1.0]))[0].tolist()
+    points = 32
+    while True:
+        nodes, shares = (torch.from_numpy(x) for x in np.polynomial.legendre.leggauss(points))
+        total = torch.zeros(n, dtype=torch.float64)
+        for some, weights in zip(*(x.split(max(_TOKENS_AT_ONCE // n, 1)) for x in (nodes, shares)), strict=True):
+            values, embedded, way = run((some + 1) / 2)
+            [slopes] = torch.autograd.grad(values.sum(), embedded)
+            total += ((slopes * way).sum(-1).cpu().double() * weights[:, None] / 2).sum(0)
+        error = abs(float(total.sum()) - (high - low))
+        if error <= COMPLETENESS:
+            return total.tolist(), high - low
+        if points == _MOST_POINTS:
+            raise UserError(f"The attributions add up to {float(total.sum()):.3f}, not to {high - low:.3f}.")
+        points *= 4 if points * 4 <= _MOST_POINTS else 2
+
+
+@torch.no_grad()
+def _attentions(
+    model: PreTrainedModel, inputs: dict[str, Tensor]
+) -> tuple[tuple[str, ...], list[np.ndarray], list[np.ndarray]]:
+    """The roles, and the weights of each layer, `[n, r]` and `[n]`."""
+    roles = tuple(getattr(model.config, "candidate_roles", ()))
+    if not roles:
+        return (), [], []
+    output = model.base_model(**inputs, output_attentions=True, return_dict=True)
+    n = inputs["input_ids"].shape[1]
+    ring = [weights[0].mean(0).cpu().numpy() for weights in output.attentions or ()]
+    relay = [weights[0].mean(0)[-n:].cpu().numpy() for weights in output.relay_attentions or ()]
+    return roles, ring, relay
+
+
+# ------ the page
+
+
+def as_html(explanation: Explanation, title: str) -> str:
+    """One page without any other file."""
+    parts = [f"<h1>{escape(title)}</h1><p>{escape(explanation.text)}</p>"]
+    for each in explanation.attributions:
+        parts.append(
+            f"<h2>{escape(each.label)} <small>{each.score:.3f}</small></h2><p class=tokens>"
+            f"{_coloured(explanation, each.values)}</p><p class=note>Integrated gradients: <b class=for>for</b> and "
+            f"<b class=against>against</b>. The logit is {each.difference:+.3f} from that of a text of unknown words; "
+            f"the values add up to {sum(each.values):+.3f}.</p>"
+        )
+    if not explanation.attributions:
+        parts.append("<p>No entity is predicted.</p>")
+    for number, weights in enumerate(explanation.relay, start=1):
+        above = (len(weights) * weights - 1).clip(min=0)
+        parts.append(
+            f"<h2>What the relay of layer {number} reads</h2><p class=tokens>{_coloured(explanation, above)}</p>"
+        )
+    if explanation.relay:
+        parts.append("<p class=note>Coloured where the weight is above that of a mean over all tokens.</p>")
+    if explanation.words:
+        parts.append("<h2>Words, by the weight that their tokens give them</h2>")
+        parts.append(f"<div class=wide>{draw_words(explanation.tokens, explanation.words)}</div>")
+    for number, weights in enumerate(explanation.weights, start=1):
+        used = [(role, column) for column, role in enumerate(explanation.roles) if weights[:, column].any()]
+        rows = "".join(f"<tr><th>{escape(role)}{_cells(weights[:, column])}</tr>" for role, column in used)
+        head = "".join(f"<th>{escape(token)}" for token in explanation.tokens)
+        parts.append(
+            f"<h2>Candidates of each token in layer {number}</h2><div class=wide><table><tr><th>{head}</tr>{rows}"
+            "</table></div><p class=note>Percent of a token's attention, mean of the heads.</p>"
+        )
+    return (
+        f"<!DOCTYPE html><meta charset=utf-8><title>{escape(title)}</title><style>{_STYLE}</style>{''.join(parts)}\n"
+    )
+
+
+_STYLE = (
+    "body{font:16px/1.6 sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}h1{font-size:1.3em}"
+    "h2{font-size:1.05em;margin:1.6em 0 .3em}small,.note{color:#666;font-size:.85em}.tokens{font-size:1.15em}"
+    f".for{{color:{_BLUE}}}.against{{color:{_ORANGE}}}.wide{{overflow-x:auto}}.wide svg{{height:20em}}"
+    "table{border-collapse:collapse;font-size:.8em}td,th{padding:.15em .5em;text-align:center;font-weight:normal}"
+)
+
+
+def _shade(value: float, largest: float) -> str:
+    colour = "42,111,187" if value >= 0 else "217,120,45"
+    return f"background:rgba({colour},{min(abs(value) / (largest or 1), 1) * 0.75:.2f})"
+
+
+def _coloured(explanation: Explanation, values: Sequence[float] | np.ndarray) -> str:
+    """The text, each token coloured by its value; special tokens in grey at their place."""
+    largest, end, parts = max(float(np.abs(values).max()), 0.5), 0, []
+    for token, (start, stop), value in zip(explanation.tokens, explanation.spans, values, strict=True):
+        gap = explanation.text[end:start] if stop > start else " "
+        if not end and stop > start:  # after [CLS]
+            gap = " "
+        style, end = _shade(float(value), largest), max(end, stop)
+        kind = "" if stop > start else ";color:#777"
+        parts.append(f'{escape(gap)}<span style="{style}{kind}" title="{value:+.4f}">{escape(token)}</span>')
+    return "".join(parts)
+
+
+def _cells(values: np.ndarray) -> str:
+    return "".join(f'<td style="{_shade(float(value), 1)}">{100 * value:.0f}' for value in values)
+
+
+def draw_words(tokens: Sequence[str], words: Sequence[tuple[int, int, float]], global_node: bool = False) -> str:
+    """
+    SVG: words above their tokens, an edge for each candidate.
+
+    Args:
+        tokens: the tokens.
+        words: first token, length, and weight from 0 to 1, the width of the edges.
+        global_node: draw it below, too.
+    """
+    edges, nodes = [], []
+    step = max(_STEP, 26 + 12 * max(map(len, tokens)))
+    left = step / 2 + 22
+    width = 2 * left + step * (len(tokens) - 1)
+    top = _WORDS_Y - 55 * (max((length for _, length, _ in words), default=2) - 2) - 30
+    bottom = (_NODE_Y if global_node else _TOKENS_Y) + 40
+
+    def x(place: float) -> float:
+        return left + step * place
+
+    def edge(x1: float, y1: float, x2: float, y2: float, colour: str, wide: float) -> None:
+        edges.append(
+            f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{colour}" stroke-width="{wide:.3g}"/>'
+        )
+
+    def node(x1: float, y1: float, text: str, colour: str, note: str = "") -> None:
+        wide = 26 + (20 if not text.isascii() else 11) * len(text)
+        nodes.append(
+            f'<rect x="{x1 - wide / 2:g}" y="{y1 - 18:g}" width="{wide}" height="36" rx="18" fill="{colour}"/>'
+            f'<text x="{x1:g}" y="{y1 + 7:g}" font-size="20" text-anchor="middle" fill="#fff">{escape(text)}</text>'
+            + (f'<text x="{x1:g}" y="{y1 - 22:g}" font-size="14" text-anchor="middle">{note}</text>' if note else "")
+        )
+
+    for start, length, weight in words:
+        # Longer words are higher.
+        middle, height = start + (length - 1) / 2, _WORDS_Y - 55 * (length - 2)
+        for place in range(start, start + length):
+            edge(x(middle), height, x(place), _TOKENS_Y, _BLUE, 0.5 + 8 * weight)
+        node(x(middle), height, "".join(tokens[start : start + length]), _BLUE, f"{100 * weight:.0f} %")
+    for place, token in enumerate(tokens):
+        if global_node:
+            edge(x(place), _TOKENS_Y, x((len(tokens) - 1) / 2), _NODE_Y, _GREEN, 1.5)
+        node(x(place), _TOKENS_Y, token, _ORANGE)
+    if global_node:
+        node(x((len(tokens) - 1) / 2), _NODE_Y, "s", _GREEN)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {top:g} {width:g} {bottom - top:g}" '
+        f'font-family="sans-serif">\n<rect y="{top:g}" width="{width:g}" height="{bottom - top:g}" fill="#fff"/>\n'
+        + "\n".join([*edges, *nodes])
+        + "\n</svg>\n"
+    )

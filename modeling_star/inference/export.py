@@ -1,0 +1,280 @@
+"""
+Export of a trained model to ONNX Runtime, in float32 and with weights of 8 bits, compared with PyTorch.
+
+Axes: b batch  n columns
+"""
+
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from ..data.tokenizers import max_length_or_none
+from ..errors import UserError
+from ..models.modeling_encoder import AUTO_CLASSES, longest_input
+
+
+TOLERANCE = 1e-4
+"""The largest difference of a float32 file to PyTorch that is accepted."""
+SAMPLES: tuple[str, ...] = (
+    "Fine.",
+    "The film begins slowly, and then it does not end.",
+    "Angela Merkel met Barack Obama in Berlin on Tuesday, said Reuters.",
+    "玛丽亚去年搬到了奥斯陆，她在那里的一所大学学习。",
+    "The 2nd edition (2019) costs $12.50 at https://example.org/shop?id=7; the 3rd, with 415 pages, isn't out yet!",
+)
+"""Texts that exported models are compared on."""
+_LONG = 512  # words of one more sample
+_MAX_BATCH = 8
+
+
+@dataclass(frozen=True)
+class Parity:
+    """
+    The difference between an exported model and PyTorch.
+
+    Args:
+        largest: of all outputs at real tokens; relative where PyTorch's value is above 1.
+        agreement: share of rows or tokens with the same best label or place.
+        batches: how many were compared.
+        shortest, longest: their rows, in tokens.
+    """
+
+    largest: float
+    agreement: float
+    batches: int
+    shortest: int
+    longest: int
+
+
+def load(name: str, trust_remote_code: bool = False) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """
+    A saved model, in float32 and eval mode, and its tokenizer, which truncates where the model has a limit.
+
+    Raises:
+        UserError: it is no encoder with one of the heads, or its tokenizer does not run without Python.
+    """
+    if Path(name, "tfidf.json").is_file():
+        raise UserError(f"{name} is a TF-IDF classifier, which has no graph to export: name a trained encoder.")
+    config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
+    architecture = (config.architectures or [""])[0]
+    auto = next((auto for auto, ending in AUTO_CLASSES.items() if architecture.endswith(ending)), None)
+    if config.is_encoder_decoder or auto is None:
+        raise UserError(
+            f"{name} is a {architecture}. Only encoders are exported ({', '.join(AUTO_CLASSES.values())}): "
+            "`generate` is a loop around the graph."
+        )
+    options = {"trust_remote_code": trust_remote_code}
+    tokenizer = AutoTokenizer.from_pretrained(name, **options)
+    if not tokenizer.is_fast:
+        raise UserError(f"{name} has a {type(tokenizer).__name__}; a fast one is needed, which has a tokenizer.json.")
+    model = getattr(transformers, auto).from_pretrained(name, dtype=torch.float32, **options)
+    limit = min(max_length_or_none(tokenizer.model_max_length) or sys.maxsize, longest_input(config) or sys.maxsize)
+    backend = tokenizer.backend_tokenizer
+    if limit < sys.maxsize:
+        backend.enable_truncation(limit)
+    else:
+        backend.no_truncation()
+    backend.enable_padding(
+        direction=tokenizer.padding_side, pad_id=tokenizer.pad_token_id or 0, pad_token=tokenizer.pad_token or "[PAD]"
+    )
+    return model.eval(), tokenizer
+
+
+def input_names(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """The inputs of the graph: those that the tokenizer makes."""
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    return [name for name in names if name != "token_type_ids" or name in tokenizer.model_input_names]
+
+
+@torch.no_grad()
+def export_onnx(model: PreTrainedModel, names: Sequence[str], path: Path) -> None:
+    """
+    Write a model for any number of rows of any length, `[b, n]` each.
+
+    Args:
+        model: in eval mode.
+        names: of the inputs, `input_ids` and others of their shape.
+        path: the file; everything is in it.
+
+    Raises:
+        UserError: torch cannot export it.
+    """
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+    from onnxscript.optimizer import fold_constants
+
+    # A size of 1, or equal sizes, might be exported as a constant. Values do not matter.
+    shape = (2, 7)
+    example = {name: (torch.zeros if name == "token_type_ids" else torch.ones)(shape).long() for name in names}
+    sizes = dict.fromkeys(example, dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC))
+    outputs = list(model(**example, return_dict=True).keys())
+    try:
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of torch, about itself (2.13)
+            program = torch.onnx.export(
+                model, (), kwargs=example, dynamic_shapes=sizes, output_names=outputs, dynamo=True, verbose=False
+            )
+    except torch.onnx.errors.OnnxExporterError as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise UserError(f"torch {torch.__version__} cannot export a {type(model).__name__}: {reason}") from error
+    # Weights that are joined in the graph: the quantizer gives two products of one joined weight the same name, which
+    # ONNX Runtime refuses (1.32).
+    fold_constants(program.model, input_size_limit=_ANY_SIZE, output_size_limit=_ANY_SIZE)
+    ClearMetadataAndDocStringPass()(program.model)  # paths of this machine, in every node
+    program.save(path, external_data=False)
+
+
+_ANY_SIZE = 2**31
+
+
+def quantize(source: Path, target: Path) -> None:
+    """
+    Write an exported model with weights and tables of 8 bits; activations are quantized while it runs.
+
+    Seven of the bits are used: on CPUs without VNNI instructions sums of products of 8 bits overflow.
+    """
+    from onnxruntime.quantization import quantize_dynamic
+
+    quantize_dynamic(source, target, op_types_to_quantize=["MatMul", "Gather", "LSTM"], reduce_range=True)
+
+
+def sample_batches(
+    tokenizer: PreTrainedTokenizerBase, names: Sequence[str], texts: Sequence[str]
+) -> Iterator[dict[str, np.ndarray]]:
+    """
+    Inputs to compare on, `[b, n]` each: every text alone, a text of a few hundred words, and padded batches.
+
+    Args:
+        tokenizer: from `load`.
+        names: of the inputs.
+        texts: any; each is given with the one after it where token types are an input.
+    """
+    words = " ".join(texts).split(" ")
+    longer = " ".join((words * (_LONG // len(words) + 1))[:_LONG])
+    texts = [*texts, longer]
+    batches = [[text] for text in texts]
+    batches += [list(texts[start : start + _MAX_BATCH]) for start in range(0, len(texts), _MAX_BATCH)]
+    for batch in batches:
+        rows = list(zip(batch, [*batch[1:], batch[0]], strict=True)) if "token_type_ids" in names else batch
+        encodings = tokenizer.backend_tokenizer.encode_batch(rows)
+        columns = {
+            "input_ids": [encoding.ids for encoding in encodings],
+            "attention_mask": [encoding.attention_mask for encoding in encodings],
+            "token_type_ids": [encoding.type_ids for encoding in encodings],
+        }
+        yield {name: np.array(columns[name], dtype=np.int64) for name in names}
+
+
+@torch.no_grad()
+def compare(model: PreTrainedModel, path: Path, batches: Sequence[dict[str, np.ndarray]]) -> Parity:
+    """
+    Run an exported file and the model on the same inputs.
+
+    Args:
+        model: in eval mode.
+        path: the file.
+        batches: inputs `[b, n]` by name.
+    """
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path)
+    outputs = [output.name for output in session.get_outputs()]
+    largest, same, count = 0.0, 0, 0
+    lengths = []
+    for inputs in batches:
+        expected = model(**{name: torch.from_numpy(values) for name, values in inputs.items()}, return_dict=True)
+        mask = torch.from_numpy(inputs["attention_mask"]).bool()
+        lengths += mask.sum(1).tolist()
+        for name, values in zip(outputs, map(torch.from_numpy, session.run(None, inputs)), strict=True):
+            actual, correct = (_real(x, mask) for x in (values, expected[name]))
+            if actual.is_floating_point():
+                differences = (actual - correct).abs() / correct.abs().clamp(min=1)
+                largest = max(largest, float(differences.max()))
+                actual, correct = actual.argmax(-1), correct.argmax(-1)
+            same += int((actual == correct).sum())
+            count += actual.numel()
+    return Parity(largest, same / count, len(batches), min(lengths), max(lengths))
+
+
+def _real(values: Tensor, mask: Tensor) -> Tensor:
+    """
+    The rows that count of an output: those of texts, those of real tokens, or a text's scores over all places, at
+    padding as they are.
+    """
+    return values[mask] if values.dim() == 3 or not values.is_floating_point() else values
+
+
+# ------ the folder
+
+
+def write_export(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    output_dir: Path,
+    int8: bool = False,
+    texts: Sequence[str] = SAMPLES,
+) -> dict[str, Parity]:
+    """
+    Write a folder with everything that ONNX Runtime needs: `model.onnx`, with `int8` also `model.int8.onnx`,
+    `tokenizer.json`, `config.json` with the labels, and `predict.py`.
+
+    The folder appears when all files are written and compared; until then an earlier export stays.
+
+    Args:
+        model, tokenizer: from `load`.
+        output_dir: new, empty, or an earlier export.
+        int8: write the smaller file too.
+        texts: to compare on.
+
+    Returns:
+        The difference to PyTorch of each file, by its name.
+
+    Raises:
+        UserError: the model cannot be exported, `output_dir` has other files, or the float32 file differs by more
+            than TOLERANCE.
+    """
+    if output_dir.exists() and not (output_dir.is_dir() and {path.name for path in output_dir.iterdir()} <= _FILES):
+        raise UserError(f"{output_dir} is no earlier export: name a new folder, --output_dir {output_dir}-onnx.")
+    names = input_names(tokenizer)
+    batches = list(sample_batches(tokenizer, names, texts))
+    output_dir.parent.mkdir(parents=True, exist_ok=True)
+    # In the same folder: only within one file system a folder is renamed in one step.
+    temporary = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}.", dir=output_dir.parent))
+    try:
+        export_onnx(model, names, temporary / "model.onnx")
+        parities = {"model.onnx": compare(model, temporary / "model.onnx", batches)}
+        largest = parities["model.onnx"].largest
+        if not largest <= TOLERANCE:
+            raise UserError(
+                f"The exported {type(model).__name__} differs from PyTorch by {largest:.2g}, and at most {TOLERANCE} "
+                "is allowed: nothing is written. Please report this model's config.json."
+            )
+        if int8:
+            quantize(temporary / "model.onnx", temporary / "model.int8.onnx")
+            parities["model.int8.onnx"] = compare(model, temporary / "model.int8.onnx", batches)
+        tokenizer.backend_tokenizer.save(str(temporary / "tokenizer.json"))
+        model.config.to_json_file(temporary / "config.json", use_diff=False)
+        shutil.copyfile(Path(__file__).with_name("onnx_script.py"), temporary / "predict.py")
+        temporary.chmod(0o755)  # mkdtemp's is for its owner only
+        if output_dir.exists():
+            replaced = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}.", dir=output_dir.parent))
+            output_dir.replace(replaced)
+            temporary.replace(output_dir)
+            shutil.rmtree(replaced)
+        else:
+            temporary.replace(output_dir)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return parities
+
+
+_FILES = {"model.onnx", "model.int8.onnx", "tokenizer.json", "config.json", "predict.py"}

@@ -1,0 +1,99 @@
+"""Explanations: attributions that add up, the words and weights of the attentions, the page."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from common import lexicon_of, tiny_model
+from samples import word_tokenizer
+
+from modeling_star.commands import explain as command
+from modeling_star.inference.explain import COMPLETENESS, Explanation, as_html, explain
+from modeling_star.inference.prediction import Predictor
+
+
+TOKENIZER = word_tokenizer("a fine film begin ##s slow")
+TEXT = "a fine film begins slow"
+
+
+def saved(folder: Path, stem: str, ending: str, **options: Any) -> Predictor:
+    """A predictor of a tiny random model."""
+    shape = {"vocab_size": len(TOKENIZER), "id2label": {0: "O", 1: "B-X", 2: "I-X"}, "num_labels": 3}
+    shape["label2id"] = {"O": 0, "B-X": 1, "I-X": 2}
+    model = tiny_model(stem, ending, **shape, **options)
+    if ending == "ForTokenClassification":
+        with torch.no_grad():
+            model.classifier.bias[1] += 3  # there are entities
+    model.save_pretrained(folder)
+    TOKENIZER.save_pretrained(folder)
+    return Predictor(folder)
+
+
+@pytest.mark.parametrize(
+    ("stem", "ending", "options"),
+    [
+        ("StarTransformer", "ForSequenceClassification", {"position_embedding_type": "ring", "residual": True}),
+        ("StarTransformer", "ForTokenClassification", {"use_crf": True, "tokenizer": TOKENIZER}),
+        ("BiLstm", "ForSequenceClassification", {}),
+    ],
+)
+def test_attributions_add_up_and_other_tokens_have_none(
+    stem: str, ending: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    predictor = saved(tmp_path, stem, ending, **options)
+    explanation = explain(predictor, TEXT)
+    assert explanation.tokens == ["[CLS]", "a", "fine", "film", "begin", "s", "slow", "[SEP]"]
+    assert explanation.attributions
+    for each in explanation.attributions:
+        assert abs(sum(each.values) - each.difference) <= COMPLETENESS
+        assert each.values[0] == each.values[-1] == 0
+        assert max(map(abs, each.values)) > 0
+    if ending == "ForSequenceClassification":
+        # The difference is that of the logit to a text of unknown words.
+        inputs = TOKENIZER(TEXT, return_tensors="pt")
+        unknown = inputs["input_ids"].clone()
+        unknown[0, 1:-1] = TOKENIZER.unk_token_id
+        with torch.no_grad():
+            logits = [predictor.model(input_ids=ids).logits[0] for ids in (inputs["input_ids"], unknown)]
+        label = predictor.model.config.label2id[explanation.attributions[0].label]
+        assert explanation.attributions[0].difference == pytest.approx(float((logits[0] - logits[1])[label]), abs=1e-4)
+        assert label == int(logits[0].argmax())
+    assert [layer.shape for layer in explanation.relay] == (
+        [] if stem == "BiLstm" else [(8,)] * len(explanation.relay)
+    )
+
+
+def test_words_have_the_weights_that_their_tokens_give_them(tmp_path: Path) -> None:
+    ids = TOKENIZER.convert_tokens_to_ids(["fine", "film", "begin"])
+    lexicon = lexicon_of([tuple(ids[:2]), tuple(ids)])
+    predictor = saved(tmp_path, "BigTransformer", "ForSequenceClassification", lexicon=lexicon)
+    explanation = explain(predictor, TEXT)
+    assert [word[:2] for word in explanation.words] == [(2, 2), (2, 3)]
+    with torch.no_grad():
+        output = predictor.model(**TOKENIZER(TEXT, return_tensors="pt"), output_attentions=True)
+    roles = predictor.model.config.candidate_roles
+    weights = [
+        float(layer[0, :, 2 + k, roles.index(f"{k + 1} of 2")].mean()) for layer in output.attentions for k in (0, 1)
+    ]
+    assert explanation.words[0][2] == pytest.approx(np.mean(weights), abs=1e-6)
+
+
+def test_the_page_is_whole_and_escaped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved(tmp_path / "model", "StarTransformer", "ForSequenceClassification")
+    page = tmp_path / "page.html"
+    monkeypatch.setattr(sys, "argv", ["explain", str(tmp_path / "model"), "a <b> film", "--output_file", str(page)])
+    command.main()
+    html = page.read_text(encoding="utf-8")
+    assert "&lt;b&gt;" in html
+    assert "<b>" not in html.replace("<b class=for>", "")
+    assert "http" not in html
+    assert str(page) in capsys.readouterr().out
+
+
+def test_a_text_without_entities_has_a_page() -> None:
+    assert "No entity" in as_html(Explanation("a", ["a"], [(0, 1)], [], (), [], []), "title")
