@@ -184,6 +184,9 @@ def run_cells(runner: "Runner", cells: list[list["Configuration"]], seeds: list[
     """
     Run what is missing of some cells, repeatedly while one run, which chooses a configuration, makes others due;
     whether a run failed.
+
+    Raises:
+        UserError: other processes do all of these runs.
     """
     from lab.table_runs import PrerequisiteError
     from tqdm import tqdm
@@ -191,10 +194,12 @@ def run_cells(runner: "Runner", cells: list[list["Configuration"]], seeds: list[
     from modeling_star.errors import UserError
 
     failed: set[tuple[Configuration, int]] = set()
+    done = 0
     splits = dict.fromkeys(("validation", runner.table.split))
     with tqdm(total=0, unit="run", disable=None) as bar:
         while True:
-            ran = busy = False
+            before = done
+            busy: list[str] = []
             bar.total = bar.n + sum(1 for cell in cells for run in runner.missing(cell, seeds) if run not in failed)
             bar.refresh()
             for configuration, seed in (run for cell in cells for run in runner.missing(cell, seeds)):
@@ -211,17 +216,23 @@ def run_cells(runner: "Runner", cells: list[list["Configuration"]], seeds: list[
                     tqdm.write(str(error))
                     continue
                 if result is None:
-                    busy = True
+                    busy.append(name)
                     continue
-                ran = True
+                done += 1
                 bar.update()
                 tqdm.write(f"{name}: " + ", ".join(f"{split} {result[split]:.4f}" for split in splits))
             waiting = any(runner.finished.best(cell) is None for cell in cells)
-            if not ran and not (busy and waiting):
-                return bool(failed)
-            if not ran:
+            if done == before and not (busy and waiting):
+                break
+            if done == before:
                 bar.set_description("waiting for another process")
                 time.sleep(_WAIT)
+    if busy:
+        left = f"Another process is running {', '.join(busy)} in {runner.work}"
+        if not done:
+            raise UserError(f"{left}. Wait for it, or write --results NAME --work NAME to run the same apart.")
+        print(f"{left}, and its end completes the page.", file=sys.stderr)
+    return bool(failed)
 
 
 def stop_as_ctrl_c_does() -> None:

@@ -11,6 +11,8 @@ from transformers.activations import ACT2FN
 from .configuration_base import BaseConfig, did_you_mean
 
 
+MOST_REPEATED = 1000
+"""The most layers, and the most candidates on one side of a token; models of more would not end being built."""
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
 
 
@@ -134,6 +136,7 @@ class EncoderConfig(BaseConfig):
         *("max_position_embeddings", "classifier_hidden_size"),
         *("char_vocab_size", "char_embedding_size", "char_num_filters", "char_kernel_size", "max_char_length"),
     )
+    repeated: ClassVar[tuple[str, ...]] = ("num_hidden_layers",)
     position_embedding_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none")
 
     def validate_positions(self) -> None:
@@ -143,8 +146,11 @@ class EncoderConfig(BaseConfig):
             raise ValueError(f"position_embedding_type={given!r} is given; {type(self).__name__} has {allowed}.")
 
     def validate_sizes(self) -> None:
-        """Part of strict validation: every size is at least 1."""
+        """Part of strict validation: every size is at least 1, and what is repeated has an end."""
         self._check_positive(*self.sizes)
+        for name in self.repeated:
+            if getattr(self, name) > MOST_REPEATED:
+                raise ValueError(f"{name}={getattr(self, name)} is given; at most {MOST_REPEATED:,} are allowed.")
         if self.type_vocab_size < 0:
             raise ValueError(f"type_vocab_size={self.type_vocab_size} is given; 0 (none embedded) or more is allowed.")
         inside = getattr(self.backbone_config, "hidden_size", self.embedding_size)
@@ -201,4 +207,4 @@ class EncoderConfig(BaseConfig):
             raise ValueError(f"hidden_size={self.hidden_size} is given; two directions share it: use an even number.")
 
 
-__all__ = ["EncoderConfig"]
+__all__ = ["MOST_REPEATED", "EncoderConfig"]

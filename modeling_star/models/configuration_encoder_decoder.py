@@ -10,7 +10,7 @@ from .configuration_base import BaseConfig, did_you_mean
 from .configuration_big import BigTransformerConfig
 from .configuration_bilstm import BiLstmConfig
 from .configuration_disan import DisanConfig
-from .configuration_encoder import EncoderConfig
+from .configuration_encoder import MOST_REPEATED, EncoderConfig
 from .configuration_star import StarTransformerConfig
 from .configuration_vanilla import VanillaTransformerConfig
 
@@ -112,6 +112,10 @@ class TextEncoderDecoderConfig(BaseConfig):
         if unknown is not None and not unknown.startswith("_"):
             known = [name for name in MarianConfig().to_dict() if not name.startswith("_")]
             raise ValueError(f"Marian has no field {unknown!r} for a decoder.{did_you_mean(unknown, known)}")
+        if fields["decoder_layers"] > MOST_REPEATED:
+            raise ValueError(
+                f"decoder_layers={fields['decoder_layers']} is given; at most {MOST_REPEATED:,} are allowed."
+            )
         special = {f"{name}_token_id": getattr(self, f"{name}_token_id") for name in ("pad", "bos", "eos")}
         # It has no encoder, but caches count these as layers of the model.
         shape = {"encoder_layers": fields["decoder_layers"], "encoder_ffn_dim": fields["decoder_ffn_dim"]}

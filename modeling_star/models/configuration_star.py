@@ -34,6 +34,7 @@ class StarTransformerConfig(EncoderConfig):
     model_type = "star_transformer"
     derived_fields: ClassVar[tuple[str, ...]] = (*EncoderConfig.derived_fields, "head_dim")
     sizes: ClassVar[tuple[str, ...]] = (*EncoderConfig.sizes, "head_dim", "ring_radius")
+    repeated: ClassVar[tuple[str, ...]] = (*EncoderConfig.repeated, "ring_radius")
     position_embedding_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none", "ring")
 
     head_dim: int | None = None

@@ -18,7 +18,7 @@ from transformers import MODEL_MAPPING, PreTrainedConfig, PreTrainedModel
 from .char_cnn import CharCNN, feature_width
 from .configuration_encoder import EncoderConfig
 from .token_layout import TOKENS_AT_ONCE, TokenLayout, constant
-from .utils import Dropout
+from .utils import Dropout, open_text
 
 
 FROM_PADDING = (
@@ -240,12 +240,13 @@ def _read_lines(path: Path, width: int | None) -> Iterator[tuple[str, list[str]]
     skipped.
 
     Raises:
-        ValueError: a line is of another width than the first, or than `width`.
+        ValueError: the file is no text, or a line is of another width than the first, or than `width`.
     """
-    opened = gzip.open if path.suffix == ".gz" else open
     # Published files hold a few words in other encodings, which no vocabulary has; some begin with a byte-order mark.
-    with opened(path, "rt", encoding="utf-8-sig", errors="replace") as file:
+    with open_text(path, errors="replace") as file:
         for number, line in enumerate(_whole_lines(file, path), start=1):
+            if number == 1 and "\0" in line:  # in the spaces of UTF-16 and UTF-32
+                raise ValueError(f"{path} is not UTF-8 text. If it is UTF-16: `iconv -f UTF-16 -t UTF-8 {path}`")
             parts = line.rstrip().split("\t" if "\t" in line else " ")
             if parts == [""]:
                 continue
@@ -286,7 +287,7 @@ def _whole_lines(file: Iterable[str], path: Path) -> Iterator[str]:
 
 def read_vectors(path: str | Path, vocabulary: dict[str, int], width: int | None = None) -> tuple[Tensor, Tensor]:
     """
-    Read the word vectors of a vocabulary from a GloVe or word2vec text file (`.gz` too).
+    Read the word vectors of a vocabulary from a GloVe or word2vec text file in UTF-8, packed by gzip or not.
 
     An entry that the file lacks takes the vector of its lower-cased form, or else zeros.
 
@@ -300,7 +301,7 @@ def read_vectors(path: str | Path, vocabulary: dict[str, int], width: int | None
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a line is broken or of another width, or the file is empty.
+        ValueError: the file is no text or is empty, or a line is broken or of another width.
     """
     path = Path(path)
     lowered: dict[str, list[int]] = {}

@@ -24,6 +24,7 @@ from transformers import initialization as init
 from transformers.utils import logging
 
 from .token_layout import TokenLayout, constant
+from .utils import open_text
 from .vocabulary import Vocabulary, word_marker
 
 
@@ -49,7 +50,8 @@ _PARTS_OF_SPEECH = (
     "a|ad|ag|an|b|c|d|df|dg|e|eng|f|g|h|i|j|k|l|m|mg|mq|n|ng|nr|nrfg|nrt|ns|nt|nz|o|p|q|r|rg|rr|rz|s|t|tg|u|ud|ug|uj|"
     "ul|uv|uz|v|vd|vg|vi|vn|vq|w|x|y|z|zg"
 )
-_COLUMNS = re.compile(rf"(\s+{_NUMBER}(\s+\S+)*|(?<=[^\x00-\x7f])\s+({_PARTS_OF_SPEECH}))$")
+# From the first of several spaces alone: from each of them, time would grow with their square.
+_COLUMNS = re.compile(rf"(?<!\s)(\s+{_NUMBER}(\s+\S+)*|(?<=[^\x00-\x7f])\s+({_PARTS_OF_SPEECH}))$")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -131,7 +133,7 @@ class Lexicon:
     @classmethod
     def from_file(cls, path: str | Path, tokenizer: PreTrainedTokenizerBase, max_word_length: int = 4) -> "Lexicon":
         """
-        The words of a text file in UTF-8, one per line; `.gz` too.
+        The words of a text file in UTF-8, one per line, packed by gzip or not.
 
         A line is a word alone; a word, a tab and anything (THUOCL: `word<TAB>frequency`); a word, spaces, a number and
         anything (jieba: `word frequency tag`; vectors); or a Chinese word, spaces and one of jieba's parts of speech.
@@ -145,9 +147,8 @@ class Lexicon:
         path = Path(path)
         if path.name.removesuffix(".gz").endswith(".csv"):
             raise ValueError(f"{path} is a csv; one word per line is needed: write its words to words.txt.")
-        opened = gzip.open if path.suffix == ".gz" else open
         try:
-            with opened(path, "rt", encoding="utf-8-sig") as file:
+            with open_text(path) as file:
                 lines = file.read().splitlines()
         except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
             raise ValueError(f"{path} is not a whole text file in UTF-8: {error}.") from error

@@ -1,10 +1,15 @@
-"""Helpers for modules: layers whose weights are read without a call, first-order backward passes, evaluation mode."""
+"""
+Helpers for modules: layers whose weights are read without a call, first-order backward passes, evaluation mode; text
+files.
+"""
 
 import functools
+import gzip
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import IO, Any, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -122,4 +127,17 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
                         module.train(modes[module])
 
 
-__all__ = ["Dropout", "eval_mode", "first_derivatives_only", "is_plain", "readable"]
+def open_text(path: Path, errors: str = "strict") -> IO[str]:
+    """
+    Open a UTF-8 text file, unpacked if its first bytes are those of gzip.
+
+    Args:
+        path: the file; a byte-order mark is skipped.
+        errors: what happens at other bytes, as in `open`.
+    """
+    with open(path, "rb") as file:
+        is_packed = file.read(2) == b"\x1f\x8b"
+    return cast(IO[str], (gzip.open if is_packed else open)(path, "rt", encoding="utf-8-sig", errors=errors))
+
+
+__all__ = ["Dropout", "eval_mode", "first_derivatives_only", "is_plain", "open_text", "readable"]

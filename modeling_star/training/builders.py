@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from ..data.tokenizers import TokenizerKind, train_tokenizer
 from ..errors import UserError
 from ..models.configuration_base import did_you_mean
+from ..models.configuration_encoder import MOST_REPEATED
 from ..models.configuration_star import StarTransformerConfig
 from ..models.embeddings import words_of_vectors
 from ..models.lexicon import Lexicon
@@ -44,7 +45,6 @@ _CHANGED_BY_SAVING = (
 # A fresh model that neither --model_type nor --config_name describes: configuration/models/star-plus.json.
 STAR_PLUS: dict[str, Any] = {"position_embedding_type": "ring", "residual": True}
 _LEXICONS = ("jieba", "whole_word")
-_MOST_LAYERS = 1000
 _FEWEST_USED = 0.9  # share of the embeddings that a model's own tokenizer uses; some tables are rounded up
 
 
@@ -149,22 +149,6 @@ def check_embeddings(arguments: ModelArguments) -> None:
             "--vocabulary_from vectors needs --embeddings_mode vectors and --tokenizer_kind word or character, "
             "without --tokenizer_name."
         )
-    if mode == "vectors" and Path(arguments.embeddings_name_or_path).is_file():
-        check_vectors(Path(arguments.embeddings_name_or_path))
-
-
-def check_vectors(path: Path) -> None:
-    """
-    Raises:
-        UserError: the file is packed, or not in UTF-8, so that its bytes would be read as words without vectors.
-    """
-    with path.open("rb") as file:
-        start = file.read(1 << 12)
-    is_packed = start[:2] == b"\x1f\x8b"
-    if is_packed and path.suffix != ".gz":
-        raise UserError(f"{path} is packed with gzip: name it {path.name}.gz.")
-    if not is_packed and b"\0" in start:
-        raise UserError(f"{path} is no UTF-8 text: convert it, such as by `iconv -f UTF-16 -t UTF-8 {path}`.")
 
 
 def check_layers(number: Any) -> None:
@@ -172,8 +156,8 @@ def check_layers(number: Any) -> None:
     Raises:
         UserError: a model has so many layers that building them would not end.
     """
-    if isinstance(number, int) and number > _MOST_LAYERS:
-        raise UserError(f"num_hidden_layers is {number}: at most {_MOST_LAYERS:,} are allowed.")
+    if isinstance(number, int) and number > MOST_REPEATED:
+        raise UserError(f"num_hidden_layers is {number}: at most {MOST_REPEATED:,} are allowed.")
 
 
 def config_fields(name: str) -> dict[str, Any]:

@@ -274,6 +274,20 @@ def test_a_choice_that_another_process_runs_is_waited_for(tmp_path: Path, monkey
     assert not list(runner.missing(cell, [1, 2, 3]))
 
 
+def test_runs_of_another_process_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    script = _script()
+    table = Table.read(ROOT / "experiments" / "tables" / "table5.yaml")
+    runner = _runner(table, tmp_path / "results", lambda configuration, seed: seed == 2)
+    cell = table.configurations("ewt_pos", "none", "star")
+    with pytest.raises(UserError, match=f"ewt_pos/none/star configuration 0 seed 1 in {runner.work}"):
+        script.run_cells(runner, [cell], [1])
+    assert script.run_cells(runner, [cell], [1, 2]) is False
+    assert "seed 1 in" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("only", "chosen"),
     [

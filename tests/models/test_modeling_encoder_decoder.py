@@ -263,6 +263,7 @@ def test_frozen_embeddings_stay_frozen_when_loaded(tmp_path: Path) -> None:
         ({"encoder": {"model_type": "star_transfomer"}}, "star_transfomer"),
         ({"encoder": "star_transformer"}, "encoder"),
         ({"decoder": {"decoder_layer": 3}}, "decoder_layers"),
+        ({"decoder": {"decoder_layers": 10**12}}, "decoder_layers"),
         ({"encoder": {"embedding_size": 5}, "share_embeddings": True}, "share_embeddings=False"),
         ({"tie_word_embeddings": False, "share_embeddings": True}, "share_embeddings=False"),
     ],

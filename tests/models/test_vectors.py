@@ -47,6 +47,10 @@ BAD_FILES: dict[str, tuple[str | bytes, int | None, str]] = {
     "word alone": ("tea\ncup 1 2\n", None, "line 1"),
     "header alone": ("2 3\n", None, "no vectors"),
     "empty lines": ("\n\n", None, "no vectors"),
+    "UTF-16": ("tea 1 2\ncup 3 4".encode("utf-16"), None, "UTF-16"),
+    "UTF-16 without a byte-order mark": ("tea 1 2\ncup 3 4".encode("utf-16-be"), None, "UTF-16"),
+    "UTF-16, packed": (gzip.compress("tea 1 2\n".encode("utf-16")), None, "UTF-16"),
+    "incomplete gzip": (gzip.compress(b"tea 1 2\n")[:-4], None, "gzip"),
     "binary": (b"2 3\ntea \x00\x00\x80?\x00\x00\x00@\x00\x00@@\ncup ", None, "line 2"),
 }
 
@@ -75,7 +79,7 @@ GOOD_FILES: dict[str, str | bytes] = {
 @pytest.mark.parametrize("text", GOOD_FILES.values(), ids=GOOD_FILES.keys())
 def test_every_format_of_vectors_file_is_read(text: str | bytes, tmp_path: Path) -> None:
     content = text.encode() if isinstance(text, str) else text
-    for path in (vectors(tmp_path, content), vectors(tmp_path, gzip.compress(content), "vectors.txt.gz")):
+    for path in (vectors(tmp_path, content), vectors(tmp_path, gzip.compress(content), "packed.txt")):
         table, has_vector = read_vectors(path, VOCABULARY)
         assert has_vector.tolist() == [True, True, False, False]
         assert table.tolist() == [[1, 2], [3, 4], [0, 0], [0, 0]]

@@ -1,6 +1,5 @@
 """Arguments to a model: what of it is the tokenizer's, and what a configuration's file may say."""
 
-import gzip
 import re
 import shutil
 from pathlib import Path
@@ -12,8 +11,7 @@ from transformers import BertConfig, BertModel, MarianConfig, RobertaConfig
 from modeling_star import StarTransformerConfig
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
-from modeling_star.training.arguments import ModelArguments
-from modeling_star.training.builders import check_embeddings, check_vocabulary, fresh_model, loading, saved_model
+from modeling_star.training.builders import check_vocabulary, fresh_model, loading, saved_model
 from modeling_star.training.translation_builders import fresh_translator
 
 
@@ -103,31 +101,9 @@ def test_an_error_names_the_reason_or_the_missing_folder(
         raise ImportError("sentencepiece is missing")
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "advice"),
-    [
-        ("v.txt", gzip.compress(b"a 1 2\n", mtime=0), r"v\.txt\.gz"),
-        ("v.txt", "a 1 2\n".encode("utf-16"), "iconv -f UTF-16"),
-        ("v.txt", "a 1 2\n".encode("utf-16-be"), "iconv -f UTF-16"),
-        ("v.txt", b"a 1 2\n", None),
-        ("v.txt.gz", gzip.compress(b"a 1 2\n", mtime=0), None),
-    ],
-)
-def test_vectors_that_are_packed_or_in_utf16_are_not_read_as_words(
-    tmp_path: Path, name: str, content: bytes, advice: str | None
-) -> None:
-    (tmp_path / name).write_bytes(content)
-    arguments = ModelArguments(embeddings_name_or_path=str(tmp_path / name), embeddings_mode="vectors")
-    if advice is None:
-        check_embeddings(arguments)
-        return
-    with pytest.raises(UserError, match=advice):
-        check_embeddings(arguments)
-
-
 def test_a_model_without_end_is_not_built(tmp_path: Path) -> None:
     endless = {"num_hidden_layers": 999999999999}
-    StarTransformerConfig(**endless).save_pretrained(tmp_path)
+    BertConfig(**endless).save_pretrained(tmp_path)
     with pytest.raises(UserError, match="num_hidden_layers"):
         fresh_model("AutoModelForTokenClassification", None, {}, overrides=endless)
     with pytest.raises(UserError, match="num_hidden_layers"):
