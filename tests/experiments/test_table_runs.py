@@ -341,7 +341,7 @@ def test_reproduce_uses_avx2_and_refuses_unknown_seeds(tmp_path: Path, monkeypat
     ],
 )
 def test_a_repeated_run_is_equal_within_or_outside(test: float, seeds: int, verdict: str, close: bool) -> None:
-    """Of three seeds with a deviation of 1.25 points another is expected within 4.303 * 1.155 * 1.25 = 6.21 of 85.25."""
+    # of three seeds with a deviation of 1.25 points another is expected within 4.303 * 1.155 * 1.25 = 6.21 of 85.25
     kept = [
         {"validation": 0.9, "test": score, "counts": "1", "environment": {"commit": "a", "processor": "AMD"}}
         for score in (0.84, 0.8525, 0.865)[: 3 if seeds == 3 else 1]
