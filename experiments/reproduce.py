@@ -5,6 +5,7 @@ Run a table of experiments (experiments/tables), and write its page and the enco
     python experiments/reproduce.py english --data DATA            every run that experiments/results/ does not have
     python experiments/reproduce.py english --data DATA --only sst2/contextual
     python experiments/reproduce.py table3 --data DATA --systems star tfidf
+    python experiments/reproduce.py table3 --data DATA --only MR/static/star --check      run again, and compare
     python experiments/reproduce.py --page               results.md and model_cards/ from results/, without any run
     python experiments/reproduce.py mine.yaml --data DATA          a custom table (experiments/README.md)
 
@@ -17,6 +18,7 @@ import importlib.util
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,8 +52,8 @@ def main() -> None:
         if ours and tables != TABLES:
             raise UserError(f"{RESULTS} holds the runs of {TABLES}, not those of {file}. Write --results FOLDER")
         failed = False if arguments.page else run_table(arguments, file)
-        if arguments.list:
-            return
+        if arguments.list or arguments.check:
+            sys.exit(1 if failed else 0)
         from lab.results_cards import write_cards
         from lab.results_page import write_page
         from lab.results_pictures import write_pictures
@@ -88,6 +90,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--work", type=Path, default=Path("outputs/reproduce"), help="models and logs of the runs")
     add("--keep_models", action="store_true", help="keep the weights of every run")
     add("--speed", action="store_true", help="measure the texts per second of the selected systems on two threads")
+    add("--check", action="store_true", help="run kept runs again in --work, and compare their scores")
     add("--list", action="store_true", help="list the missing runs")
     add("--page", action="store_true", help="only write experiments/results.md and model_cards/")
     return parser
@@ -140,6 +143,8 @@ def run_table(arguments: argparse.Namespace, file: Path) -> bool:
         print(f"Skipped, since there is no such folder: {', '.join(absent)}", file=sys.stderr)
     cells = [cell for cell in cells if folders[cell[0].task].is_dir()]
     runner.check_same_models(configuration for cell in cells for configuration in cell)
+    if arguments.check:
+        return check_cells(runner, cells, seeds)
     finished = sum(not (runner.waits_for(cell) or any(runner.missing(cell, seeds))) for cell in cells)
     failed = run_cells(runner, cells, seeds)
     if finished:
@@ -233,6 +238,39 @@ def run_cells(runner: "Runner", cells: list[list["Configuration"]], seeds: list[
             raise UserError(f"{left}. Wait for it, or write --results NAME --work NAME to run the same apart.")
         print(f"{left}, and its end completes the page.", file=sys.stderr)
     return bool(failed)
+
+
+def check_cells(runner: "Runner", cells: list[list["Configuration"]], seeds: list[int] | None) -> bool:
+    """
+    Run again, in the folder of work, the kept runs of some cells, and print for each whether its scores are equal to
+    the last digit, or within the deviation over seeds; whether one is neither, or failed.
+
+    Raises:
+        UserError: there is no kept run among them.
+    """
+    from lab.kept_runs import compare_rerun
+
+    from modeling_star.errors import UserError
+
+    again = replace(runner, results=runner.work / "check" / "results", work=runner.work / "check")
+    checked, outside = 0, False
+    for configuration in filter(None, map(runner.finished.best, cells)):
+        read = {
+            seed: runner.finished.read(configuration, seed) for seed in runner.table.seeds_of(configuration.system)
+        }
+        kept = {seed: run for seed, run in read.items() if run}
+        chosen = [seed for seed in kept if seeds is None or seed in seeds]
+        outside |= run_cells(again, [[configuration]], chosen)
+        for seed in chosen:
+            rerun = again.finished.read(configuration, seed)
+            if rerun is None:  # it failed
+                continue
+            verdict, close = compare_rerun(rerun, list(kept.values()), list(kept).index(seed), runner.table.split)
+            print(f"{configuration.cell} configuration {configuration.number} seed {seed}: {verdict}.")
+            checked, outside = checked + 1, outside or not close
+    if not checked and not outside:
+        raise UserError(f"{runner.results} has no finished run of these cells: omit --check to run them.")
+    return outside
 
 
 def stop_as_ctrl_c_does() -> None:

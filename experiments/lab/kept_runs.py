@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
+from scipy.stats import t
 
 from lab.launching import read_environment
 from lab.tables import with_kept_names
@@ -80,6 +81,36 @@ def check_resumed(folder: Path, resumes: bool, arguments: dict[str, Any]) -> Non
     begun_with = read_json(folder / "arguments.json")
     if resumes and begun_with is not None:
         check_arguments(folder, begun_with, arguments)
+
+
+def compare_rerun(rerun: dict[str, Any], kept: list[dict[str, Any]], place: int, split: str) -> tuple[str, bool]:
+    """
+    How a run that was repeated differs from the kept one.
+
+    Args:
+        rerun: the repeated run.
+        kept: the kept runs of its configuration, one for each seed.
+        place: of the kept run with the same seed among them.
+        split: whose scores are compared.
+
+    Returns:
+        A sentence, and whether the scores are the same to the last digit, or the new one is where 95 % of further
+        seeds are expected: `mean ± t · deviation · sqrt(1 + 1 / n)` of the kept ones.
+    """
+    same = kept[place]
+    scores = f"{split} {100 * rerun[split]:.2f}, kept {100 * same[split]:.2f}"
+    if all(rerun.get(part) == same.get(part) for part in ("validation", "test", "counts")):
+        return f"{scores}: equal to the last digit", True
+    environments = (same.get("environment", {}), rerun.get("environment", {}))
+    changes = differences(*environments)
+    made = f" ({changes})" if changes else ""
+    seeds = np.array([run[split] for run in kept])
+    if len(seeds) < 2:
+        return f"{scores}: different, and one seed alone has no deviation{made}", False
+    half = t.ppf(0.975, len(seeds) - 1) * seeds.std(ddof=1) * (1 + 1 / len(seeds)) ** 0.5
+    within = bool(abs(rerun[split] - seeds.mean()) <= half)
+    spread = f"the deviation over {len(seeds)} seeds, which allows {100 * seeds.mean():.2f} ± {100 * half:.2f}"
+    return f"{scores}: {'within' if within else 'outside'} {spread}{made}", within
 
 
 def count_rows(run: dict[str, Any]) -> int:

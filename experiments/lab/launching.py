@@ -56,10 +56,19 @@ def environment(use_cpu: bool = False) -> dict[str, Any]:
         "torch": torch.__version__.split("+")[0],
         "transformers": transformers.__version__,
         "device": torch.cuda.get_device_name() if on_gpu else "cpu",
-        **({} if on_gpu else {"instructions": instructions}),
+        **({} if on_gpu else {"instructions": instructions, "processor": processor()}),
         "threads": int(os.environ.get("OMP_NUM_THREADS") or torch.get_num_threads()),
         "commit": commit(Path.cwd()),
     }
+
+
+def processor(info: Path = Path("/proc/cpuinfo")) -> str:
+    """The maker and the model of this CPU: `AuthenticAMD AMD EPYC`; elsewhere than on Linux what Python has of it."""
+    if not info.is_file():
+        return platform.processor() or platform.machine()
+    pairs = (line.partition(":") for line in info.read_text(encoding="utf-8").split("\n\n")[0].splitlines())
+    facts = {name.strip(): value.strip() for name, _, value in pairs}
+    return " ".join(facts[name] for name in ("vendor_id", "model name") if name in facts) or platform.machine()
 
 
 def ran_on_gpu(run: dict[str, Any]) -> bool:

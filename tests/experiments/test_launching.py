@@ -16,6 +16,7 @@ from lab.launching import (
     accelerate_launch,
     commit,
     environment,
+    processor,
     round_as_avx2,
     run_to_the_end,
 )
@@ -56,6 +57,14 @@ def test_the_children_of_a_command_end_with_the_process_that_waits_for_it(tmp_pa
         process.terminate()
         assert process.wait() == 143
     assert _until(lambda: not _runs(int(started)))
+
+
+def test_the_processor_has_its_maker_and_model(tmp_path: Path) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text("processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Xeon\n\nprocessor\t: 1\n")
+    assert processor(info) == "GenuineIntel Xeon"
+    assert processor(tmp_path / "none")
+    assert environment(use_cpu=True)["processor"] == processor()
 
 
 def test_the_commit_of_modified_code_is_marked(tmp_path: Path) -> None:

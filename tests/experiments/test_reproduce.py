@@ -274,6 +274,27 @@ def test_a_choice_that_another_process_runs_is_waited_for(tmp_path: Path, monkey
     assert not list(runner.missing(cell, [1, 2, 3]))
 
 
+def test_kept_runs_are_run_again_and_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    script = _script()
+    table = Table.read(ROOT / "experiments" / "tables" / "table5.yaml")
+    runner = _runner(table, tmp_path / "results", lambda configuration, seed: True)
+    (star,) = cell = table.configurations("ewt_pos", "none", "star")
+    with pytest.raises(UserError, match="no finished run"):
+        script.check_cells(runner, [cell], None)
+    for seed, test in ((1, 0.5), (2, 0.52)):
+        write_json(runner.finished.path(star, seed), {"validation": 0.0, "test": test})
+    kept = runner.finished.path(star, 1).read_bytes()
+    assert script.check_cells(runner, [cell], None) is False
+    equal, within = capsys.readouterr().out.splitlines()[-2:]
+    assert "seed 1" in equal
+    assert "equal to the last digit" in equal
+    assert "within the deviation over 2 seeds" in within
+    assert runner.finished.path(star, 1).read_bytes() == kept
+
+
 def test_runs_of_another_process_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from filelock import FileLock
-from lab.kept_runs import check_arguments, read_counts, write_counts
+from lab.kept_runs import check_arguments, compare_rerun, read_counts, write_counts
 from lab.results_page import Cell, write_page
 from lab.results_pictures import write_pictures
 from lab.table_runs import PrerequisiteError, Runner
@@ -344,3 +344,33 @@ def test_reproduce_uses_avx2_and_refuses_unknown_seeds(tmp_path: Path, monkeypat
     with pytest.raises(SystemExit):
         reproduce.main()
     assert done == ["rounds", "runs"]
+
+
+@pytest.mark.parametrize(
+    ("test", "seeds", "verdict", "close"),
+    [
+        (0.8525, 3, "equal to the last digit", True),
+        (0.8425, 3, "within the deviation over 3 seeds", True),
+        (0.70, 3, "outside the deviation over 3 seeds", False),
+        (0.8425, 1, "one seed alone", False),
+    ],
+)
+def test_a_repeated_run_is_equal_within_or_outside(test: float, seeds: int, verdict: str, close: bool) -> None:
+    # of three seeds with a deviation of 1.25 points another is expected within 4.303 * 1.155 * 1.25 = 6.21 of 85.25
+    kept = [
+        {"validation": 0.9, "test": score, "counts": "1", "environment": {"commit": "a", "processor": "AMD"}}
+        for score in (0.84, 0.8525, 0.865)[: 3 if seeds == 3 else 1]
+    ]
+    place = 1 if seeds == 3 else 0
+    rerun = {**kept[place], "test": test, "environment": {"commit": "a", "processor": "Intel"}}
+    sentence, is_close = compare_rerun(rerun, kept, place, "test")
+    assert verdict in sentence
+    assert is_close == close
+    assert ("processor AMD, now Intel" in sentence) == (test != 0.8525)
+    assert ("± 6.21" in sentence) == (seeds == 3 and test != 0.8525)
+
+
+def test_equal_scores_of_other_predictions_are_not_equal() -> None:
+    kept = [{"validation": 0.9, "test": 0.5, "counts": counts} for counts in ("1 0", "0 1")]
+    sentence, _ = compare_rerun(kept[0], kept[::-1], 0, "test")
+    assert "to the last digit" not in sentence
