@@ -275,6 +275,7 @@ class LinearChainCrf(VocabularyTables):
             torch.stack([chain, chain.flip(1)]),
             torch.stack([start, end])[:, None],
             torch.stack([transitions, transitions.T]),
+            scaled=True,
         ).unbind(1)
         marginals = (forward + backward.flip(0)).transpose(0, 1) - wide
         # The sum over the tags is the total of all paths, at each token.
@@ -385,7 +386,7 @@ def _path_scores(
     return of_tokens.sum(1) + steps.masked_fill(places >= lengths, 0).sum(1) + ends[:, 0] * (lengths[:, 0] > 0)
 
 
-def _messages(emissions: Tensor, chain: Tensor, start: Tensor, transitions: Tensor) -> Tensor:
+def _messages(emissions: Tensor, chain: Tensor, start: Tensor, transitions: Tensor, scaled: bool = False) -> Tensor:
     """
     The forward recursion: for each token and tag the log-sum-exp of the scores of all paths that end there.
 
@@ -394,6 +395,7 @@ def _messages(emissions: Tensor, chain: Tensor, start: Tensor, transitions: Tens
         chain: `[g, b, n]`, bool; other columns are skipped.
         start: `[g, b, k]`, or the same for all rows `[g, 1, k]`.
         transitions: `[g, k, k]`.
+        scaled: take the largest of each message off it. Sums over long texts are not exact in float32.
 
     Returns:
         `[n, g, b, k]`, at a column outside the chain what the chain had before it, zeros where it had nothing.
@@ -407,6 +409,8 @@ def _messages(emissions: Tensor, chain: Tensor, start: Tensor, transitions: Tens
         arriving = (message[..., None] + transitions.unsqueeze(1)).logsumexp(-2)
         arriving = torch.where(begun[..., None], arriving, start) + emission
         message = torch.where(here[..., None], arriving, message)
+        if scaled:
+            message = message - message.amax(-1, keepdim=True)
         return (message, begun | here), message
 
     begin = torch.zeros_like(emissions[:, :, 0]), torch.zeros_like(chain[..., 0])
