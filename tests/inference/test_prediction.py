@@ -24,7 +24,6 @@ from modeling_star.errors import UserError
 from modeling_star.inference import Predictor, prediction_files
 from modeling_star.inference.pipelines import BestPathPipeline, aggregation_for
 from modeling_star.inference.prediction_files import predict_to_file
-from modeling_star.training.builders import loading
 
 
 TEXTS = [
@@ -117,13 +116,6 @@ def test_classes_are_those_of_the_pipeline(problem: str, tmp_path: Path) -> None
             assert [p["label"] for p in predictions] == [score["label"] for score in scores]
         assert set(predictions[0]) == set(predictor.fields)
     assert predictor.texts_cut > 0
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
-def test_a_damaged_model_is_an_error_of_the_user(tagger: Path, name: str) -> None:
-    (tagger / name).write_bytes((tagger / name).read_bytes()[:-100])
-    with pytest.raises(UserError, match="MODEL"), loading("MODEL", str(tagger)):
-        Predictor(tagger).load()
 
 
 def test_threads_do_not_change_a_result(tagger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
