@@ -465,8 +465,9 @@ def candidate_attention(
         The context `[N, h, c]`, zeros where a token has no candidate, and the weights as they were applied
         `[N, h, r]`, the node's last.
     """
-    # Before the products, which in float16 would not be numbers where scaled ones are.
-    query = query * query.shape[-1] ** -0.5
+    dtype = query.dtype
+    # Before the products. Those of large float16 numbers are beyond float16, and their sum would not be a number.
+    query = (query.float() if dtype == torch.float16 else query) * query.shape[-1] ** -0.5
     # Roles come first: a softmax over a last axis of five takes ten times as long.
     scores: list[Tensor] = []
     if places:
@@ -482,7 +483,7 @@ def candidate_attention(
     joined = scores[0] if len(scores) == 1 else torch.cat(scores)
     if role_bias is not None:
         joined = joined + role_bias.T[:, None]
-    weights = joined.softmax(0).to(query.dtype)
+    weights = joined.softmax(0).to(dtype)
     may_have_none = band is not None and node is None
     if may_have_none:
         # A softmax over nothing is not 0.
@@ -496,7 +497,7 @@ def candidate_attention(
     if places:
         spread = weights[: len(scores[0])]
         if spans is not None:
-            spread = (spans @ spread.flatten(1)).unflatten(1, spread.shape[1:])
+            spread = (spans.to(dtype) @ spread.flatten(1)).unflatten(1, spread.shape[1:])
         context = _add_weighted(context, spread, [value for _, value in places])
     return context, weights.permute(1, 2, 0)
 
@@ -559,9 +560,9 @@ def relay_attention(
 
         mixed, total = relay_mix(query, relay, tokens, layout, dropout_p)
         mixed, total = mixed.to(query.dtype), None if total is None else total.to(query.dtype)
-    elif layout.is_ragged:
-        # Sparse rows are of one precision. In bfloat16 they would be laid out as `[b, m, d]` instead, beside one long
-        # text nearly all of it padding.
+    elif layout.is_ragged or query.dtype == torch.float16:
+        # Scores of large float16 numbers are beyond float16. Sparse rows are of one precision; in bfloat16 they would
+        # be laid out as `[b, m, d]` instead, beside one long text nearly all of it padding.
         dtype, wide = query.dtype, at_least_float32(tokens.dtype)
         with torch.autocast(query.device.type, enabled=False):
             own = relay.to(wide) if include_relay else None

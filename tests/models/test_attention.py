@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from common import (
+    TINY,
     Adapter,
     LinearAdapter,
     assert_close,
@@ -13,8 +14,10 @@ from common import (
     examples,
     given_projections,
     gradients,
+    lexicon_of,
     masks,
     padded,
+    some_words,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +25,7 @@ from reference import multi_att
 from torch import Tensor, nn
 from torch_modes import LargestTensor
 
+import modeling_star
 from modeling_star.models.attention import (
     AttentionProjections,
     BandCandidates,
@@ -350,3 +354,20 @@ def test_a_reparametrised_layer_works() -> None:
     weight = module.key_value_weight().clone()
     torch.nn.utils.parametrizations.weight_norm(module.key)
     assert_close({"weight": module.key_value_weight()}, {"weight": weight}, 1e-10)
+
+
+@pytest.mark.parametrize("name", ["StarTransformer", "BigTransformer"])
+def test_large_embeddings_stay_finite_in_float16(name: str) -> None:
+    """Scores of such embeddings are beyond float16, the states are not."""
+    model = getattr(modeling_star, f"{name}Model")(getattr(modeling_star, f"{name}Config")(**TINY)).eval()
+    if name == "BigTransformer":
+        model.set_lexicon(lexicon_of(some_words()))
+    torch.manual_seed(0)
+    model.get_input_embeddings().weight.data.normal_(0, 1000)
+    ids, mask = torch.randint(5, TINY["vocab_size"], (3, 12)), torch.ones(3, 12, dtype=torch.long)
+    mask[1, 7:] = 0
+    with torch.no_grad():
+        expected = model(ids, attention_mask=mask).last_hidden_state[mask.bool()]
+        actual = model.half()(ids, attention_mask=mask).last_hidden_state[mask.bool()]
+    assert torch.isfinite(actual).all()
+    assert float((actual.float() - expected).abs().mean()) < 0.05
