@@ -567,7 +567,7 @@ def relay_attention(
         with torch.autocast(query.device.type, enabled=False):
             own = relay.to(wide) if include_relay else None
             mixed, weights, total = _relay_mix(query.to(wide), own, tokens.to(wide), layout, dropout_p)
-        mixed, total = mixed.to(dtype), None if total is None else total.to(dtype)
+        mixed, weights, total = mixed.to(dtype), weights.to(dtype), None if total is None else total.to(dtype)
     else:
         mixed, weights, total = _relay_mix(query, relay if include_relay else None, tokens, layout, dropout_p)
     # The weight on the right: on the left, last bits depend on where in memory it lies.
