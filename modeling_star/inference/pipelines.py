@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
@@ -158,11 +157,9 @@ def _joined(windows: list[dict[str, Any]]) -> dict[str, Any]:
     mask = windows[0].get("attention_mask", torch.ones_like(windows[0]["input_ids"]))[0, : columns[0][0]]
     places = [*((0, column) for column in mask.nonzero()[:, 0].tolist()), *(chosen[token] for token in sorted(chosen))]
     joined = {**windows[0], "sentence": sentence}
-    # Tokens of one window follow one another: copied as a whole, since a tensor for each token would take a kilobyte.
-    runs = [(number, [column for _, column in run]) for number, run in groupby(places, key=lambda place: place[0])]
     for name in ("logits", "input_ids", "offset_mapping", "special_tokens_mask"):
         if joined[name] is not None:
-            joined[name] = torch.cat([windows[number][name][0, columns] for number, columns in runs])[None]
+            joined[name] = torch.stack([windows[number][name][0, column] for number, column in places])[None]
     if joined["word_ids"] is not None:
         joined["word_ids"] = [windows[number]["word_ids"][column] for number, column in places]
     return joined
