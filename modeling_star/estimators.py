@@ -132,7 +132,7 @@ class StarEstimator(BaseEstimator):
     def _load(self, folder: str | Path) -> None:
         self.predictor_ = Predictor(folder)
         with _quiet():
-            self.predictor_.model.eval()
+            self.predictor_.load()
 
     @property
     def _fitted(self) -> Predictor:

@@ -122,8 +122,7 @@ def main() -> None:
             for name in ("pairs", "question", "null_threshold", "threshold", "batch_size")
         }
         predictor = Predictor(model, **options)
-        with loading("MODEL", arguments.model):
-            predictor.load()
+        predictor.load()
         rows, total = read_rows(model, arguments)
         with progress_bar(arguments, total, processes.index) as progress:
             if arguments.output_file is not None:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset, Features, List, Value
-from safetensors import SafetensorError
 from tokenizers import Encoding
 from torch import Tensor
 from transformers import (
@@ -302,7 +301,7 @@ class Predictor:
     def _reading(self, part: str) -> Iterator[None]:
         try:
             yield
-        except (OSError, ValueError, SafetensorError) as error:
+        except Exception as error:  # damaged files raise many kinds
             raise UserError(
                 f"The {part} of {self.saved.name} cannot be read: {' '.join(str(error).split())} Name the output "
                 "folder of a finished training, or copy its files again."
