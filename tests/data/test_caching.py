@@ -32,6 +32,7 @@ print(tokenize_and_align(rows, tokenizer, ["O"], tags_column=None)[0]["word_ids"
 """
 
 
+@pytest.mark.slow
 def test_features_are_made_anew_where_the_code_that_makes_them_has_changed(tmp_path: Path) -> None:
     copy, data = tmp_path / "modeling_star", tmp_path / "train.conll"
     shutil.copytree(Path(modeling_star.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))

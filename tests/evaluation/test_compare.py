@@ -191,6 +191,7 @@ def test_the_note_says_whether_seeds_were_drawn(folder: Path, names: str, over_s
     assert ("and the seeds" in text) == over_seeds
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_tables(folder: Path) -> None:
     command = [sys.executable, str(SCRIPTS / "compare.py")]
     done = subprocess.run([*command, "a", "b"], cwd=folder, capture_output=True, text=True)

@@ -320,6 +320,7 @@ def test_a_cell_is_named_by_successive_parts(only: str, chosen: bool) -> None:
     assert _script().within("books/static/star", only) == chosen
 
 
+@pytest.mark.slow
 def test_systems_and_cells_are_chosen_by_name(tmp_path: Path) -> None:
     places = ["--results", tmp_path / "none"]
     both = reproduce("table5", "--list", "--only", "ewt_pos", "--systems", "vanilla", "star", *places)

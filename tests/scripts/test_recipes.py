@@ -145,7 +145,7 @@ def run_recipe(scripts: ScriptRunner, corpora: Path, folder: Path, case: Case, *
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in ("SNLI", "THUCNews") else pytest.mark.slow) for name in CASES]
+    "name", [pytest.param(name, marks=[] if name == "SNLI" else pytest.mark.slow) for name in CASES]
 )
 def test_a_recipe_runs_on_data_as_they_come(scripts: ScriptRunner, corpora: Path, tmp_path: Path, name: str) -> None:
     model = run_recipe(scripts, corpora, tmp_path, CASES[name], *TINY)

@@ -118,6 +118,7 @@ def test_bad_arguments_are_errors_without_a_traceback(scripts: ScriptRunner, cor
         assert "Traceback" not in refused.error
 
 
+@pytest.mark.slow
 def test_run_predict_stops_quietly_where_its_output_is_cut(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path
 ) -> None:

@@ -416,8 +416,7 @@ def losses_and_scores(folder: Path) -> tuple[list[float], dict[str, float]]:
     [
         ("entities", []),
         pytest.param("entities", ["use_crf=true", "char_features=true"], marks=pytest.mark.slow),
-        ("sentiment", []),
-        *(pytest.param(shape, [], marks=pytest.mark.slow) for shape in ("topics", "numbers", "reading")),
+        *(pytest.param(shape, [], marks=pytest.mark.slow) for shape in ("sentiment", "topics", "numbers", "reading")),
     ],
     ids=["entities", "entities, CRF and characters", "sentiment", "topics", "numbers", "reading"],
 )

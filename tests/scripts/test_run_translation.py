@@ -176,6 +176,7 @@ def test_an_encoder_takes_embeddings_that_exist(
         assert table.shape == (13, 12)
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     scripts: ScriptRunner, corpus: Path, tmp_path: Path
 ) -> None:

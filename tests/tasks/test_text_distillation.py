@@ -190,6 +190,7 @@ def test_a_run_learns_the_teacher_and_its_result_is_fine_tuned(
     assert all(torch.equal(weights[name], after[name]) for name in encoder)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_with_the_weights_of_one_never_interrupted(
     scripts: ScriptRunner, command: Callable[..., list[str]], tmp_path: Path
 ) -> None:
@@ -207,7 +208,15 @@ def test_a_resumed_run_ends_with_the_weights_of_one_never_interrupted(
     assert [results_of(killed)[name] for name in names] == [results_of(straight)[name] for name in names]
 
 
-@pytest.mark.parametrize("flags", [[], ["--alpha=0.5"], ["--streaming"]], ids=["hidden", "masked", "streamed"])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param([], marks=pytest.mark.slow),
+        ["--alpha=0.5"],
+        pytest.param(["--streaming"], marks=pytest.mark.slow),
+    ],
+    ids=["hidden", "masked", "streamed"],
+)
 def test_two_processes_log_the_losses_of_one_with_twice_the_batch(
     scripts: ScriptRunner, command: Callable[..., list[str]], tmp_path: Path, flags: list[str]
 ) -> None:

@@ -435,7 +435,7 @@ def test_a_resumed_run_ends_with_the_weights_of_one_never_interrupted(
 @pytest.mark.parametrize(
     ("shape", "flags"),
     [
-        ("sentiment", ["--loss=kl", "--alpha=0.3"]),
+        pytest.param("sentiment", ["--loss=kl", "--alpha=0.3"], marks=pytest.mark.slow),
         ("entities", ["--alpha=0.3", "--config_overrides=hidden_size=16,num_attention_heads=2,use_crf=true"]),
         pytest.param("topics", ["--loss=kl", "--alpha=0.3"], marks=pytest.mark.slow),
         pytest.param("numbers", ["--alpha=0.3"], marks=pytest.mark.slow),

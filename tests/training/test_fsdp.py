@@ -53,7 +53,8 @@ def test_two_processes_that_share_the_parameters_train_like_one(encoder: str, tm
     assert not list(saved.glob("_fsdp*"))
 
 
-@pytest.mark.parametrize("kind", ["star_transformer", pytest.param("marian", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["star_transformer", "marian"])
+@pytest.mark.slow
 def test_two_processes_load_whole_weights_and_translate_like_one(kind: str, tmp_path: Path) -> None:
     result = run_processes(kind, tmp_path / "out.json", 2)
     assert result["weights"] == []

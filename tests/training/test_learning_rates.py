@@ -101,6 +101,7 @@ def test_layers_above_an_encoder_inside_are_above_its_layers() -> None:
     assert list(learning_rates(names, 8.0, 0.5).values()) == [1, 2, 4, 4, 8]
 
 
+@pytest.mark.slow
 def test_a_run_with_equal_rates_equals_one_without_the_flag(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path
 ) -> None:
