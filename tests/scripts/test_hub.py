@@ -71,6 +71,7 @@ def test_an_uploaded_model_loads_by_name_where_the_package_is_absent(hub: Path) 
     assert {label for _, label in tags} <= json.loads(config)["label2id"].keys()
 
 
+@pytest.mark.slow
 def test_a_finished_folder_is_uploaded(hub: Path) -> None:
     listed = run_script(hub, "push_to_hub.py", "run", "mine", "--dry_run")
     assert "model.safetensors" in listed.stdout

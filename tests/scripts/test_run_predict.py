@@ -10,7 +10,7 @@ from script_runner import ROOT, SCRIPTS, ScriptRunner
 from script_samples import QUICK, TINY, files, read_rows, write_rows
 
 
-@pytest.mark.parametrize("script", ["run_ner.py", "run_glue.py"])
+@pytest.mark.parametrize("script", [pytest.param("run_ner.py", marks=pytest.mark.slow), "run_glue.py"])
 def test_run_predict_reads_texts_longer_than_the_model(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path, script: str
 ) -> None:
@@ -70,6 +70,7 @@ def test_a_tagger_of_characters_reads_a_text_as_it_reads_its_characters(scripts:
     assert {(entity["label"], entity["text"]) for row in outputs[0] for entity in row["found"]} > {("ORG", "NBA")}
 
 
+@pytest.mark.slow
 def test_pairs_are_read_from_the_command_line_and_from_files(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path
 ) -> None:

@@ -475,6 +475,7 @@ def test_unlabelled_texts_that_are_to_be_scored_are_omitted(
     assert results_of(tmp_path / "model")["unlabeled_samples"] == 1
 
 
+@pytest.mark.slow
 def test_a_wrong_teacher_or_loss_is_reported_in_one_line(
     scripts: ScriptRunner, distil: Callable[..., list[Any]], corpora: Path, tmp_path: Path
 ) -> None:
