@@ -205,7 +205,7 @@ def table_sections(table: Table, results: Path) -> Iterator[str]:
         yield f"### {table.settings[setting].title}\n"
         columns = list(dict.fromkeys(column for column, _ in cells))
         systems = [system for system in table.systems if any(other == system for _, other in cells)]
-        titles = [column_title(table, column) for column in _with_average(table, columns)]
+        titles = [column_title(table, column) for column in _with_average(table, columns, cells)]
         rows = [_scores(table, system, columns, cells) for system in systems]
         yield _table("", titles, rows + list(_paper(table, columns, cells)))
         differences = {against: intervals(table, cells, against) for against in table.against}
@@ -283,8 +283,12 @@ def column_title(table: Table, column: str) -> str:
     return table.tasks[task].title + column.removeprefix(task)
 
 
-def _with_average(table: Table, columns: list[str]) -> list[str]:
-    return columns if table.average is None else [*columns, AVERAGE]
+def _with_average(table: Table, columns: list[str], cells: Cells) -> list[str]:
+    return [*columns, AVERAGE] if _has_average(table, cells) else columns
+
+
+def _has_average(table: Table, cells: Cells) -> bool:
+    return table.average is not None and bool(_started(table, cells))
 
 
 def _table(corner: str, columns: list[str], rows: list[list[str]]) -> str:
@@ -348,7 +352,7 @@ def _metric(table: Table, column: str) -> str:
 
 def _scores(table: Table, system: str, columns: list[str], cells: Cells) -> list[str]:
     row = [table.systems[system].title, *(str(cells.get((column, system), "--")) for column in columns)]
-    if table.average is not None:
+    if _has_average(table, cells):
         averaged = _averaged(table, system, cells)
         means = [fmean(scores) for scores in zip(*(cell.scores for cell in averaged), strict=True)]
         row.append(summary(means) + marks(averaged))
@@ -356,8 +360,9 @@ def _scores(table: Table, system: str, columns: list[str], cells: Cells) -> list
 
 
 def _started(table: Table, cells: Cells) -> list[str]:
-    """The tasks of which any system has a run: the average is over these."""
-    return [task for task in table.tasks if any(cell.runs for (name, _), cell in cells.items() if name == task)]
+    """The tasks of `averaged`, or all, of which any system has a run: the average is over these."""
+    tasks = table.tasks if table.averaged is None else table.averaged
+    return [task for task in tasks if any(cell.runs for (name, _), cell in cells.items() if name == task)]
 
 
 def _averaged(table: Table, system: str, cells: Cells) -> list[Cell]:
@@ -372,7 +377,7 @@ def _paper(table: Table, columns: list[str], cells: Cells) -> Iterator[list[str]
     """The paper's scores, a row for each system that it has; its average is over the same tasks as ours."""
     for system, scores in table.paper.items():
         numbers = [scores.get(column) for column in columns]
-        if table.average is not None:
+        if _has_average(table, cells):
             of_started = [scores.get(task) for task in _started(table, cells)]
             known = [score for score in of_started if score is not None]
             numbers.append(fmean(known) if known and len(known) == len(of_started) else None)
@@ -407,7 +412,7 @@ def intervals(table: Table, cells: Cells, against: str) -> Intervals:
 
 def _differences(table: Table, columns: list[str], cells: Cells, differences: dict[str, Intervals]) -> Iterator[str]:
     """For each reference system a row for each other system; a pair of references is shown once."""
-    columns = _with_average(table, columns)
+    columns = _with_average(table, columns, cells)
     for number, (against, ahead) in enumerate(differences.items()):
         others = {system for _, system in ahead}.difference(table.against[:number])
         rows = [

@@ -91,6 +91,7 @@ class Prerequisite:
     title: str
     script: str
     recipe: str
+    data: str | None = None
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
@@ -114,6 +115,7 @@ class Table:
     split: Literal["test", "validation"] = "test"
     tuned_on: list[str] = field(default_factory=list)
     average: str | None = None
+    averaged: list[str] | None = None
     arguments: dict[str, Any] = field(default_factory=dict)
     paper: dict[str, dict[str, int | float]] = field(default_factory=dict)
     collection: str | None = None
@@ -166,6 +168,7 @@ class Table:
             "settings": [name for system in self.systems.values() for name in system.settings or ()],
             "tasks": [
                 *self.tuned_on,
+                *(self.averaged or ()),
                 *(name for scores in self.paper.values() for name in scores),
                 *(name for entry in entries for name in entry.tasks or ()),
             ],
@@ -203,7 +206,9 @@ class Table:
 
     def prerequisite_arguments(self, name: str) -> dict[str, Any]:
         """The arguments of a prerequisite's script."""
-        return merged(read_recipe(self.prerequisites[name].recipe), self.prerequisites[name].arguments)
+        prerequisite = self.prerequisites[name]
+        files = {} if prerequisite.data is None else split_files(prerequisite.data)
+        return merged(read_recipe(prerequisite.recipe) | files, prerequisite.arguments)
 
     def tuning_tasks(self, task: str) -> list[str]:
         """The tasks whose validation scores choose a system's configuration for a task."""
@@ -220,9 +225,7 @@ class Table:
         named = [(setting, of_system.settings), (task, of_system.tasks), (task, of_setting.tasks)]
         if any(names is not None and name not in names for name, names in named):
             return []
-        arguments = read_recipe(of_task.recipe)
-        splits = ("train", "validation", "test")
-        arguments |= {f"{split}_file": f"$DATA/{of_task.data}/{split}.jsonl.gz" for split in splits}
+        arguments = read_recipe(of_task.recipe) | split_files(of_task.data)
         for layer in (self, of_task, of_setting, of_system):
             arguments = merged(arguments, layer.arguments)
         if isinstance(of_setting.tasks, dict):
@@ -267,6 +270,11 @@ def _entry(entry_class: type, kind: str, name: str, value: Any) -> Any:
         return entry_class(**value)
     except (TypeError, StrictDataclassError) as error:
         raise TypeError(f"{kind}: {name}: {error}") from error
+
+
+def split_files(data: str) -> dict[str, str]:
+    """The arguments that name the three splits in a folder below `$DATA`."""
+    return {f"{split}_file": f"$DATA/{data}/{split}.jsonl.gz" for split in ("train", "validation", "test")}
 
 
 def with_kept_names(arguments: dict[str, Any]) -> dict[str, Any]:
