@@ -301,11 +301,8 @@ class StarTagger(StarEstimator):
     def predict(self, texts: Sequence[Words | str]) -> list[list[str]]:
         """The tags of lists of words; a text is split at blanks, or into characters as in training."""
         sentences = [self._split(text) if isinstance(text, str) else list(text) for text in texts]
-        reader = self._fitted.long_text_pipeline
-        split = {"is_split_into_words": True, "delimiter": " ", "aggregation_strategy": "none", "ignore_labels": []}
-        filler = "O" if "O" in self.classes_ else str(self.classes_[0])
-        found = iter(reader([words for words in sentences if words], batch_size=self.batch_size, **split))
-        return [_tags_of(words, next(found), filler) if words else [] for words in sentences]
+        filler = "O" if "O" in self.classes_ else str(self.classes_[0])  # for a word without tokens
+        return [[tag or filler for tag in tags] for tags in self._fitted.tag_words(sentences)]
 
     def entities(self, texts: Sequence[str | Words]) -> list[list[Prediction]]:
         """The entities of each text: `label`, `start`, `end` (characters), `text` and `score`."""
@@ -331,13 +328,6 @@ class StarTagger(StarEstimator):
 
 def _names(classes: np.ndarray) -> list[str]:
     return [str(label) for label in classes.tolist()]
-
-
-def _tags_of(words: list[str], tokens: list[dict[str, Any]], filler: str) -> list[str]:
-    """The tag of each word, which is at its first token; `filler` for a word without tokens."""
-    tags = {token["start"]: token["entity"] for token in reversed(tokens)}
-    starts = itertools.accumulate((len(word) + 1 for word in words[:-1]), initial=0)
-    return [tags.get(start, filler) for start in starts]
 
 
 @contextlib.contextmanager

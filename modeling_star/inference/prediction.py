@@ -1,11 +1,13 @@
 """Predict with a saved model of any task: entities, labels, numbers, answers or translations of texts."""
 
 import hashlib
+import itertools
 import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,7 +38,7 @@ from ..data.tokenizers import max_length_or_none
 from ..data.writing_systems import between_words
 from ..errors import UserError
 from ..models.modeling_encoder import longest_input
-from .pipelines import BestPathPipeline, EntityGroups, aggregation_for, path_probabilities
+from .pipelines import EntityGroups, aggregation_for, path_probabilities
 from .question_answering import answer_question
 from .translation import translate
 
@@ -196,7 +198,7 @@ class Predictor:
         return {"version": __version__, **{name: getattr(self, name) for name in names}}
 
     def __getstate__(self) -> dict[str, Any]:
-        loaded = ("tokenizer", "model", "long_text_pipeline", "entity_groups", "token_lengths")
+        loaded = ("tokenizer", "model", "entity_groups", "token_lengths")
         return {name: value for name, value in vars(self).items() if name not in loaded}
 
     def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
@@ -308,15 +310,6 @@ class Predictor:
             ) from error
 
     @cached_property
-    def long_text_pipeline(self) -> BestPathPipeline:
-        """Reads texts beyond the model's limit in windows."""
-        return BestPathPipeline(
-            model=self.model,
-            tokenizer=self.tokenizer,
-            aggregation_strategy=aggregation_for(self.tokenizer),
-        )
-
-    @cached_property
     def entity_groups(self) -> EntityGroups:
         return EntityGroups(list(self.model.config.id2label.values()))
 
@@ -340,39 +333,81 @@ class Predictor:
         delimiter = self.delimiter
         if delimiter is None:
             delimiter = between_words(text for text in texts if isinstance(text, list))
-        limit = max_length_or_none(self.tokenizer.model_max_length)
         found: list[list[Prediction]] = [[] for _ in texts]
-        backend = self.tokenizer.backend_tokenizer
         for are_words in (False, True):
             members = [place for place, text in enumerate(texts) if isinstance(text, list) == are_words]
-            backend.no_truncation()  # which the pipeline sets
-            backend.no_padding()
-            # Not by the tokenizer's own call: lists of offsets are needed only where there are entities.
-            encodings = backend.encode_batch([texts[place] for place in members], is_pretokenized=are_words)
-            short = [row for row, encoding in enumerate(encodings) if limit is None or len(encoding) <= limit]
-            columns = {"input_ids": [encoding.ids for encoding in encodings]}
-            if "token_type_ids" in self.tokenizer.model_input_names:
-                columns["token_type_ids"] = [encoding.type_ids for encoding in encodings]
-            for row, labels, scores in self._labels(columns, short):
+            encodings = self._encode([texts[place] for place in members], are_words)
+            for row, labels, scores in self._token_labels(encodings):
                 if not (labels == self.entity_groups.outside).all():
                     place, begins = members[row], None
                     if are_words:
                         begins = np.cumsum([0, *(len(word) + len(delimiter) for word in texts[place])])
                     found[place] = self._entities(plain[place], encodings[row], begins, labels, scores)
-            # The stride of the evaluation; set in each call, since calls with words change the dictionary it is in.
-            split = {} if limit is None else {"stride": self.saved.arguments.get("stride") or limit // 8}
-            split |= {"is_split_into_words": True, "delimiter": delimiter} if are_words else {}
-            for row in sorted(set(range(len(members))) - set(short)):
-                place = members[row]
-                entities = self.long_text_pipeline([texts[place]], batch_size=self.batch_size, **split)[0]
-                found[place] = [
-                    _entity(plain[place], entity["entity_group"], entity["start"], entity["end"], entity["score"])
-                    for entity in entities
-                ]
         return found
 
+    def tag_words(self, sentences: Sequence[list[str]]) -> list[list[str | None]]:
+        """The label of each word of some sentences, `None` for a word that the tokenizer drops."""
+        names = self.model.config.id2label
+        tags: list[list[str | None]] = [[None] * len(words) for words in sentences]
+        encodings = self._encode(sentences, are_words=True)
+        for row, labels, _ in self._token_labels(encodings):
+            words = encodings[row].word_ids
+            for column in reversed(range(len(words))):  # the first token of a word decides
+                if words[column] is not None:
+                    tags[row][words[column]] = names[int(labels[column])]
+        return tags
+
+    def _encode(self, texts: Sequence[Text], are_words: bool) -> list[Encoding]:
+        # Not by the tokenizer's own call: lists of offsets are needed only where there are entities.
+        backend = self.tokenizer.backend_tokenizer
+        backend.no_truncation()
+        backend.no_padding()
+        return backend.encode_batch(texts, is_pretokenized=are_words)
+
+    def _token_labels(self, encodings: Sequence[Encoding]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """
+        The label and its probability for each token `[n]` of some texts, short texts first. Texts beyond the model's
+        limit are read in windows, as in the evaluation of run_ner.py: a token's label is that of the window with most
+        context around it.
+        """
+        limit = max_length_or_none(self.tokenizer.model_max_length)
+        columns: dict[str, list[np.ndarray]] = {"input_ids": [], "token_type_ids": []}
+        windows: list[tuple[int, np.ndarray]] = []  # the row, and the places of the window's tokens in it
+        for row, encoding in enumerate(encodings):
+            ids, types = np.array(encoding.ids), np.array(encoding.type_ids)
+            places = [np.arange(len(ids))]
+            if limit is not None and len(ids) > limit:
+                places = self._windows(np.array(encoding.special_tokens_mask) == 1, limit)
+            for window in places:
+                windows.append((row, window))
+                columns["input_ids"].append(ids[window])
+                columns["token_type_ids"].append(types[window])
+        counts = Counter(row for row, _ in windows)
+        waiting: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        for number, labels, scores in self._labels(columns, range(len(windows))):
+            row = windows[number][0]
+            if counts[row] == 1:
+                yield row, labels, scores
+            else:
+                waiting[number] = labels, scores
+        for row, parts in itertools.groupby(sorted(waiting), key=lambda number: windows[number][0]):
+            is_special = np.array(encodings[row].special_tokens_mask) == 1
+            yield row, *_joined(is_special, ((windows[number][1], *waiting[number]) for number in parts))
+
+    def _windows(self, is_special: np.ndarray, limit: int) -> list[np.ndarray]:
+        """The places of the tokens of each window, which begins and ends with the text's special tokens."""
+        content = np.flatnonzero(~is_special)
+        head, tail = np.arange(content[0]), np.arange(content[-1] + 1, len(is_special))
+        size = limit - len(head) - len(tail)
+        stride = min(self.saved.arguments.get("stride") or limit // 8, size - 1)
+        starts = range(0, max(len(content) - stride, 1), size - stride)
+        bounds = [(start, min(start + size, len(content))) for start in starts]
+        if self.tokenizer.truncation_side == "left":
+            bounds = [(len(content) - last, len(content) - first) for first, last in reversed(bounds)]
+        return [np.concatenate([head, content[first:last], tail]) for first, last in bounds]
+
     def _labels(
-        self, columns: Mapping[str, list[list[int]]], rows: Sequence[int]
+        self, columns: Mapping[str, Sequence[Any]], rows: Sequence[int]
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """The label and its probability for each token `[n]` of some rows, shorter rows first."""
 
@@ -407,7 +442,8 @@ class Predictor:
         ids, offsets = np.array(encoding.ids)[content], np.array(encoding.offsets)[content]
         labels, scores = labels[content], scores[content]
         if begins is not None:
-            offsets += begins[[encoding.word_ids[column] for column in content]][:, None]
+            words = encoding.word_ids
+            offsets += begins[[words[column] for column in content]][:, None]
         lengths = self.token_lengths
         firsts = np.arange(len(ids))
         if lengths is not None:
@@ -465,7 +501,7 @@ class Predictor:
         return labels
 
     def _forward(
-        self, columns: Mapping[str, list[list[int]]], rows: Sequence[int], reduce: Callable[[Any], tuple[Tensor, ...]]
+        self, columns: Mapping[str, Sequence[Any]], rows: Sequence[int], reduce: Callable[[Any], tuple[Tensor, ...]]
     ) -> Iterator[tuple[list[int], np.ndarray, tuple[Tensor, ...]]]:
         """
         Run the model on batches of rows of similar length.
@@ -537,6 +573,21 @@ def length_sorted_batches(rows: Sequence[int], lengths: Sequence[int], batch_siz
         batch.append(row)
     if batch:
         yield batch
+
+
+def _joined(
+    is_special: np.ndarray, windows: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The labels and scores `[n]` of a text, from the places, labels and scores of its windows, in their order."""
+    labels, scores = np.zeros(len(is_special), dtype=np.int64), np.zeros(len(is_special), dtype=np.float32)
+    most = np.full(len(is_special), -1)
+    for places, found, probabilities in windows:
+        before = np.cumsum(~is_special[places])  # the content tokens up to each, itself included
+        context = np.where(is_special[places], 0, np.minimum(before - 1, before[-1] - before))
+        better = context > most[places]
+        chosen = places[better]
+        most[chosen], labels[chosen], scores[chosen] = context[better], found[better], probabilities[better]
+    return labels, scores
 
 
 def _device() -> torch.device:

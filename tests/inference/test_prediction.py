@@ -1,6 +1,7 @@
 """Predictions of many texts: the pipelines' results, from batches, columns and files, in one process or several."""
 
 import filecmp
+import itertools
 import json
 import pickle
 import runpy
@@ -101,6 +102,28 @@ def test_entities_are_those_of_the_pipeline(scheme: str, kind: str, use_crf: boo
             tuple(e[n] for n in names) for e in stock_entities
         ]
         assert [e["score"] for e in entities] == pytest.approx([float(e["score"]) for e in stock_entities], abs=2e-4)
+
+
+@pytest.mark.parametrize("kind", ["word", "wordpiece"])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_words_have_the_tags_of_the_pipeline(side: str, kind: str, tmp_path: Path) -> None:
+    folder = saved(tmp_path, "TokenClassification", kind, id2label=dict(enumerate(SCHEMES["pos"])))
+    predictor = Predictor(folder)
+    predictor.tokenizer.truncation_side = side
+    stock = pipeline(
+        *("token-classification", str(folder)),
+        tokenizer=predictor.tokenizer,
+        pipeline_class=BestPathPipeline,
+        ignore_labels=[],
+    )
+    sentences = [text.split() for text in (*TEXTS, " ".join(TEXTS * 9))]
+    for words, tags in zip(sentences, predictor.tag_words(sentences), strict=True):
+        first = {}
+        for token in stock([words], is_split_into_words=True, delimiter=" ")[0]:
+            first.setdefault(token["start"], token["entity"])
+        starts = itertools.accumulate((len(word) + 1 for word in words[:-1]), initial=0)
+        assert tags == [first[start] for start in starts]
+        assert len(set(tags)) > 1 or len(words) < 4
 
 
 @pytest.mark.parametrize("problem", ["single_label_classification", "multi_label_classification", "regression"])
