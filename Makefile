@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-all soak lint clean
+.PHONY: help quickstart test test-all test-lowest soak lint clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,11 @@ test: $(READY)  ## the fast tests, as CI runs them
 test-all: $(READY)  ## all tests, including slow ones
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
+test-lowest:  ## the fast tests on the lowest versions of pyproject.toml, in an environment beside .venv
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/pip install --quiet --disable-pip-version-check --constraint tests/lowest.txt --editable ".[test]"
+	OMP_NUM_THREADS=1 .venv-lowest/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
+
 MINUTES ?= 30
 
 soak: $(READY)  ## mutated files, random strings and kills, for 30 minutes: make soak [MINUTES=5] [SEED=...] [KINDS=kill]
@@ -46,5 +51,5 @@ lint: $(READY)  ## ruff and mypy
 	$(BIN)/mypy
 
 clean:  ## remove the environment, outputs and caches
-	rm -rf $(VENV) outputs build dist .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest outputs build dist .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -60,6 +60,7 @@ class EncoderContract(LossContract):
         config_options: strategy for the options that it is compared with the reference over.
         position_types: what `position_embedding_type` may be.
         has_attention: whether there are attention weights to drop and to record.
+        attentions_have_gradients: whether the output is made from the recorded attention weights.
         second_derivatives: "all"; "recorded", where attentions are; or "none", as torch's own attention has on a CPU.
         shared_variants, own_variants: options that every encoder has, and those of this one, by a name in words.
     """
@@ -68,6 +69,7 @@ class EncoderContract(LossContract):
     config_options: ClassVar[st.SearchStrategy[dict[str, Any]]]
     position_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none")
     has_attention: ClassVar[bool] = True
+    attentions_have_gradients: ClassVar[bool] = False
     second_derivatives: ClassVar[Literal["all", "recorded", "none"]] = "all"
     shared_variants: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {},
@@ -265,12 +267,19 @@ class EncoderContract(LossContract):
     def test_recorded_states_have_gradients(self, single_variant: str) -> None:
         model, mask = self.model(variant=single_variant), padded([4, 0, 1, 6], 6, "holes")
         batch = random_batch(mask)
-        output = model(**batch.inputs(), output_hidden_states=True)
-        for states in output.hidden_states:
-            states.retain_grad()
+        output = model(**batch.inputs(), **RECORD)
+        config = model.config
+        weights = output.attentions if self.attentions_have_gradients and config.candidate_roles else ()
+        if getattr(config, "global_node", None) == "first":
+            weights = ()  # those of the first token are set to 0 afterwards
+        for recorded in (*output.hidden_states, *weights):
+            recorded.retain_grad()
         weighted_sum({"tokens": output.last_hidden_state, "pooled": output.pooler_output}).backward()
         for states in output.hidden_states:
             assert torch.equal(states.grad.abs().sum(-1) > 0, mask)
+        for recorded in weights:
+            assert recorded.grad.abs().sum() > 0
+            assert not recorded.grad.transpose(1, 2)[~mask].any()
 
     def test_a_head_returns_the_records_of_its_encoder(self, head: str) -> None:
         model, batch = self.model(head), random_batch(padded([4, 2], 4, "left"))

@@ -298,8 +298,8 @@ class CandidateAttention(nn.Module):
     def forward(self, candidates: Candidates) -> tuple[Tensor, Tensor | None]:
         """
         Returns:
-            The update `[M, d]` and the weights `[M, h, r]`; `None` in their place for packed tokens, of which none are
-            recorded.
+            The update `[M, d]` and the weights `[b, h, n, r]`, zeros at padding; `None` in their place for packed
+            tokens, of which none are recorded.
         """
         query = self.projections.query(candidates.block.own(candidates.rows))
         return choose_backend(query, candidates)(self, query, candidates)
@@ -352,8 +352,9 @@ def attend_with_torch(
         band=candidates.band,
         node=None if node is None else split(node),
         dropout_p=attention.dropout_p if attention.training else 0.0,
+        recorded_in=None if layout.is_packed else layout,
     )
-    return projections.project_output(context), weights
+    return projections.project_output(context), None if layout.is_packed else weights
 
 
 def attend_over_sparse_rows(
@@ -444,6 +445,7 @@ def candidate_attention(
     band: BandCandidates | None = None,
     node: tuple[Tensor, Tensor] | None = None,
     dropout_p: float = 0.0,
+    recorded_in: TokenLayout | None = None,
 ) -> tuple[Tensor, Tensor]:
     """
     Each token attends to its candidates (Eqs 1-5 of https://arxiv.org/abs/1902.09113; Eqs 5-7 of
@@ -460,10 +462,11 @@ def candidate_attention(
         band: candidates that are sums of places; `None` where each place is a candidate.
         node: key and value of one more candidate; or `None`.
         dropout_p: probability with which a weight is dropped; 0 outside training.
+        recorded_in: the layout of padded tokens, N = b n, whose weights are recorded.
 
     Returns:
         The context `[N, h, c]`, zeros where a token has no candidate, and the weights as they were applied
-        `[N, h, r]`, the node's last.
+        `[N, h, r]`, the node's last; with `recorded_in` `[b, h, n, r]`, zeros at padding.
     """
     dtype = query.dtype
     # Before the products. Those of large float16 numbers are beyond float16, and their sum would not be a number.
@@ -489,6 +492,11 @@ def candidate_attention(
         # A softmax over nothing is not 0.
         weights = weights.masked_fill(missing, 0)
     weights, total = _drop(weights, dropout_p, dim=0)
+    recorded = weights.permute(1, 2, 0)
+    if recorded_in is not None:
+        # The context is made from the recorded tensor, so that this has a gradient.
+        recorded = recorded_in.unpack(recorded).transpose(1, 2)
+        weights = recorded_in.pack(recorded.transpose(1, 2)).permute(2, 0, 1)
     if may_have_none:
         total = weights.sum(0)
     context = value_bias if total is None else total[..., None] * value_bias
@@ -499,7 +507,7 @@ def candidate_attention(
         if spans is not None:
             spread = (spans.to(dtype) @ spread.flatten(1)).unflatten(1, spread.shape[1:])
         context = _add_weighted(context, spread, [value for _, value in places])
-    return context, weights.permute(1, 2, 0)
+    return context, recorded
 
 
 def _add_weighted(start: Tensor, weights: Tensor, values: list[Tensor]) -> Tensor:

@@ -105,8 +105,8 @@ class BigTransformerLayer(GradientCheckpointingLayer):
             first_only: only the first token of each sequence, which is its global node, is read.
 
         Returns:
-            H^l `[N, d]`, or `[b, d]` with `first_only`; the attention weights `[N, h, r]`, `None` in their place for
-            packed tokens, of which none are recorded; and the weights `[b, h, m]` of first tokens that are global
+            H^l `[N, d]`, or `[b, d]` with `first_only`; the attention weights `[b, h, n, r]`, `None` in their place
+            for packed tokens, of which none are recorded; and the weights `[b, h, m]` of first tokens that are global
             nodes.
         """
         attention = self.attention
@@ -124,7 +124,10 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         def updated() -> Iterator[tuple[Tensor, Tensor | None]]:
             for block, state, rows in zip(blocks, pieces, around, strict=True):
                 if attention is None:
-                    yield self._update(state, None), state.new_zeros(state.shape[0], self.num_heads, 0)
+                    yield (
+                        self._update(state, None),
+                        state.new_zeros(len(layout.lengths), self.num_heads, layout.mask.shape[1], 0),
+                    )
                     continue
                 words = None if band is None else band.of_block(block)
                 candidates = Candidates(rows, block, layout, key_value_weight, block.of_block(nodes), words)
@@ -135,7 +138,7 @@ class BigTransformerLayer(GradientCheckpointingLayer):
 
         states, weights = CPUBlock.join(updated(), blocks, tokens)
         if first is not None and weights is not None:
-            weights = weights.masked_fill((layout.position == 0)[:, None, None], 0)
+            weights = weights.masked_fill(layout.unpack(layout.position == 0)[:, None, :, None], 0)
         return states, weights, first_weights
 
     def _update(self, state: Tensor, update: Tensor | None) -> Tensor:
@@ -298,8 +301,7 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
             tokens, weights, first_weights = layer(tokens, band, layout, blocks)
             tokens = record.hidden_state(tokens)
             record.attention(weights)
-            if first_weights is not None and record.wants_attentions:
-                record.relay_attention(layout.zero_empty(first_weights))
+            record.relay_attention(first_weights)
         return tokens, {"pooler_output": self._pool(tokens, layout)} if self.add_pooling_layer else {}
 
     def _candidates(

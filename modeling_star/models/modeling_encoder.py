@@ -595,14 +595,14 @@ class Recorder:
         return self.layout.pack(self._hidden_states[-1])
 
     def attention(self, weights: Tensor | None) -> None:
-        """`[N, h, r]`, recorded as `[b, h, n, r]`; `None` only where nothing is recorded."""
+        """`[b, h, n, r]`; `None` only where nothing is recorded."""
         if self._attentions is not None:
-            self._attentions.append(self.layout.unpack(weights).transpose(1, 2))
+            self._attentions.append(weights)
 
-    def relay_attention(self, weights: Tensor) -> None:
-        """`[b, h, n + 1]`, recorded as it is."""
-        if self._relay_attentions is not None:
-            self._relay_attentions.append(weights)
+    def relay_attention(self, weights: Tensor | None) -> None:
+        """`[b, h, n + 1]`, recorded with zeros for empty sequences; `None` where no relay was updated."""
+        if weights is not None and self._relay_attentions is not None:
+            self._relay_attentions.append(self.layout.zero_empty(weights))
 
     def recorded(self) -> dict[str, Any]:
         """The fields of `EncoderOutput`."""

@@ -98,7 +98,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
             update_relay: whether anything reads s^t.
 
         Returns:
-            H^t `[N, d]`, s^t `[b, d]`, the ring weights `[N, h, r]` and the relay weights `[b, h, 1 + m]`.
+            H^t `[N, d]`, s^t `[b, d]`, the ring weights `[b, h, n, r]` and the relay weights `[b, h, 1 + m]`.
         """
         s = self.relay_norm(relay) if self.pre_norm and relay is not None else relay
         key_value_weight = self.ring_attention.projections.key_value_weight()
@@ -213,8 +213,7 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
                 tokens = self.ring_norm(tokens)
             tokens = record.hidden_state(tokens)
             record.attention(ring_weights)
-            if relay_weights is not None and record.wants_attentions:
-                record.relay_attention(layout.zero_empty(relay_weights))
+            record.relay_attention(relay_weights)
         return tokens, self._pool(tokens, relay, layout) if self.add_pooling_layer else {}
 
     def _pool(self, tokens: Tensor, relay: Tensor | None, layout: TokenLayout) -> dict[str, Any]:

@@ -127,7 +127,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel, EncoderModel):
             if record.wants_hidden_states:
                 rows = layout.to_rows(tokens)
             if weights is not None:
-                record.attention(layout.from_rows(weights.transpose(1, 2)))
+                record.attention(layout.unpack(layout.from_rows(weights.transpose(1, 2))).transpose(1, 2))
         pooled = {"pooler_output": layout.mean(tokens) + layout.max(tokens)} if self.add_pooling_layer else {}
         return tokens, pooled
 

@@ -458,7 +458,7 @@ class CPUBlock:
         Flat tokens from the states of each block, which are made one block after another.
 
         Args:
-            made: states `[M, d]` of each block, and attention weights `[M, h, r]` or `None`.
+            made: states `[M, d]` of each block, and attention weights `[b, h, n, r]` or `None`.
             blocks: the blocks, in this order.
             like: a tensor of the result's shape and type, `[N, d]`.
 

@@ -66,10 +66,24 @@ def whole_checkpoints(folder: Path) -> Iterator[Path]:
 
 
 def find_fault(checkpoint: Path) -> str | None:
-    """The reason why a checkpoint is not whole, or `None`. One of an earlier version has no manifest."""
-    path = checkpoint / "trainer_state.json"
+    """
+    The reason why a run cannot resume from a checkpoint, or `None`: it is not whole, or the best one so far is not,
+    which the run would end with.
+    """
     try:
-        json.loads(path.read_text(encoding="utf-8"))
+        best = TrainerState.load_from_json(str(checkpoint / "trainer_state.json")).best_model_checkpoint
+    except Exception as error:  # a damaged file raises many kinds
+        return f"trainer_state.json cannot be read ({error})"
+    best = checkpoint.parent / Path(best or checkpoint).name
+    if best.name != checkpoint.name and best.is_dir() and (fault := _find_damage(best)):
+        return f"in {best.name}, the best one so far, {fault}"
+    return _find_damage(checkpoint)
+
+
+def _find_damage(checkpoint: Path) -> str | None:
+    """The reason why a checkpoint is not whole, or `None`. One of an earlier version has no manifest."""
+    path = checkpoint
+    try:
         path = checkpoint / MANIFEST
         if path.is_file():
             for name, expected in json.loads(path.read_text(encoding="utf-8"))["files"].items():

@@ -91,6 +91,7 @@ class TestBigTransformer(EncoderContract):
     """Its promises, over the ablations of the paper and the options of the design."""
 
     stem = "BigTransformer"
+    attentions_have_gradients = True
     second_derivatives = "recorded"
     own_variants = {
         "lexicon": {"lexicon": LEXICON},

@@ -29,6 +29,7 @@ class TestStarTransformer(EncoderContract):
     """The contract, over the variants of design and paper."""
 
     stem = "StarTransformer"
+    attentions_have_gradients = True
     second_derivatives = "recorded"
     position_types = ("learned", "sinusoidal", "none", "ring")
     own_variants = {

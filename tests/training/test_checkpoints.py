@@ -86,6 +86,20 @@ def test_a_damaged_checkpoint_is_skipped_with_the_reason(
         check_output_dir(tmp_path, str(tmp_path / "checkpoint-6"))
 
 
+def test_no_run_resumes_towards_a_damaged_best_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for step in (3, 6, 9):
+        best = "elsewhere/checkpoint-6" if step > 3 else None  # the folder was moved
+        write_json(
+            write_checkpoint(tmp_path, step, has_manifest=False) / "trainer_state.json",
+            {"best_model_checkpoint": best},
+        )
+        write_manifest(tmp_path / f"checkpoint-{step}")
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-9"
+    truncate(tmp_path / "checkpoint-6" / "model.safetensors")
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-3"
+    assert "checkpoint-9 is skipped: in checkpoint-6, the best one so far, model.safetensors" in caplog.text
+
+
 @pytest.mark.parametrize("has_manifest", [True, False])
 def test_a_checkpoint_of_several_processes_has_all_their_random_states(tmp_path: Path, has_manifest: bool) -> None:
     ranks = [f"rng_state_{rank}.pth" for rank in range(3)]
