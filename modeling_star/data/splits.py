@@ -198,7 +198,11 @@ def load_named(name: str, config: str | None = None, **options: Any) -> Any:
         UserError: the data set cannot be loaded.
     """
     try:
-        return with_validation_name(load_dataset(name, config, **options))
+        splits = load_dataset(name, config, **options)
+        for rows in splits.values():
+            if isinstance(rows, Dataset):
+                rows.data.validate(full=True)  # that strings are UTF-8, which loading json lines does not
+        return with_validation_name(splits)
     except (OSError, ValueError, RuntimeError, DatasetsError) as error:
         full_name = name if config is None else f"{name} ({config})"
         raise UserError(

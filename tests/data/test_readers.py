@@ -278,6 +278,12 @@ def test_json_that_is_valid_but_for_its_encoding_is_refused(tmp_path, encoding):
             load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))
 
 
+def test_a_data_set_whose_text_is_not_utf_8_is_refused(tmp_path):
+    (tmp_path / "train.json").write_bytes('{"text": "fine"}\n{"text": "café noir"}\n'.encode("latin1"))
+    with pytest.raises(UserError, match="UTF8"):
+        load_splits(str(tmp_path), cache_dir=str(tmp_path / "cache"))
+
+
 def test_an_absent_file_or_a_folder_is_named(tmp_path):
     for path in (tmp_path / "gone.jsonl", tmp_path):
         with pytest.raises(UserError, match=path.name):
