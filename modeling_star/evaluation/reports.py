@@ -120,7 +120,7 @@ def classes_report(
     frequent = sorted(np.argsort(-support, kind="stable")[:max_labels].tolist())
     more = f" ({len(names)} classes, the most frequent above)" if len(names) > max_labels else ""
     scores = _scores_table("class", names, columns, frequent, f"**mean**{more}")
-    counts, names = _confusion_counts(truth, guess, names, max_labels)
+    counts, names = confusion_counts(truth, guess, names, max_labels)
     rows = ([name, *row] for name, row in zip(names, counts, strict=True))
     return f"{scores}\n\n{markdown_table(['true ↓ predicted →', *names], rows)}"
 
@@ -154,7 +154,7 @@ def _names(labels: Iterable[Any], label_list: Sequence[str]) -> list[str]:
     return [label if isinstance(label, str) else label_list[label] for label in labels]
 
 
-def _confusion_counts(
+def confusion_counts(
     references: Sequence[str], predictions: Sequence[str], names: Sequence[str], max_labels: int
 ) -> tuple[np.ndarray, list[str]]:
     """How often each label, a row, was predicted as each other, a column; the rarest labels share "other (17)"."""
@@ -314,7 +314,7 @@ def plot_confusion_matrix(
         max_labels: with more labels than this, the rarest in the references share a row "other".
     """
     truth, guess = _names(references, label_list), _names(predictions, label_list)
-    counts, names = _confusion_counts(truth, guess, label_list, max_labels)
+    counts, names = confusion_counts(truth, guess, label_list, max_labels)
     side = max(3.2, 0.42 * len(names) + 1.6)
     figure, (axis,) = new_figure(width=side + 0.8, height=side)
     display = ConfusionMatrixDisplay(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), display_labels=names)
