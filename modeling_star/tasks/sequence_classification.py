@@ -26,6 +26,7 @@ from ..evaluation.reports import (
 )
 from ..models.configuration_base import did_you_mean
 from ..training.arguments import ClassificationArguments
+from ..training.run_card import EXAMPLE_CHARACTERS
 from ..training.task import Task
 from ..training.trainer import FineTuner
 from .tfidf_baseline import tfidf_scores
@@ -122,8 +123,9 @@ class ClassificationTask(Task[ClassificationArguments]):
         rows = self.data.splits.get(split)
         if rows is None:
             return []
-        texts = [tuple(row[name] for name in self.data.text_columns) for row in rows.select(range(min(3, len(rows))))]
-        return [text[0] if len(text) == 1 else text for text in texts]
+        texts = list(zip(*(rows[name][:] for name in self.data.text_columns), strict=True))
+        short = [text for text in texts if max(map(len, text)) <= EXAMPLE_CHARACTERS]
+        return [text[0] if len(text) == 1 else text for text in (short or texts)[:3]]
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
         return tokenize_texts(
