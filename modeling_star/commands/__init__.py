@@ -25,7 +25,8 @@ COMMANDS = {
     "convert": "make a BiG-Transformer of a BERT",
     "predict": "tag, classify, answer or translate texts with a saved model",
     "export": "write a model for ONNX Runtime, in float32 and 8 bits",
-    "explain": "show what a prediction follows from, as a page",
+    "explain": "show what a prediction follows from, as a page and a picture",
+    "demo": "try a classifier or a tagger in the browser",
     "compare": "compare finished runs on the same test file",
     "push": "upload a trained model to the Hub",
 }

@@ -1,10 +1,11 @@
 """
-Explain the prediction of a classifier or a tagger for one text, as a page without any other file.
+Explain the prediction of a classifier or a tagger for one text, as a page without any other file, and as a picture.
 
     modeling-star explain outputs/reviews "A fine film." --output_file explain.html
 
 Tokens are coloured by what they add to the logit of the class or entity (integrated gradients). Below are the weights
-of the encoder's attentions: what Star's relay reads and a token's candidates on the ring, and BiG's words.
+of the encoder's attentions: what Star's relay reads and a token's candidates on the ring, and BiG's words. The
+picture, explain.png beside explain.html, has the tokens, the relay and the words.
 """
 
 import argparse
@@ -22,7 +23,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     from ..errors import UserError
-    from ..evaluation.reports import write_text
+    from ..evaluation.reports import plot_explanation, write_text
     from ..inference.explain import as_html, explain
     from ..inference.prediction import Predictor, SavedModel
     from ..training.builders import loading
@@ -31,10 +32,19 @@ def main() -> None:
         with loading("FOLDER", arguments.model):
             predictor = Predictor(SavedModel.load(arguments.model, arguments.trust_remote_code))
         explanation = explain(predictor, arguments.text)
-        write_text(arguments.output_file, as_html(explanation, f"Prediction of {Path(arguments.model).name}"))
+        title = f"Prediction of {Path(arguments.model).name}"
+        write_text(arguments.output_file, as_html(explanation, title))
+        picture = plot_explanation(
+            explanation.tokens,
+            {f"{each.label} ({each.score:.3f})": each.values for each in explanation.attributions},
+            explanation.relay,
+            explanation.words,
+            arguments.output_file.with_suffix(".png"),
+            title=title,
+        )
     except (UserError, OSError) as error:
         sys.exit(f"modeling-star explain: {error}")
     for each in explanation.attributions:
         best = sorted(zip(each.values, explanation.tokens, strict=True), key=lambda pair: -abs(pair[0]))[:5]
         print(f"{each.label} {each.score:.4f}: " + ", ".join(f"{token} {value:+.2f}" for value, token in best))
-    print(arguments.output_file)
+    print(arguments.output_file, picture)

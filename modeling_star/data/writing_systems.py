@@ -6,6 +6,7 @@ evaluation, and `tokenizers` names Unicode's scripts, as the regular expressions
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 
@@ -47,3 +48,24 @@ def are_split_by_character(texts: Iterable[str | Sequence[str]]) -> bool:
             split += letters and len(word) == 1 and after_letter
             after_letter = letters and len(word) == 1
     return split > several or (not several and single > 0.95 * words)
+
+
+_ENGLISH = frozenset(["the", "of", "and", "to", "that", "is", "was", "with", "for", "this"])
+
+
+def language_of(texts: Iterable[str | Sequence[str]]) -> str | None:
+    """
+    The ISO 639-1 code of Chinese, Japanese, Korean or English texts or sentences; `None` for any other language. The
+    first three are told apart by their characters, English by ten frequent words.
+    """
+    parts = [
+        text if isinstance(text, str) else " ".join(text) for text in itertools.islice(texts, _SENTENCES_INSPECTED)
+    ]
+    text = " ".join(parts)[:200_000]
+    scripts = {"ja": f"[{KANA}]", "ko": "[\uac00-\ud7af]", "zh": f"[{HAN}]"}
+    letters = sum(map(str.isalpha, text))
+    counts = {language: len(re.findall(pattern, text)) for language, pattern in scripts.items()}
+    if sum(counts.values()) > letters / 4:
+        return next(language for language, count in counts.items() if count > letters / 10)
+    words = Counter(re.findall(r"[^\W\d_]+", text.lower()))
+    return "en" if sum(words[word] for word in _ENGLISH) > 0.07 * words.total() else None

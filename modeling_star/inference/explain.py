@@ -83,6 +83,19 @@ class Explanation:
         return found
 
 
+def check_task(predictor: Predictor) -> None:
+    """
+    Raises:
+        UserError: the model is no classifier of single texts, and no tagger.
+    """
+    task = predictor.saved.task
+    if task not in ("text-classification", "token-classification") or predictor.pairs:
+        what = "pairs of texts" if predictor.pairs else task
+        raise UserError(
+            f"{predictor.saved.name} is for {what}; classifiers of single texts and taggers are explained."
+        )
+
+
 def explain(predictor: Predictor, text: str) -> Explanation:
     """
     Predict a text and explain the best class, or each entity.
@@ -94,11 +107,8 @@ def explain(predictor: Predictor, text: str) -> Explanation:
     Raises:
         UserError: the model has another task, nothing is predicted, or the attributions do not add up.
     """
+    check_task(predictor)
     task, model = predictor.saved.task, predictor.model
-    if task not in ("text-classification", "token-classification") or predictor.pairs:
-        raise UserError(
-            f"{predictor.saved.name} is for {task}; classifiers of single texts and taggers are explained."
-        )
     [(_, predictions)] = predictor.predict([text])
     encoding = predictor.tokenizer(
         text, truncation=True, return_offsets_mapping=True, return_special_tokens_mask=True, return_tensors="pt"
@@ -262,7 +272,7 @@ def as_html(explanation: Explanation, title: str) -> str:
 _STYLE = (
     "body{font:16px/1.6 sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}h1{font-size:1.3em}"
     "h2{font-size:1.05em;margin:1.6em 0 .3em}small,.note{color:#666;font-size:.85em}.tokens{font-size:1.15em}"
-    f".for{{color:{_BLUE}}}.against{{color:{_ORANGE}}}.wide{{overflow-x:auto}}.wide svg{{height:20em}}"
+    f".for{{color:{_BLUE}}}.against{{color:{_ORANGE}}}.wide{{overflow-x:auto}}"
     "table{border-collapse:collapse;font-size:.8em}td,th{padding:.15em .5em;text-align:center;font-weight:normal}"
 )
 
@@ -302,7 +312,7 @@ def draw_words(tokens: Sequence[str], words: Sequence[tuple[int, int, float]], g
     step = max(_STEP, 26 + 12 * max(map(len, tokens)))
     left = step / 2 + 22
     width = 2 * left + step * (len(tokens) - 1)
-    top = _WORDS_Y - 55 * (max((length for _, length, _ in words), default=2) - 2) - 30
+    top = _WORDS_Y - 55 * (max((length for _, length, _ in words), default=2) - 2) - 40
     bottom = (_NODE_Y if global_node else _TOKENS_Y) + 40
 
     def x(place: float) -> float:
@@ -335,6 +345,7 @@ def draw_words(tokens: Sequence[str], words: Sequence[tuple[int, int, float]], g
         node(x((len(tokens) - 1) / 2), _NODE_Y, "s", _GREEN)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {top:g} {width:g} {bottom - top:g}" '
+        f'width="{0.6 * width:g}" height="{0.6 * (bottom - top):g}" '
         f'font-family="sans-serif">\n<rect y="{top:g}" width="{width:g}" height="{bottom - top:g}" fill="#fff"/>\n'
         + "\n".join([*edges, *nodes])
         + "\n</svg>\n"

@@ -20,7 +20,7 @@ from ..evaluation.squad import Language, answer_language, best_threshold, score_
 from ..inference.question_answering import DEFAULTS, Answer, find_answers
 from ..training.arguments import ReadingArguments
 from ..training.losses import SpanLoss
-from ..training.run_card import EXAMPLE_CHARACTERS
+from ..training.run_card import CONTEXT_CHARACTERS
 from ..training.task import Task
 
 
@@ -215,7 +215,7 @@ class ReadingTask(Task[ReadingArguments]):
             return []
         # The card cuts long contexts, perhaps before the answer.
         lengths = [len(context) for context in rows["context"]]
-        short = [row for row, length in enumerate(lengths) if length <= EXAMPLE_CHARACTERS][:3] or [0]
+        short = [row for row, length in enumerate(lengths) if length <= CONTEXT_CHARACTERS][:3] or [0]
         return [(row["question"], row["context"]) for row in rows.select(short)]
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:

@@ -8,15 +8,25 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset, DatasetDict
+from scipy.special import expit, log_expit, log_softmax
 from transformers import DataCollator, DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from ..data.splits import ClassificationData, prepare_classification
 from ..data.tokenizers import tokenize_texts
 from ..errors import UserError
+from ..evaluation.error_page import BOTH, MISSED, WRONG, Confusion, Mistake, write_error_page
 from ..evaluation.metrics import GLUE_METRICS, TaskMetrics, are_predicted, metrics_for
-from ..evaluation.reports import classes_report, labels_report, markdown_table, plot_confusion_matrix, write_text
+from ..evaluation.reports import (
+    classes_report,
+    confusion_counts,
+    labels_report,
+    markdown_table,
+    plot_confusion_matrix,
+    write_text,
+)
 from ..models.configuration_base import did_you_mean
 from ..training.arguments import ClassificationArguments
+from ..training.run_card import EXAMPLE_CHARACTERS
 from ..training.task import Task
 from ..training.trainer import FineTuner
 from .tfidf_baseline import tfidf_scores
@@ -113,8 +123,9 @@ class ClassificationTask(Task[ClassificationArguments]):
         rows = self.data.splits.get(split)
         if rows is None:
             return []
-        texts = [tuple(row[name] for name in self.data.text_columns) for row in rows.select(range(min(3, len(rows))))]
-        return [text[0] if len(text) == 1 else text for text in texts]
+        texts = list(zip(*(rows[name][:] for name in self.data.text_columns), strict=True))
+        short = [text for text in texts if max(map(len, text)) <= EXAMPLE_CHARACTERS]
+        return [text[0] if len(text) == 1 else text for text in (short or texts)[:3]]
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
         return tokenize_texts(
@@ -142,7 +153,10 @@ class ClassificationTask(Task[ClassificationArguments]):
         cells = zip(*columns.values(), strict=True)
         lines = [json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n" for row in cells]
         write_text(folder / f"predictions_{split}.jsonl", "".join(lines))
-        if expected is None or self.data.problem_type == "regression":
+        if expected is None:
+            return {}
+        self._write_mistakes(folder, split, columns, np.asarray(predictions, dtype=np.float64), np.asarray(expected))
+        if self.data.problem_type == "regression":
             return {}
         names = self.data.label_list
         if self.data.problem_type == "multi_label_classification":
@@ -154,6 +168,50 @@ class ClassificationTask(Task[ClassificationArguments]):
             plot_confusion_matrix(expected, predicted, names, folder / f"confusion_{split}.png", title=split)
         write_text(folder / f"classes_{split}.md", table + "\n")
         return {heading: table}
+
+    def _write_mistakes(
+        self, folder: Path, split: str, columns: dict[str, Any], logits: np.ndarray, expected: np.ndarray
+    ) -> None:
+        """
+        Write the page of mistakes.
+
+        Args:
+            folder, split: where, and of which split.
+            columns: the cells of the predictions.
+            logits: `[examples, labels]`.
+            expected: class numbers or values `[examples]`, or 0 and 1 `[examples, labels]`.
+        """
+        names, kind = list(self.data.label_list), self.data.problem_type
+        confusion, order = None, "by the loss; in brackets are probabilities"
+        if kind == "regression":
+            losses, order = np.abs(logits.reshape(-1) - expected), "by the difference"
+            is_wrong, probabilities = losses > 0, None
+        elif kind == "multi_label_classification":
+            truth, guess = expected.astype(bool), are_predicted(logits).astype(bool)
+            losses = -np.where(truth, log_expit(logits), log_expit(-logits)).sum(-1)
+            is_wrong, probabilities = (truth != guess).any(-1), expit(logits)
+            counts = np.stack([(truth & guess).sum(0), (truth & ~guess).sum(0), (guess & ~truth).sum(0)], axis=1)
+            confusion = Confusion(counts, names, (BOTH, MISSED, WRONG))
+        else:
+            losses = -log_softmax(logits, axis=-1)[np.arange(len(expected)), expected]
+            is_wrong, probabilities = logits.argmax(-1) != expected, np.exp(log_softmax(logits, axis=-1))
+            counts, shown = confusion_counts(columns["label"], columns["predicted"], names, 25)
+            confusion = Confusion(counts, shown, shown)
+
+        def mistake(place: int) -> Mistake:
+            def lines(label: Any) -> list[str]:
+                if probabilities is None:
+                    return [f"{label:.3f}"]
+                labels = [label] if isinstance(label, str) else label
+                return [f"{name} ({probabilities[place, names.index(name)]:.3f})" for name in labels]
+
+            text = " ‖ ".join(str(columns[name][place]) for name in self.data.text_columns)
+            answers = (lines(columns[name][place]) for name in ("label", "predicted"))
+            return Mistake(columns["index"][place], [(text, False)], *answers)
+
+        wrong = {place: float(losses[place]) for place in np.flatnonzero(is_wrong).tolist()}
+        path, title = folder / f"errors_{split}.html", f"Mistakes in the {split} split"
+        write_error_page(path, title, len(expected), wrong, mistake, confusion, order)
 
     def compare(self, trainer: FineTuner, results: dict[str, Any]) -> dict[str, str]:
         """As in Task: with TF-IDF, fitted once for all seeds."""

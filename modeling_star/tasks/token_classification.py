@@ -20,9 +20,18 @@ from ..data.tokenizers import (
 )
 from ..data.writing_systems import between_words
 from ..errors import UserError
+from ..evaluation.error_page import (
+    Confusion,
+    Mistake,
+    entities_of,
+    entity_confusion,
+    marked_words,
+    write_error_page,
+)
 from ..evaluation.metrics import EntityScores, TaskMetrics, metrics_for
 from ..evaluation.reports import (
     classes_report,
+    confusion_counts,
     per_entity_table,
     plot_confusion_matrix,
     plot_entity_scores,
@@ -146,6 +155,7 @@ class TaggingTask(Task[TaggingArguments]):
             for row, tags in zip(rows, expected, strict=True):
                 row["labels"] = tags
             sections = self._tables(folder, split, *_labelled_words(expected, predicted))
+            self._write_mistakes(folder, split, words[:], expected, predicted)
         lines = (json.dumps(row, ensure_ascii=False) for row in rows)
         write_text(folder / f"predictions_{split}.jsonl", "".join(line + "\n" for line in lines))
         write_text(folder / f"predictions_{split}.conll", "".join(map(_conll, rows)))
@@ -165,6 +175,48 @@ class TaggingTask(Task[TaggingArguments]):
         table = classes_report(truth, guess, self.data.label_list)
         write_text(folder / f"classes_{split}.md", table + "\n")
         return {f"Classes of the {split} split": table}
+
+    def _write_mistakes(
+        self,
+        folder: Path,
+        split: str,
+        sentences: list[list[str]],
+        expected: list[list[str | None]],
+        predicted: list[list[str]],
+    ) -> None:
+        """Write the page of mistakes; words without a label are left out."""
+        between = between_words(sentences)
+        labels, guesses = _labelled_words(expected, predicted)
+        words = [
+            [word for word, label in zip(sentence, tags, strict=True) if label is not None]
+            for sentence, tags in zip(sentences, expected, strict=True)
+        ]
+        if self.metrics.task == "entities":
+            order = "by their wrong entities"
+            truth, found = ([entities_of(tags) for tags in rows] for rows in (labels, guesses))
+            confusion = entity_confusion(truth, found)
+        else:
+            order = "by their wrong words"
+            truth, found = (
+                [{(tag, i, i) for i, tag in enumerate(tags)} for tags in rows] for rows in (labels, guesses)
+            )
+            all_labels, all_guesses = (list(chain.from_iterable(rows)) for rows in (labels, guesses))
+            counts, names = confusion_counts(all_labels, all_guesses, self.data.label_list, 25)
+            confusion = Confusion(counts, names, names)
+
+        def mistake(row: int) -> Mistake:
+            def lines(entities: set[tuple[str, int, int]]) -> list[str]:
+                by_place = sorted(entities, key=lambda entity: entity[1:])
+                return [f"{between.join(words[row][first : last + 1])}: {kind}" for kind, first, last in by_place]
+
+            wrong = [a != b for a, b in zip(labels[row], guesses[row], strict=True)]
+            right = set() if self.metrics.task == "entities" else truth[row] & found[row]
+            parts = marked_words(words[row], wrong, between)
+            return Mistake(row, parts, lines(truth[row] - right), lines(found[row] - right))
+
+        losses = {i: float(len(a ^ b)) for i, (a, b) in enumerate(zip(truth, found, strict=True)) if a != b}
+        path, title = folder / f"errors_{split}.html", f"Mistakes in the {split} split"
+        write_error_page(path, title, len(sentences), losses, mistake, confusion, order)
 
 
 def _conll(row: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ from transformers.trainer_utils import EvalLoopOutput, PredictionOutput
 
 from ..data.parallel_text import SOURCE, TARGET, TranslationData, encode_translations, prepare_translation
 from ..data.subwords import train_subword_tokenizer
+from ..data.writing_systems import language_of
 from ..evaluation.reports import markdown_table, write_text
 from ..evaluation.translation_scores import TranslationMetrics, bleu_signature
 from ..inference.translation import generate_translations
@@ -142,6 +143,10 @@ class TranslationTask(Task[TranslationArguments]):
     def training_texts(self) -> Iterator[str]:
         train = self.data.splits["train"]
         return (text for side in (SOURCE, TARGET) for text in train[side])
+
+    def languages(self) -> list[str | None]:
+        train = self.data.splits.get("train", {SOURCE: [], TARGET: []})
+        return [language_of(train[SOURCE]), language_of(train[TARGET])]
 
     def example_texts(self) -> list[str]:
         split = self.data.splits.get("test", self.data.splits.get("validation"))

@@ -23,7 +23,7 @@ SHARED = (
 """The files of a run that are uploaded: no pickles, which may hide code, and nothing that was put beside them."""
 
 # These hold texts of validation and test.
-_PREDICTIONS = ("predictions_*.jsonl", "predictions_*.conll", "answers_*.json")
+_PREDICTIONS = ("predictions_*.jsonl", "predictions_*.conll", "answers_*.json", "errors_*.html")
 
 
 def files_to_share(folder: Path, predictions: bool = False) -> list[str]:

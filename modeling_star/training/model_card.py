@@ -51,6 +51,7 @@ class CardContent:
     dataset_id: str | None = None  # on the Hub
     base_model: str | None = None
     examples: Sequence[str | Sequence[str]] = ()  # texts, pairs of texts, or questions with contexts
+    languages: Sequence[str] = ()  # codes of ISO 639-1
     label_list: Sequence[str] = ()
     aggregation: Literal["first", "simple"] = "first"  # for taggers, see `aggregation_for`
     regression: bool = False
@@ -105,9 +106,7 @@ def usage_code(folder: str | Path, content: CardContent) -> str:
     """Python code that loads the model and prints its output for the first example."""
     folder = Path(folder)
     remote = ", trust_remote_code=True" if _needs_remote_code(folder) else ""
-    # Elsewhere the code needs the whole path, which an upload replaces by the repository.
-    local = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-    name = _quoted(content.repo_id or str(local))
+    name = _quoted(content.repo_id or shown_path(str(folder)))
     if content.task == "question-answering":
         question, context = content.examples[0] if content.examples else (_NO_QUESTION, _NO_TEXT)
         options = "".join(f", {key}={value!r}" for key, value in content.usage_options.items())
@@ -203,6 +202,7 @@ def _card_data(content: CardContent, measured: Mapping[str, Mapping[str, float]]
     ]
     second = "context" if content.task == "question-answering" else "text_pair"
     return ModelCardData(
+        language=list(content.languages) or None,
         model_name=content.model_name,
         library_name="transformers",
         pipeline_tag=content.task,

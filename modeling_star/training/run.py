@@ -68,6 +68,8 @@ def run_script(
         if run_args.seeds and len(run_args.seeds) > 1:
             parts = f"for each seed a folder with {parts}; their means in seeds.md and all_results.json"
         print(f"\nEverything is in {training.output_dir}: {parts}.")
+        for page in sorted(Path(training.output_dir).glob("errors_*.html")):
+            print(f"Mistakes, worst first: {page}")
 
 
 def run(

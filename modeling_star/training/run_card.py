@@ -17,7 +17,8 @@ from .task import Task
 from .trainer import FineTuner
 
 
-EXAMPLE_CHARACTERS = 1000  # of a text on the card
+EXAMPLE_CHARACTERS = 200  # of a text on the card
+CONTEXT_CHARACTERS = 1000  # of the context of a question
 
 _SECRETS = ("__hub_token", "__push_to_hub_token")
 
@@ -26,6 +27,7 @@ def run_card(task: Task, trainer: FineTuner, results: dict[str, Any], sections: 
     """The content of the model card of a run, with what was measured in it."""
     options, arguments, training = task.data_args, task.model_args, trainer.args
     config = trainer.model.config
+    limit = CONTEXT_CHARACTERS if task.pipeline == "question-answering" else EXAMPLE_CHARACTERS
     file = options.train_file or options.test_file or "data"
     time = {"training time (s)": results.get("train_runtime")}
     if training.resume_from_checkpoint:
@@ -35,7 +37,7 @@ def run_card(task: Task, trainer: FineTuner, results: dict[str, Any], sections: 
         model_type=config.model_type,
         task=task.pipeline,
         dataset_name=options.dataset_title
-        or options.dataset_name
+        or shown_path(options.dataset_name or "")
         or title_of(file if isinstance(file, str) else file[0]),
         results={
             split: metrics_only({name: value for name, value in results.items() if name.startswith(prefix)})
@@ -66,7 +68,8 @@ def run_card(task: Task, trainer: FineTuner, results: dict[str, Any], sections: 
         },
         dataset_id=options.dataset_name,
         base_model=arguments.model_name_or_path or arguments.embeddings_name_or_path,
-        examples=[shortened(example) for example in task.example_texts()],
+        examples=[shortened(example, limit) for example in task.example_texts()],
+        languages=list(dict.fromkeys(filter(None, task.languages()))),
         label_list=task.data.label_list,
         aggregation=aggregation_for(trainer.processing_class),
         regression=task.metrics.task == "regression",
@@ -82,14 +85,14 @@ def run_card(task: Task, trainer: FineTuner, results: dict[str, Any], sections: 
     )
 
 
-def shortened(example: str | tuple[str, ...]) -> str | tuple[str, ...]:
-    """An example text, or several that belong together, cut to EXAMPLE_CHARACTERS at a space if there is one."""
+def shortened(example: str | tuple[str, ...], limit: int = EXAMPLE_CHARACTERS) -> str | tuple[str, ...]:
+    """An example text, or several that belong together, cut to `limit` at a space if there is one."""
     if not isinstance(example, str):
-        return tuple(str(shortened(part)) for part in example)
-    if len(example) <= EXAMPLE_CHARACTERS:
+        return tuple(str(shortened(part, limit)) for part in example)
+    if len(example) <= limit:
         return example
-    beginning = example[:EXAMPLE_CHARACTERS]
-    return beginning if len(beginning.split()) < EXAMPLE_CHARACTERS // 50 else beginning.rsplit(maxsplit=1)[0]
+    beginning = example[:limit]
+    return beginning if len(beginning.split()) < limit // 50 else beginning.rsplit(maxsplit=1)[0]
 
 
 def title_of(file: str) -> str:

@@ -24,6 +24,7 @@ from transformers.trainer_utils import HubStrategy
 from ..data.labels import has_names
 from ..data.splits import check_fraction, hold_out, load_splits, take_first
 from ..data.tokenizers import set_token_types
+from ..data.writing_systems import language_of
 from ..errors import UserError
 from .arguments import DataArguments, FileArguments, ModelArguments, RunArguments
 from .builders import (
@@ -442,6 +443,10 @@ class Task(ABC, Generic[DataArgs]):
     @abstractmethod
     def example_texts(self) -> list[Any]:
         """A few texts, or pairs of texts, for the model card."""
+
+    def languages(self) -> list[str | None]:
+        """The languages of the training texts for the model card, as far as they are detected."""
+        return [language_of(self.training_texts())] if "train" in self.split_names else []
 
     def card_settings(self, trainer: FineTuner) -> dict[str, Any]:
         """Rows of the card's table of settings for this task alone."""

@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 import torch
 from common import lexicon_of, tiny_model
+from matplotlib.image import imread
 from samples import word_tokenizer
 
 from modeling_star.commands import explain as command
+from modeling_star.commands.demo import respond
+from modeling_star.errors import UserError
+from modeling_star.evaluation.reports import plot_explanation
 from modeling_star.inference.explain import COMPLETENESS, Explanation, as_html, explain
 from modeling_star.inference.prediction import Predictor
 
@@ -93,7 +97,39 @@ def test_the_page_is_whole_and_escaped(
     assert "<b>" not in html.replace("<b class=for>", "")
     assert "http" not in html
     assert str(page) in capsys.readouterr().out
+    assert page.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_text_without_entities_has_a_page() -> None:
     assert "No entity" in as_html(Explanation("a", ["a"], [(0, 1)], [], (), [], []), "title")
+
+
+def test_the_picture_shows_the_part_of_a_long_text_with_the_largest_attributions(tmp_path: Path) -> None:
+    tokens, values = [f"t{place}" for place in range(300)], np.zeros(300)
+    values[200:203] = 1, -2, 3
+    relay, words = [np.full(300, 1 / 300)], [(0, 3, 0.5), (201, 2, 0.25)]
+    long = plot_explanation(tokens, {"label": list(values)}, relay, words, tmp_path / "long.png")
+    part = slice(143, 203)  # the first 60 tokens with all three
+    relay, words = [np.full(60, 1 / 60)], [(201 - part.start, 2, 0.25)]
+    short = plot_explanation(tokens[part], {"label": list(values[part])}, relay, words, tmp_path / "short.png")
+    np.testing.assert_array_equal(imread(long), imread(short))
+    assert len(np.unique(imread(short).reshape(-1, 4), axis=0)) > 3
+
+
+def test_the_demo_shows_classes_or_entities_and_what_they_follow_from(tmp_path: Path) -> None:
+    classes, page = respond(saved(tmp_path / "classes", "StarTransformer", "ForSequenceClassification"), TEXT)
+    assert set(classes) == {"O", "B-X", "I-X"}
+    assert sum(classes.values()) == pytest.approx(1)
+    assert "&lt;h2&gt;What the relay" in page
+    tagger = saved(tmp_path / "tagger", "StarTransformer", "ForTokenClassification", use_crf=True, tokenizer=TOKENIZER)
+    tagged, page = respond(tagger, TEXT)
+    assert tagged["text"] == TEXT
+    assert {entity["entity"] for entity in tagged["entities"]} == {"X"}
+    assert "Integrated gradients" in page
+    assert respond(tagger, " ") == (None, "")
+
+
+def test_what_cannot_be_explained_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path, "StarTransformer", "ForSequenceClassification")
+    with pytest.raises(UserError):
+        explain(Predictor(tmp_path, pairs=True), TEXT)

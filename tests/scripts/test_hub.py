@@ -51,6 +51,7 @@ def test_a_run_uploads_its_model_and_scores_and_no_predictions_checkpoints_or_pi
     uploaded, run = local_hub.snapshot(hub, "someone/star"), hub / "run"
     private = {"training_args.bin", "arguments.json", "trainer_state.json"}
     private |= {f"predictions_{split}.{ending}" for split in ("validation", "test") for ending in ("jsonl", "conll")}
+    private |= {"errors_validation.html", "errors_test.html"}  # with texts
     assert private <= names(run)
     assert names(uploaded) == names(run) - private
     assert not [path for path in uploaded.iterdir() if path.is_dir()]
@@ -83,6 +84,7 @@ def test_a_finished_folder_is_uploaded(hub: Path) -> None:
     expected = names(local_hub.snapshot(hub, "someone/star")) | {
         "predictions_test.jsonl",
         "predictions_validation.conll",
+        "errors_test.html",
     }
     assert expected <= names(uploaded)
     assert 'model="someone/mine"' in (uploaded / "README.md").read_text(encoding="utf-8")

@@ -54,6 +54,7 @@ def test_words_without_a_label_are_not_counted(
     # Of Ann, Oslo and Rome the first has no label now.
     assert [cell.strip() for cell in table.splitlines()[-1].strip("|").split("|")][-1] == "2"
     assert "1.0" in table
+    assert "0 of 2 rows" in (tmp_path / "errors_test.html").read_text(encoding="utf-8")
     assert '"labels": [null, "O", "B-LOC", "O", "B-LOC"]' in (tmp_path / "predictions_test.jsonl").read_text()
     # Nor does another scorer count them.
     first = ["sees O O", "Oslo B-LOC B-LOC", "and O O", "Rome B-LOC B-LOC", ""]
@@ -93,6 +94,9 @@ def test_a_prediction_has_its_row_of_the_file_its_text_and_its_score(
     assert max(row["index"] for row in lines) > held
     assert {(row["predicted"], row["score"]) for row in lines} == {("b", 0.8808)}
     assert (tmp_path / "classes_validation.md").read_text() == sections["Classes of the validation split"] + "\n"
+    mistakes = (tmp_path / "errors_validation.html").read_text(encoding="utf-8")
+    assert mistakes.count("<td>a (0.119)") == sum(row["label"] == "a" for row in lines) > 0
+    assert mistakes.count("<td>b (0.881)") == mistakes.count("<td>a (0.119)")
 
 
 def test_several_labels_have_a_score_each(parsed: Callable[..., Parsed], tmp_path: Path) -> None:
@@ -101,6 +105,8 @@ def test_several_labels_have_a_score_each(parsed: Callable[..., Parsed], tmp_pat
     arguments = parsed(ClassificationTask, f"--train_file={path}", "--validation_fraction=0.25")
     _, (row,) = report_of(ClassificationTask(*arguments[:3]), tmp_path, [[2.0, -1000.0]])
     assert (row["predicted"], row["score"]) == (["a"], {"a": 0.8808, "b": 0.0})
+    page = (tmp_path / "errors_validation.html").read_text(encoding="utf-8")
+    assert page.count("of 1 rows are wrong") == page.count("only predicted") == 1
     table = (tmp_path / "classes_validation.md").read_text(encoding="utf-8")
     assert table.splitlines()[2] == "| a | 1.0000 | 1.0000 | 1.0000 | 1 |"
 
