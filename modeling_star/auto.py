@@ -3,6 +3,7 @@
 
 import transformers
 from transformers import AutoConfig
+from transformers.utils import is_peft_available
 
 from .inference.question_answering import answer_question
 from .inference.translation import translate
@@ -42,6 +43,11 @@ AutoConfig.register(TextEncoderDecoderConfig.model_type, TextEncoderDecoderConfi
 TextEncoderDecoderConfig.register_for_auto_class()
 transformers.AutoModelForSeq2SeqLM.register(TextEncoderDecoderConfig, TextEncoderDecoderModel)
 TextEncoderDecoderModel.register_for_auto_class("AutoModelForSeq2SeqLM")
+
+if is_peft_available():
+    from .adapters import register
+
+    register()
 
 __all__ = [
     "BiLstmConfig",

@@ -100,7 +100,9 @@ def shipped(name: str, kind: str = "", ending: str = "") -> str:
     """The path of a file in `configuration/` that a name or a path means; any other name or existing path as it is."""
     relative = name.removeprefix("configuration/") if name.startswith("configuration/") else f"{kind}/{name}{ending}"
     path = CONFIGURATION / relative
-    return str(path) if not Path(name).exists() and path.is_file() else name
+    # A recipe is a file: a folder with its name has the data. A model may be either.
+    exists = Path(name).is_file() if kind == "recipes" else Path(name).exists()
+    return str(path) if not exists and path.is_file() else name
 
 
 _PACKAGE = Path(__file__).resolve().parents[1]

@@ -42,6 +42,7 @@ def test_recipes_and_shapes_are_found_by_name(
     typed: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "wnut17").mkdir()  # the data of the recipe
     monkeypatch.setattr(sys, "argv", ["modeling-star ner", *typed])
     model, data, _, training = parse_run(GROUPS, "")
     assert data.label_column_name == "ner_tags"

@@ -1,0 +1,40 @@
+"""Registers the encoders with PEFT, so that LoRA needs no `target_modules` and trains the CRF of a tagger."""
+
+from typing import Any
+
+from peft import MODEL_TYPE_TO_PEFT_MODEL_MAPPING, PeftConfig, PeftModelForTokenClassification
+from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+from transformers import PreTrainedModel
+
+
+# Layers that are called, not only read, as patterns of whole names; also those of a BERT inside.
+_IN_BERT = r"self\.(query|value)"
+TARGET_MODULES = {
+    "star_transformer": rf".*\.(projections\.(query|output)|{_IN_BERT})",
+    "big_transformer": rf".*\.(projections\.(query|output)|{_IN_BERT})",
+    "vanilla_transformer": rf".*\.(layer\.linear[12]|{_IN_BERT})",
+    "disan": rf".*\.((for|back)wards\.(dense|query|key)|{_IN_BERT})",
+}
+
+
+class PeftTagger(PeftModelForTokenClassification):
+    """As in PEFT, which trains a new classifier beside the adapters; also the CRF, if the tagger has one."""
+
+    def __init__(self, model: PreTrainedModel, peft_config: PeftConfig, *args: Any, **kwargs: Any) -> None:
+        super().__init__(model, _with_crf(model, peft_config), *args, **kwargs)
+
+    def add_adapter(self, adapter_name: str, peft_config: PeftConfig, *args: Any, **kwargs: Any) -> None:
+        super().add_adapter(adapter_name, _with_crf(self.get_base_model(), peft_config), *args, **kwargs)
+
+
+def _with_crf(model: PreTrainedModel, peft_config: PeftConfig) -> PeftConfig:
+    saved = getattr(peft_config, "modules_to_save", None) or []  # prompt tuning has no such field
+    if getattr(model, "crf", None) is not None and hasattr(peft_config, "modules_to_save") and "crf" not in saved:
+        peft_config.modules_to_save = [*saved, "crf"]
+    return peft_config
+
+
+def register() -> None:
+    """Make both known to `get_peft_model`; other models of transformers are not affected."""
+    TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.update(TARGET_MODULES)
+    MODEL_TYPE_TO_PEFT_MODEL_MAPPING["TOKEN_CLS"] = PeftTagger

@@ -1,0 +1,103 @@
+"""A spaCy pipeline component: `nlp.add_pipe("modeling_star", config={"model": FOLDER})`."""
+
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spacy.language import Language
+from spacy.tokens import Doc, Span
+from spacy.util import filter_spans, minibatch
+
+from .errors import UserError
+
+
+if TYPE_CHECKING:
+    from .inference import Predictor
+
+logger = logging.getLogger(__name__)
+
+
+class SpacyComponent:
+    """
+    Predictions of a saved model as annotations of a `Doc`.
+
+    A tagger of entities sets `doc.ents`, one of parts of speech `token.tag_`, a classifier `doc.cats`. An entity that
+    ends within a token of spaCy gets the whole token.
+
+    Args:
+        name: of the component.
+        model: a folder or Hub name; loaded with the first text.
+        batch_size: the most texts predicted at once.
+    """
+
+    def __init__(self, name: str, model: str, batch_size: int) -> None:
+        self.name, self.model, self.batch_size = name, model, batch_size
+
+    @cached_property
+    def predictor(self) -> "Predictor":
+        """
+        The loaded model.
+
+        Raises:
+            UserError: it is a model for another task, or for pairs of texts.
+        """
+        from .inference import Predictor  # needs `datasets`, which a pipeline without this component does not
+
+        predictor = Predictor(self.model, text_column_name="text", batch_size=self.batch_size)
+        if predictor.pairs or predictor.saved.task not in ("token-classification", "text-classification"):
+            kind = "pairs of texts" if predictor.pairs else predictor.saved.task
+            raise UserError(f"{self.model} is a model for {kind}: name a tagger or a classifier of single texts.")
+        predictor.load()
+        return predictor
+
+    def __call__(self, doc: Doc) -> Doc:
+        return next(self.pipe([doc]))
+
+    def pipe(self, stream: Iterable[Doc], batch_size: int = 128) -> Iterator[Doc]:
+        """The documents with their annotations, in order; `nlp.pipe` calls it with its `batch_size`."""
+        for docs in minibatch(stream, batch_size):
+            for doc, found in zip(docs, self.predictor({"text": [doc.text for doc in docs]})["found"], strict=True):
+                if self.predictor.saved.task == "token-classification":
+                    self._set_spans(doc, found)
+                else:
+                    doc.cats = {each.get("label", "value"): each.get("score", each.get("value")) for each in found}
+                yield doc
+
+    def _set_spans(self, doc: Doc, found: list[dict[str, Any]]) -> None:
+        spans: list[Span] = [
+            doc.char_span(each["start"], each["end"], each["label"], alignment_mode="expand") for each in found
+        ]
+        if self.predictor.entity_groups.outside is None:  # every word has a label
+            for span in spans:
+                for token in span:
+                    token.tag_ = span.label_
+            return
+        doc.ents = filter_spans(spans)  # spaCy allows no overlap; the longest span of several remains
+        if len(doc.ents) < len(spans):
+            logger.warning(
+                f"{len(spans) - len(doc.ents)} of {len(spans)} entities share a token with another: omitted."
+            )
+
+    def to_disk(self, path: str | Path, exclude: Iterable[str] = ()) -> None:
+        """Save model and tokenizer in a folder, as `nlp.to_disk` does."""
+        path = Path(path)
+        if path.resolve() != Path(self.model).resolve():  # not over the weights that it reads
+            self.predictor.model.save_pretrained(path)
+            self.predictor.tokenizer.save_pretrained(path)
+            text = json.dumps(self.predictor.saved.arguments, ensure_ascii=False, indent=2)
+            (path / "arguments.json").write_text(text + "\n", encoding="utf-8")
+
+    def from_disk(self, path: str | Path, exclude: Iterable[str] = ()) -> "SpacyComponent":
+        """Use the model in a folder, as `spacy.load` does, whatever the configuration names."""
+        self.model = str(path)
+        vars(self).pop("predictor", None)
+        return self
+
+
+@Language.factory("modeling_star", default_config={"batch_size": 128}, assigns=["doc.ents", "doc.cats", "token.tag"])
+def create(nlp: Language, name: str, model: str, batch_size: int) -> SpacyComponent:
+    """The component; an entry point of the package, so that spaCy finds its name."""
+    return SpacyComponent(name, model, batch_size)

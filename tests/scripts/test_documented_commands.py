@@ -1,0 +1,199 @@
+"""
+Every command and every block of Python in README.md and docs/ runs on tiny data, page after page, in one folder.
+
+Trainings take two steps of a small model; all else runs as printed. Names from the Hub are folders in the working
+folder, where transformers finds them first.
+"""
+
+import gzip
+import importlib.util
+import random
+import re
+import shlex
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from script_runner import ROOT, ScriptRunner
+from script_samples import SIZES, jsonl, paired, read_rows, write_bert, write_corpora
+
+from modeling_star.commands import COMMANDS
+
+
+# First those that train what others need.
+FIRST = ("README.md", *(f"docs/{name}.md" for name in ("getting_started", "train", "predict", "models", "from_bert")))
+OTHERS = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} - {*FIRST, "docs/decisions.md"}
+PAGES = (*FIRST, *sorted(OTHERS))
+TRAININGS = ("ner", "glue", "qa", "mlm", "translation", "distill")
+TINY = ["--max_steps=2", "--use_cpu", "--disable_tqdm=true", "--report_to=none", "--max_predict_samples=4"]
+# The rest of the shape is a recipe's or the default.
+SHAPE = ["--config_overrides", "hidden_size=16,num_attention_heads=2"]
+FLAGS_ONLY = {
+    "experiments/reproduce.py": "needs the data sets of the tables and hours",
+    "experiments/benchmark.py": "takes minutes, and a GPU with --device cuda",
+    "experiments/export_scores.py": "needs models trained on real data",
+    "experiments/masked_summation.py": "trains for hours",
+}
+NOT_RUN = {
+    "git clone": "a placeholder",
+    "pip install": "needs a network; the tests run in what it installs",
+    "make ": "creates an environment; CI calls it",
+    "hf auth login": "asks for a token",
+    "modeling-star push outputs/reviews yourname/star-reviews --private": "uploads; tests/scripts/test_hub.py does",
+    "modeling-star demo": "serves until it is stopped",
+    "python docs/predict_ray.py": "starts a cluster; tests/inference/test_ray.py does",
+    "uvicorn": "serves until it is stopped; tests/inference/test_prediction.py calls it with a client",
+}
+CHINESE = "我们去年搬到了奥斯陆电影很好看"
+PRELUDE = f"""
+from sklearn.model_selection import cross_val_score
+texts, labels = ["A dull film .", "A fine film ."] * 20, ["bad", "good"] * 20
+sentences, tags = [text.split() for text in texts], [["DET", "ADJ", "NOUN", "PUNCT"] for _ in texts]
+if {importlib.util.find_spec("spacy") is not None}:
+    import modeling_star.spacy_component  # an entry point of the wheel
+"""
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """The language and the content of each block, and of commands within sentences, in their order."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    pattern = (
+        r"```(bash|python)\n(.*?)```|(?<!`)`((?:\w+=\S+ )*(?:python|uvicorn|modeling-star \w+) [^`]* [^`]*)`(?!`)"
+    )
+    found = re.findall(pattern, text, re.DOTALL)
+    return [(kind or "bash", block or inline.replace("\n", " ")) for kind, block, inline in found]
+
+
+def commands(block: str) -> list[str]:
+    """One command per line, continued lines joined, without comments."""
+    lines = re.sub(r"\\\n\s*", " ", block).splitlines()
+    return [shlex.join(words) for words in (shlex.split(line, comments=True) for line in lines) if words]
+
+
+def write_data(folder: Path) -> None:
+    """The files and models that the pages name."""
+    corpora = write_corpora(folder / "corpora")
+    entities, reviews, reading = (
+        {split: read_rows(corpora / name / f"{split}.jsonl") for split in SIZES}
+        for name in ("entities", "reviews", "reading")
+    )
+    characters = random.Random(0)
+    names = {"train": ("train", "articles", "reviews"), "validation": ("validation", "dev"), "test": ("test", "new")}
+    (folder / "wnut17").mkdir()
+    (folder / "shards").mkdir()
+    for split, stems in names.items():
+        rows = []
+        for tagged, review in zip(entities[split], reviews[split], strict=True):
+            chinese = "".join(characters.sample(CHINESE, 8))
+            tagged["tokens"] += chinese  # for tokenizers of characters and their lexicon
+            tagged["ner_tags"] += ["O"] * len(chinese)
+            review["text"] += chinese
+            rows.append({**tagged, **review, "translation": {"zh": chinese, "en": review["text"]}})
+        for row in reading[split]:
+            row["question"] += "谁搬到了奥斯陆？"
+        lines = ["\n".join(map(" ".join, zip(row["tokens"], row["ner_tags"], strict=True))) for row in entities[split]]
+        for stem in stems:
+            (folder / f"{stem}.conll").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+            (folder / f"{stem}.json").write_text(jsonl(reading[split]), encoding="utf-8")
+            (folder / f"{stem}.jsonl").write_text(jsonl(reviews[split]), encoding="utf-8")
+            (folder / f"{stem}.txt").write_text("\n".join(row["text"] for row in reviews[split]), encoding="utf-8")
+            for packed in (folder / f"{stem}.jsonl.gz", folder / "wnut17" / f"{stem}.jsonl.gz"):
+                packed.write_bytes(gzip.compress(jsonl(rows).encode()))
+    shutil.copy(folder / "dev.txt", folder / "sentences.txt")
+    unlabelled = [" ".join(row["tokens"]) for row in entities["train"]]
+    (folder / "more.txt").write_text("\n".join(unlabelled), encoding="utf-8")
+    (folder / "articles.txt.gz").write_bytes(gzip.compress((folder / "articles.txt").read_bytes()))
+    plain = jsonl({"text": row["text"]} for row in reviews["test"])
+    (folder / "shards" / "1.jsonl").write_text(plain, encoding="utf-8")
+    (folder / "more.jsonl.gz").write_bytes(gzip.compress(plain.encode()))
+    for name in ("bert-base-uncased", "sentence-transformers/all-MiniLM-L6-v2"):
+        write_bert(folder / name, [row["text"] for row in reviews["train"]], layers=4)
+    for name in ("configuration", "run_scripts", "experiments", "docs"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "modeling-star").write_text("from modeling_star.commands import main\n\nmain()\n", encoding="utf-8")
+    (folder / "pairs.jsonl").write_text(jsonl(map(paired, reviews["train"])), encoding="utf-8")
+
+
+def write_tables(folder: Path, header: str) -> None:
+    """train.csv, dev.csv, test.csv and new.csv with the column names of a page."""
+    for stem in ("train", "dev", "test", "new"):
+        rows = read_rows(folder / f"{stem}.jsonl")
+        lines = [header, *(f'"{row["text"]}",{int(row["label"] == "positive")}' for row in rows)]
+        (folder / f"{stem}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+class Pages:
+    """Runs what the pages say, and counts it."""
+
+    def __init__(self, runner: ScriptRunner) -> None:
+        self.runner, self.folder = runner, runner.folder
+        self.ran = self.parsed = self.skipped = 0
+        self.failures: list[str] = []
+
+    def run(self, page: str) -> None:
+        reviews = page in ("docs/train.md", "docs/predict.md")
+        write_tables(self.folder, "Review,Sentiment" if reviews else "text,label")
+        for kind, block in blocks(page):
+            if kind == "bash":
+                for command in commands(block):
+                    self.shell(page, command)
+            elif "import spacy" not in block or importlib.util.find_spec("spacy"):
+                script = self.folder / "block.py"
+                script.write_text(PRELUDE + block, encoding="utf-8")
+                self.check(page, block, str(script))
+            else:
+                self.skipped += 1
+
+    def shell(self, page: str, command: str) -> None:
+        words = [word for word in shlex.split(command) if not re.fullmatch(r"[A-Z_]+=\S+", word)]
+        plain = " ".join(words)
+        processes = 1
+        if plain.startswith("accelerate launch"):
+            assert (ROOT / words[words.index("--config_file") + 1]).is_file(), command
+            words, processes = ["modeling-star", *words[words.index("modeling_star") + 1 :]], 2
+        if any(plain.startswith(start) for start in NOT_RUN):
+            self.skipped += 1
+            return
+        program, *arguments = words[words[0] == "python" :]
+        if program in FLAGS_ONLY:
+            known = self.runner.check(str(self.folder / program), "--help").out
+            assert {word for word in arguments if word.startswith("--")} <= set(re.findall(r"--\w+", known)), command
+            self.parsed += 1
+            return
+        if program.startswith("run_scripts/"):
+            (name,) = (n for n in COMMANDS if f"commands.{n} import" in (ROOT / program).read_text(encoding="utf-8"))
+        else:
+            name = arguments[0] if program == "modeling-star" else ""
+        if name in TRAININGS:
+            if "--output_dir" not in arguments:
+                arguments += ["--output_dir", "outputs/recipe"]
+            shutil.rmtree(self.folder / arguments[arguments.index("--output_dir") + 1], ignore_errors=True)
+            arguments += TINY if name != "mlm" else TINY[:-1]
+            if "--model_name_or_path" not in arguments and "tfidf" not in arguments and name != "translation":
+                arguments += SHAPE
+        self.check(page, command, str(self.folder / program), *arguments, processes=processes)
+
+    def check(self, page: str, text: str, *words: str, processes: int = 1) -> None:
+        begin = time.perf_counter()
+        done = self.runner.run(*words, processes=processes)
+        self.ran += 1
+        if done.code != 0:
+            self.failures.append(f"{page}: {text}\n{done.out[-1000:]}\n{done.error[-2000:]}")
+        print(f"{time.perf_counter() - begin:6.1f} s  {page}  {' '.join(text.split())[:90]}")
+
+
+@pytest.mark.slow
+def test_every_documented_command_runs(scripts: ScriptRunner) -> None:
+    write_data(scripts.folder)
+    pages = Pages(scripts)
+    begin = time.perf_counter()
+    pages.shell("", "modeling-star glue --train_file pairs.jsonl --output_dir outputs/snli")
+    for page in PAGES:
+        if page == "docs/getting_started.md":
+            shutil.copytree(scripts.folder / "outputs" / "tagger", scripts.folder / "outputs" / "quickstart" / "model")
+            shutil.copytree(scripts.folder / "outputs" / "tagger", scripts.folder / "someone" / "star")
+        pages.run(page)
+    print(f"{pages.ran} ran, {pages.parsed} parsed, {pages.skipped} not run, {time.perf_counter() - begin:.0f} s")
+    assert not pages.failures, "\n\n".join(pages.failures)
+    assert pages.ran > 40
