@@ -51,8 +51,8 @@ class Task:
     title: str
     metric: str
     script: str
-    recipe: str
     data: str
+    recipe: str | None = None
     repeated: str | None = None
     arguments: dict[str, Any] = field(default_factory=dict)
 
@@ -225,7 +225,7 @@ class Table:
         named = [(setting, of_system.settings), (task, of_system.tasks), (task, of_setting.tasks)]
         if any(names is not None and name not in names for name, names in named):
             return []
-        arguments = read_recipe(of_task.recipe) | split_files(of_task.data)
+        arguments = ({} if of_task.recipe is None else read_recipe(of_task.recipe)) | split_files(of_task.data)
         for layer in (self, of_task, of_setting, of_system):
             arguments = merged(arguments, layer.arguments)
         if isinstance(of_setting.tasks, dict):
