@@ -60,6 +60,7 @@ def test_scripts_fine_tune_it(scripts: ScriptRunner, converted: Path, corpora: P
     assert (config_of(folder)["model_type"], config_of(folder)["global_node"]) == ("big_transformer", "first")
 
 
+@pytest.mark.slow
 def test_it_is_a_student(scripts: ScriptRunner, converted: Path, bert: Path, corpora: Path) -> None:
     train = files(corpora / "sentiment", "train", "validation")
     scripts.check("run_glue.py", *train, *QUICK, f"--model_name_or_path={bert}", "--output_dir=teacher")

@@ -90,6 +90,7 @@ def test_a_finished_folder_is_uploaded(hub: Path) -> None:
     assert 'model="someone/mine"' in (uploaded / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_uploaded_is_an_error_in_one_line(hub: Path, tmp_path: Path) -> None:
     (tmp_path / "seed-3").mkdir()
     unfinished = run_script(hub, "push_to_hub.py", tmp_path, "someone/x")

@@ -144,9 +144,8 @@ def run_recipe(scripts: ScriptRunner, corpora: Path, folder: Path, case: Case, *
     return folder / "model"
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == "SNLI" else pytest.mark.slow) for name in CASES]
-)
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_a_recipe_runs_on_data_as_they_come(scripts: ScriptRunner, corpora: Path, tmp_path: Path, name: str) -> None:
     model = run_recipe(scripts, corpora, tmp_path, CASES[name], *TINY)
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))

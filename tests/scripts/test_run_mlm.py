@@ -239,9 +239,8 @@ def test_a_broken_stream_is_an_error_in_one_line(scripts: ScriptRunner, pretrain
 # Several processes
 
 
-@pytest.mark.parametrize(
-    "source", ["held", *(pytest.param(name, marks=pytest.mark.slow) for name in ("streamed", "streamed unpacked"))]
-)
+@pytest.mark.parametrize("source", ["held", "streamed", "streamed unpacked"])
+@pytest.mark.slow
 def test_two_processes_log_the_losses_of_one_with_twice_the_batch(
     scripts: ScriptRunner, texts: list[str], tmp_path: Path, source: str
 ) -> None:

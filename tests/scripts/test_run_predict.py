@@ -10,7 +10,8 @@ from script_runner import ROOT, SCRIPTS, ScriptRunner
 from script_samples import QUICK, TINY, files, read_rows, write_rows
 
 
-@pytest.mark.parametrize("script", [pytest.param("run_ner.py", marks=pytest.mark.slow), "run_glue.py"])
+@pytest.mark.parametrize("script", ["run_ner.py", "run_glue.py"])
+@pytest.mark.slow
 def test_run_predict_reads_texts_longer_than_the_model(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path, script: str
 ) -> None:
@@ -42,6 +43,7 @@ def test_run_predict_reads_texts_longer_than_the_model(
         assert "1 of 3 texts are longer than the 32 tokens" in done.error
 
 
+@pytest.mark.slow
 def test_a_tagger_of_characters_reads_a_text_as_it_reads_its_characters(scripts: ScriptRunner, tmp_path: Path) -> None:
     sentences = [
         (f"{year}年李娜加入{team}公司。", year, team) for year in range(1950, 1990) for team in ("NBA", "IBM")
@@ -136,6 +138,7 @@ def test_run_predict_stops_quietly_where_its_output_is_cut(
     assert "BrokenPipe" not in errors
 
 
+@pytest.mark.slow
 def test_of_several_labels_those_above_the_threshold_are_marked(scripts: ScriptRunner, tmp_path: Path) -> None:
     rows = [{"text": f"{word} {n}", "labels": [word, "any"]} for n in range(20) for word in ("good", "bad")]
     data = [f"--{split}_file={write_rows(tmp_path / 'all.jsonl', rows)}" for split in ("train", "validation", "test")]

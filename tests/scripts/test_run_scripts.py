@@ -80,7 +80,8 @@ def test_accelerate_launch_leaves_a_model_with_its_scores_tables_plots_and_card(
         assert len(row["labels"]) == len(row["tokens"])
 
 
-@pytest.mark.parametrize(("metric", "best"), [("accuracy", max), pytest.param("loss", min, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("metric", "best"), [("accuracy", max), ("loss", min)])
+@pytest.mark.slow
 def test_the_best_model_by_the_chosen_score_is_kept(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path, metric: str, best: Callable[[list[float]], float]
 ) -> None:
@@ -147,6 +148,7 @@ def test_a_big_transformer_is_saved_with_its_words(
     assert model.config.lexicon_size > 100
 
 
+@pytest.mark.slow
 def test_a_tagger_with_a_crf_and_characters_predicts_its_best_paths(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path
 ) -> None:

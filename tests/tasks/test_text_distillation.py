@@ -211,12 +211,13 @@ def test_a_resumed_run_ends_with_the_weights_of_one_never_interrupted(
 @pytest.mark.parametrize(
     "flags",
     [
-        pytest.param([], marks=pytest.mark.slow),
+        [],
         ["--alpha=0.5"],
-        pytest.param(["--streaming"], marks=pytest.mark.slow),
+        ["--streaming"],
     ],
     ids=["hidden", "masked", "streamed"],
 )
+@pytest.mark.slow
 def test_two_processes_log_the_losses_of_one_with_twice_the_batch(
     scripts: ScriptRunner, command: Callable[..., list[str]], tmp_path: Path, flags: list[str]
 ) -> None:
@@ -234,6 +235,7 @@ def test_two_processes_log_the_losses_of_one_with_twice_the_batch(
     assert two_scores == pytest.approx(one_scores, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_stock_bert_learns_too_with_a_rate_for_its_encoder(
     scripts: ScriptRunner, command: Callable[..., list[str]], bert_path: Path, tmp_path: Path
 ) -> None:

@@ -435,15 +435,16 @@ def test_a_resumed_run_ends_with_the_weights_of_one_never_interrupted(
 @pytest.mark.parametrize(
     ("shape", "flags"),
     [
-        pytest.param("sentiment", ["--loss=kl", "--alpha=0.3"], marks=pytest.mark.slow),
+        ("sentiment", ["--loss=kl", "--alpha=0.3"]),
         ("entities", ["--alpha=0.3", "--config_overrides=hidden_size=16,num_attention_heads=2,use_crf=true"]),
-        pytest.param("topics", ["--loss=kl", "--alpha=0.3"], marks=pytest.mark.slow),
-        pytest.param("numbers", ["--alpha=0.3"], marks=pytest.mark.slow),
-        pytest.param("pairs", ["--hidden_weight=1"], marks=pytest.mark.slow),
-        pytest.param("entities", ["--hidden_weight=1"], marks=pytest.mark.slow),
+        ("topics", ["--loss=kl", "--alpha=0.3"]),
+        ("numbers", ["--alpha=0.3"]),
+        ("pairs", ["--hidden_weight=1"]),
+        ("entities", ["--hidden_weight=1"]),
     ],
     ids=["sentiment", "entities with a CRF", "topics", "numbers", "pairs", "entities"],
 )
+@pytest.mark.slow
 def test_two_processes_have_the_store_and_the_losses_of_one_with_twice_the_batch(
     scripts: ScriptRunner, distil: Callable[..., list[Any]], tmp_path: Path, shape: str, flags: list[str]
 ) -> None:
