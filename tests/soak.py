@@ -219,7 +219,7 @@ def predict(case: Case, model: Path, *arguments: Any) -> None:
     """Predictions of a model, checked where there are any."""
     done = case.run("run_predict.py", model, *arguments, "--json")
     case.counts["predicted"] += done.code == 0
-    for line in done.out.splitlines():
+    for line in filter(None, done.out.split("\n")):  # splitlines would cut a text at U+2028 too
         check_row(json.loads(line, parse_constant=not_json))
 
 
