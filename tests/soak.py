@@ -89,7 +89,8 @@ class Case:
                 time.sleep(0.0005 if kill else 0.01)
                 ended, status = os.waitpid(pid, os.WNOHANG)
         self.counts["commands"] += 1
-        out, error = ((logs / name).read_text(encoding="utf-8", errors="replace") for name in ("out", "error"))
+        written = [logs / name for name in ("out", "error")]  # neither, if it was killed before it began
+        out, error = (path.read_text(encoding="utf-8", errors="replace") if path.exists() else "" for path in written)
         done = Done(os.waitstatus_to_exitcode(status), out, error)
         killed = kill is not None and done.code == -signal.SIGKILL
         if hangs or "Traceback (most recent" in error or not (killed or done.code in (0, 1, 2)):
