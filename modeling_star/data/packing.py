@@ -202,30 +202,39 @@ class StreamedBlocks(TorchIterableDataset):
         buffer: int,
         held_out: frozenset[bytes] = frozenset(),
     ):
-        self.stream = stream.shuffle(seed=seed, buffer_size=buffer) if buffer else stream
+        self.stream = stream
         self.encode = encode
         self.packed = packed
         self.seed = seed
+        self.buffer = buffer
         self.held_out = held_out
 
     def __iter__(self) -> Iterator[list[Chunk]]:
         worker = get_worker_info()
         number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for epoch in itertools.count():
-            self.stream.set_epoch(epoch)
             source = (_STREAM, self.seed, number, epoch)
-            blocks = self._pass(source, number, workers)
+            blocks = self._pass(self._ordered(epoch), source, number, workers)
             first = next(blocks, None)
             if first is None:  # fewer documents than workers
                 return
             yield first
             yield from blocks
 
-    def _pass(self, source: tuple[int, ...], number: int, workers: int) -> Iterator[list[Chunk]]:
+    def _ordered(self, epoch: int) -> IterableDataset:
+        """The documents in the order of a pass, the same in every worker."""
+        if not self.buffer:
+            return self.stream
+        # Not `set_epoch`: the workers share that number, and each is in a pass of its own.
+        return self.stream.shuffle(generator=np.random.default_rng((self.seed, epoch)), buffer_size=self.buffer)
+
+    def _pass(
+        self, stream: IterableDataset, source: tuple[int, ...], number: int, workers: int
+    ) -> Iterator[list[Chunk]]:
         """The blocks of a worker's documents, read once."""
         column = self.encode.column
         # Batches: in a worker process a stream's rows would be those of some of the files.
-        rows = ({column: text} for batch in self.stream.iter(1) for text in batch[column])
+        rows = ({column: text} for batch in stream.iter(1) for text in batch[column])
         texts = itertools.islice(documents(rows, column, self.held_out), number, None, workers)
         count = 0
         for window in itertools.count():

@@ -217,6 +217,18 @@ def test_workers_give_every_document_once_whatever_the_files_hold(
     assert len({piece.key for (block,) in itertools.islice(loader, 160) for piece in block}) == 160
 
 
+def test_workers_give_every_document_once_in_every_pass(encode: PieceEncoder) -> None:
+    loader = DataLoader(streamed(encode, TEXTS[:6], packed=False), batch_size=1, num_workers=2, collate_fn=list)
+    passes: dict[int, list[tuple]] = {}
+    for (block,) in itertools.islice(loader, 6 * 610):
+        for piece in block:
+            *_, number_of_pass, _ = piece.key
+            passes.setdefault(number_of_pass, []).append(tuple(piece.ids.tolist()))
+    expected = sorted(tuple(ids) for ids in encode({"text": TEXTS[:6]})["input_ids"])
+    assert len(passes) >= 600
+    assert all(sorted(passes[number]) == expected for number in range(600))
+
+
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_stream_is_the_same_each_time_it_is_read(
     encode: PieceEncoder, packed: bool, monkeypatch: pytest.MonkeyPatch
