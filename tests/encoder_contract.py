@@ -601,6 +601,8 @@ class EncoderContract(LossContract):
 
     @pytest.mark.parametrize("size", ["dynamic", pytest.param("automatic", marks=pytest.mark.slow), "bounded"])
     def test_an_exported_model_serves_every_shape(self, size: str) -> None:
+        if size == "bounded" and torch.__version__ < (2, 13):
+            pytest.skip("torch 2.12 cannot prove that the vanilla Transformer takes every bounded length")
         dims = torch.export.Dim
         axes = {
             "dynamic": (dims.DYNAMIC, dims.DYNAMIC),
