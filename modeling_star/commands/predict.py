@@ -14,6 +14,7 @@ Entities and answers come with character offsets: text[start:end] is the entity.
 """
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -140,8 +141,12 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it exits
         sys.exit(1)
     except (ValueError, OSError, IndexError) as error:  # an IndexError: the tokenizer is not the model's
+        message = " ".join(str(error).split())
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC and arguments.output_file is not None:
+            folder = arguments.output_file.resolve().parent
+            message = f"the disk of {folder} is full. Make room, and repeat the command: it continues from there."
         # Processes that read the same input fail in the same way.
-        sys.exit(f"{Path(sys.argv[0]).name}: {' '.join(str(error).split())}" if processes.index == 0 else 1)
+        sys.exit(f"{Path(sys.argv[0]).name}: {message}" if processes.index == 0 else 1)
 
 
 def read_rows(

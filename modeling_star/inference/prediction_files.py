@@ -136,7 +136,7 @@ def predict_to_file(
         if not parts:
             raise UserError("There is no text in the input: name a file with texts.")
         if not output.exists():
-            _join(parts, output)
+            _join(parts, output, folder)
         shutil.rmtree(folder)
 
 
@@ -163,11 +163,14 @@ def _begin(output: Path, folder: Path, options: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """A temporary path that becomes `path` at the end, so that a file is whole or absent."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    yield temporary
-    os.replace(temporary, path)
+def _whole(path: Path, folder: Path | None = None) -> Iterator[Path]:
+    """A temporary path, beside `path` or in a folder, that becomes `path` at the end: a file is whole or absent."""
+    temporary = (folder or path.parent) / f"{path.name}.{os.getpid()}.tmp"
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _write_part(part: Path, rows: list[dict[str, Any]], predictor: Predictor) -> None:
@@ -191,8 +194,8 @@ def _wait_for(parts: Sequence[Path]) -> None:
             time.sleep(0.1)
 
 
-def _join(parts: Sequence[Path], output: Path) -> None:
-    with _whole(output) as temporary:
+def _join(parts: Sequence[Path], output: Path, folder: Path) -> None:
+    with _whole(output, folder) as temporary:  # a killed process leaves nothing beside the output
         if output.suffix == ".parquet":
             with ParquetWriter(temporary, ParquetFile(parts[0]).schema_arrow) as writer:
                 for part in parts:

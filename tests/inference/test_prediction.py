@@ -1,10 +1,14 @@
 """Predictions of many texts: the pipelines' results, from batches, columns and files, in one process or several."""
 
+import errno
 import filecmp
 import itertools
 import json
+import os
 import pickle
+import re
 import runpy
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, pipeline
 
 import modeling_star
+from modeling_star.commands import predict
 from modeling_star.data.prediction_inputs import Text
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
@@ -236,6 +241,35 @@ def test_another_run_is_refused(write: Callable[..., Path], tagger: Path, tmp_pa
         write("out.jsonl")
     with pytest.raises(UserError, match=r"\.parquet"):
         write("out.txt")
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+def test_a_full_disk_is_reported_and_the_same_command_continues(
+    ending: str, tagger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, file = tmp_path / f"out{ending}", tmp_path / "texts.txt"
+    file.write_text("\n".join(TEXTS * 4), encoding="utf-8")
+    monkeypatch.setattr(prediction_files, "TEXTS_OF_WINDOW", 3)
+    monkeypatch.setattr(sys, "argv", ["predict", str(tagger), "--file", str(file), "--output_file", str(output)])
+    replace, full = os.replace, {3, 10}  # in the second part, and when the seven parts are joined
+
+    def failing(*paths: Path) -> None:
+        calls.append(paths)
+        if len(calls) in full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(*paths)
+
+    calls: list[tuple[Path, ...]] = []
+    monkeypatch.setattr(os, "replace", failing)
+    for _ in full:
+        with pytest.raises(SystemExit, match=re.escape(f"disk of {tmp_path} is full")):
+            predict.main()
+        assert not output.exists()
+        assert not list(tmp_path.rglob("*.tmp"))
+    predict.main()
+    rows = read_table(output) if ending == ".parquet" else output.read_text(encoding="utf-8").splitlines()
+    assert len(rows) == 20
+    assert len(calls) == 11  # options, seven parts and the output, two of them twice
 
 
 def test_a_window_ends_at_its_number_of_characters(tagger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
