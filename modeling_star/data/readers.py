@@ -168,7 +168,8 @@ def _load(builder: str, path: Path, cache_dir: str | None, **options: Any) -> Da
 def _format_of(path: Path, sample_by: SampleBy | None = None, column_names: Sequence[str] | None = None) -> str:
     """The format of an existing file; "text" for running text."""
     if not path.is_file():
-        raise UserError(f"There is no file {path}. Check --train_file, --validation_file and --test_file.")
+        problem = f"{path} is a folder" if path.is_dir() else f"There is no file {path}"
+        raise UserError(f"{problem}. Check --train_file, --validation_file and --test_file.")
     if path.stat().st_size == 0:
         raise _no_rows(path)
     ending = _ending(path)

@@ -304,9 +304,10 @@ class Predictor:
         try:
             yield
         except Exception as error:  # damaged files raise many kinds
+            reason = " ".join(str(error).split()).rstrip(".")
             raise UserError(
-                f"The {part} of {self.saved.name} cannot be read: {' '.join(str(error).split())} Name the output "
-                "folder of a finished training, or copy its files again."
+                f"The {part} of {self.saved.name} cannot be read: {reason}. Name the output folder of a finished "
+                "training, or copy its files again."
             ) from error
 
     @cached_property

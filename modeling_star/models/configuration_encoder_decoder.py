@@ -41,7 +41,7 @@ class TextEncoderDecoderConfig(BaseConfig):
     """
 
     model_type = "text_encoder_decoder"
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference = ["past_key_values", "cache"]  # the latter from transformers 5.24 on
     derived_fields: ClassVar[tuple[str, ...]] = ("share_embeddings", "decoder_start_token_id")
     inner_configurations: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 

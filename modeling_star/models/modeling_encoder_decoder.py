@@ -159,9 +159,9 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
         shifted = torch.cat([start, labels[:, :-1]], dim=1)
         return shifted.masked_fill(shifted == IGNORE_INDEX, self.config.pad_token_id)
 
-    def _check_target_length(self, ids: Tensor | None, embeds: Tensor | None, past_key_values: Any) -> None:
+    def _check_target_length(self, ids: Tensor | None, embeds: Tensor | None, cache: Any) -> None:
         target = embeds if ids is None else ids
-        length = target.shape[1] + (0 if past_key_values is None else int(past_key_values.get_seq_length()))
+        length = target.shape[1] + (0 if cache is None else int(cache.get_seq_length()))
         positions = self.config.decoder.max_position_embeddings
         if not is_traced() and length > positions:
             raise ValueError(
@@ -196,7 +196,7 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
             decoder_input_ids: `[b, m]`, the target so far; made of `labels` where these are given alone.
             decoder_attention_mask: `[b, m]`; not needed for padding on the right.
             encoder_outputs: the encoder's output, instead of the source.
-            past_key_values, use_cache: transformers' caches.
+            past_key_values, use_cache: transformers' caches; from transformers 5.24 on also under the name `cache`.
             labels: `[b, m]`, -100 where there is nothing to predict.
             output_attentions, output_hidden_states: of both sides; default to this configuration's, or else to those
                 of each side.
@@ -210,6 +210,8 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
             ValueError: there is no target, or one that is longer than the decoder's positions.
         """
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
+        if past_key_values is not None:  # transformers 5.24 warns of the name, also without a value
+            kwargs["past_key_values"] = past_key_values
         if decoder_input_ids is None and decoder_inputs_embeds is None and labels is None:
             raise ValueError(
                 "No target is given: model(input_ids, decoder_input_ids=...) or model.generate(input_ids). With "
@@ -235,23 +237,23 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
         states = encoder_outputs.last_hidden_state
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        self._check_target_length(decoder_input_ids, decoder_inputs_embeds, past_key_values)
+        self._check_target_length(decoder_input_ids, decoder_inputs_embeds, kwargs.get("cache", past_key_values))
         output = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
             encoder_hidden_states=states if self.projection is None else self.projection(states),
             encoder_attention_mask=attention_mask,
             inputs_embeds=decoder_inputs_embeds,
-            past_key_values=past_key_values,
             use_cache=use_cache if labels is None else False,
             **{name: requested for name, requested in recorded.items() if requested is not None},
             **kwargs,
             return_dict=True,
         )
+        cache = "cache" if hasattr(output, "cache") else "past_key_values"  # its name before transformers 5.24
         return Seq2SeqLMOutput(
             loss=None if labels is None else translation_loss(output.logits, labels, num_items_in_batch),
             logits=output.logits,
-            past_key_values=output.past_key_values,
+            **{cache: getattr(output, cache)},
             decoder_hidden_states=output.hidden_states,
             decoder_attentions=output.attentions,
             cross_attentions=output.cross_attentions,

@@ -364,7 +364,8 @@ class TokenLayout:
         """
         radius, closed = blocks[0].radius, blocks[0].closed
         if radius == 0 or blocks[0].alone:
-            yield from pieces
+            for piece in pieces:  # noqa: UP028, torch 2.14 cannot compile `yield from`
+                yield piece
             return
         if closed:
             first, last = self.ends(radius)

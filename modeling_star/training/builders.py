@@ -70,7 +70,7 @@ def loading(flag: str, name: str) -> Iterator[None]:
             is_usual = isinstance(error, (OSError, ValueError, ImportError))
             reason = str(error) if is_usual else f"{type(error).__name__}: {error}"
         raise UserError(
-            f"{flag} {name} could not be loaded: {reason}. Name a model's folder, or a model of the Hub: "
+            f"{flag} {name} could not be loaded: {reason.rstrip('.')}. Name a model's folder, or a model of the Hub: "
             "bert-base-cased"
         ) from error
 
