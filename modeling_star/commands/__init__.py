@@ -30,6 +30,7 @@ COMMANDS = {
     "compare": "compare finished runs on the same test file",
     "push": "upload a trained model to the Hub",
 }
+_EXTRAS = {"export": "train,onnx", "demo": "train,demo"}  # what the others need is in "train"
 
 
 def main() -> None:
@@ -42,7 +43,13 @@ def main() -> None:
     if name not in COMMANDS:
         raise SystemExit(f"modeling-star: there is no command {name!r}. Write one of {', '.join(COMMANDS)}.")
     sys.argv = [f"modeling-star {name}", *sys.argv[2:]]
-    importlib.import_module(f".{name}", __name__).main()
+    try:
+        importlib.import_module(f".{name}", __name__).main()
+    except ModuleNotFoundError as error:
+        extras = _EXTRAS.get(name, "train")
+        raise SystemExit(
+            f'modeling-star {name}: {error.name} is not installed. Write pip install "modeling-star[{extras}]".'
+        ) from error
 
 
 def parse_run(groups: tuple[type, ...], description: str, *args: Any, **options: Any) -> tuple[Any, ...]:

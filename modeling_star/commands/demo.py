@@ -57,10 +57,8 @@ def main() -> None:
     arguments = parser.parse_args()
 
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    try:
-        import gradio
-    except ImportError:
-        sys.exit('modeling-star demo: gradio is not installed. Write pip install "modeling-star[demo]".')
+    import gradio
+
     from ..errors import UserError
     from ..inference.explain import check_task
     from ..inference.prediction import Predictor, SavedModel

@@ -2,10 +2,12 @@
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from script_runner import ROOT, SCRIPTS
@@ -33,6 +35,19 @@ def test_the_wheel_has_the_command_and_the_configuration() -> None:
     assert getattr(importlib.import_module(module), function) is commands.main
     included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     assert included == {"configuration": "modeling_star/configuration"}
+
+
+@pytest.mark.parametrize(("command", "extras"), [("ner", "train"), ("export", "train,onnx"), ("demo", "train,demo")])
+def test_a_package_that_is_not_installed_is_named_with_its_extra(
+    command: str, extras: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_another = SimpleNamespace(main=lambda: importlib.import_module("another"))
+    monkeypatch.setitem(sys.modules, f"modeling_star.commands.{command}", needs_another)
+    monkeypatch.setattr(sys, "argv", ["modeling-star", command])
+    with pytest.raises(
+        SystemExit, match=re.escape(f'another is not installed. Write pip install "modeling-star[{extras}]"')
+    ):
+        commands.main()
 
 
 @pytest.mark.parametrize(
