@@ -37,8 +37,8 @@ def main() -> None:
     words = match_words(sentence)
     path = Path(__file__).parent / "pictures" / "words.svg"
     path.parent.mkdir(exist_ok=True)
-    weighted = [(start, length, 0.125) for start, length in words]
-    path.write_text(draw_words(sentence, weighted, global_node=True), encoding="utf-8")
+    unweighted = [(start, length, None) for start, length in words]
+    path.write_text(draw_words(sentence, unweighted, global_node=True), encoding="utf-8")
     print(f"{path}: {', '.join(sentence[start : start + length] for start, length in words)}")
 
 

@@ -299,13 +299,15 @@ def _cells(values: np.ndarray) -> str:
     return "".join(f'<td style="{_shade(float(value), 1)}">{100 * value:.0f}' for value in values)
 
 
-def draw_words(tokens: Sequence[str], words: Sequence[tuple[int, int, float]], global_node: bool = False) -> str:
+def draw_words(
+    tokens: Sequence[str], words: Sequence[tuple[int, int, float | None]], global_node: bool = False
+) -> str:
     """
     SVG: words above their tokens, an edge for each candidate.
 
     Args:
         tokens: the tokens.
-        words: first token, length, and weight from 0 to 1, the width of the edges.
+        words: first token, length, and weight from 0 to 1, the width of the edges; `None`: unknown.
         global_node: draw it below, too.
     """
     edges, nodes = [], []
@@ -335,8 +337,9 @@ def draw_words(tokens: Sequence[str], words: Sequence[tuple[int, int, float]], g
         # Longer words are higher.
         middle, height = start + (length - 1) / 2, _WORDS_Y - 55 * (length - 2)
         for place in range(start, start + length):
-            edge(x(middle), height, x(place), _TOKENS_Y, _BLUE, 0.5 + 8 * weight)
-        node(x(middle), height, "".join(tokens[start : start + length]), _BLUE, f"{100 * weight:.0f} %")
+            edge(x(middle), height, x(place), _TOKENS_Y, _BLUE, 1.5 if weight is None else 0.5 + 8 * weight)
+        note = "" if weight is None else f"{100 * weight:.0f} %"
+        node(x(middle), height, "".join(tokens[start : start + length]), _BLUE, note)
     for place, token in enumerate(tokens):
         if global_node:
             edge(x(place), _TOKENS_Y, x((len(tokens) - 1) / 2), _NODE_Y, _GREEN, 1.5)
