@@ -72,7 +72,7 @@ def _draw(table: Table, setting: str, results: Path, folder: Path) -> Path | Non
     axis.set_ylim(len(tasks) * room - 1, -1)
     axis.set_xlabel(f"{table.systems[table.against[0]].title} minus the other, in points")
     axis.grid(axis="x", alpha=0.3)
-    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize="small", frameon=False)
+    figure.legend(loc="outside lower center", fontsize="small", frameon=False)  # beside long names it leaves no room
     title = f"{table.title}, {table.settings[setting].title}"
     return save_figure(figure, folder / picture_name(table, setting), title)
 
