@@ -142,11 +142,12 @@ def main() -> None:
         sys.exit(1)
     except (ValueError, OSError, IndexError) as error:  # an IndexError: the tokenizer is not the model's
         message = " ".join(str(error).split())
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC and arguments.output_file is not None:
+        is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC and arguments.output_file is not None
+        if is_full:
             folder = arguments.output_file.resolve().parent
             message = f"the disk of {folder} is full. Make room, and repeat the command: it continues from there."
-        # Processes that read the same input fail in the same way.
-        sys.exit(f"{Path(sys.argv[0]).name}: {message}" if processes.index == 0 else 1)
+        # Processes that read the same input fail in the same way, but each may be the one that fills the disk.
+        sys.exit(f"{Path(sys.argv[0]).name}: {message}" if processes.index == 0 or is_full else 1)
 
 
 def read_rows(

@@ -272,6 +272,18 @@ def test_a_full_disk_is_reported_and_the_same_command_continues(
     assert len(calls) == 11  # options, seven parts and the output, two of them twice
 
 
+def test_every_process_reports_a_full_disk(tagger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*paths: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", failing)
+    monkeypatch.setattr(sys, "argv", ["predict", str(tagger), "A text.", "--output_file", str(tmp_path / "out.jsonl")])
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SystemExit, match=re.escape(f"disk of {tmp_path} is full")):
+        predict.main()
+
+
 def test_a_window_ends_at_its_number_of_characters(tagger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prediction_files, "CHARACTERS_OF_WINDOW", 10)
     rows: Iterator[Any] = (({}, text) for text in ["a" * 9, "b", "c" * 30, "d", "e"])
