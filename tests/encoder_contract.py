@@ -74,7 +74,10 @@ class EncoderContract(LossContract):
     shared_variants: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {},
         "sinusoidal": {"position_embedding_type": "sinusoidal"},
-        "token types": {"type_vocab_size": 2, "position_embedding_type": "none"},
+        "token types, n-grams": {
+            **{"type_vocab_size": 2, "position_embedding_type": "none"},
+            **{"ngram_buckets": 32, "max_ngram_length": 3, "ngram_dropout": 0.0},
+        },
         "projected": {"embedding_size": 5},
         "siamese": {"pair_mode": "siamese", "type_vocab_size": 2},
         "BERT inside": BERT_INSIDE,

@@ -542,6 +542,21 @@ def classify(parameters: Parameters, config: Any, features: Vector) -> Vector:
     return linear(parameters, "classifier.out_proj", hidden)
 
 
+def ngram_logits(weight: Tensor, ids: Sequence[int], longest: int) -> Vector:
+    """
+    Logits that are linear in the n-grams of a text (https://arxiv.org/abs/1606.07792, the wide part): the weights of
+    each, found by its hash (https://arxiv.org/abs/0902.2206), over the square root of the number of tokens.
+    """
+    logits = torch.zeros(weight.shape[1], dtype=weight.dtype)
+    for length in range(1, longest + 1):
+        for start in range(len(ids) - length + 1):
+            hashed = 0
+            for token in ids[start : start + length]:
+                hashed = (hashed * 1_013_904_223 + token * 1_640_531_527) % (2**31 - 1)
+            logits = logits + weight[hashed % len(weight)]
+    return 10 * logits / max(len(ids), 1) ** 0.5
+
+
 def tag(parameters: Parameters, config: Any, token: Vector) -> Vector:
     """Logits of a token's label."""
     return linear(parameters, "classifier", token)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.modeling_outputs import SequenceClassifierOutput
 
 from ..errors import UserError
 from .prediction import Predictor
@@ -34,7 +35,7 @@ class Attribution:
     Args:
         label: the class or entity.
         score: its probability.
-        values: one per token, special tokens 0.
+        values: one per token, special tokens 0 but for n-grams.
         difference: of the logit, between the text and one of unknown words; the sum of the values but for rounding.
     """
 
@@ -117,12 +118,12 @@ def explain(predictor: Predictor, text: str) -> Explanation:
     special = encoding.pop("special_tokens_mask")[0].bool()
     inputs = {name: x.to(model.device) for name, x in encoding.items()}
     targets = _class_target if task == "text-classification" else _entity_targets
-    attributions = [
-        Attribution(
-            label, score, *integrated_gradients(model, inputs, special, predictor.tokenizer.unk_token_id, target)
-        )
-        for label, score, target in targets(model, inputs, spans, predictions)
-    ]
+    attributions = []
+    for label, score, target in targets(model, inputs, spans, predictions):
+        values, difference = integrated_gradients(model, inputs, special, predictor.tokenizer.unk_token_id, target)
+        of_ngrams = _ngram_shares(model, inputs["input_ids"], target)
+        values = [value + share for value, share in zip(values, of_ngrams, strict=True)]
+        attributions.append(Attribution(label, score, values, difference + sum(of_ngrams)))
     names = predictor.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
     tokens = [text[start:end] or name for (start, end), name in zip(spans, names, strict=True)]
     return Explanation(text, tokens, spans, attributions, *_attentions(model, inputs))
@@ -153,6 +154,15 @@ def _entity_targets(
 
         targets.append((f"{entity['text']}: {entity['label']}", entity["score"], target))
     return targets
+
+
+@torch.no_grad()
+def _ngram_shares(model: PreTrainedModel, input_ids: Tensor, target: Callable[[Any], Tensor]) -> list[float]:
+    """What the n-grams of a classifier, which are read from the ids, add to the target at each of n tokens."""
+    ngrams = getattr(getattr(model, "classifier", None), "ngrams", None)
+    if ngrams is None:
+        return [0.0] * input_ids.shape[1]
+    return target(SequenceClassifierOutput(logits=ngrams.shares(input_ids)[0])).tolist()
 
 
 @torch.enable_grad()

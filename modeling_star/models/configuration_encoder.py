@@ -47,6 +47,10 @@ class EncoderConfig(BaseConfig):
         classifier_dropout (`float`, *optional*): dropout in the heads; defaults to `hidden_dropout_prob`.
         classifier_hidden_size (`int`, *optional*): width of the hidden layer of the sequence classifier; defaults
             to `hidden_size`.
+        ngram_buckets (`int`, defaults to 0): rows of the hashed n-grams of tokens whose linear logits a sequence
+            classifier adds to those of the encoder, such as 262144; 0 reads none.
+        max_ngram_length (`int`, defaults to 2), ngram_dropout (`float`, defaults to 0.5): tokens of the longest of
+            these n-grams, and the share of them that training leaves out.
         pair_mode (`str`, defaults to `"cross"`): "cross" reads a pair as one sequence; "siamese" splits each row by
             `token_type_ids` into two sequences that do not see each other.
         char_features (`bool`, defaults to `False`): the spelling of a token and its writing (capitals, digits) join
@@ -83,6 +87,9 @@ class EncoderConfig(BaseConfig):
     attention_probs_dropout_prob: float | int = 0.1
     classifier_dropout: float | int | None = None
     classifier_hidden_size: int | None = None
+    ngram_buckets: int = 0
+    max_ngram_length: int = 2
+    ngram_dropout: float | int = 0.5
     pair_mode: Literal["cross", "siamese"] = "cross"
     char_features: bool = False
     char_scope: Literal["token", "word"] = "word"
@@ -133,7 +140,7 @@ class EncoderConfig(BaseConfig):
     inner_configurations: ClassVar[tuple[str, ...]] = ("backbone_config",)
     sizes: ClassVar[tuple[str, ...]] = (
         *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "embedding_size"),
-        *("max_position_embeddings", "classifier_hidden_size"),
+        *("max_position_embeddings", "classifier_hidden_size", "max_ngram_length"),
         *("char_vocab_size", "char_embedding_size", "char_num_filters", "char_kernel_size", "max_char_length"),
     )
     repeated: ClassVar[tuple[str, ...]] = ("num_hidden_layers",)
@@ -151,8 +158,9 @@ class EncoderConfig(BaseConfig):
         for name in self.repeated:
             if getattr(self, name) > MOST_REPEATED:
                 raise ValueError(f"{name}={getattr(self, name)} is given; at most {MOST_REPEATED:,} are allowed.")
-        if self.type_vocab_size < 0:
-            raise ValueError(f"type_vocab_size={self.type_vocab_size} is given; 0 (none embedded) or more is allowed.")
+        for name in ("type_vocab_size", "ngram_buckets"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)} is given; 0 (none embedded) or more is allowed.")
         inside = getattr(self.backbone_config, "hidden_size", self.embedding_size)
         if self.embedding_size != inside:
             raise ValueError(

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import (
     MaskedLMOutput,
@@ -68,9 +69,77 @@ def pair_features(pooled: Tensor) -> Tensor:
     return torch.cat([first, second, difference.abs(), difference], dim=-1)
 
 
+class NgramLogits(nn.Module):
+    """
+    A linear classifier over the n-grams of tokens that a text holds, up to `config.max_ngram_length` long.
+
+    Its logits add to those of an encoder (a wide part beside a deep one, https://arxiv.org/abs/1606.07792), which from
+    few texts learns less about the sentiment of a pair of words than logistic regression does. N-grams share the rows
+    of the weights by their hash (https://arxiv.org/abs/0902.2206).
+
+    Args:
+        config: the number of rows, `ngram_buckets`, and of labels.
+    """
+
+    # A prime, so that products of two hashes fit into int64; and two numbers below it without pattern.
+    PRIME, OF_TOKEN, OF_RUN = 2**31 - 1, 1_640_531_527, 1_013_904_223
+    # AdamW moves every weight by about the learning rate: an n-gram has one for a label, an encoder's feature hundreds.
+    SCALE = 10.0
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__()
+        self.longest = config.max_ngram_length
+        self.weight = nn.Parameter(torch.zeros(config.ngram_buckets, config.num_labels))
+        self.dropout = nn.Dropout(config.ngram_dropout)
+
+    def reset(self) -> None:
+        """Unseen n-grams say nothing."""
+        init.zeros_(self.weight)
+
+    def of_each(self, input_ids: Tensor, attention_mask: Tensor | None) -> list[Tensor]:
+        """
+        What each n-gram adds to the logits.
+
+        Args:
+            input_ids: `[b, n]`.
+            attention_mask: `[b, n]`; padding may be anywhere.
+
+        Returns:
+            For each length l from 1 `[b, n - l + 1, k]`, at the first token of an n-gram among the real tokens of its
+            row; zeros after the last one.
+        """
+        ids, mask = input_ids, torch.ones_like(input_ids)
+        if attention_mask is not None:  # the neighbours of a token are real, whatever is between them
+            mask = (attention_mask != 0).long()
+            order = (torch.arange(ids.shape[1], device=ids.device) + (1 - mask) * ids.shape[1]).argsort(1)
+            ids, mask = ids.gather(1, order), mask.gather(1, order)
+        scale = self.SCALE * mask.sum(1, keepdim=True).clamp(min=1).to(self.weight.dtype).rsqrt()
+        of_token = run = ids * self.OF_TOKEN % self.PRIME
+        found = []
+        for length in range(1, self.longest + 1):
+            if length > 1:
+                run = (run[:, :-1] * self.OF_RUN + of_token[:, length - 1 :]) % self.PRIME
+            kept = self.dropout(mask[:, length - 1 :] * scale)
+            found.append(nn.functional.embedding(run % len(self.weight), self.weight) * kept[..., None])
+        return found
+
+    def shares(self, input_ids: Tensor) -> Tensor:
+        """What each token of texts `[b, n]` adds to the logits, `[b, n, k]`: even parts of its n-grams."""
+        found = self.of_each(input_ids, None)
+        shares = torch.zeros_like(found[0])
+        for length, logits in enumerate(found, start=1):
+            for place in range(length):
+                shares[:, place : place + logits.shape[1]] += logits / length
+        return shares
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """The logits `[b, k]` of texts `[b, n]`, the sum of `of_each`."""
+        return sum(logits.sum(1) for logits in self.of_each(input_ids, attention_mask))
+
+
 class SequenceClassifier(nn.Module):
     """
-    The MLP classifier of section 3.3: Linear, activation, dropout, Linear.
+    The MLP classifier of section 3.3: Linear, activation, dropout, Linear; beside it n-grams, where there are any.
 
     Args:
         config: any encoder's configuration.
@@ -84,10 +153,23 @@ class SequenceClassifier(nn.Module):
         self.activation = ACT2FN[config.hidden_act]
         self.dropout = head_dropout(config)
         self.out_proj = nn.Linear(hidden, config.num_labels)
+        self.ngrams = NgramLogits(config) if config.ngram_buckets else None
 
-    def forward(self, features: Tensor) -> Tensor:
-        """`[b, in_features]` to logits `[b, k]`."""
-        return self.out_proj(self.dropout(self.activation(self.dense(features))))
+    def forward(
+        self, features: Tensor, input_ids: Tensor | None = None, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        """
+        `[b, in_features]` to logits `[b, k]`.
+
+        Raises:
+            ValueError: `input_ids` are missing, and n-grams are read.
+        """
+        logits = self.out_proj(self.dropout(self.activation(self.dense(features))))
+        if self.ngrams is None:
+            return logits
+        if input_ids is None:
+            raise ValueError("inputs_embeds are given, and ngram_buckets is set, which needs input_ids: give these.")
+        return logits + self.ngrams(input_ids, attention_mask)
 
 
 def sequence_loss(
@@ -177,6 +259,13 @@ class ForSequenceClassification(EncoderForTask):
     def build_head(self, config: EncoderConfig) -> None:
         self.classifier = SequenceClassifier(config, config.hidden_size * (4 if config.pair_mode == "siamese" else 1))
 
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """As in every encoder; n-grams start without a preference."""
+        super()._init_weights(module)
+        if isinstance(module, NgramLogits):
+            module.reset()
+
     @can_return_tuple
     def forward(
         self,
@@ -200,7 +289,8 @@ class ForSequenceClassification(EncoderForTask):
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, word_mask)
         output = self.model(*inputs, **kwargs, return_dict=True)
         pooled = output.pooler_output
-        logits = self.classifier(pair_features(pooled) if self.config.pair_mode == "siamese" else pooled)
+        features = pair_features(pooled) if self.config.pair_mode == "siamese" else pooled
+        logits = self.classifier(features, input_ids, attention_mask)
         loss = None
         if labels is not None:
             problem_type = self.config.problem_type or self._problem_type(labels)

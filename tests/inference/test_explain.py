@@ -70,6 +70,22 @@ def test_attributions_add_up_and_other_tokens_have_none(
     )
 
 
+def test_attributions_contain_what_the_ngrams_add(tmp_path: Path) -> None:
+    predictor = saved(tmp_path, "StarTransformer", "ForSequenceClassification", ngram_buckets=64)
+    [with_ngrams] = explain(predictor, TEXT).attributions
+    ids = TOKENIZER(TEXT, return_tensors="pt")["input_ids"]
+    label = predictor.model.config.label2id[with_ngrams.label]
+    with torch.no_grad():
+        added = predictor.model.classifier.ngrams(ids, None)[0, label]
+        predictor.model.classifier.ngrams.weight[:, label] = 0
+        for other in set(range(predictor.model.config.num_labels)) - {label}:
+            predictor.model.classifier.ngrams.weight[:, other] = -10  # the class stays the best
+    [without] = explain(predictor, TEXT).attributions
+    assert without.label == with_ngrams.label
+    assert with_ngrams.difference - without.difference == pytest.approx(float(added), abs=1e-4)
+    assert sum(with_ngrams.values) - sum(without.values) == pytest.approx(float(added), abs=1e-4)
+
+
 def test_words_have_the_weights_that_their_tokens_give_them(tmp_path: Path) -> None:
     ids = TOKENIZER.convert_tokens_to_ids(["fine", "film", "begin"])
     lexicon = lexicon_of([tuple(ids[:2]), tuple(ids)])

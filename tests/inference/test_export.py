@@ -52,7 +52,7 @@ FROM_BERT = {
 
 
 MODELS = {
-    "star": star("ForSequenceClassification"),
+    "star": star("ForSequenceClassification", ngram_buckets=64, max_ngram_length=3),
     "star-plus": star("ForTokenClassification", position_embedding_type="ring", residual=True),
     "characters": with_characters,
     "words": with_words,

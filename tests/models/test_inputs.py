@@ -40,6 +40,9 @@ EVERY_CONFIG = (*WITH_HEADS, *WITH_DIRECTIONS)
 
 # The last field of each is the wrong one.
 SHARED_BAD_FIELDS: list[dict[str, Any]] = [
+    {"ngram_buckets": -1},
+    {"max_ngram_length": 0},
+    {"ngram_dropout": 1.0},
     *({name: 0} for name in EncoderConfig.sizes),
     {"type_vocab_size": -1},
     {"hidden_dropout_prob": 1.0},

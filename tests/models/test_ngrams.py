@@ -1,0 +1,83 @@
+"""The n-grams of a sequence classifier against a loop over texts, and their place in the models."""
+
+from typing import Any
+
+import pytest
+import torch
+from common import assert_close, assert_gradients_close, gradients, padded, random_batch, tiny_model
+from reference import ngram_logits
+from torch import Tensor
+from torch_modes import compiled
+
+from modeling_star import StarTransformerConfig
+from modeling_star.models.heads import NgramLogits
+
+
+def ngrams_of(longest: int, dropout: float = 0.0) -> NgramLogits:
+    config = StarTransformerConfig(ngram_buckets=50, max_ngram_length=longest, ngram_dropout=dropout, num_labels=3)
+    ngrams = NgramLogits(config).double()
+    with torch.no_grad():
+        ngrams.weight.normal_(generator=torch.Generator().manual_seed(0))
+    return ngrams
+
+
+@pytest.mark.parametrize("longest", [1, 2, 4])
+@pytest.mark.parametrize("padding", [None, "right", "left", "holes"])
+def test_logits_and_gradients_equal_the_reference(padding: str | None, longest: int) -> None:
+    ngrams = ngrams_of(longest)
+    mask = padded([5, 1, 0, 6], 6, padding) if padding else torch.ones(2, 3).bool()
+    ids = random_batch(mask).input_ids
+    leaves = {"weight": ngrams.weight.detach().clone().requires_grad_()}
+    rows = [ngram_logits(leaves["weight"], ids[row][mask[row]].tolist(), longest) for row in range(len(mask))]
+    expected, actual = {"logits": torch.stack(rows)}, {"logits": ngrams(ids, mask.long() if padding else None)}
+    assert_close(actual, expected, 1e-12)
+    assert_gradients_close(gradients(actual, {"weight": ngrams.weight}), gradients(expected, leaves), 1e-12)
+
+
+def test_shares_of_tokens_add_up_to_the_logits() -> None:
+    ngrams, ids = ngrams_of(3), torch.tensor([[4, 7, 7, 2, 9]])
+    shares = ngrams.shares(ids)
+    assert shares.shape == (1, 5, 3)
+    torch.testing.assert_close(shares.sum(1), ngrams(ids, None))
+    # The last token takes part in one n-gram of each length.
+    last = ngrams(ids, None) * 5**0.5 - ngrams(ids[:, :4], None) * 4**0.5
+    parts = [found[0, -1] / length for length, found in enumerate(ngrams.of_each(ids, None), start=1)]
+    torch.testing.assert_close(shares[0, -1], sum(parts))
+    torch.testing.assert_close(last[0], sum(found[0, -1] * 5**0.5 for found in ngrams.of_each(ids, None)))
+
+
+def test_training_leaves_out_the_configured_share_of_ngrams() -> None:
+    ngrams, ids = ngrams_of(2, dropout=0.25), torch.arange(400)[None]
+    with torch.no_grad():
+        ngrams.weight.fill_(1)
+    torch.manual_seed(0)
+    found = torch.cat(ngrams.train().of_each(ids, None), dim=1)
+    assert 0.2 < (found == 0).double().mean() < 0.3
+    assert not (torch.cat(ngrams.eval().of_each(ids, None), dim=1) == 0).any()
+
+
+def test_a_fresh_classifier_begins_without_a_preference_and_learns_one() -> None:
+    options: dict[str, Any] = {"ngram_buckets": 64, "ngram_dropout": 0.0}
+    model = tiny_model("StarTransformer", "ForSequenceClassification", seed=None, **options)
+    plain = tiny_model("StarTransformer", "ForSequenceClassification", seed=None)
+    plain.load_state_dict(model.state_dict(), strict=False)
+    batch = random_batch(padded([3, 5], 5, "right"))
+    inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask.long()}
+    assert torch.equal(model.eval()(**inputs).logits, plain.eval()(**inputs).logits)
+    model(**inputs, labels=torch.tensor([0, 1])).loss.backward()
+    assert model.classifier.ngrams.weight.grad.abs().max() > 0
+
+
+def test_a_compiled_classifier_equals_the_eager_one() -> None:
+    model = tiny_model("StarTransformer", "ForSequenceClassification", ngram_buckets=64, max_ngram_length=3).eval()
+    graph = compiled(model, dynamic=True)
+    for lengths in ([2, 4], [7, 3, 1]):
+        mask = padded(lengths, max(lengths), "right")
+        inputs: dict[str, Tensor] = {"input_ids": random_batch(mask).input_ids, "attention_mask": mask.long()}
+        torch.testing.assert_close(graph(**inputs).logits, model(**inputs).logits)
+
+
+def test_vectors_in_place_of_ids_are_refused() -> None:
+    model = tiny_model("StarTransformer", "ForSequenceClassification", ngram_buckets=64)
+    with pytest.raises(ValueError, match="ngram_buckets"):
+        model(inputs_embeds=torch.zeros(1, 3, model.config.embedding_size))
