@@ -83,7 +83,7 @@ class NgramLogits(nn.Module):
 
     # A prime, so that products of two hashes fit into int64; and two numbers below it without pattern.
     PRIME, OF_TOKEN, OF_RUN = 2**31 - 1, 1_640_531_527, 1_013_904_223
-    # AdamW moves every weight by about the learning rate: an n-gram has one for a label, an encoder's feature hundreds.
+    # AdamW moves each weight by about the learning rate: an n-gram has one for a label, a feature hundreds.
     SCALE = 10.0
 
     def __init__(self, config: EncoderConfig):
@@ -134,7 +134,7 @@ class NgramLogits(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """The logits `[b, k]` of texts `[b, n]`, the sum of `of_each`."""
-        return sum(logits.sum(1) for logits in self.of_each(input_ids, attention_mask))
+        return torch.stack([logits.sum(1) for logits in self.of_each(input_ids, attention_mask)]).sum(0)
 
 
 class SequenceClassifier(nn.Module):
