@@ -1,12 +1,19 @@
 """Operations that a forward pass and a training step dispatch: what a short text costs beside arithmetic.
 
-`experiments/benchmark.py --count` is the command line.
+`experiments/benchmark.py --count` is the command line. With TRITON_INTERPRET=1 MODELING_STAR_KERNELS=1 before it, it
+counts what a GPU would start, too.
 """
 
+import importlib
 import inspect
+import os
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -78,13 +85,72 @@ def count_operations(system: str, options: Options, workload: Workload) -> tuple
     return forward.counts, steps
 
 
+class LaunchCounter(TorchDispatchMode):
+    """
+    Counts `launches`, operations that are more than a view or an allocation, and `waits`, those whose result the CPU
+    needs; Triton kernels are one launch each, whatever the interpreter does for them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.launches = self.waits = 0
+        self._is_inside = False
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = operation.overloadpacket.__name__
+        if not self._is_inside:
+            self.waits += name in ("_local_scalar_dense", "nonzero")
+            is_free = operation.is_view or name == "_local_scalar_dense" or "empty" in name or "view" in name
+            self.launches += not is_free
+        return operation(*args, **(kwargs or {}))
+
+    @contextmanager
+    def watching_kernels(self) -> Iterator[None]:
+        """Count the launches of our kernels."""
+        with ExitStack() as stack:
+            for name in ("triton_ring_attention", "triton_relay_attention", "triton_utils"):
+                module = importlib.import_module(f"modeling_star.models.{name}")
+                stack.enter_context(patch.object(module, "launch", partial(self._launch, module.launch)))
+            yield
+
+    def _launch(self, launch: Callable[..., None], *arguments: Any, **constants: Any) -> None:
+        self.launches += 1
+        self._is_inside = True
+        try:
+            launch(*arguments, **constants)
+        finally:
+            self._is_inside = False
+
+
+@torch.no_grad()
+def count_launches(system: str, options: Options, workload: Workload, padding: int) -> LaunchCounter:
+    """Launches of the second forward pass over the workload's first batch, with padding at the end of the first row."""
+    model = build(system, options, workload.longest).eval()
+    ids = torch.nn.utils.rnn.pad_sequence(draw_ids(workload, options)[0], batch_first=True)
+    mask = torch.ones_like(ids)
+    mask[0, ids.shape[1] - padding :] = 0
+    counter = LaunchCounter()
+    model(input_ids=ids, attention_mask=mask)
+    with counter.watching_kernels(), counter:
+        model(input_ids=ids, attention_mask=mask)
+    return counter
+
+
 def count_table(options: Options, workloads: list[Workload]) -> str:
-    """A Markdown table, one line for each workload and system."""
-    columns = ("batch x tokens", "system", "forward pass", *PARTS, "training step", *STEPS)
-    lines = [columns, ("---", "---", *["--:"] * (len(columns) - 2))]
+    """A Markdown table, one line for each workload and system: operations or, with kernels in the interpreter, launches."""
+    counts_launches = os.environ.get("MODELING_STAR_KERNELS") == "1"
+    columns = ("forward pass", *PARTS, "training step", *STEPS)
+    if counts_launches:
+        columns = ("launches", "waits", "launches with padding", "waits with padding")
+    lines = [("batch x tokens", "system", *columns), ("---", "---", *["--:"] * len(columns))]
     for workload in workloads:
         for system in options.systems:
-            forward, steps = count_operations(system, options, workload)
-            numbers = (forward.total(), *(forward[part] for part in PARTS), steps.total(), *(steps[s] for s in STEPS))
+            if counts_launches:
+                counters = [count_launches(system, options, workload, padding) for padding in (0, 1)]
+                numbers = [number for counter in counters for number in (counter.launches, counter.waits)]
+            else:
+                forward, steps = count_operations(system, options, workload)
+                numbers = [forward.total(), *(forward[part] for part in PARTS)]
+                numbers += [steps.total(), *(steps[step] for step in STEPS)]
             lines.append((workload.name, system, *map(str, numbers)))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -103,8 +103,10 @@ def title_of(file: str) -> str:
 
 
 def _extras_of(config: PreTrainedConfig) -> dict[str, str]:
-    """Rows of the card on the model's character features and CRF."""
+    """Rows of the card on the model's n-grams, character features and CRF."""
     extras = {}
+    if getattr(config, "ngram_buckets", 0):
+        extras["n-grams"] = f"up to {config.max_ngram_length} tokens, {config.ngram_buckets:,} buckets"
     if getattr(config, "char_features", False):
         extras["character features"] = f"{config.char_num_filters} wide"
     if getattr(config, "use_crf", False):

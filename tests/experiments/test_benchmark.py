@@ -15,7 +15,7 @@ import torch
 import transformers
 from lab import benchmark, benchmark_report, benchmark_systems, benchmark_workloads, plots
 from lab.benchmark import Result, Timing
-from lab.benchmark_count import count_operations
+from lab.benchmark_count import LaunchCounter, count_launches, count_operations
 from lab.benchmark_options import SYSTEMS, Options
 from lab.benchmark_systems import PARTS, Subject, check_systems
 from lab.benchmark_workloads import Workload
@@ -453,6 +453,19 @@ def test_what_was_measured_before_an_interruption_is_kept(monkeypatch: pytest.Mo
         run_main(monkeypatch, "--shapes", "1x8", "1x9", "1x7", "--output_dir", str(tmp_path / "out"))
     with open(tmp_path / "out" / "results.csv", encoding="utf-8", newline="") as file:
         assert [row["workload"] for row in csv.DictReader(file)] == ["1x8"]
+
+
+def test_a_kernel_is_one_launch_and_a_view_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODELING_STAR_KERNELS", "1")
+    options = Options(systems=["star"], **TINY)
+    full, padded = (count_launches("star", options, Workload("2x5", [[5, 5]]), padding) for padding in (0, 1))
+    # Star's products, norms and kernels of two layers; the layout of a batch without padding is kept.
+    assert 40 < full.launches < padded.launches < 130
+    assert full.waits < padded.waits < 6
+    counter = LaunchCounter()
+    with counter:
+        (torch.empty(2, 3).t().reshape(6) + 1).sum().item()
+    assert (counter.launches, counter.waits) == (3, 1)  # the copy, the addition and the sum
 
 
 def test_operations_are_counted_by_part_and_by_step() -> None:
