@@ -124,7 +124,7 @@ class LaunchCounter(TorchDispatchMode):
 
 @torch.no_grad()
 def count_launches(system: str, options: Options, workload: Workload, padding: int) -> LaunchCounter:
-    """Launches of the second forward pass over the workload's first batch, with padding at the end of the first row."""
+    """Launches of the second forward pass over the first batch, with padding at the end of its first row."""
     model = build(system, options, workload.longest).eval()
     ids = torch.nn.utils.rnn.pad_sequence(draw_ids(workload, options)[0], batch_first=True)
     mask = torch.ones_like(ids)
@@ -137,9 +137,9 @@ def count_launches(system: str, options: Options, workload: Workload, padding: i
 
 
 def count_table(options: Options, workloads: list[Workload]) -> str:
-    """A Markdown table, one line for each workload and system: operations or, with kernels in the interpreter, launches."""
+    """A Markdown table, one line for each workload and system: operations or, where kernels are on, launches."""
     counts_launches = os.environ.get("MODELING_STAR_KERNELS") == "1"
-    columns = ("forward pass", *PARTS, "training step", *STEPS)
+    columns: tuple[str, ...] = ("forward pass", *PARTS, "training step", *STEPS)
     if counts_launches:
         columns = ("launches", "waits", "launches with padding", "waits with padding")
     lines = [("batch x tokens", "system", *columns), ("---", "---", *["--:"] * len(columns))]
