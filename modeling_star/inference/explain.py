@@ -30,13 +30,14 @@ _STEP, _WORDS_Y, _TOKENS_Y, _NODE_Y = 96, 150, 250, 350
 @dataclass(frozen=True)
 class Attribution:
     """
-    What each token adds to one logit, in place of an unknown word.
+    What each token adds to one logit, in place of an unknown word, n-grams in place of none.
 
     Args:
         label: the class or entity.
         score: its probability.
         values: one per token, special tokens 0 but for n-grams.
-        difference: of the logit, between the text and one of unknown words; the sum of the values but for rounding.
+        difference: of the logit, between the text and one of unknown words without n-grams; the sum of the values
+            but for rounding.
     """
 
     label: str

@@ -143,7 +143,7 @@ class EncoderConfig(BaseConfig):
         *("max_position_embeddings", "classifier_hidden_size", "max_ngram_length"),
         *("char_vocab_size", "char_embedding_size", "char_num_filters", "char_kernel_size", "max_char_length"),
     )
-    repeated: ClassVar[tuple[str, ...]] = ("num_hidden_layers",)
+    repeated: ClassVar[tuple[str, ...]] = ("num_hidden_layers", "max_ngram_length")
     position_embedding_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none")
 
     def validate_positions(self) -> None:

@@ -108,7 +108,8 @@ class NgramLogits(nn.Module):
             For each length l from 1 `[b, n - l + 1, k]`, at the first token of an n-gram among the real tokens of its
             row; zeros after the last one.
         """
-        ids, mask = input_ids, torch.ones_like(input_ids)
+        ids = input_ids.long()  # hashes need 64 bits
+        mask = torch.ones_like(ids)
         if attention_mask is not None:  # the neighbours of a token are real, whatever is between them
             mask = (attention_mask != 0).long()
             order = (torch.arange(ids.shape[1], device=ids.device) + (1 - mask) * ids.shape[1]).argsort(1)

@@ -280,6 +280,10 @@ class Task(ABC, Generic[DataArgs]):
         hub, overrides = hub_options(arguments), parse_overrides(arguments.config_overrides)
         if overrides.get("use_crf") and self.head != "AutoModelForTokenClassification":
             raise UserError("--config_overrides sets use_crf, and only taggers (run_ner.py) have a CRF: omit it.")
+        if overrides.get("ngram_buckets") and self.head != "AutoModelForSequenceClassification":
+            raise UserError(
+                "--config_overrides sets ngram_buckets, and only classifiers (run_glue.py) read n-grams: omit it."
+            )
         if arguments.model_name_or_path is None:
             return fresh_model(
                 self.head,

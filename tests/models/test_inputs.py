@@ -41,7 +41,7 @@ EVERY_CONFIG = (*WITH_HEADS, *WITH_DIRECTIONS)
 # The last field of each is the wrong one.
 SHARED_BAD_FIELDS: list[dict[str, Any]] = [
     {"ngram_buckets": -1},
-    {"max_ngram_length": 0},
+    {"max_ngram_length": 10**12},
     {"ngram_dropout": 1.0},
     *({name: 0} for name in EncoderConfig.sizes),
     {"type_vocab_size": -1},

@@ -31,6 +31,7 @@ def test_logits_and_gradients_equal_the_reference(padding: str | None, longest: 
     rows = [ngram_logits(leaves["weight"], ids[row][mask[row]].tolist(), longest) for row in range(len(mask))]
     expected, actual = {"logits": torch.stack(rows)}, {"logits": ngrams(ids, mask.long() if padding else None)}
     assert_close(actual, expected, 1e-12)
+    assert torch.equal(ngrams(ids.int(), mask.long() if padding else None), actual["logits"])
     assert_gradients_close(gradients(actual, {"weight": ngrams.weight}), gradients(expected, leaves), 1e-12)
 
 

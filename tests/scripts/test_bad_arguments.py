@@ -96,6 +96,11 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
         ["crf_constraints"],
     ),
     "a CRF of texts": (GLUE, "--train_file={sentiment} --config_overrides=use_crf=true", ["use_crf", "run_ner.py"]),
+    "n-grams of tags": (
+        NER,
+        "--train_file={entities} --config_overrides=ngram_buckets=64",
+        ["ngram_buckets", "run_glue.py"],
+    ),
     "TF-IDF of answers": (QA, "--train_file={reading} --model_type=tfidf", ["tfidf"]),
     "a translator without a size": (TRANSLATION, MARIAN + " --model_type=marian", ["--config_name"]),
     "a translator that generates nothing": (
