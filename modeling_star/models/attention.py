@@ -128,6 +128,10 @@ class BandCandidates:
             return self.spans
         return torch.eye(self.exists.shape[1], dtype=torch.bool, device=self.exists.device)
 
+    def for_kernels(self) -> Tensor:
+        """`all_spans` as numbers `[w, r]`, float32."""
+        return remember(self.of_spans, "kernels", lambda: self.all_spans().to(torch.float32).contiguous())
+
     def of_block(self, block: CPUBlock) -> "BandCandidates":
         """Those of the tokens of a block."""
         if block.alone:
@@ -427,9 +431,9 @@ def attend_with_triton(
         project(candidates.node),
         attention.projections.value_bias,
         attention.role_bias,
-        candidates.block.index,
+        candidates.block.radius,
         None if candidates.band is None else candidates.band.exists,
-        None if candidates.band is None else candidates.band.all_spans(),
+        None if candidates.band is None else candidates.band.for_kernels(),
         candidates.layout,
         attention.dropout_p if attention.training else 0.0,
     )

@@ -77,8 +77,9 @@ class TokenLayout:
     Args:
         mask (`Tensor` of shape `[b, n]`, bool): real columns.
         lengths (`Tensor` of shape `[b]`): real tokens of each sequence.
-        sequence_index, position, left, right (`Tensor` of shape `[N]`): the sequence of each token, its place among
-            the real tokens of that sequence, and the flat indices of its ring neighbours.
+        sequence_index, position (`Tensor` of shape `[N]`): the sequence of each token, and its place among the real
+            tokens of that sequence.
+        left, right (`Tensor` of shape `[N]`, or `None` when packed): flat indices of each token's ring neighbours.
         column_index (`Tensor` of shape `[N]`, or `None` when padded): index of each token among the b * n columns.
         max_length (`int`): m, the longest sequence (at least 1) when packed, n when padded.
         memo (`Memo`): what is derived from the layout, for all layers of a forward pass.
@@ -88,8 +89,8 @@ class TokenLayout:
     lengths: Tensor
     sequence_index: Tensor
     position: Tensor
-    left: Tensor
-    right: Tensor
+    left: Tensor | None
+    right: Tensor | None
     column_index: Tensor | None
     max_length: int
     memo: Memo = field(default_factory=dict, repr=False, compare=False)
@@ -192,9 +193,14 @@ class TokenLayout:
         return self.is_packed and not self.is_full and self.mask.device.type == "cpu"
 
     @property
+    def offsets(self) -> Tensor:
+        """Flat index of each packed sequence's first token, for an empty one the next one's; and N (`[b + 1]`)."""
+        return remember(self.memo, "offsets", lambda: torch.nn.functional.pad(self.lengths.cumsum(0), (1, 0)))
+
+    @property
     def starts(self) -> Tensor:
-        """Flat index of the first token of each packed sequence (`[b]`), for an empty one that of the next."""
-        return self.lengths.cumsum(0) - self.lengths
+        """`offsets` without the last (`[b]`)."""
+        return self.offsets[:-1]
 
     def first(self, tokens: Tensor) -> Tensor:
         """The first real token of each sequence (`[N, d]` to `[b, d]`); any finite state for an empty one."""
@@ -238,7 +244,7 @@ class TokenLayout:
 
     def _bags(self, tokens: Tensor, mode: str) -> Tensor:
         """Each sequence as a bag of embeddings (`[N, d]` to `[b, d]`), without a copy."""
-        index = torch.arange(len(tokens), device=tokens.device)
+        index = remember(self.memo, "tokens", lambda: torch.arange(len(tokens), device=tokens.device))
         return torch.nn.functional.embedding_bag(index, tokens, self.starts, mode=mode)
 
     def shifted(self, tokens: Tensor, offset: int) -> Tensor:
@@ -252,8 +258,7 @@ class TokenLayout:
             return tokens.roll(-offset, 0)
         if offset == 0:
             return tokens
-        step = self.right if offset > 0 else self.left
-        index = step
+        index = step = self.right if offset > 0 else self.left
         for _ in range(abs(offset) - 1):
             index = step[index]
         return tokens[index]
@@ -271,10 +276,12 @@ class TokenLayout:
         return flat.unfold(0, (last - first + 1) * k, k)
 
     def fits(self, longest: int) -> Tensor:
-        """Whether a token is real and its sequence has one 1 to `longest` - 1 places later (`[N, longest - 1]`)."""
+        """`has_shifted` of 1 to `longest` - 1 (`[N, longest - 1]`)."""
 
         def make() -> Tensor:
-            return torch.stack([self.has_shifted(offset) for offset in range(1, longest)], dim=1)
+            offsets = torch.arange(1, longest, device=self.position.device)
+            inside = self.position[:, None] + offsets < self.lengths[self.sequence_index][:, None]
+            return inside if self.is_packed else inside & self.mask.reshape(-1, 1)
 
         return remember(self.memo, ("fits", longest), make)
 
@@ -301,6 +308,9 @@ class TokenLayout:
         Returns:
             `[2 radius + 1, N]`, the token itself in the middle.
         """
+        if self.is_packed:
+            place = self.position + torch.arange(-radius, radius + 1, device=self.position.device)[:, None]
+            return self.starts[self.sequence_index] + place.remainder(self.lengths[self.sequence_index])
         itself = torch.arange(self.left.shape[0], device=self.left.device)  # len() would fix the exported size
         before, after = [itself], [itself]
         for step in range(radius):
@@ -327,26 +337,30 @@ class TokenLayout:
         return [self._block(start, stop, radius, closed, ring, starts) for start, stop in itertools.pairwise(edges)]
 
     def _one_block(self, radius: int, closed: bool) -> "list[CPUBlock]":
-        index = self.ring(radius) if closed and radius else None
-        return [CPUBlock(slice(None), slice(None), radius, closed, index, alone=True)]
+        make_index = functools.partial(self.ring, radius) if closed and radius else None
+        return [CPUBlock(slice(None), slice(None), radius, closed, make_index, alone=True)]
 
     def _block(
         self, start: int, stop: int, radius: int, closed: bool, ring: Tensor | None, starts: Tensor
     ) -> "CPUBlock":
         first, last = int(self.sequence_index[start]), int(self.sequence_index[stop - 1])
-        index = None
-        if ring is not None:
-            ring = ring[:, start:stop]
-            reads_no_end = int(ring[0, 0]) == start - radius and int(ring[-1, -1]) == stop - 1 + radius
-            if first != last or not reads_no_end:
-                # Rows of `around`: the tokens before, the block's own, the tokens after, and the two far ends, where
-                # the ring of a sequence closes that begins before this block, or continues after it.
-                index = ring - (start - radius)
-                ends = stop - start + 2 * radius
-                from_first = ends + ring - int(starts[first])
-                from_last = ends + 2 * radius + ring - int(starts[last] + self.lengths[last])
-                index = torch.where(index < 0, from_first, torch.where(index >= ends, from_last, index))
-        return CPUBlock(slice(start, stop), slice(first, last + 1), radius, closed, index, alone=False)
+        block = functools.partial(CPUBlock, slice(start, stop), slice(first, last + 1), radius, closed, alone=False)
+        if ring is None:
+            return block(make_index=None)
+        ring = ring[:, start:stop]
+        if first == last and int(ring[0, 0]) == start - radius and int(ring[-1, -1]) == stop - 1 + radius:
+            return block(make_index=None)
+
+        def make_index() -> Tensor:
+            # Rows of `around`: the tokens before, the block's own, the tokens after, and the two far ends, where the
+            # ring of a sequence closes that begins before this block, or continues after it.
+            index = ring - (start - radius)
+            ends = stop - start + 2 * radius
+            from_first = ends + ring - int(starts[first])
+            from_last = ends + 2 * radius + ring - int(starts[last] + self.lengths[last])
+            return torch.where(index < 0, from_first, torch.where(index >= ends, from_last, index))
+
+        return block(make_index=make_index)
 
     def around(self, tokens: Tensor, pieces: list[Tensor], blocks: "list[CPUBlock]") -> Iterator[Tensor]:
         """
@@ -376,17 +390,10 @@ class TokenLayout:
                 rows += [heads[block.sequences.start], tails[block.sequences.stop - 1]]
             yield torch.cat(rows)
 
-    @functools.cached_property
-    def chunks(self) -> "KernelBlocks":
-        """All tokens, packed, in runs of TOKENS_OF_CHUNK or fewer, none of which crosses from sequence to sequence."""
-        size, b = TOKENS_OF_CHUNK, len(self.lengths)
-        first = torch.nn.functional.pad(((self.lengths + size - 1) // size).cumsum(0), (1, 0))
-        # The most there can be: counting them would synchronise with the GPU.
-        chunk = torch.arange(len(self.position) // size + b, device=first.device)
-        sequence = torch.searchsorted(first[1:], chunk, right=True).clamp(max=b - 1)
-        place = (chunk - first[sequence]) * size
-        start = self.starts[sequence] + place
-        return KernelBlocks(start, start + (self.lengths[sequence] - place).clamp(min=0, max=size), sequence, first)
+    @property
+    def chunks(self) -> tuple[int, int]:
+        """Tokens of a chunk, and the chunks that the longest packed sequence has."""
+        return TOKENS_OF_CHUNK, -(-self.max_length // TOKENS_OF_CHUNK)
 
     def ends(self, count: int) -> tuple[Tensor, Tensor]:
         """Flat indices of each sequence's first and last `count` tokens (`[b, count]` each); any if it has fewer."""
@@ -404,23 +411,6 @@ class TokenLayout:
 
 
 @dataclass(frozen=True)
-class KernelBlocks:
-    """
-    Flat tokens in short runs of one sequence each, in order; at the end there may be empty ones.
-
-    Args:
-        start, stop (`Tensor` of shape `[p]`): first token of each, and the one after its last.
-        sequence (`Tensor` of shape `[p]`): whose tokens they are.
-        first (`Tensor` of shape `[b + 1]`): index of the first chunk of each sequence, and how many there are.
-    """
-
-    start: Tensor
-    stop: Tensor
-    sequence: Tensor
-    first: Tensor
-
-
-@dataclass(frozen=True)
 class CPUBlock:
     """
     Some consecutive flat tokens, and where their neighbours are.
@@ -430,8 +420,8 @@ class CPUBlock:
         sequences (`slice`): the sequences that they belong to.
         radius (`int`): how many neighbours on either side a token attends to.
         closed (`bool`): these are neighbours on the ring.
-        index (`Tensor` of shape `[2 radius + 1, M]`, or `None`): rows of `TokenLayout.around` that hold the ring
-            neighbours, the token itself in the middle; `None` where they are the rows around it throughout.
+        make_index (`Callable`, or `None`): returns the rows of `TokenLayout.around` that hold the ring neighbours
+            (`[2 radius + 1, M]`), the token itself in the middle; `None` where they are the rows around it throughout.
         alone (`bool`): there is no other block, and all neighbours lie within it.
         memo (`Memo`): what is derived from the block, for all layers.
     """
@@ -440,9 +430,14 @@ class CPUBlock:
     sequences: slice
     radius: int
     closed: bool
-    index: Tensor | None
+    make_index: Callable[[], Tensor] | None
     alone: bool
     memo: Memo = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def index(self) -> Tensor | None:
+        """What `make_index` returns; kernels need none."""
+        return None if self.make_index is None else remember(self.memo, "index", self.make_index)
 
     @staticmethod
     def split(tokens: Tensor | None, blocks: "list[CPUBlock]") -> list[Any]:
@@ -561,11 +556,9 @@ class CPUBlock:
 def _full_layout(b: int, n: int, device: torch.device) -> TokenLayout:
     token = torch.arange(b * n, device=device)
     position, sequence_index = token % n, token // n
-    left = torch.where(position == 0, token + n - 1, token - 1)
-    right = torch.where(position == n - 1, token - n + 1, token + 1)
     lengths = torch.full((b,), n, device=device)
     mask = torch.ones((b, n), dtype=torch.bool, device=device)
-    return TokenLayout(mask, lengths, sequence_index, position, left, right, token, n)
+    return TokenLayout(mask, lengths, sequence_index, position, None, None, token, n)
 
 
 _kept_full_layout = constant(_full_layout)
@@ -575,15 +568,12 @@ def _packed_layout(mask: Tensor) -> TokenLayout:
     lengths = mask.sum(1)
     column_index = mask.flatten().nonzero().squeeze(1)
     sequence_index = column_index // max(mask.shape[1], 1)
-    token = torch.arange(len(column_index), device=mask.device)
-    start = (lengths.cumsum(0) - lengths)[sequence_index]
-    position = token - start
-    end = start + lengths[sequence_index] - 1
-    left = torch.where(token == start, end, token - 1)
-    right = torch.where(token == end, start, token + 1)
+    offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+    position = torch.arange(len(column_index), device=mask.device) - offsets[sequence_index]
     # At least one place per row: an empty row is padding.
     max_length = max(int(lengths.max()), 1)
-    return TokenLayout(mask, lengths, sequence_index, position, left, right, column_index, max_length)
+    memo: Memo = {"offsets": offsets}
+    return TokenLayout(mask, lengths, sequence_index, position, None, None, column_index, max_length, memo)
 
 
 def _padded_layout(mask: Tensor) -> TokenLayout:

@@ -20,6 +20,8 @@ from .triton_utils import (
     CHUNKS_AT_ONCE,
     INTERPRETED,
     TYPES,
+    chunk_at,
+    chunks_of,
     keep,
     launch,
     load,
@@ -45,21 +47,18 @@ def _load_turned(pointer, rows, there, ROW: tl.constexpr, columns, WIDTH: tl.con
     return tl.load(at, mask=there[None, :] & (columns < WIDTH)[:, None], other=0.0).to(TYPE)
 
 
-@triton.jit(do_not_specialize=["seed"])
+@triton.jit(do_not_specialize=["batch", "per_sequence", "seed"])
 def _relay_scores(
-    query_pointer, tokens_pointer, chunk_start, chunk_stop, chunk_sequence, scores_pointer, statistics, seed,
-    dropout_p,
-    HEADS: tl.constexpr, WIDTH: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr, OPERAND: tl.constexpr,
-    HEAD_BLOCK: tl.constexpr, TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
+    query_pointer, tokens_pointer, scores_pointer, statistics, batch, offsets, per_sequence, seed, dropout_p,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr,
+    OPERAND: tl.constexpr, HEAD_BLOCK: tl.constexpr, TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
 ):  # fmt: skip
     """
     Scores [N, h], and of each chunk `statistics` [p, 3, h]: its highest score m, the sum of exp(score - m), and that
     sum after dropout. The softmax is computed on the go: m grows, and the sums so far are scaled down to it.
     """
     chunk = tl.program_id(0).to(tl.int64)
-    start = tl.load(chunk_start + chunk)
-    stop = tl.load(chunk_stop + chunk)
-    sequence = tl.load(chunk_sequence + chunk)
+    start, stop, sequence = chunk_at(offsets, chunk, per_sequence, CHUNK)
     heads = tl.arange(0, HEAD_BLOCK)
     highest = tl.full([HEAD_BLOCK], float("-inf"), dtype=TYPE)
     total = tl.zeros([HEAD_BLOCK], dtype=TYPE)
@@ -72,7 +71,7 @@ def _relay_scores(
             columns = column + tl.arange(0, WIDTH_BLOCK)
             states = load(tokens_pointer, tokens, real, WIDTH, 0, columns, WIDTH, OPERAND)
             query = _load_turned(
-                query_pointer + sequence * HEADS * WIDTH, heads, heads < HEADS, WIDTH, columns, WIDTH, OPERAND
+                query_pointer, heads * batch + sequence, heads < HEADS, WIDTH, columns, WIDTH, OPERAND
             )
             scores = tl.dot(states, query, scores, input_precision="ieee", out_dtype=TYPE)
         store(scores_pointer, tokens, real, HEADS, 0, heads, HEADS, scores)
@@ -91,22 +90,30 @@ def _relay_scores(
     tl.store(mine + 2 * HEADS, dropped, mask=heads < HEADS)
 
 
-@triton.jit(do_not_specialize=["count", "seed"])
+@triton.jit(do_not_specialize=["batch", "count", "per_sequence", "seed"])
 def _relay_softmax(
-    statistics, own_scores, first_chunk, log_sums, own_weights, totals, count, seed, dropout_p,
-    HEADS: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr, HEAD_BLOCK: tl.constexpr,
-    CHUNK_BLOCK: tl.constexpr,
+    query_pointer, relay_pointer, statistics, own_scores, log_sums, own_weights, totals, batch, count, offsets,
+    per_sequence, seed, dropout_p,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr,
+    HEAD_BLOCK: tl.constexpr, CHUNK_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
 ):  # fmt: skip
     """
-    The softmax of a sequence from those of its chunks and the relay's own score: log of the sum of exp(score), the
-    relay's own weight, and the sum of all weights, the last two after dropout; [b, h] each.
+    The softmax of a sequence over its relay and, from those of its chunks, its tokens: the relay's own score, log of
+    the sum of exp(score), the relay's own weight, and the sum of all weights, the last two after dropout; [b, h] each.
     """
     sequence = tl.program_id(0).to(tl.int64)
-    start = tl.load(first_chunk + sequence)
-    stop = tl.load(first_chunk + sequence + 1)
+    length = tl.load(offsets + sequence + 1) - tl.load(offsets + sequence)
+    start = sequence * per_sequence
+    stop = start + tl.cdiv(length, CHUNK)
     heads = tl.arange(0, HEAD_BLOCK)
     at = sequence * HEADS + heads
-    own = tl.load(own_scores + at, mask=heads < HEADS, other=0.0)
+    own = tl.zeros([HEAD_BLOCK], dtype=TYPE)
+    for column in range(0, WIDTH, WIDTH_BLOCK):
+        columns = column + tl.arange(0, WIDTH_BLOCK)
+        query = load(query_pointer, heads * batch + sequence, heads < HEADS, WIDTH, 0, columns, WIDTH, TYPE)
+        state = tl.load(relay_pointer + sequence * WIDTH + columns, mask=columns < WIDTH, other=0.0).to(TYPE)
+        own += tl.sum(query * state[None, :], axis=1)
+    tl.store(own_scores + at, own, mask=heads < HEADS)
     highest = own
     total = tl.full([HEAD_BLOCK], 1.0, dtype=TYPE)
     dropped = tl.zeros([HEAD_BLOCK], dtype=TYPE)
@@ -136,20 +143,17 @@ def _relay_softmax(
     tl.store(totals + at, sum_of_weights, mask=heads < HEADS)
 
 
-@triton.jit(do_not_specialize=["seed"])
+@triton.jit(do_not_specialize=["per_sequence", "seed"])
 def _relay_mix(
-    tokens_pointer, scores_pointer, statistics, log_sums, chunk_start, chunk_stop, chunk_sequence, partial, seed,
-    dropout_p,
-    HEADS: tl.constexpr, WIDTH: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr, OPERAND: tl.constexpr,
-    HEAD_BLOCK: tl.constexpr, TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
+    tokens_pointer, scores_pointer, statistics, log_sums, partial, offsets, per_sequence, seed, dropout_p,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr,
+    OPERAND: tl.constexpr, HEAD_BLOCK: tl.constexpr, TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Sum of a chunk's tokens by their weights, for each head and some of the columns: `partial` [p, h, d]."""
     blocks = tl.cdiv(WIDTH, WIDTH_BLOCK)
     chunk = (tl.program_id(0) // blocks).to(tl.int64)
     columns = (tl.program_id(0) % blocks) * WIDTH_BLOCK + tl.arange(0, WIDTH_BLOCK)
-    start = tl.load(chunk_start + chunk)
-    stop = tl.load(chunk_stop + chunk)
-    sequence = tl.load(chunk_sequence + chunk)
+    start, stop, sequence = chunk_at(offsets, chunk, per_sequence, CHUNK)
     heads = tl.arange(0, HEAD_BLOCK)
     highest = tl.load(statistics + chunk * 3 * HEADS + heads, mask=heads < HEADS, other=0.0)
     log_sum = tl.load(log_sums + sequence * HEADS + heads, mask=heads < HEADS, other=0.0)
@@ -168,18 +172,16 @@ def _relay_mix(
     store(partial + chunk * HEADS * WIDTH, heads, heads < HEADS, WIDTH, 0, columns, WIDTH, mixed)
 
 
-@triton.jit(do_not_specialize=["seed"])
+@triton.jit(do_not_specialize=["batch", "per_sequence", "seed"])
 def _relay_backward_weights(
-    query_pointer, tokens_pointer, mixed_grad, total_grad, means, log_sums, chunk_start, chunk_stop, chunk_sequence,
-    weights_pointer, score_grads, seed, dropout_p,
-    HEADS: tl.constexpr, WIDTH: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr, OPERAND: tl.constexpr,
-    HEAD_BLOCK: tl.constexpr, TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
+    query_pointer, tokens_pointer, mixed_grad, total_grad, means, log_sums, weights_pointer, score_grads, batch,
+    offsets, per_sequence, seed, dropout_p,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr,
+    OPERAND: tl.constexpr, HEAD_BLOCK: tl.constexpr, TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The weights after dropout and the gradients of the scores, [N, h] each."""
     chunk = tl.program_id(0).to(tl.int64)
-    start = tl.load(chunk_start + chunk)
-    stop = tl.load(chunk_stop + chunk)
-    sequence = tl.load(chunk_sequence + chunk)
+    start, stop, sequence = chunk_at(offsets, chunk, per_sequence, CHUNK)
     heads = tl.arange(0, HEAD_BLOCK)
     at = sequence * HEADS + heads
     log_sum = tl.load(log_sums + at, mask=heads < HEADS, other=0.0)
@@ -194,7 +196,7 @@ def _relay_backward_weights(
             columns = column + tl.arange(0, WIDTH_BLOCK)
             states = load(tokens_pointer, tokens, real, WIDTH, 0, columns, WIDTH, OPERAND)
             query = _load_turned(
-                query_pointer + sequence * HEADS * WIDTH, heads, heads < HEADS, WIDTH, columns, WIDTH, OPERAND
+                query_pointer, heads * batch + sequence, heads < HEADS, WIDTH, columns, WIDTH, OPERAND
             )
             grad = _load_turned(
                 mixed_grad + sequence * HEADS * WIDTH, heads, heads < HEADS, WIDTH, columns, WIDTH, OPERAND
@@ -212,24 +214,21 @@ def _relay_backward_weights(
         store(score_grads, tokens, real, HEADS, 0, heads, HEADS, weights * (grads - mean[None, :]))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch", "per_sequence"])
 def _relay_backward_mix(
-    query_pointer, tokens_pointer, mixed_grad, weights_pointer, score_grads, chunk_start, chunk_stop, chunk_sequence,
-    tokens_grad, partial,
-    HEADS: tl.constexpr, WIDTH: tl.constexpr, TYPE: tl.constexpr, OPERAND: tl.constexpr, HEAD_BLOCK: tl.constexpr,
-    TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
+    query_pointer, tokens_pointer, mixed_grad, weights_pointer, score_grads, tokens_grad, partial, batch, offsets,
+    per_sequence,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, TYPE: tl.constexpr, OPERAND: tl.constexpr,
+    HEAD_BLOCK: tl.constexpr, TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Some columns of the gradients of a chunk's tokens, and of its part of the query's: `partial` [p, h, d]."""
     blocks = tl.cdiv(WIDTH, WIDTH_BLOCK)
     chunk = (tl.program_id(0) // blocks).to(tl.int64)
     columns = (tl.program_id(0) % blocks) * WIDTH_BLOCK + tl.arange(0, WIDTH_BLOCK)
-    start = tl.load(chunk_start + chunk)
-    stop = tl.load(chunk_stop + chunk)
-    sequence = tl.load(chunk_sequence + chunk)
+    start, stop, sequence = chunk_at(offsets, chunk, per_sequence, CHUNK)
     heads = tl.arange(0, HEAD_BLOCK)
-    of_sequence = sequence * HEADS * WIDTH
-    query = load(query_pointer + of_sequence, heads, heads < HEADS, WIDTH, 0, columns, WIDTH, OPERAND)
-    grad = load(mixed_grad + of_sequence, heads, heads < HEADS, WIDTH, 0, columns, WIDTH, OPERAND)
+    query = load(query_pointer, heads * batch + sequence, heads < HEADS, WIDTH, 0, columns, WIDTH, OPERAND)
+    grad = load(mixed_grad, heads + sequence * HEADS, heads < HEADS, WIDTH, 0, columns, WIDTH, OPERAND)
     query_sum = tl.zeros([HEAD_BLOCK, WIDTH_BLOCK], dtype=TYPE)
     for first in range(start, stop, TOKEN_BLOCK):
         tokens = first + tl.arange(0, TOKEN_BLOCK).to(tl.int64)
@@ -251,33 +250,32 @@ class _RelayMix(torch.autograd.Function):
     def forward(
         ctx: Any, query: Tensor, relay: Tensor, tokens: Tensor, layout: TokenLayout, dropout_p: float
     ) -> tuple[Tensor, Tensor]:
-        query, relay, tokens = query.contiguous(), relay.contiguous(), tokens.contiguous()
+        # A product for each head has left them in the order [h, b, d], in which the kernels read them.
+        query = query.transpose(0, 1).contiguous().transpose(0, 1)
+        relay, tokens = relay.contiguous(), tokens.contiguous()
         b, h, d = query.shape
-        chunks, seed = layout.chunks, new_seed(dropout_p)
+        chunks, places = chunks_of(layout)
+        seed = new_seed(dropout_p)
         numbers: dict[str, Any] = {"dtype": sum_type(query), "device": query.device}
         constants = _relay_constants(query)
-        dropping = {"DROPOUT": dropout_p > 0}
-        own_scores = (query.to(numbers["dtype"]) * relay[:, None]).sum(-1)
+        dropping = {"seed": seed, "dropout_p": dropout_p, "DROPOUT": dropout_p > 0}
         scores = torch.empty(len(tokens), h, **numbers)
-        statistics = torch.empty(len(chunks.start), 3, h, **numbers)
-        log_sums, own_weights, totals = torch.empty(3, b, h, **numbers)
-        partial = torch.empty(len(chunks.start), h, d, **numbers)
-        places = (chunks.start, chunks.stop, chunks.sequence)
+        statistics = torch.empty(chunks, 3, h, **numbers)
+        own_scores, log_sums, own_weights, totals = torch.empty(4, b, h, **numbers)
+        partial = torch.empty(chunks, h, d, **numbers)
         launch(
-            _relay_scores, len(statistics), query, tokens, *places, scores, statistics, seed, dropout_p,
-            **constants, **dropping,
+            _relay_scores, chunks, query, tokens, scores, statistics, b, **places, **dropping, **constants,
         )  # fmt: skip
         launch(
-            _relay_softmax, b, statistics, own_scores, chunks.first, log_sums, own_weights, totals, len(tokens), seed,
-            dropout_p, **dropping, CHUNK_BLOCK=CHUNKS_AT_ONCE,
-            **{name: constants[name] for name in ("HEADS", "TYPE", "HEAD_BLOCK")},
+            _relay_softmax, b, query, relay, statistics, own_scores, log_sums, own_weights, totals, b, len(tokens),
+            **places, **dropping, CHUNK_BLOCK=CHUNKS_AT_ONCE,
+            **{name: constants[name] for name in ("HEADS", "WIDTH", "TYPE", "HEAD_BLOCK", "WIDTH_BLOCK")},
         )  # fmt: skip
         launch(
-            _relay_mix, len(statistics) * triton.cdiv(d, constants["WIDTH_BLOCK"]),
-            tokens, scores, statistics, log_sums, *places, partial, seed, dropout_p, **constants, **dropping,
+            _relay_mix, chunks * triton.cdiv(d, constants["WIDTH_BLOCK"]),
+            tokens, scores, statistics, log_sums, partial, **places, **dropping, **constants,
         )  # fmt: skip
-        start = own_weights[..., None] * relay[:, None]
-        mixed = summed_over_chunks(partial, start, layout, partial.new_empty(b, h, d))
+        mixed = summed_over_chunks(partial, layout, partial.new_empty(b, h, d), own_weights, relay)
         ctx.save_for_backward(query, relay, tokens, mixed, totals, own_scores, own_weights, log_sums)
         ctx.layout, ctx.dropout_p, ctx.seed = layout, dropout_p, seed
         return mixed, totals
@@ -287,29 +285,27 @@ class _RelayMix(torch.autograd.Function):
     def backward(ctx: Any, mixed_grad: Tensor, total_grad: Tensor) -> tuple[Tensor | None, ...]:
         query, relay, tokens, mixed, totals, own_scores, own_weights, log_sums = ctx.saved_tensors
         mixed_grad, total_grad = mixed_grad.contiguous(), total_grad.contiguous()
-        h, d = query.shape[1:]
-        chunks = ctx.layout.chunks
+        b, h, d = query.shape
+        chunks, places = chunks_of(ctx.layout)
         constants = _relay_constants(query)
         numbers: dict[str, Any] = {"dtype": mixed.dtype, "device": mixed.device}
         # The mean of the weights' gradients by the weights, as the softmax needs it.
         means = (mixed_grad * mixed).sum(-1) + total_grad * totals
         weights, score_grads = torch.empty(2, len(tokens), h, **numbers)
         tokens_grad = torch.empty_like(tokens)
-        partial = torch.empty(len(chunks.start), h, d, **numbers)
-        places = (chunks.start, chunks.stop, chunks.sequence)
+        partial = torch.empty(chunks, h, d, **numbers)
         launch(
-            _relay_backward_weights, len(partial), query, tokens, mixed_grad, total_grad, means, log_sums, *places,
-            weights, score_grads, ctx.seed, ctx.dropout_p, **constants, DROPOUT=ctx.dropout_p > 0,
+            _relay_backward_weights, chunks, query, tokens, mixed_grad, total_grad, means, log_sums, weights,
+            score_grads, b, **places, seed=ctx.seed, dropout_p=ctx.dropout_p, **constants, DROPOUT=ctx.dropout_p > 0,
         )  # fmt: skip
         launch(
-            _relay_backward_mix, len(partial) * triton.cdiv(d, constants["WIDTH_BLOCK"]),
-            query, tokens, mixed_grad, weights, score_grads, *places, tokens_grad, partial, **constants,
+            _relay_backward_mix, chunks * triton.cdiv(d, constants["WIDTH_BLOCK"]),
+            query, tokens, mixed_grad, weights, score_grads, tokens_grad, partial, b, **places, **constants,
         )  # fmt: skip
         own_grads = (mixed_grad * relay[:, None]).sum(-1) + total_grad
         # The weight after dropout takes the gradient; the one before it is what the softmax shares out.
         own_score_grads = own_weights * own_grads - (own_scores - log_sums).exp() * means
-        start = own_score_grads[..., None] * relay[:, None]
-        query_grad = summed_over_chunks(partial, start, ctx.layout, torch.empty_like(query))
+        query_grad = summed_over_chunks(partial, ctx.layout, query.new_empty(b, h, d), own_score_grads, relay)
         relay_grad = (own_weights[..., None] * mixed_grad + own_score_grads[..., None] * query).sum(1)
         return query_grad, relay_grad.to(relay.dtype), tokens_grad, None, None
 

@@ -19,7 +19,18 @@ import torch
 from torch import Tensor
 
 from .token_layout import TokenLayout
-from .triton_utils import TYPES, keep, launch, load, new_seed, store, sum_type, summed_over_chunks
+from .triton_utils import (
+    TYPES,
+    chunk_at,
+    chunks_of,
+    keep,
+    launch,
+    load,
+    new_seed,
+    store,
+    sum_type,
+    summed_over_chunks,
+)
 from .utils import first_derivatives_only
 
 
@@ -35,14 +46,28 @@ TILE = 1024
 
 
 @triton.jit
-def _rows_at(tokens, real, neighbours, count, place, REACH: tl.constexpr):
+def _ring_of(tokens, real, sequence, offsets, CLOSED: tl.constexpr):
+    """The first token and the length of each token's sequence; off the ring nothing reads them."""
+    start = tokens
+    length = tokens
+    if CLOSED:
+        of = tl.load(sequence + tokens, mask=real, other=0)
+        start = tl.load(offsets + of)
+        length = tl.load(offsets + of + 1) - start
+    return start, length
+
+
+@triton.jit
+def _rows_at(tokens, real, start, length, count, place, REACH: tl.constexpr, CLOSED: tl.constexpr):
     """The token so many places after each, and whether there is one: on a ring always, on a band in 0..N."""
-    if neighbours is None:
+    if CLOSED:
+        # The remainder of a negative number may be negative. Tokens beyond N read from a sequence that may be empty.
+        rounds = tl.maximum(length, 1)
+        rows = start + (tokens - start + place + REACH * rounds) % rounds
+        there = real
+    else:
         rows = tokens + place
         there = real & (rows >= 0) & (rows < count)
-    else:
-        rows = tl.load(neighbours + (place + REACH) * count.to(tl.int64) + tokens, mask=real, other=0)
-        there = real
     return rows, there
 
 
@@ -66,9 +91,9 @@ def _candidate_factors(seed, tokens, head, roles, dropout_p, HEADS: tl.constexpr
 
 @triton.jit
 def _weights(
-    query, key_value, embedded, node, role_bias, exists, spans, neighbours, node_rows, tokens, real, head, count,
-    HEADS: tl.constexpr, WIDTH: tl.constexpr, SCALE: tl.constexpr, REACH: tl.constexpr, UNROLL: tl.constexpr,
-    ROLES: tl.constexpr, EMBEDDING: tl.constexpr, TYPE: tl.constexpr, TOKEN_BLOCK: tl.constexpr,
+    query, key_value, embedded, node, role_bias, exists, spans, start, length, node_rows, tokens, real, head, count,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, SCALE: tl.constexpr, REACH: tl.constexpr, CLOSED: tl.constexpr,
+    UNROLL: tl.constexpr, ROLES: tl.constexpr, EMBEDDING: tl.constexpr, TYPE: tl.constexpr, TOKEN_BLOCK: tl.constexpr,
     WIDTH_BLOCK: tl.constexpr, ROLE_BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Softmax over the candidates: of the local roles [tokens, roles], the embedding and the node [tokens] each."""
@@ -77,7 +102,7 @@ def _weights(
     scores = tl.zeros([TOKEN_BLOCK, ROLE_BLOCK], dtype=TYPE)
     own = tl.zeros([TOKEN_BLOCK], dtype=TYPE)
     for place in tl.range(-REACH, REACH + 1, loop_unroll_factor=UNROLL):
-        rows, there = _rows_at(tokens, real, neighbours, count, place, REACH)
+        rows, there = _rows_at(tokens, real, start, length, count, place, REACH, CLOSED)
         key = load(key_value, rows, there, 2 * HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
         score = tl.sum(query * key, axis=1) * SCALE
         # q . (k_1 + k_2) = q . k_1 + q . k_2: no sum of keys is formed.
@@ -116,11 +141,11 @@ def _weights(
 
 @triton.jit(do_not_specialize=["count", "seed"])
 def _candidates_forward(
-    query_pointer, key_value, embedded, node, value_bias, role_bias, exists, spans, neighbours, sequence,
+    query_pointer, key_value, embedded, node, value_bias, role_bias, exists, spans, sequence, offsets,
     context_pointer, count, seed, dropout_p,
-    HEADS: tl.constexpr, WIDTH: tl.constexpr, SCALE: tl.constexpr, REACH: tl.constexpr, UNROLL: tl.constexpr,
-    ROLES: tl.constexpr, EMBEDDING: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr, TOKEN_BLOCK: tl.constexpr,
-    WIDTH_BLOCK: tl.constexpr, ROLE_BLOCK: tl.constexpr,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, SCALE: tl.constexpr, REACH: tl.constexpr, CLOSED: tl.constexpr,
+    UNROLL: tl.constexpr, ROLES: tl.constexpr, EMBEDDING: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr,
+    TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr, ROLE_BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The context that `candidate_attention` returns."""
     head = tl.program_id(0) % HEADS
@@ -131,10 +156,12 @@ def _candidates_forward(
     node_rows = tokens
     if node is not None:
         node_rows = tl.load(sequence + tokens, mask=real, other=0)
+    start, length = _ring_of(tokens, real, sequence, offsets, CLOSED)
     query = load(query_pointer, tokens, real, HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
     local, embedding, of_node = _weights(
-        query, key_value, embedded, node, role_bias, exists, spans, neighbours, node_rows, tokens, real, head, count,
-        HEADS, WIDTH, SCALE, REACH, UNROLL, ROLES, EMBEDDING, TYPE, TOKEN_BLOCK, WIDTH_BLOCK, ROLE_BLOCK,
+        query, key_value, embedded, node, role_bias, exists, spans, start, length, node_rows, tokens, real, head,
+        count, HEADS, WIDTH, SCALE, REACH, CLOSED, UNROLL, ROLES, EMBEDDING, TYPE, TOKEN_BLOCK, WIDTH_BLOCK,
+        ROLE_BLOCK,
     )  # fmt: skip
     if DROPOUT:
         factor_local, factor_embedding, factor_node = _candidate_factors(
@@ -147,7 +174,7 @@ def _candidates_forward(
     bias = tl.load(value_bias + head * WIDTH + columns, mask=columns < WIDTH, other=0.0).to(TYPE)
     context = total[:, None] * bias[None, :]
     for place in tl.range(-REACH, REACH + 1, loop_unroll_factor=UNROLL):
-        rows, there = _rows_at(tokens, real, neighbours, count, place, REACH)
+        rows, there = _rows_at(tokens, real, start, length, count, place, REACH, CLOSED)
         value = load(key_value, rows, there, 2 * HEADS * WIDTH, (HEADS + head) * WIDTH, columns, WIDTH, TYPE)
         # Each token that a candidate is made of takes the candidate's weight.
         weight = tl.sum(local * _span(spans, roles, place + REACH, ROLES, TYPE), axis=1)
@@ -165,10 +192,10 @@ def _candidates_forward(
 
 @triton.jit
 def _weight_gradients(
-    grad, key_value, embedded, node, value_bias, spans, neighbours, node_rows, tokens, real, head, count,
-    HEADS: tl.constexpr, WIDTH: tl.constexpr, REACH: tl.constexpr, UNROLL: tl.constexpr, ROLES: tl.constexpr,
-    EMBEDDING: tl.constexpr, TYPE: tl.constexpr, TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
-    ROLE_BLOCK: tl.constexpr,
+    grad, key_value, embedded, node, value_bias, spans, start, length, node_rows, tokens, real, head, count,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, REACH: tl.constexpr, CLOSED: tl.constexpr, UNROLL: tl.constexpr,
+    ROLES: tl.constexpr, EMBEDDING: tl.constexpr, TYPE: tl.constexpr, TOKEN_BLOCK: tl.constexpr,
+    WIDTH_BLOCK: tl.constexpr, ROLE_BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the weights that `_weights` gives, as they were applied: context = sum of weight (value + bias)."""
     columns = tl.arange(0, WIDTH_BLOCK)
@@ -179,7 +206,7 @@ def _weight_gradients(
     embedding_grad = of_bias
     node_grad = of_bias
     for place in tl.range(-REACH, REACH + 1, loop_unroll_factor=UNROLL):
-        rows, there = _rows_at(tokens, real, neighbours, count, place, REACH)
+        rows, there = _rows_at(tokens, real, start, length, count, place, REACH, CLOSED)
         value = load(key_value, rows, there, 2 * HEADS * WIDTH, (HEADS + head) * WIDTH, columns, WIDTH, TYPE)
         of_place = tl.sum(grad * value, axis=1)
         local_grad += of_place[:, None] * _span(spans, roles, place + REACH, ROLES, TYPE)
@@ -196,11 +223,11 @@ def _weight_gradients(
 
 @triton.jit(do_not_specialize=["count", "seed"])
 def _candidates_backward(
-    query_pointer, key_value, embedded, node, value_bias, role_bias, exists, spans, neighbours, sequence, context_grad,
+    query_pointer, key_value, embedded, node, value_bias, role_bias, exists, spans, sequence, offsets, context_grad,
     query_grad, embedded_grad, role_bias_grads, scratch, count, seed, dropout_p,
-    HEADS: tl.constexpr, WIDTH: tl.constexpr, SCALE: tl.constexpr, REACH: tl.constexpr, UNROLL: tl.constexpr,
-    ROLES: tl.constexpr, EMBEDDING: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr, TOKEN_BLOCK: tl.constexpr,
-    WIDTH_BLOCK: tl.constexpr, ROLE_BLOCK: tl.constexpr,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, SCALE: tl.constexpr, REACH: tl.constexpr, CLOSED: tl.constexpr,
+    UNROLL: tl.constexpr, ROLES: tl.constexpr, EMBEDDING: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr,
+    TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr, ROLE_BLOCK: tl.constexpr,
 ):  # fmt: skip
     """
     Gradients of what belongs to one token: its query, its embedding's key and value.
@@ -217,15 +244,17 @@ def _candidates_backward(
     node_rows = tokens
     if node is not None:
         node_rows = tl.load(sequence + tokens, mask=real, other=0)
+    start, length = _ring_of(tokens, real, sequence, offsets, CLOSED)
     query = load(query_pointer, tokens, real, HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
     grad = load(context_grad, tokens, real, HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
     local, embedding, of_node = _weights(
-        query, key_value, embedded, node, role_bias, exists, spans, neighbours, node_rows, tokens, real, head, count,
-        HEADS, WIDTH, SCALE, REACH, UNROLL, ROLES, EMBEDDING, TYPE, TOKEN_BLOCK, WIDTH_BLOCK, ROLE_BLOCK,
+        query, key_value, embedded, node, role_bias, exists, spans, start, length, node_rows, tokens, real, head,
+        count, HEADS, WIDTH, SCALE, REACH, CLOSED, UNROLL, ROLES, EMBEDDING, TYPE, TOKEN_BLOCK, WIDTH_BLOCK,
+        ROLE_BLOCK,
     )  # fmt: skip
     local_grad, embedding_grad, node_grad = _weight_gradients(
-        grad, key_value, embedded, node, value_bias, spans, neighbours, node_rows, tokens, real, head, count,
-        HEADS, WIDTH, REACH, UNROLL, ROLES, EMBEDDING, TYPE, TOKEN_BLOCK, WIDTH_BLOCK, ROLE_BLOCK,
+        grad, key_value, embedded, node, value_bias, spans, start, length, node_rows, tokens, real, head, count,
+        HEADS, WIDTH, REACH, CLOSED, UNROLL, ROLES, EMBEDDING, TYPE, TOKEN_BLOCK, WIDTH_BLOCK, ROLE_BLOCK,
     )  # fmt: skip
     dropped_local = local
     dropped_embedding = embedding
@@ -265,7 +294,7 @@ def _candidates_backward(
         if EMBEDDING == 1:
             score_grad += tl.where(place == 0, embedding_grad, 0.0)
             weight += tl.where(place == 0, dropped_embedding, 0.0)
-        rows, there = _rows_at(tokens, real, neighbours, count, place, REACH)
+        rows, there = _rows_at(tokens, real, start, length, count, place, REACH, CLOSED)
         key = load(key_value, rows, there, 2 * HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
         query_sum += score_grad[:, None] * key
         tl.store(mine + (place + REACH) * slot, score_grad * SCALE, mask=real)
@@ -287,11 +316,12 @@ def _candidates_backward(
     store(query_grad, tokens, real, HEADS * WIDTH, head * WIDTH, columns, WIDTH, query_sum * SCALE)
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit(do_not_specialize=["count", "per_sequence"])
 def _gather_gradients(
-    query_pointer, context_grad, scratch, neighbours, chunk_start, chunk_stop, key_value_grad, partial, count,
-    HEADS: tl.constexpr, WIDTH: tl.constexpr, REACH: tl.constexpr, UNROLL: tl.constexpr, HAS_NODE: tl.constexpr,
-    TYPE: tl.constexpr, TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
+    query_pointer, context_grad, scratch, key_value_grad, partial, count, offsets, per_sequence,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, REACH: tl.constexpr, CLOSED: tl.constexpr, UNROLL: tl.constexpr,
+    HAS_NODE: tl.constexpr, TYPE: tl.constexpr, TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
+    CHUNK: tl.constexpr,
 ):  # fmt: skip
     """
     Gradients of each token's key and value, and of the node and the value bias, summed over a chunk.
@@ -302,8 +332,9 @@ def _gather_gradients(
     """
     head = tl.program_id(0) % HEADS
     chunk = tl.program_id(0) // HEADS
-    start = tl.load(chunk_start + chunk)
-    stop = tl.load(chunk_stop + chunk)
+    start, stop, of = chunk_at(offsets, chunk, per_sequence, CHUNK)
+    ring_start = tl.load(offsets + of)
+    length = tl.load(offsets + of + 1) - ring_start
     columns = tl.arange(0, WIDTH_BLOCK)
     PLACES: tl.constexpr = 2 * REACH + 1
     slot = count.to(tl.int64) * HEADS
@@ -319,7 +350,7 @@ def _gather_gradients(
         key = tl.zeros([TOKEN_BLOCK, WIDTH_BLOCK], dtype=TYPE)
         value = tl.zeros([TOKEN_BLOCK, WIDTH_BLOCK], dtype=TYPE)
         for place in tl.range(-REACH, REACH + 1, loop_unroll_factor=UNROLL):
-            rows, there = _rows_at(tokens, real, neighbours, count, -place, REACH)
+            rows, there = _rows_at(tokens, real, ring_start, length, count, -place, REACH, CLOSED)
             query = load(query_pointer, rows, there, HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
             grad = load(context_grad, rows, there, HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
             # Zero where the place is another sequence's: there is no candidate.
@@ -349,7 +380,6 @@ class _Case:
 
     Args:
         layout: where the tokens lie, packed.
-        neighbours: `[w, N]`, the tokens around each on a ring; `None` on a band.
         exists, spans: which sums of the band there are; or `None` on a ring.
         reach: furthest place on either side.
         embedding: 0 if it is no candidate, 1 if its key and value are the token's, 2 if they are given.
@@ -357,7 +387,6 @@ class _Case:
     """
 
     layout: TokenLayout
-    neighbours: Tensor | None
     exists: Tensor | None
     spans: Tensor | None
     reach: int
@@ -373,6 +402,7 @@ class _Case:
             "HEADS": heads,
             "WIDTH": width,
             "REACH": self.reach,
+            "CLOSED": self.exists is None,
             "UNROLL": min(3, 2 * self.reach + 1),
             "TYPE": TYPES[sum_type(query)],
             "TOKEN_BLOCK": max(1, min(64, TILE // width_block)),
@@ -387,9 +417,8 @@ class _Case:
         launch(
             kernel, triton.cdiv(len(query), constants["TOKEN_BLOCK"]) * constants["HEADS"], *inputs,
             None if self.exists is None else self.exists.contiguous().view(torch.uint8),
-            None if self.spans is None else self.spans.to(torch.float32).contiguous(),
-            self.neighbours, layout.sequence_index, *outputs, len(query), self.seed, self.dropout_p, **constants,
-            SCALE=constants["WIDTH"] ** -0.5, ROLES=roles, ROLE_BLOCK=triton.next_power_of_2(roles),
+            self.spans, layout.sequence_index, layout.offsets, *outputs, len(query), self.seed, self.dropout_p,
+            **constants, SCALE=constants["WIDTH"] ** -0.5, ROLES=roles, ROLE_BLOCK=triton.next_power_of_2(roles),
             EMBEDDING=self.embedding, DROPOUT=self.dropout_p > 0,
         )  # fmt: skip
 
@@ -435,14 +464,14 @@ class _CandidateAttention(torch.autograd.Function):
             blocks = triton.cdiv(count, constants["TOKEN_BLOCK"])
             role_grads = torch.empty(blocks, *role_bias.shape, **numbers)
         case.run(_candidates_backward, [*inputs], (context_grad, grads[0], grads[2], role_grads, scratch))
-        chunks = case.layout.chunks
-        partial = torch.empty(len(chunks.start), 3, heads, width, **numbers)
+        chunks, places = chunks_of(case.layout)
+        partial = torch.empty(chunks, 3, heads, width, **numbers)
         launch(
-            _gather_gradients, len(chunks.start) * heads, query, context_grad, scratch, case.neighbours, chunks.start,
-            chunks.stop, grads[1], partial, count, **constants, HAS_NODE=node is not None,
+            _gather_gradients, chunks * heads, query, context_grad, scratch, grads[1], partial, count, **places,
+            **constants, HAS_NODE=node is not None,
         )  # fmt: skip
         if node is not None:
-            summed_over_chunks(partial, None, case.layout, grads[3])
+            summed_over_chunks(partial, case.layout, grads[3])
         value_bias_grad = partial[:, 2].sum(0).to(value_bias.dtype)
         role_bias_grad = None if role_grads is None else role_grads.sum(0).to(role_bias.dtype)
         return *grads, value_bias_grad, role_bias_grad, None
@@ -455,7 +484,7 @@ def candidate_attention(
     node: Tensor | None,
     value_bias: Tensor,
     role_bias: Tensor | None,
-    neighbours: Tensor | None,
+    radius: int,
     exists: Tensor | None,
     spans: Tensor | None,
     layout: TokenLayout,
@@ -473,8 +502,9 @@ def candidate_attention(
         node: `[b, 2, h, c]`, those of the relays or global nodes; or `None`.
         value_bias: `[h, c]`.
         role_bias: `[h, r]`; or `None`.
-        neighbours: `[w, N]`, the ring neighbours (`TokenLayout.ring`); `None` on a band, or for the token alone.
-        exists, spans: `[N, r]` and `[w, r]`, the sums of a band (`attention.BandCandidates`); `None` on a ring.
+        radius: neighbours on either side on a ring; furthest place of a band.
+        exists: `[N, r]`, which sums of a band there are (`attention.BandCandidates`); `None` on a ring.
+        spans: `[w, r]`, float32, contiguous: of which places they are sums; `None` on a ring.
         layout: where the tokens lie, packed.
         dropout_p: probability with which a weight is dropped; 0 outside training.
 
@@ -482,10 +512,8 @@ def candidate_attention(
         The context `[N, h, c]`, zeros where a token has nothing to attend to.
     """
     seed, dropout_p = new_seed(dropout_p), float(dropout_p)
-    places = neighbours if spans is None else spans
-    reach = 0 if places is None else len(places) // 2
     embedding = 0 if spans is not None else 1 if embedded is None else 2
-    case = _Case(layout, neighbours, exists, spans, reach, embedding, dropout_p, seed)
+    case = _Case(layout, exists, spans, radius, embedding, dropout_p, seed)
     return _CandidateAttention.apply(query, key_value, embedded, node, value_bias, role_bias, case)
 
 

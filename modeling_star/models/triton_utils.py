@@ -8,7 +8,8 @@ All kernels have in common:
   never exist.
 - Inputs are float16, bfloat16 or float32, sums float32. float64 works in Triton's interpreter, for the tests.
 - Nothing is added atomically, so that the same input gives the same bits. Sums over a sequence have two stages: over
-  chunks of its tokens (`TokenLayout.chunks`), one program each however long the sequence is, then over the chunks.
+  chunks of TOKENS_OF_CHUNK of its tokens, one program each however long the sequence is, then over the chunks. Every
+  sequence has as many as the longest one, the last of them empty: so nothing is counted before a kernel starts.
   Gradients from neighbours are gathered: a ring and a band are symmetric.
 - Backward computes weights again from queries and keys: reading them costs as much as reading stored weights.
 - Dropout draws from a counter (Philox), by token, head and role: backward draws the same again.
@@ -53,19 +54,34 @@ def keep(seed, offsets, dropout_p):
 
 
 @triton.jit
+def chunk_at(offsets, number, per_sequence, CHUNK: tl.constexpr):
+    """The first token of a chunk, the one after its last, and its sequence."""
+    sequence = (number // per_sequence).to(tl.int64)
+    start = tl.load(offsets + sequence) + (number % per_sequence) * CHUNK
+    return start, tl.minimum(start + CHUNK, tl.load(offsets + sequence + 1)), sequence
+
+
+@triton.jit(do_not_specialize=["per_sequence"])
 def sum_chunks(
-    partial, start_pointer, first_chunk, out,
-    ROW: tl.constexpr, WIDTH: tl.constexpr, TYPE: tl.constexpr, CHUNK_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
+    partial, weights, states, offsets, out, per_sequence,
+    ROW: tl.constexpr, WIDTH: tl.constexpr, STATE: tl.constexpr, TYPE: tl.constexpr, CHUNK: tl.constexpr,
+    CHUNK_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Per sequence the sum over its chunks of the first WIDTH of ROW numbers, and of `start` where that is given."""
+    """
+    Per sequence the sum over its chunks of the first WIDTH of ROW numbers; where they are given, and of its state
+    [b, STATE] by its weights [b, WIDTH / STATE].
+    """
     blocks = tl.cdiv(WIDTH, WIDTH_BLOCK)
     sequence = (tl.program_id(0) // blocks).to(tl.int64)
     columns = (tl.program_id(0) % blocks) * WIDTH_BLOCK + tl.arange(0, WIDTH_BLOCK)
-    start = tl.load(first_chunk + sequence)
-    stop = tl.load(first_chunk + sequence + 1)
+    length = tl.load(offsets + sequence + 1) - tl.load(offsets + sequence)
+    start = sequence * per_sequence
+    stop = start + tl.cdiv(length, CHUNK)
     total = tl.zeros([WIDTH_BLOCK], dtype=TYPE)
-    if start_pointer is not None:
-        total += tl.load(start_pointer + sequence * WIDTH + columns, mask=columns < WIDTH, other=0.0).to(TYPE)
+    if weights is not None:
+        inside = columns < WIDTH
+        weight = tl.load(weights + sequence * (WIDTH // STATE) + columns // STATE, mask=inside, other=0.0)
+        total += weight * tl.load(states + sequence * STATE + columns % STATE, mask=inside, other=0.0).to(TYPE)
     for first in range(start, stop, CHUNK_BLOCK):
         chunks = first + tl.arange(0, CHUNK_BLOCK).to(tl.int64)
         total += tl.sum(load(partial, chunks, chunks < stop, ROW, 0, columns, WIDTH, TYPE), axis=0)
@@ -97,13 +113,26 @@ def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> Non
         kernel[(programs,)](*arguments, **constants)
 
 
-def summed_over_chunks(partial: Tensor, start: Tensor | None, layout: TokenLayout, out: Tensor) -> Tensor:
-    """`out` `[b, ...]`: of each sequence the sum of `start` and its chunks' first numbers in `partial` `[p, ...]`."""
+def chunks_of(layout: TokenLayout) -> tuple[int, dict[str, Any]]:
+    """Number of chunks p, and the arguments of `chunk_at` by which a kernel finds its tokens."""
+    size, per_sequence = layout.chunks
+    return len(layout.lengths) * per_sequence, {"offsets": layout.offsets, "per_sequence": per_sequence, "CHUNK": size}
+
+
+def summed_over_chunks(
+    partial: Tensor, layout: TokenLayout, out: Tensor, weights: Tensor | None = None, states: Tensor | None = None
+) -> Tensor:
+    """
+    `out` `[b, ...]`: of each sequence the sum of its chunks' first numbers in `partial` `[p, ...]`, to which `weights`
+    `[b, h]` times `states` `[b, d]` are added where they are given.
+    """
     width = out[0].numel()
-    constants = {"CHUNK_BLOCK": CHUNKS_AT_ONCE, "WIDTH_BLOCK": min(128, triton.next_power_of_2(width))}
-    programs = len(out) * triton.cdiv(width, constants["WIDTH_BLOCK"])
-    constants |= {"ROW": partial[0].numel(), "WIDTH": width, "TYPE": TYPES[partial.dtype]}
-    launch(sum_chunks, programs, partial, start, layout.chunks.first, out, **constants)
+    block = min(128, triton.next_power_of_2(width))
+    launch(
+        sum_chunks, len(out) * triton.cdiv(width, block), partial, weights, states, out=out, **chunks_of(layout)[1],
+        ROW=partial[0].numel(), WIDTH=width, STATE=1 if states is None else states.shape[1],
+        TYPE=TYPES[partial.dtype], CHUNK_BLOCK=CHUNKS_AT_ONCE, WIDTH_BLOCK=block,
+    )  # fmt: skip
     return out
 
 
@@ -113,9 +142,9 @@ def failure_on(device: torch.device) -> Exception | None:
         return RuntimeError("Triton compiles for compute capability 8.0 and higher")
     try:
         partial = torch.tensor([[1.0], [2.0]], device=device)
-        first_chunk, out = torch.tensor([0, 2], device=device), partial.new_empty(1, 1)
-        constants = {"ROW": 1, "WIDTH": 1, "TYPE": tl.float32, "CHUNK_BLOCK": CHUNKS_AT_ONCE, "WIDTH_BLOCK": 1}
-        launch(sum_chunks, 1, partial, None, first_chunk, out, **constants)
+        offsets, out = torch.tensor([0, 2], device=device), partial.new_empty(1, 1)
+        constants = {"ROW": 1, "WIDTH": 1, "STATE": 1, "TYPE": tl.float32, "CHUNK": 1, "WIDTH_BLOCK": 1}
+        launch(sum_chunks, 1, partial, None, None, offsets, out, 2, **constants, CHUNK_BLOCK=CHUNKS_AT_ONCE)
         if float(out) != 3:
             return ValueError(f"1 + 2 is {float(out)} there")
     except Exception as error:  # Triton has many where a compiler, a driver or a known GPU is missing
@@ -127,6 +156,8 @@ __all__ = [
     "CHUNKS_AT_ONCE",
     "INTERPRETED",
     "TYPES",
+    "chunk_at",
+    "chunks_of",
     "failure_on",
     "keep",
     "launch",

@@ -123,7 +123,7 @@ def test_runs_use_avx2_unless_other_instructions_are_requested(
 
 def _until(condition: Callable[[], Any]) -> Any:
     """The value of `condition`, once it is true."""
-    for _ in range(LONG):
+    for _ in range(5 * LONG):
         value = condition()
         if value:
             return value

@@ -95,7 +95,7 @@ def ring_kernel(leaves: dict[str, Tensor], layout: TokenLayout, radius: int, dro
     return candidate_kernels.candidate_attention(
         **given,
         **optional,
-        neighbours=layout.ring(radius) if radius else None,
+        radius=radius,
         exists=None,
         spans=None,
         layout=layout,
@@ -178,8 +178,8 @@ def band_kernel(
     leaves: dict[str, Tensor], layout: TokenLayout, candidates: BandCandidates, dropout_p: float = 0.0
 ) -> Tensor:
     given = {name: leaves.get(name) for name in ("query", "key_value", "node", "value_bias")}
-    absent = {"embedded": None, "role_bias": None, "neighbours": None}
-    sums = {"exists": candidates.exists, "spans": candidates.all_spans()}
+    absent = {"embedded": None, "role_bias": None}
+    sums = {"radius": candidates.reach, "exists": candidates.exists, "spans": candidates.for_kernels()}
     return candidate_kernels.candidate_attention(**given, **absent, **sums, layout=layout, dropout_p=dropout_p)
 
 
@@ -543,11 +543,11 @@ def random(*shape):
 
 
 leaves = random(80, h, c), random(80, 2, h, c), random(80, 2, h, c), random(2, 2, h, c), random(h, c), random(h, 5)
-candidate_kernels.candidate_attention(*leaves, layout.ring(1), None, None, layout, 0.1).sum().backward()
+candidate_kernels.candidate_attention(*leaves, 1, None, None, layout, 0.1).sum().backward()
 sum(x.sum() for x in relay_kernels.relay_mix(random(2, h, d), random(2, d), random(80, d), layout, 0.1)).backward()
 words = BandCandidates.words(torch.rand(80, 4) < 0.5, layout, True)
-leaves = random(80, h, c), random(80, 2, h, c), None, random(2, 2, h, c), random(h, c), None, None
-candidate_kernels.candidate_attention(*leaves, words.exists, words.spans, layout, 0.0).sum().backward()
+leaves = random(80, h, c), random(80, 2, h, c), None, random(2, 2, h, c), random(h, c), None
+candidate_kernels.candidate_attention(*leaves, words.reach, words.exists, words.spans, layout, 0.0).sum().backward()
 print(*sorted(compiled))
 """
 

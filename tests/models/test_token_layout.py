@@ -1,6 +1,7 @@
 """Padded and packed layouts of random masks against loops over the real tokens of each row."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -43,6 +44,15 @@ def test_packed_tokens_are_the_real_columns_row_by_row(mask: Tensor) -> None:
 
 
 @both_layouts
+@given(mask=masks(), longest=st.integers(2, 4))
+@examples(50)
+def test_fits_holds_what_has_shifted_says_of_each_offset(keep_padding: bool, mask: Tensor, longest: int) -> None:
+    layout = TokenLayout.from_mask(mask.bool(), keep_padding)
+    expected = torch.stack([layout.has_shifted(offset) for offset in range(1, longest)], dim=1)
+    assert torch.equal(layout.fits(longest), expected)
+
+
+@both_layouts
 @given(mask=masks())
 @examples(50)
 def test_unpacking_gives_back_the_real_columns_and_zeros_elsewhere(keep_padding: bool, mask: Tensor) -> None:
@@ -67,11 +77,9 @@ def test_neighbours_follow_the_real_tokens_and_close_the_ring(keep_padding: bool
     layout = TokenLayout.from_mask(mask, keep_padding)
     for tokens in flat_index(layout, mask):
         n = len(tokens)
-        assert layout.right[tokens].tolist() == [tokens[(i + 1) % n] for i in range(n)]
-        assert layout.left[tokens].tolist() == [tokens[(i - 1) % n] for i in range(n)]
         around = [[tokens[(i + place) % n] for i in range(n)] for place in range(-3, 4)]
         assert layout.ring(3)[:, tokens].tolist() == around
-    assert layout.ring(0).tolist() == [list(range(len(layout.left)))]
+    assert layout.ring(0).tolist() == [list(range(len(layout.position)))]
 
 
 @both_layouts
@@ -79,9 +87,11 @@ def test_neighbours_of_one_and_of_two_tokens(keep_padding: bool) -> None:
     mask = torch.tensor([[False, True, False, False], [True, False, False, True]])
     layout = TokenLayout.from_mask(mask, keep_padding)
     (one,), (first, second) = flat_index(layout, mask)
-    assert int(layout.left[one]) == int(layout.right[one]) == one
-    assert int(layout.left[first]) == int(layout.right[first]) == second
-    assert int(layout.left[second]) == int(layout.right[second]) == first
+    assert layout.ring(1)[:, [one, first, second]].T.tolist() == [
+        [one, one, one],
+        [second, first, second],
+        [first, second, first],
+    ]
 
 
 @both_layouts
@@ -147,18 +157,12 @@ def test_blocks_hold_all_tokens_in_order_with_their_neighbours(
 
 @given(mask=masks(max_columns=9), size=st.integers(1, 4))
 @examples(50)
-def test_chunks_hold_all_tokens_in_order_and_cross_no_sequence(mask: Tensor, size: int) -> None:
+def test_offsets_and_chunks_hold_each_sequence(mask: Tensor, size: int) -> None:
     modeling_star.models.token_layout.TOKENS_OF_CHUNK = size
     layout = TokenLayout.from_mask(mask.bool(), keep_padding=False)
-    chunks = layout.chunks
-    spans = list(zip(chunks.start.tolist(), chunks.stop.tolist(), chunks.sequence.tolist(), strict=True))
-    assert [i for start, stop, _ in spans for i in range(start, stop)] == list(range(len(layout.position)))
-    for start, stop, sequence in spans:
-        assert stop - start <= size
-        assert (layout.sequence_index[start:stop] == sequence).all()
-    for sequence, (first, last) in enumerate(itertools.pairwise(chunks.first.tolist())):
-        assert sum(stop - start for start, stop, _ in spans[first:last]) == layout.lengths[sequence]
-        assert all(start < stop for start, stop, _ in spans[first:last])
+    assert layout.offsets.tolist() == [0, *itertools.accumulate(layout.lengths.tolist())]
+    assert layout.starts.tolist() == layout.offsets.tolist()[:-1]
+    assert layout.chunks == (size, max(1, math.ceil(layout.max_length / size)))
 
 
 @both_layouts
@@ -179,8 +183,7 @@ def test_indices_at_padding_are_in_range(keep_padding: bool, mask: Tensor) -> No
     # Padding is gathered too.
     layout = TokenLayout.from_mask(mask, keep_padding)
     for index, end in (
-        (layout.left, len(layout.left)),
-        (layout.right, len(layout.right)),
+        (layout.ring(2), len(layout.position)),
         (layout.position, mask.shape[1]),
         (layout.sequence_index, mask.shape[0]),
     ):
@@ -272,8 +275,9 @@ def test_a_full_layout_is_that_of_a_mask_of_ones(b: int, n: int) -> None:
     layout = TokenLayout.full(b, n, torch.device("cpu"))
     expected = TokenLayout.from_mask(torch.ones(b, n).bool(), keep_padding=False)
     assert (layout.max_length, layout.is_full) == (n, True)
-    for name in ("mask", "lengths", "sequence_index", "position", "left", "right", "column_index"):
+    for name in ("mask", "lengths", "sequence_index", "position", "column_index"):
         assert torch.equal(getattr(layout, name), getattr(expected, name)), name
+    assert torch.equal(layout.ring(1), expected.ring(1))
 
 
 def test_what_is_kept_from_inference_mode_serves_training_and_other_models() -> None:
