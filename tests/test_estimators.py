@@ -5,8 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.ensemble import VotingClassifier
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
 
 from modeling_star import StarClassifier, StarTagger
 from modeling_star.errors import UserError
@@ -53,6 +57,15 @@ def test_cross_validation_and_grid_search_train_classifiers(capsys: pytest.Captu
     search = GridSearchCV(StarClassifier(**TINY, validation_fraction=0), grid, cv=2, error_score="raise")
     assert search.fit(TEXTS, LABELS).best_params_ == {"learning_rate": 1e-2}
     assert search.predict(["dull film"]).tolist() == [-1]
+
+
+def test_a_classifier_votes_with_others() -> None:
+    tfidf = make_pipeline(TfidfVectorizer(), LogisticRegression())
+    star = StarClassifier(**TINY, validation_fraction=0)
+    vote = VotingClassifier([("star", star), ("tfidf", tfidf)], voting="soft").fit(TEXTS, LABELS)
+    each = np.mean([part.predict_proba(TEXTS) for part in vote.estimators_], axis=0)
+    assert vote.predict_proba(TEXTS) == pytest.approx(each)
+    assert vote.predict(["dull film", "fine film"]).tolist() == [-1, 1]
 
 
 def test_a_saved_classifier_predicts_the_same(classifier: StarClassifier, tmp_path: Path) -> None:

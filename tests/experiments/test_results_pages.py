@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+import voting
 import yaml
 from huggingface_hub import ModelCard
 from lab.results_cards import write_cards
@@ -450,9 +451,17 @@ def test_the_results_in_readme_are_those_of_the_page(monkeypatch: pytest.MonkeyP
     assert checked > 30
 
 
-@pytest.mark.parametrize("document", ["README.md", "experiments/findings.md"])
-def test_every_interval_of_a_document_is_on_the_page(document: str) -> None:
-    page = (ROOT / "experiments" / "results.md").read_text(encoding="utf-8")
+def test_the_page_of_votes_is_what_its_results_give() -> None:
+    folder = ROOT / voting.FOLDER
+    sets = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))}
+    assert len(sets) == 12
+    assert voting.results_page(sets) == (folder / "results.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/getting_started.md", "experiments/findings.md"])
+def test_every_interval_of_a_document_is_on_a_page(document: str) -> None:
+    pages = (ROOT / "experiments" / name for name in ("results.md", "voting/results.md"))
+    page = "".join(path.read_text(encoding="utf-8") for path in pages)
     on_page = {
         tuple(map(float, found)) for found in re.findall(r"([+-]\d+\.\d) \[([+-]\d+\.\d), ([+-]\d+\.\d)\]", page)
     }
