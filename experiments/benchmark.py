@@ -13,6 +13,7 @@ folder, --output_dir NAME (default: outputs/benchmark), which has to be new or e
     python experiments/benchmark.py --count --systems star big bert-sdpa --shapes 1x32
     python experiments/benchmark.py --lengths DATA/test.jsonl.gz --batch_size 128 --truncate 256
     python experiments/benchmark.py --device cuda --dtype bfloat16 --shapes 64x128 16x512 4x2048 1x8192 1x32768
+    python experiments/benchmark.py --device cuda --dtype bfloat16 --graphs --systems star big bert-sdpa
 
 Systems: star, big, vanilla, disan, bilstm; big-from-bert and big-from-bert-1 (the form that from_bert gives BiG, with
 4 neighbours and 1 on either side); products (the Star's matrix products alone, its lower bound), matching

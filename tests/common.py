@@ -361,6 +361,7 @@ def given_projections(leaves: dict[str, Tensor]) -> Any:
     given = SimpleNamespace(
         num_heads=h,
         head_dim=c,
+        scale=c**-0.5,
         query=lambda relay: leaves["query"].flatten(1),
         split=lambda projected: projected.unflatten(-1, (h, c)),
         weight_of=lambda name: leaves[name].flatten(0, 1),

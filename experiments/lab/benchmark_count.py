@@ -108,7 +108,7 @@ class LaunchCounter(TorchDispatchMode):
     def watching_kernels(self) -> Iterator[None]:
         """Count the launches of our kernels."""
         with ExitStack() as stack:
-            for name in ("triton_ring_attention", "triton_relay_attention", "triton_utils"):
+            for name in ("triton_ring_attention", "triton_relay_attention", "triton_norm", "triton_utils"):
                 module = importlib.import_module(f"modeling_star.models.{name}")
                 stack.enter_context(patch.object(module, "launch", partial(self._launch, module.launch)))
             yield

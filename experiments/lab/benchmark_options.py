@@ -26,7 +26,8 @@ class Options:
     How systems are measured; the fields are the flags of benchmark.py.
 
     Raises:
-        UserError: ONNX Runtime is combined with training, a GPU or another type.
+        UserError: ONNX Runtime is combined with training, a GPU or another type, or CUDA graphs with training, a CPU
+            or torch.compile.
     """
 
     systems: list[str] = flag("names of systems", DEFAULT, metavar="NAME")
@@ -48,12 +49,15 @@ class Options:
     device: str = flag("cpu, cuda, cuda:1", "cpu")
     dtype: Literal["float32", "bfloat16"] = flag("type of weights and states", "float32")
     compile: bool = flag("torch.compile every model", False)
+    graphs: bool = flag("replay CUDA graphs, on a GPU", False)
     seed: int = flag("seed of weights, ids and lexicon", 0)
 
     def __post_init__(self) -> None:
         onnx = [name for name in self.systems if plain_name(name) != name]
         if onnx and (self.mode, self.device, self.dtype) != ("forward", "cpu", "float32"):
             raise UserError(f"--systems {onnx[0]}: ONNX Runtime needs --mode forward --device cpu --dtype float32")
+        if self.graphs and (self.mode, self.on_gpu, self.compile) != ("forward", True, False):
+            raise UserError("--graphs: CUDA graphs need --mode forward --device cuda, without --compile")
 
     @property
     def references(self) -> list[str]:

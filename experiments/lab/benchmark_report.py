@@ -54,7 +54,8 @@ def report(options: Options, workloads: Sequence[Workload], results: Sequence[Re
     parts = [
         f"# Benchmark: {work}",
         f"Width {options.hidden_size}, {options.num_layers} layers, {options.num_heads} heads, vocabulary "
-        f"{options.vocab_size:,}, {options.dtype}, {options.device}{', compiled' if options.compile else ''}, seed "
+        f"{options.vocab_size:,}, {options.dtype}, {options.device}{', compiled' if options.compile else ''}"
+        f"{', CUDA graphs' if options.graphs else ''}, seed "
         f"{options.seed}. Median of {options.repeats} interleaved passes after one to warm up"
         f"{' (and one before, to compile)' if options.compiles else ''}; where that took over "
         f"{options.max_seconds:g} s, it is the only one. Tokens are real ones, without padding.{note}",

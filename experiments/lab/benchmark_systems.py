@@ -20,6 +20,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from lab.benchmark_options import FROM_BERT, IN_INT8, IN_ONNX, SYSTEMS, Options, plain_name
 from lab.benchmark_workloads import WORD_LENGTH, random_lexicon
 from modeling_star.errors import UserError
+from modeling_star.inference.cuda_graphs import cuda_graphs
 from modeling_star.inference.export import export_onnx, quantize
 from modeling_star.models.bert_weights import fields_from_bert
 from modeling_star.models.lexicon import WordMatcher
@@ -278,6 +279,8 @@ class Subject:
             self.call = OnnxSession(self.model, self.name not in UNMASKED, name.endswith(IN_INT8))
         elif options.compile and not isinstance(model, PartOfModel):
             self.call = torch.compile(self.model)
+        elif options.graphs and not isinstance(model, PartOfModel):
+            self.call = cuda_graphs(self.model)
         self.optimizer: torch.optim.Optimizer | None = None
         if options.mode == "train" and not isinstance(model, PartOfModel):
             try:

@@ -38,6 +38,7 @@ from ..data.tokenizers import max_length_or_none
 from ..data.writing_systems import between_words
 from ..errors import UserError
 from ..models.modeling_encoder import longest_input
+from .cuda_graphs import cuda_graphs
 from .pipelines import EntityGroups, aggregation_for, path_probabilities
 from .question_answering import answer_question
 from .translation import translate
@@ -299,6 +300,11 @@ class Predictor:
             model = _CLASSES[self.saved.task].from_pretrained(self.saved.name, **self.saved.remote)
         return model.to(_device()).eval()
 
+    @cached_property
+    def _run_model(self) -> Callable[..., Any]:
+        """The model; by CUDA graphs where there is such a GPU."""
+        return cuda_graphs(self.model) if self.model.device.type == "cuda" else self.model
+
     @contextmanager
     def _reading(self, part: str) -> Iterator[None]:
         try:
@@ -518,7 +524,7 @@ class Predictor:
         fillers = {"input_ids": self.tokenizer.pad_token_id or 0, "token_type_ids": self.tokenizer.pad_token_type_id}
         names = [name for name in fillers if name in columns and name in self.tokenizer.model_input_names]
         lengths = [len(ids) for ids in columns["input_ids"]]
-        model = self.model
+        model = self._run_model
 
         def run(batch: list[int]) -> tuple[list[int], np.ndarray, tuple[Tensor, ...]]:
             counts = np.array([lengths[row] for row in batch])
@@ -530,12 +536,12 @@ class Predictor:
                 inputs[name] = np.full(mask.shape, fillers[name])
                 inputs[name][mask] = np.concatenate([columns[name][row] for row in batch])
             with torch.inference_mode():
-                on_device = {name: torch.from_numpy(values).to(model.device) for name, values in inputs.items()}
+                on_device = {name: torch.from_numpy(values).to(self.model.device) for name, values in inputs.items()}
                 output = reduce(model(**on_device, return_dict=True))
             return batch, mask, tuple(values.cpu() for values in output)
 
         batches = length_sorted_batches(rows, lengths, self.batch_size)
-        workers = torch.get_num_threads() if model.device.type == "cpu" else 1
+        workers = torch.get_num_threads() if self.model.device.type == "cpu" else 1
         if workers == 1:
             yield from map(run, batches)
             return

@@ -48,12 +48,16 @@ class AttentionProjections(nn.Module):
     Args:
         hidden_size: d.
         num_heads, head_dim: h and c; h * c may differ from d.
+
+    Attributes:
+        scale: of the scores, c^-0.5.
     """
 
     def __init__(self, hidden_size: int, num_heads: int, head_dim: int):
         super().__init__()
         self.num_heads = num_heads
         self.head_dim = head_dim
+        self.scale = head_dim**-0.5
         self.query = nn.Linear(hidden_size, num_heads * head_dim)
         self.key = nn.Linear(hidden_size, num_heads * head_dim, bias=False)
         self.value = nn.Linear(hidden_size, num_heads * head_dim)
@@ -356,6 +360,7 @@ def attend_with_torch(
         band=candidates.band,
         node=None if node is None else split(node),
         dropout_p=attention.dropout_p if attention.training else 0.0,
+        scale=projections.scale,
         recorded_in=None if layout.is_packed else layout,
     )
     return projections.project_output(context), None if layout.is_packed else weights
@@ -388,6 +393,7 @@ def attend_over_sparse_rows(
         missing,
         may_have_none=candidates.node is None,
         dropout_p=attention.dropout_p if attention.training else 0.0,
+        scale=projections.scale,
     )
     return projections.output(projections.with_value_bias(context, total)), None
 
@@ -436,6 +442,7 @@ def attend_with_triton(
         None if candidates.band is None else candidates.band.for_kernels(),
         candidates.layout,
         attention.dropout_p if attention.training else 0.0,
+        attention.projections.scale,
     )
     return attention.projections.project_output(context), None
 
@@ -449,6 +456,7 @@ def candidate_attention(
     band: BandCandidates | None = None,
     node: tuple[Tensor, Tensor] | None = None,
     dropout_p: float = 0.0,
+    scale: float | None = None,
     recorded_in: TokenLayout | None = None,
 ) -> tuple[Tensor, Tensor]:
     """
@@ -466,6 +474,7 @@ def candidate_attention(
         band: candidates that are sums of places; `None` where each place is a candidate.
         node: key and value of one more candidate; or `None`.
         dropout_p: probability with which a weight is dropped; 0 outside training.
+        scale: of the scores; c^-0.5 where it is `None`.
         recorded_in: the layout of padded tokens, N = b n, whose weights are recorded.
 
     Returns:
@@ -474,7 +483,8 @@ def candidate_attention(
     """
     dtype = query.dtype
     # Before the products. Those of large float16 numbers are beyond float16, and their sum would not be a number.
-    query = (query.float() if dtype == torch.float16 else query) * query.shape[-1] ** -0.5
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    query = (query.float() if dtype == torch.float16 else query) * scale
     # Roles come first: a softmax over a last axis of five takes ten times as long.
     scores: list[Tensor] = []
     if places:
@@ -565,7 +575,7 @@ def relay_attention(
     # Products for each head by torch.bmm: torch.einsum starts 13 operations for one.
     query = projections.split(projections.query(relay)).transpose(0, 1)
     nothing = _zero(query.dtype, query.device)
-    query = torch.baddbmm(nothing, query, key_weight, beta=0, alpha=heads[1] ** -0.5).transpose(0, 1)
+    query = torch.baddbmm(nothing, query, key_weight, beta=0, alpha=projections.scale).transpose(0, 1)
     weights: Tensor | None = None
     if include_relay and use_kernels(query, layout):
         from .triton_relay_attention import relay_mix
@@ -645,7 +655,12 @@ def use_kernels(tokens: Tensor, layout: TokenLayout, reach: int = 1) -> bool:
         ValueError: the variable has another value.
         RuntimeError: it is "1" and they cannot run.
     """
-    if is_traced() or not layout.is_packed or reach > LONGEST_KERNEL_REACH:
+    return layout.is_packed and reach <= LONGEST_KERNEL_REACH and kernels_run(tokens)
+
+
+def kernels_run(tokens: Tensor) -> bool:
+    """As `use_kernels`, for what needs no layout."""
+    if is_traced():
         return False
     setting = os.environ.get("MODELING_STAR_KERNELS", "auto")
     if setting not in ("auto", "0", "1"):

@@ -21,7 +21,8 @@ from .configuration_big import BigTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .lexicon import Lexicon, WordMatcher
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
-from .token_layout import CPUBlock, TokenLayout, is_traced
+from .normalization import UpdateNorm
+from .token_layout import CPUBlock, TokenLayout, is_fixed, is_traced
 from .utils import Dropout
 
 
@@ -81,11 +82,11 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         self.num_heads = config.num_attention_heads
         # Without any candidate there is no attention, and nothing to train in it.
         self.attention = WordAttention(config) if config.candidate_roles else None
-        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.attention_norm = UpdateNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.intermediate = nn.Linear(config.hidden_size, config.intermediate_size)
         self.activation = ACT2FN[config.hidden_act]
         self.output = nn.Linear(config.intermediate_size, config.hidden_size)
-        self.output_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.output_norm = UpdateNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(
@@ -143,9 +144,9 @@ class BigTransformerLayer(GradientCheckpointingLayer):
 
     def _update(self, state: Tensor, update: Tensor | None) -> Tensor:
         """States `[..., d]` after what the attention adds to them, if anything, and the feed-forward layer."""
-        state = self.attention_norm(state if update is None else state + self.dropout(update))
+        state = self.attention_norm(state) if update is None else self.attention_norm(self.dropout(update), state)
         update = self.output(self.activation(self.intermediate(state)))
-        return self.output_norm(state + self.dropout(update))
+        return self.output_norm(self.dropout(update), state)
 
 
 class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
@@ -357,7 +358,7 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         """
         words = layout.pack(word_mask) != 0
         fits = torch.stack([layout.has_shifted(length) for length in range(words.shape[1])], dim=-1)
-        if not is_traced():
+        if not is_fixed():
             # Not at padding, which may hold anything, nor for words of one token.
             cut_off = layout.unpack(words & ~fits)[..., 1:].nonzero()
             if len(cut_off):

@@ -17,7 +17,7 @@ from transformers.utils import ModelOutput, can_return_tuple, logging
 from .char_cnn import CharCNN
 from .configuration_encoder import EncoderConfig
 from .embeddings import TokenEmbeddings, first_position, read_vectors
-from .token_layout import TokenLayout, is_traced
+from .token_layout import TokenLayout, is_fixed, is_traced
 from .vocabulary import Vocabulary, VocabularyTables
 
 
@@ -386,7 +386,7 @@ class EncoderModel(EncoderPreTrainedModel):
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        traced = is_traced()
+        fixed = is_fixed()
         inputs = {
             "input_ids": input_ids,
             "inputs_embeds": inputs_embeds,
@@ -394,12 +394,12 @@ class EncoderModel(EncoderPreTrainedModel):
             "position_ids": position_ids,
             "word_mask": word_mask,
         }
-        keep_padding = bool(traced or output_attentions or output_hidden_states)
+        keep_padding = bool(is_traced() or output_attentions or output_hidden_states)
         # The look-up of packed ids in a table on a CPU checks them.
         table = self.get_input_embeddings()
         looks_up = self.config.backbone_config is None and type(table) is nn.Embedding and not keep_padding
         checks_ids = not looks_up or table.weight.device.type != "cpu"
-        mask, inputs = self._checked(attention_mask, inputs, check_values=not traced, check_ids=checks_ids)
+        mask, inputs = self._checked(attention_mask, inputs, check_values=not fixed, check_ids=checks_ids)
         given = inputs["input_ids"] if inputs["inputs_embeds"] is None else inputs["inputs_embeds"]
         b, n = given.shape[:2]
         siamese = self.config.pair_mode == "siamese"
@@ -411,7 +411,7 @@ class EncoderModel(EncoderPreTrainedModel):
             if siamese:
                 mask, inputs = split_pairs(mask, inputs)
             layout = TokenLayout.from_mask(mask, keep_padding)
-        if not traced:
+        if not fixed:
             self._check_length(layout)
         if inputs["inputs_embeds"] is not None and not layout.is_packed:
             # A weight of 0 leaves nothing of a number, but not of infinity.
@@ -454,18 +454,14 @@ class EncoderModel(EncoderPreTrainedModel):
                     f"{name} has shape {list(tensor.shape)}; {list(shape)} is needed, one value for each token."
                 )
         if not check_values:
-            # A traced graph cannot depend on values.
+            # A graph cannot depend on values.
             if attention_mask is None:
                 return None, inputs
             mask = attention_mask != 0
             named = {name: inputs[name] for name in ("input_ids", "token_type_ids", "position_ids")}
             return mask, inputs | {name: x.masked_fill(~mask, 0) for name, x in named.items() if x is not None}
         mask = None if attention_mask is None else self._checked_mask(attention_mask)
-        sizes = {
-            "input_ids": self.config.vocab_size if check_ids else None,
-            "token_type_ids": self._token_types(),
-            "position_ids": longest_input(self.config),
-        }
+        sizes = self.input_sizes() | ({} if check_ids else {"input_ids": None})
         inputs = {**inputs, **{name: self._in_range(name, inputs[name], sizes[name], mask) for name in sizes}}
         if ids is not None and attention_mask is None:
             self.warn_if_padding_and_no_attention_mask(ids, attention_mask)
@@ -499,6 +495,14 @@ class EncoderModel(EncoderPreTrainedModel):
                 f"word_mask has shape {list(word_mask.shape)}; {[*shape, longest]} is needed, [batch, length, "
                 "config.max_word_length]."
             )
+
+    def input_sizes(self) -> dict[str, int | None]:
+        """How many numbers from 0 on each input of ids may hold; `None` where any is allowed."""
+        return {
+            "input_ids": self.config.vocab_size,
+            "token_type_ids": self._token_types(),
+            "position_ids": longest_input(self.config),
+        }
 
     def _token_types(self) -> int | None:
         """Number of token types that are read; `None` where none is, so that any is allowed."""

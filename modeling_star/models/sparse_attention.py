@@ -89,6 +89,7 @@ def row_attention(
     missing: Tensor | None = None,
     may_have_none: bool = True,
     dropout_p: float = 0.0,
+    scale: float | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """
     Each token attends to candidates that are rows of a table, or sums of some of its rows.
@@ -105,12 +106,14 @@ def row_attention(
         missing: `[r, M, 1]`, bool: whether a token lacks the candidate; `None` where it has all.
         may_have_none: a token may lack all candidates.
         dropout_p: probability with which a weight is dropped; 0 outside training.
+        scale: of the scores; c^-0.5 where it is `None`.
 
     Returns:
         The context `[M, h c]` without any value's bias, zeros where a token has no candidate; and the sum of the
         weights `[M, h]`, by which that bias counts, or `None` without dropout, where it is 1.
     """
-    options = (index, spans, missing, may_have_none and missing is not None, dropout_p)
+    scale = (query.shape[1] // index.heads) ** -0.5 if scale is None else scale
+    options = (index, spans, missing, may_have_none and missing is not None, dropout_p, scale)
     if torch.is_grad_enabled():
         context, total = _RowAttention.apply(query, table, role_bias, *options)
     else:
@@ -127,12 +130,13 @@ def _attend(
     missing: Tensor | None,
     may_have_none: bool,
     dropout_p: float,
+    scale: float,
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
     """Context `[M, h c]`, sums of the weights `[M, h]`, the weights `[r, M, h]` before dropout, and its mask."""
     h, (m, w) = index.heads, index.rows.shape
     c = query.shape[1] // h
     rows = table.view(-1, c)
-    scores = _dots(query.reshape(-1, c), rows, index.keys, index.scores, c**-0.5)
+    scores = _dots(query.reshape(-1, c), rows, index.keys, index.scores, scale)
     # Candidates come first: a softmax over a last axis of five takes ten times as long.
     if spans is not None:
         scores = (scores @ spans).view(m, h, spans.shape[1]).permute(2, 0, 1)
@@ -171,11 +175,12 @@ class _RowAttention(torch.autograd.Function):
         missing: Tensor | None,
         may_have_none: bool,
         dropout_p: float,
+        scale: float,
     ) -> tuple[Tensor, Tensor | None]:
-        options = (index, spans, missing, may_have_none, dropout_p)
+        options = (index, spans, missing, may_have_none, dropout_p, scale)
         context, total, weights, dropout_mask = _attend(query, table, role_bias, *options)
         ctx.save_for_backward(query, table, spans, weights, dropout_mask)
-        ctx.index, ctx.has_bias = index, role_bias is not None
+        ctx.index, ctx.has_bias, ctx.scale = index, role_bias is not None, scale
         return context, total
 
     @staticmethod
@@ -193,7 +198,7 @@ class _RowAttention(torch.autograd.Function):
             applied, d_weights = weights * dropout_mask, (d_weights + d_total) * dropout_mask
         d_scores = weights * (d_weights - (weights * d_weights).sum(0))
         d_bias = d_scores.sum(1).T if ctx.has_bias else None
-        d_dots = _spread(d_scores * c**-0.5, spans)
+        d_dots = _spread(d_scores * ctx.scale, spans)
         d_query = _bags(rows, index, d_dots).view_as(query)
         d_table = None
         if ctx.needs_input_grad[1]:
@@ -202,7 +207,7 @@ class _RowAttention(torch.autograd.Function):
             received = torch.cat([d_dots, _spread(applied, spans)])[entry]
             sums = torch.embedding_bag(source, line, offsets, False, 0, False, received)[0]
             d_table = nn.functional.pad(sums, (0, 0, 0, len(rows) - len(sums))).view_as(table)
-        return d_query, d_table, d_bias, None, None, None, None, None
+        return d_query, d_table, d_bias, None, None, None, None, None, None
 
 
 def sequence_scores(tokens: Tensor, query: Tensor, layout: TokenLayout) -> Tensor:

@@ -7,6 +7,8 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -27,6 +29,31 @@ def is_traced() -> bool:
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
+# Constants of the forward passes within `fixed_shapes`.
+_CONSTANTS: ContextVar[dict[Hashable, Any] | None] = ContextVar("constants", default=None)
+
+
+@contextmanager
+def fixed_shapes(constants: dict[Hashable, Any]) -> Iterator[None]:
+    """
+    Forward passes in which nothing that the CPU does depends on values, as a CUDA graph needs it: values are not
+    checked, and padding is computed.
+
+    Args:
+        constants: takes the tensors that passes share. A graph reads them for as long as it is used.
+    """
+    token = _CONSTANTS.set(constants)
+    try:
+        yield
+    finally:
+        _CONSTANTS.reset(token)
+
+
+def is_fixed() -> bool:
+    """Whether shapes must not depend on values: within `fixed_shapes`, compiled or exported."""
+    return is_traced() or _CONSTANTS.get() is not None
+
+
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:
     """float32 in place of a half precision."""
     return torch.float32 if dtype.itemsize < 4 else dtype
@@ -38,15 +65,23 @@ Constant = TypeVar("Constant")
 def constant(function: Callable[..., Constant]) -> Callable[..., Constant]:
     """Decorate a function of sizes, types and devices alone: its tensors are made once and kept, unless traced."""
 
-    @functools.lru_cache(maxsize=64)
-    def kept(*arguments: Hashable) -> Constant:
+    def made(*arguments: Hashable) -> Constant:
         # Tensors made in inference mode could not be used in training later.
         with torch.inference_mode(False):
             return function(*arguments)
 
+    kept = functools.lru_cache(maxsize=64)(made)
+
     @functools.wraps(function)
     def chosen(*arguments: Hashable) -> Constant:
-        return function(*arguments) if is_traced() else kept(*arguments)
+        if is_traced():
+            return function(*arguments)
+        constants = _CONSTANTS.get()
+        if constants is None:
+            return kept(*arguments)
+        if (function, arguments) not in constants:
+            constants[function, arguments] = made(*arguments)
+        return constants[function, arguments]
 
     return chosen
 
@@ -69,10 +104,11 @@ class TokenLayout:
     """
     The positions of a batch's tokens, and conversion between `[b, n, ...]` and flat tokens `[N, ...]`.
 
-    Packed, N counts the real tokens only: padding costs nothing and cannot reach them. Padded, N = b * n with every
-    column kept, so that shapes do not depend on the data (`torch.compile`, export) and recorded states are
-    `[b, n, d]`. Both hold any mask: right, left or scattered padding. The tokens of a sequence are those of its real
-    columns in order, and the ring closes at its real ends.
+    Packed, N counts the real tokens only: padding costs nothing and cannot reach them. Packed in rows, the padding of
+    a sequence follows its tokens, N = b * n: shapes do not depend on values, and kernels read what they read of packed
+    tokens (`fixed_shapes`). Padded, N = b * n with every column in its place, for `torch.compile`, export and recorded
+    states `[b, n, d]`. All hold any mask: right, left or scattered padding. The tokens of a sequence are those of its
+    real columns in order, and the ring closes at its real ends.
 
     Args:
         mask (`Tensor` of shape `[b, n]`, bool): real columns.
@@ -81,7 +117,8 @@ class TokenLayout:
             tokens of that sequence.
         left, right (`Tensor` of shape `[N]`, or `None` when packed): flat indices of each token's ring neighbours.
         column_index (`Tensor` of shape `[N]`, or `None` when padded): index of each token among the b * n columns.
-        max_length (`int`): m, the longest sequence (at least 1) when packed, n when padded.
+        max_length (`int`): m, the longest sequence (at least 1) when packed, n when padded or in rows.
+        in_rows (`bool`): packed in rows. The position of padding is its place in the row.
         memo (`Memo`): what is derived from the layout, for all layers of a forward pass.
     """
 
@@ -93,6 +130,7 @@ class TokenLayout:
     right: Tensor | None
     column_index: Tensor | None
     max_length: int
+    in_rows: bool = False
     memo: Memo = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -105,8 +143,10 @@ class TokenLayout:
 
     @classmethod
     def from_mask(cls, mask: Tensor, keep_padding: bool) -> "TokenLayout":
-        """Lay out the tokens of `mask` (`[b, n]`, bool), packed unless `keep_padding`."""
-        return _padded_layout(mask) if keep_padding else _packed_layout(mask)
+        """Lay out the tokens of `mask` (`[b, n]`, bool), packed unless `keep_padding`, in rows in `fixed_shapes`."""
+        if keep_padding:
+            return _padded_layout(mask)
+        return _layout_in_rows(mask) if is_fixed() else _packed_layout(mask)
 
     @property
     def is_packed(self) -> bool:
@@ -115,7 +155,7 @@ class TokenLayout:
     @property
     def is_full(self) -> bool:
         """Packed, without any padding to drop: rows are the flat tokens under another shape."""
-        return self.is_packed and len(self.position) == self.mask.numel()
+        return self.is_packed and not self.in_rows and len(self.position) == self.mask.numel()
 
     @property
     def row_mask(self) -> Tensor:
@@ -126,8 +166,10 @@ class TokenLayout:
 
     @property
     def row_extents(self) -> list[int]:
-        """Places of each row of `to_rows` that hold all its real tokens: b numbers; m each when padded."""
-        return self.lengths.tolist() if self.is_packed else [self.max_length] * len(self.mask)
+        """Places of each row of `to_rows` that hold all its real tokens: b numbers; m each when padded or in rows."""
+        if self.is_packed and not self.in_rows:
+            return self.lengths.tolist()
+        return [self.max_length] * len(self.mask)
 
     @property
     def _row_index(self) -> Tensor:
@@ -148,13 +190,19 @@ class TokenLayout:
             return columns.masked_fill(~mask, 0)
         if self.is_full:
             return tokens.unflatten(0, (b, n))
+        if self.in_rows:
+            padding = ~self.mask.reshape(b, n, *(1 for _ in tokens.shape[1:]))
+            return tokens[self.memo["place"]].unflatten(0, (b, n)).masked_fill(padding, 0)
         columns = tokens.new_zeros((b * n, *tokens.shape[1:]))
         return columns.index_copy(0, self.column_index, tokens).unflatten(0, (b, n))
 
     def to_rows(self, tokens: Tensor) -> Tensor:
-        """Flat tokens `[N, ...]` to one row a sequence `[b, m, ...]`; `row_mask` says which places are real."""
+        """
+        Flat tokens `[N, ...]` to one row a sequence `[b, m, ...]`; `row_mask` says which places are real, others hold
+        anything.
+        """
         b = self.mask.shape[0]
-        if self.column_index is None or self.is_full:
+        if self.column_index is None or self.is_full or self.in_rows:
             return tokens.unflatten(0, self.mask.shape)
         rows = tokens.new_zeros((b * self.max_length, *tokens.shape[1:]))
         return rows.index_copy(0, self._row_index, tokens).unflatten(0, (b, self.max_length))
@@ -171,7 +219,7 @@ class TokenLayout:
         if is_traced():
             # Exported, a view that is unflattened again fails the check of a bound of n (torch 2.13).
             return flat.clone(memory_format=torch.contiguous_format)
-        return flat if self.column_index is None or self.is_full else flat[self._row_index]
+        return flat if self.column_index is None or self.is_full or self.in_rows else flat[self._row_index]
 
     def to_right_padded(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Flat tokens `[N, ...]` to right-padded rows `[b, m, ...]` and their mask `[b, m]`, holes closed up."""
@@ -190,7 +238,7 @@ class TokenLayout:
     @property
     def is_ragged(self) -> bool:
         """Packed, sequences of several lengths on a CPU, where torch has sums over parts of a tensor for them."""
-        return self.is_packed and not self.is_full and self.mask.device.type == "cpu"
+        return self.is_packed and not self.is_full and not self.in_rows and self.mask.device.type == "cpu"
 
     @property
     def offsets(self) -> Tensor:
@@ -199,8 +247,13 @@ class TokenLayout:
 
     @property
     def starts(self) -> Tensor:
-        """`offsets` without the last (`[b]`)."""
-        return self.offsets[:-1]
+        """Flat index of each packed sequence's first token (`[b]`)."""
+        return self.memo["starts"] if self.in_rows else self.offsets[:-1]
+
+    @property
+    def stops(self) -> Tensor:
+        """Flat index after each packed sequence's last token (`[b]`)."""
+        return remember(self.memo, "stops", lambda: self.starts + self.lengths) if self.in_rows else self.offsets[1:]
 
     def first(self, tokens: Tensor) -> Tensor:
         """The first real token of each sequence (`[N, d]` to `[b, d]`); any finite state for an empty one."""
@@ -221,7 +274,7 @@ class TokenLayout:
             mean = self._over_full_rows(torch.mean, tokens, dtype=wide)
             return mean if wide == tokens.dtype else mean.to(tokens.dtype)
         rows = self.to_rows(tokens)
-        if self.column_index is None:
+        if self.column_index is None or self.in_rows:
             # Packed, they have zeros there.
             rows = rows.masked_fill(~self.row_mask[..., None], 0)
         return (rows.sum(1, dtype=wide) / self.lengths.clamp(min=1)[:, None]).to(tokens.dtype)
@@ -310,7 +363,9 @@ class TokenLayout:
         """
         if self.is_packed:
             place = self.position + torch.arange(-radius, radius + 1, device=self.position.device)[:, None]
-            return self.starts[self.sequence_index] + place.remainder(self.lengths[self.sequence_index])
+            length = self.lengths[self.sequence_index]
+            length = length.clamp(min=1) if self.in_rows else length  # the padding of an empty sequence
+            return self.starts[self.sequence_index] + place.remainder(length)
         itself = torch.arange(self.left.shape[0], device=self.left.device)  # len() would fix the exported size
         before, after = [itself], [itself]
         for step in range(radius):
@@ -541,7 +596,7 @@ class CPUBlock:
             return torch.where((layout.position == 0)[:, None], first[layout.sequence_index], tokens)
         begin = 0 if self.alone else self.tokens.start
         index = layout.starts[self.sequences] - begin
-        if not self.alone or not layout.is_full:
+        if not self.alone or not (layout.is_full or layout.in_rows):
             # Not those that begin before the block, nor empty sequences.
             inside = (index >= 0) & (layout.lengths[self.sequences] > 0)
             index, first = index[inside], first[inside]
@@ -573,7 +628,19 @@ def _packed_layout(mask: Tensor) -> TokenLayout:
     # At least one place per row: an empty row is padding.
     max_length = max(int(lengths.max()), 1)
     memo: Memo = {"offsets": offsets}
-    return TokenLayout(mask, lengths, sequence_index, position, None, None, column_index, max_length, memo)
+    return TokenLayout(mask, lengths, sequence_index, position, None, None, column_index, max_length, False, memo)
+
+
+def _layout_in_rows(mask: Tensor) -> TokenLayout:
+    b, n = mask.shape
+    lengths, rank = mask.sum(1), mask.cumsum(1)  # real tokens up to each column
+    columns, starts = torch.arange(n, device=mask.device), torch.arange(b, device=mask.device) * n
+    place = torch.where(mask, rank - 1, lengths[:, None] + columns - rank)
+    place = (starts[:, None] + place).flatten()
+    flat = torch.arange(b * n, device=mask.device)
+    column_index = torch.empty_like(flat).index_copy(0, place, flat)
+    memo: Memo = {"starts": starts, "place": place}
+    return TokenLayout(mask, lengths, flat // n, flat % n, None, None, column_index, n, True, memo)
 
 
 def _padded_layout(mask: Tensor) -> TokenLayout:

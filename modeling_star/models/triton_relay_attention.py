@@ -49,7 +49,7 @@ def _load_turned(pointer, rows, there, ROW: tl.constexpr, columns, WIDTH: tl.con
 
 @triton.jit(do_not_specialize=["batch", "per_sequence", "seed"])
 def _relay_scores(
-    query_pointer, tokens_pointer, scores_pointer, statistics, batch, offsets, per_sequence, seed, dropout_p,
+    query_pointer, tokens_pointer, scores_pointer, statistics, batch, starts, stops, per_sequence, seed, dropout_p,
     HEADS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr,
     OPERAND: tl.constexpr, HEAD_BLOCK: tl.constexpr, TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -58,7 +58,7 @@ def _relay_scores(
     sum after dropout. The softmax is computed on the go: m grows, and the sums so far are scaled down to it.
     """
     chunk = tl.program_id(0).to(tl.int64)
-    start, stop, sequence = chunk_at(offsets, chunk, per_sequence, CHUNK)
+    start, stop, sequence = chunk_at(starts, stops, chunk, per_sequence, CHUNK)
     heads = tl.arange(0, HEAD_BLOCK)
     highest = tl.full([HEAD_BLOCK], float("-inf"), dtype=TYPE)
     total = tl.zeros([HEAD_BLOCK], dtype=TYPE)
@@ -92,7 +92,7 @@ def _relay_scores(
 
 @triton.jit(do_not_specialize=["batch", "count", "per_sequence", "seed"])
 def _relay_softmax(
-    query_pointer, relay_pointer, statistics, own_scores, log_sums, own_weights, totals, batch, count, offsets,
+    query_pointer, relay_pointer, statistics, own_scores, log_sums, own_weights, totals, batch, count, starts, stops,
     per_sequence, seed, dropout_p,
     HEADS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr,
     HEAD_BLOCK: tl.constexpr, CHUNK_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
@@ -102,7 +102,7 @@ def _relay_softmax(
     the sum of exp(score), the relay's own weight, and the sum of all weights, the last two after dropout; [b, h] each.
     """
     sequence = tl.program_id(0).to(tl.int64)
-    length = tl.load(offsets + sequence + 1) - tl.load(offsets + sequence)
+    length = tl.load(stops + sequence) - tl.load(starts + sequence)
     start = sequence * per_sequence
     stop = start + tl.cdiv(length, CHUNK)
     heads = tl.arange(0, HEAD_BLOCK)
@@ -145,7 +145,7 @@ def _relay_softmax(
 
 @triton.jit(do_not_specialize=["per_sequence", "seed"])
 def _relay_mix(
-    tokens_pointer, scores_pointer, statistics, log_sums, partial, offsets, per_sequence, seed, dropout_p,
+    tokens_pointer, scores_pointer, statistics, log_sums, partial, starts, stops, per_sequence, seed, dropout_p,
     HEADS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr,
     OPERAND: tl.constexpr, HEAD_BLOCK: tl.constexpr, TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -153,7 +153,7 @@ def _relay_mix(
     blocks = tl.cdiv(WIDTH, WIDTH_BLOCK)
     chunk = (tl.program_id(0) // blocks).to(tl.int64)
     columns = (tl.program_id(0) % blocks) * WIDTH_BLOCK + tl.arange(0, WIDTH_BLOCK)
-    start, stop, sequence = chunk_at(offsets, chunk, per_sequence, CHUNK)
+    start, stop, sequence = chunk_at(starts, stops, chunk, per_sequence, CHUNK)
     heads = tl.arange(0, HEAD_BLOCK)
     highest = tl.load(statistics + chunk * 3 * HEADS + heads, mask=heads < HEADS, other=0.0)
     log_sum = tl.load(log_sums + sequence * HEADS + heads, mask=heads < HEADS, other=0.0)
@@ -175,13 +175,13 @@ def _relay_mix(
 @triton.jit(do_not_specialize=["batch", "per_sequence", "seed"])
 def _relay_backward_weights(
     query_pointer, tokens_pointer, mixed_grad, total_grad, means, log_sums, weights_pointer, score_grads, batch,
-    offsets, per_sequence, seed, dropout_p,
+    starts, stops, per_sequence, seed, dropout_p,
     HEADS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr,
     OPERAND: tl.constexpr, HEAD_BLOCK: tl.constexpr, TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The weights after dropout and the gradients of the scores, [N, h] each."""
     chunk = tl.program_id(0).to(tl.int64)
-    start, stop, sequence = chunk_at(offsets, chunk, per_sequence, CHUNK)
+    start, stop, sequence = chunk_at(starts, stops, chunk, per_sequence, CHUNK)
     heads = tl.arange(0, HEAD_BLOCK)
     at = sequence * HEADS + heads
     log_sum = tl.load(log_sums + at, mask=heads < HEADS, other=0.0)
@@ -216,8 +216,8 @@ def _relay_backward_weights(
 
 @triton.jit(do_not_specialize=["batch", "per_sequence"])
 def _relay_backward_mix(
-    query_pointer, tokens_pointer, mixed_grad, weights_pointer, score_grads, tokens_grad, partial, batch, offsets,
-    per_sequence,
+    query_pointer, tokens_pointer, mixed_grad, weights_pointer, score_grads, tokens_grad, partial, batch, starts,
+    stops, per_sequence,
     HEADS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, TYPE: tl.constexpr, OPERAND: tl.constexpr,
     HEAD_BLOCK: tl.constexpr, TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -225,7 +225,7 @@ def _relay_backward_mix(
     blocks = tl.cdiv(WIDTH, WIDTH_BLOCK)
     chunk = (tl.program_id(0) // blocks).to(tl.int64)
     columns = (tl.program_id(0) % blocks) * WIDTH_BLOCK + tl.arange(0, WIDTH_BLOCK)
-    start, stop, sequence = chunk_at(offsets, chunk, per_sequence, CHUNK)
+    start, stop, sequence = chunk_at(starts, stops, chunk, per_sequence, CHUNK)
     heads = tl.arange(0, HEAD_BLOCK)
     query = load(query_pointer, heads * batch + sequence, heads < HEADS, WIDTH, 0, columns, WIDTH, OPERAND)
     grad = load(mixed_grad, heads + sequence * HEADS, heads < HEADS, WIDTH, 0, columns, WIDTH, OPERAND)

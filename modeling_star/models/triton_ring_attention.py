@@ -46,14 +46,14 @@ TILE = 1024
 
 
 @triton.jit
-def _ring_of(tokens, real, sequence, offsets, CLOSED: tl.constexpr):
+def _ring_of(tokens, real, sequence, starts, stops, CLOSED: tl.constexpr):
     """The first token and the length of each token's sequence; off the ring nothing reads them."""
     start = tokens
     length = tokens
     if CLOSED:
         of = tl.load(sequence + tokens, mask=real, other=0)
-        start = tl.load(offsets + of)
-        length = tl.load(offsets + of + 1) - start
+        start = tl.load(starts + of)
+        length = tl.load(stops + of) - start
     return start, length
 
 
@@ -141,7 +141,7 @@ def _weights(
 
 @triton.jit(do_not_specialize=["count", "seed"])
 def _candidates_forward(
-    query_pointer, key_value, embedded, node, value_bias, role_bias, exists, spans, sequence, offsets,
+    query_pointer, key_value, embedded, node, value_bias, role_bias, exists, spans, sequence, starts, stops,
     context_pointer, count, seed, dropout_p,
     HEADS: tl.constexpr, WIDTH: tl.constexpr, SCALE: tl.constexpr, REACH: tl.constexpr, CLOSED: tl.constexpr,
     UNROLL: tl.constexpr, ROLES: tl.constexpr, EMBEDDING: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr,
@@ -156,7 +156,7 @@ def _candidates_forward(
     node_rows = tokens
     if node is not None:
         node_rows = tl.load(sequence + tokens, mask=real, other=0)
-    start, length = _ring_of(tokens, real, sequence, offsets, CLOSED)
+    start, length = _ring_of(tokens, real, sequence, starts, stops, CLOSED)
     query = load(query_pointer, tokens, real, HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
     local, embedding, of_node = _weights(
         query, key_value, embedded, node, role_bias, exists, spans, start, length, node_rows, tokens, real, head,
@@ -223,8 +223,8 @@ def _weight_gradients(
 
 @triton.jit(do_not_specialize=["count", "seed"])
 def _candidates_backward(
-    query_pointer, key_value, embedded, node, value_bias, role_bias, exists, spans, sequence, offsets, context_grad,
-    query_grad, embedded_grad, role_bias_grads, scratch, count, seed, dropout_p,
+    query_pointer, key_value, embedded, node, value_bias, role_bias, exists, spans, sequence, starts, stops,
+    context_grad, query_grad, embedded_grad, role_bias_grads, scratch, count, seed, dropout_p,
     HEADS: tl.constexpr, WIDTH: tl.constexpr, SCALE: tl.constexpr, REACH: tl.constexpr, CLOSED: tl.constexpr,
     UNROLL: tl.constexpr, ROLES: tl.constexpr, EMBEDDING: tl.constexpr, DROPOUT: tl.constexpr, TYPE: tl.constexpr,
     TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr, ROLE_BLOCK: tl.constexpr,
@@ -244,7 +244,7 @@ def _candidates_backward(
     node_rows = tokens
     if node is not None:
         node_rows = tl.load(sequence + tokens, mask=real, other=0)
-    start, length = _ring_of(tokens, real, sequence, offsets, CLOSED)
+    start, length = _ring_of(tokens, real, sequence, starts, stops, CLOSED)
     query = load(query_pointer, tokens, real, HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
     grad = load(context_grad, tokens, real, HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
     local, embedding, of_node = _weights(
@@ -318,7 +318,7 @@ def _candidates_backward(
 
 @triton.jit(do_not_specialize=["count", "per_sequence"])
 def _gather_gradients(
-    query_pointer, context_grad, scratch, key_value_grad, partial, count, offsets, per_sequence,
+    query_pointer, context_grad, scratch, key_value_grad, partial, count, starts, stops, per_sequence,
     HEADS: tl.constexpr, WIDTH: tl.constexpr, REACH: tl.constexpr, CLOSED: tl.constexpr, UNROLL: tl.constexpr,
     HAS_NODE: tl.constexpr, TYPE: tl.constexpr, TOKEN_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
     CHUNK: tl.constexpr,
@@ -332,9 +332,9 @@ def _gather_gradients(
     """
     head = tl.program_id(0) % HEADS
     chunk = tl.program_id(0) // HEADS
-    start, stop, of = chunk_at(offsets, chunk, per_sequence, CHUNK)
-    ring_start = tl.load(offsets + of)
-    length = tl.load(offsets + of + 1) - ring_start
+    start, stop, of = chunk_at(starts, stops, chunk, per_sequence, CHUNK)
+    ring_start = tl.load(starts + of)
+    length = tl.load(stops + of) - ring_start
     columns = tl.arange(0, WIDTH_BLOCK)
     PLACES: tl.constexpr = 2 * REACH + 1
     slot = count.to(tl.int64) * HEADS
@@ -383,6 +383,7 @@ class _Case:
         exists, spans: which sums of the band there are; or `None` on a ring.
         reach: furthest place on either side.
         embedding: 0 if it is no candidate, 1 if its key and value are the token's, 2 if they are given.
+        scale: of the scores.
         dropout_p, seed: of the dropout of weights.
     """
 
@@ -391,6 +392,7 @@ class _Case:
     spans: Tensor | None
     reach: int
     embedding: int
+    scale: float
     dropout_p: float
     seed: int
 
@@ -417,8 +419,8 @@ class _Case:
         launch(
             kernel, triton.cdiv(len(query), constants["TOKEN_BLOCK"]) * constants["HEADS"], *inputs,
             None if self.exists is None else self.exists.contiguous().view(torch.uint8),
-            self.spans, layout.sequence_index, layout.offsets, *outputs, len(query), self.seed, self.dropout_p,
-            **constants, SCALE=constants["WIDTH"] ** -0.5, ROLES=roles, ROLE_BLOCK=triton.next_power_of_2(roles),
+            self.spans, layout.sequence_index, layout.starts, layout.stops, *outputs, len(query), self.seed,
+            self.dropout_p, **constants, SCALE=self.scale, ROLES=roles, ROLE_BLOCK=triton.next_power_of_2(roles),
             EMBEDDING=self.embedding, DROPOUT=self.dropout_p > 0,
         )  # fmt: skip
 
@@ -489,6 +491,7 @@ def candidate_attention(
     spans: Tensor | None,
     layout: TokenLayout,
     dropout_p: float,
+    scale: float | None = None,
 ) -> Tensor:
     """
     `attention.candidate_attention` on a ring or a band. On a ring the candidates are the neighbours from left to
@@ -507,13 +510,15 @@ def candidate_attention(
         spans: `[w, r]`, float32, contiguous: of which places they are sums; `None` on a ring.
         layout: where the tokens lie, packed.
         dropout_p: probability with which a weight is dropped; 0 outside training.
+        scale: of the scores; c^-0.5 where it is `None`.
 
     Returns:
         The context `[N, h, c]`, zeros where a token has nothing to attend to.
     """
     seed, dropout_p = new_seed(dropout_p), float(dropout_p)
     embedding = 0 if spans is not None else 1 if embedded is None else 2
-    case = _Case(layout, exists, spans, radius, embedding, dropout_p, seed)
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    case = _Case(layout, exists, spans, radius, embedding, scale, dropout_p, seed)
     return _CandidateAttention.apply(query, key_value, embedded, node, value_bias, role_bias, case)
 
 

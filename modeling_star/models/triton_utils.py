@@ -54,16 +54,16 @@ def keep(seed, offsets, dropout_p):
 
 
 @triton.jit
-def chunk_at(offsets, number, per_sequence, CHUNK: tl.constexpr):
+def chunk_at(starts, stops, number, per_sequence, CHUNK: tl.constexpr):
     """The first token of a chunk, the one after its last, and its sequence."""
     sequence = (number // per_sequence).to(tl.int64)
-    start = tl.load(offsets + sequence) + (number % per_sequence) * CHUNK
-    return start, tl.minimum(start + CHUNK, tl.load(offsets + sequence + 1)), sequence
+    start = tl.load(starts + sequence) + (number % per_sequence) * CHUNK
+    return start, tl.minimum(start + CHUNK, tl.load(stops + sequence)), sequence
 
 
 @triton.jit(do_not_specialize=["per_sequence"])
 def sum_chunks(
-    partial, weights, states, offsets, out, per_sequence,
+    partial, weights, states, starts, stops, out, per_sequence,
     ROW: tl.constexpr, WIDTH: tl.constexpr, STATE: tl.constexpr, TYPE: tl.constexpr, CHUNK: tl.constexpr,
     CHUNK_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -74,7 +74,7 @@ def sum_chunks(
     blocks = tl.cdiv(WIDTH, WIDTH_BLOCK)
     sequence = (tl.program_id(0) // blocks).to(tl.int64)
     columns = (tl.program_id(0) % blocks) * WIDTH_BLOCK + tl.arange(0, WIDTH_BLOCK)
-    length = tl.load(offsets + sequence + 1) - tl.load(offsets + sequence)
+    length = tl.load(stops + sequence) - tl.load(starts + sequence)
     start = sequence * per_sequence
     stop = start + tl.cdiv(length, CHUNK)
     total = tl.zeros([WIDTH_BLOCK], dtype=TYPE)
@@ -116,7 +116,8 @@ def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> Non
 def chunks_of(layout: TokenLayout) -> tuple[int, dict[str, Any]]:
     """Number of chunks p, and the arguments of `chunk_at` by which a kernel finds its tokens."""
     size, per_sequence = layout.chunks
-    return len(layout.lengths) * per_sequence, {"offsets": layout.offsets, "per_sequence": per_sequence, "CHUNK": size}
+    places = {"starts": layout.starts, "stops": layout.stops, "per_sequence": per_sequence, "CHUNK": size}
+    return len(layout.lengths) * per_sequence, places
 
 
 def summed_over_chunks(
@@ -142,9 +143,9 @@ def failure_on(device: torch.device) -> Exception | None:
         return RuntimeError("Triton compiles for compute capability 8.0 and higher")
     try:
         partial = torch.tensor([[1.0], [2.0]], device=device)
-        offsets, out = torch.tensor([0, 2], device=device), partial.new_empty(1, 1)
+        (starts, stops), out = torch.tensor([[0], [2]], device=device), partial.new_empty(1, 1)
         constants = {"ROW": 1, "WIDTH": 1, "STATE": 1, "TYPE": tl.float32, "CHUNK": 1, "WIDTH_BLOCK": 1}
-        launch(sum_chunks, 1, partial, None, None, offsets, out, 2, **constants, CHUNK_BLOCK=CHUNKS_AT_ONCE)
+        launch(sum_chunks, 1, partial, None, None, starts, stops, out, 2, **constants, CHUNK_BLOCK=CHUNKS_AT_ONCE)
         if float(out) != 3:
             return ValueError(f"1 + 2 is {float(out)} there")
     except Exception as error:  # Triton has many where a compiler, a driver or a known GPU is missing

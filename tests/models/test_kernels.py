@@ -41,6 +41,7 @@ from modeling_star.models import triton_relay_attention as relay_kernels
 from modeling_star.models import triton_ring_attention as candidate_kernels
 from modeling_star.models import triton_utils as kernels
 from modeling_star.models.attention import BandCandidates, relay_attention
+from modeling_star.models.normalization import UpdateNorm
 from modeling_star.models.token_layout import TokenLayout
 
 
@@ -508,6 +509,7 @@ from triton.runtime import JITFunction, driver
 from modeling_star.models import triton_relay_attention as relay_kernels
 from modeling_star.models import triton_ring_attention as candidate_kernels
 from modeling_star.models.attention import BandCandidates
+from modeling_star.models.normalization import UpdateNorm
 from modeling_star.models.token_layout import TokenLayout
 
 
@@ -579,3 +581,27 @@ def test_every_kernel_compiles_without_a_gpu(capability: int, dtype: str, shape:
         "_relay_backward_mix",
         "sum_chunks",
     }
+
+
+# ------ norms
+
+
+@pytest.mark.parametrize("dtype", [EXACT, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("activation", [None, torch.nn.ReLU(), torch.nn.GELU()], ids=str)
+@pytest.mark.parametrize("has_state", [False, True])
+@torch.no_grad()
+def test_an_update_is_normed_as_without_the_kernel(
+    has_state: bool, activation: torch.nn.Module | None, dtype: torch.dtype
+) -> None:
+    update, state = (random(9, 10, seed=seed).to(DEVICE, dtype) for seed in range(2))
+    norm = UpdateNorm(7).to(DEVICE, dtype)
+    norm.padding = 3
+    norm.weight.copy_(random(7, seed=2))
+    norm.bias.copy_(random(7, seed=3))
+    results = {}
+    for value in ("0", "1"):
+        with setting(value):
+            results[value] = norm(update, state if has_state else None, activation)
+    assert results["1"].dtype == dtype
+    assert not results["1"][:, 7:].any()
+    assert difference(results["1"], results["0"]) < TOLERANCES[dtype]

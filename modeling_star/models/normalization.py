@@ -1,0 +1,48 @@
+"""LayerNorm of a state and what a layer adds to it.
+
+Axes: N rows  d width
+"""
+
+import torch
+from torch import Tensor, nn
+
+from .attention import kernels_run
+
+
+class UpdateNorm(nn.LayerNorm):
+    """
+    LayerNorm of a state plus its update, the post-norm of both encoders. On a GPU, outside training, it is one kernel.
+
+    Attributes:
+        padding: columns of zeros after the d that are normalised, `[N, d + padding]` in and out (`inference.aligned`).
+    """
+
+    padding = 0
+
+    def forward(self, update: Tensor, state: Tensor | None = None, activation: nn.Module | None = None) -> Tensor:
+        """
+        Args:
+            update: `[..., d]`.
+            state: `[..., d]`; `None` for 0.
+            activation: applied to the update first.
+
+        Returns:
+            LN(state + activation(update)), `[..., d]`.
+        """
+        # Autocast would have the result in float32.
+        plain = update.dim() == 2 and not torch.is_autocast_enabled(update.device.type)
+        fused = plain and not torch.is_grad_enabled() and kernels_run(update)
+        rectified = fused and isinstance(activation, nn.ReLU)
+        if activation is not None and not rectified:
+            update = activation(update)
+        if fused:
+            from .triton_norm import update_norm
+
+            return update_norm(update, state, self.weight, self.bias, self.eps, rectified)
+        state = update if state is None else state + update
+        if not self.padding:
+            return super().forward(state)
+        return nn.functional.pad(super().forward(state[..., : -self.padding]), (0, self.padding))
+
+
+__all__ = ["UpdateNorm"]
