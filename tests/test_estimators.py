@@ -47,6 +47,7 @@ def test_a_classifier_predicts_labels_and_probabilities(classifier: StarClassifi
     assert classifier.score(TEXTS, LABELS) == 1
 
 
+@pytest.mark.slow
 def test_cross_validation_and_grid_search_train_classifiers(capsys: pytest.CaptureFixture[str]) -> None:
     scores = cross_val_score(StarClassifier(**TINY, validation_fraction=0.5), TEXTS, LABELS, cv=2, error_score="raise")
     assert scores.tolist() == [1, 1]

@@ -171,6 +171,7 @@ def test_what_is_timed_trains_or_does_not_and_knows_the_padding(system: str, mod
 
 
 @pytest.mark.parametrize("system", ["star", "fnet"])
+@pytest.mark.slow
 def test_in_onnx_runtime_a_system_computes_the_same(system: str) -> None:
     subject = Subject(f"{system}-onnx", Options(systems=[f"{system}-onnx"], num_layers=1, **TINY), PADDED.longest)
     for batch in subject.prepare(benchmark_workloads.draw_ids(PADDED, subject.options), 3):

@@ -42,6 +42,7 @@ def test_a_command_is_run_to_its_end_and_its_status_returned(tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+@pytest.mark.slow
 def test_the_children_of_a_command_end_with_the_process_that_waits_for_it(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     training = f"import os, time; print(os.getpid(), flush=True); time.sleep({LONG})"

@@ -388,6 +388,7 @@ def test_a_translation_has_a_column_for_chrf_from_the_same_counts(
     assert f"| +{100 - chrf:.1f} [" in text
 
 
+@pytest.mark.slow
 def test_the_committed_page_and_cards_are_what_results_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     tables, results = Path("experiments/tables"), Path("experiments/results")

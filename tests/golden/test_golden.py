@@ -25,7 +25,9 @@ def run(scripts: ScriptRunner, case: Case, data: Path, folder: Path) -> dict[str
     return run_case(case, scripts.check, data, folder / "run")
 
 
-@pytest.mark.parametrize("name", SYNTHETIC)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "reviews" else name for name in SYNTHETIC]
+)
 def test_a_run_on_synthetic_data_is_as_it_was(
     scripts: ScriptRunner, golden: dict[str, dict[str, Snapshot]], tmp_path: Path, name: str
 ) -> None:

@@ -105,6 +105,7 @@ def run_command(monkeypatch: pytest.MonkeyPatch, *typed: Any) -> None:
     command.main()
 
 
+@pytest.mark.slow
 def test_a_folder_predicts_without_torch_and_a_failure_keeps_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -439,6 +439,7 @@ def test_a_compiled_model_equals_the_eager_one() -> None:
     assert_close(gradients(actual, leaves), gradients(expected, leaves), 1e-4)
 
 
+@pytest.mark.slow
 def test_one_graph_serves_every_shape_compiled_or_exported() -> None:
     model = model_with_characters().eval()
     inputs = random_batch(padded([3, 5], 6, "holes")).inputs()

@@ -253,6 +253,7 @@ class TestBigTransformer(EncoderContract):
         batch.word_mask[0, :, 3] = True
         assert_close(named_outputs(graph(**batch.inputs())), expected, 1e-5)
 
+    @pytest.mark.slow
     def test_one_compiled_or_exported_graph_finds_words_at_every_shape(self) -> None:
         model = self.model(variant="lexicon").eval()
         graph = compiled(model, dynamic=True)

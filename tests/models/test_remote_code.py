@@ -287,6 +287,7 @@ json.dump(findings, open(root / "translated.json", "w"))
 """
 
 
+@pytest.mark.slow
 def test_an_encoder_with_a_decoder_translates_without_the_package(tmp_path: Path) -> None:
     from modeling_star import TextEncoderDecoderConfig, TextEncoderDecoderModel
     from modeling_star.data.subwords import train_subword_tokenizer
@@ -429,6 +430,7 @@ def test_the_words_that_a_cold_process_matches_change_its_output() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
+@pytest.mark.slow
 def test_a_model_saved_by_a_cold_process_loads_in_another(
     case: tuple[str, str, str], found_again: dict[str, Any], saved: Path
 ) -> None:

@@ -413,12 +413,14 @@ def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_both_processes_trained_everything(two_processes: Path) -> None:
     for rank in (0, 1):
         assert json.loads((two_processes / f"{rank}.json").read_text()) == sorted(PROBLEMS)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.slow
 def test_two_processes_train_like_one(problem: str, two_processes: Path, tmp_path: Path) -> None:
     first, second = (load_file(two_processes / f"{problem}.{rank}.safetensors") for rank in (0, 1))
     assert_identical(first, second)
@@ -432,6 +434,7 @@ def test_two_processes_train_like_one(problem: str, two_processes: Path, tmp_pat
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.slow
 def test_the_first_process_saves_the_model_that_both_trained(problem: str, two_processes: Path) -> None:
     loaded = class_of("StarTransformer", PROBLEMS[problem]).from_pretrained(two_processes / problem)
     assert_identical(parameters_of(loaded), load_file(two_processes / f"{problem}.1.safetensors"))

@@ -62,6 +62,7 @@ def test_a_run_uploads_its_model_and_scores_and_no_predictions_checkpoints_or_pi
     assert 'model="someone/star"' in card
 
 
+@pytest.mark.slow
 def test_an_uploaded_model_loads_by_name_where_the_package_is_absent(hub: Path) -> None:
     environment = local_hub.environment(hub, PYTHONPATH="")
     done = subprocess.run([sys.executable, "-c", LOAD], cwd="/", env=environment, capture_output=True, text=True)

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from modeling_star import StarTransformerConfig, StarTransformerForTokenClassification
 from modeling_star.data.tokenizers import train_tokenizer
 
@@ -31,6 +33,7 @@ def test_the_first_example_prints_what_readme_shows(tmp_path: Path) -> None:
     assert run_python(code, tmp_path) == printed
 
 
+@pytest.mark.slow
 def test_the_quickstart_tagger_is_used_without_this_package(tmp_path: Path) -> None:
     code = example("docs/getting_started.md", 0)
     (text,) = re.findall(r'text = "(.*)"', code)
@@ -44,6 +47,7 @@ def test_the_quickstart_tagger_is_used_without_this_package(tmp_path: Path) -> N
     assert all(words in text for words in entities)
 
 
+@pytest.mark.slow
 def test_the_example_for_a_csv_trains_and_classifies(minilm_path: str, tmp_path: Path) -> None:
     code = example("docs/getting_started.md", 1)
     for given, shorter in {

@@ -199,7 +199,8 @@ def test_worker_processes_change_nothing(scripts: ScriptRunner, texts: list[str]
 # Interrupted runs
 
 
-@pytest.mark.parametrize("source", ["held", pytest.param("streamed", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("source", ["held", "streamed"])
+@pytest.mark.slow
 def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     scripts: ScriptRunner, texts: list[str], tmp_path: Path, source: str
 ) -> None:

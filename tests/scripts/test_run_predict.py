@@ -100,6 +100,7 @@ def test_pairs_are_read_from_the_command_line_and_from_files(
     assert done.out.startswith(f"{first['sentence1']}\n{first['sentence2']}\n")
 
 
+@pytest.mark.slow
 def test_bad_arguments_are_errors_without_a_traceback(scripts: ScriptRunner, corpora: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     scripts.check("run_glue.py", *files(corpora / "pairs"), *TINY, *QUICK, f"--output_dir={folder}")

@@ -93,6 +93,7 @@ def test_the_best_model_by_the_chosen_score_is_kept(
     assert results_of(tmp_path / "run")[f"eval_{metric}"] == pytest.approx(best(scores))
 
 
+@pytest.mark.slow
 def test_the_mean_of_the_last_checkpoints_takes_the_place_of_the_best(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path
 ) -> None:
@@ -363,8 +364,9 @@ def test_several_seeds_have_a_mean_and_resume_where_they_were_interrupted(
 
 @pytest.mark.parametrize(
     ("script", "shape"),
-    [("run_ner.py", "entities"), pytest.param("run_qa.py", "reading", marks=pytest.mark.slow)],
+    [("run_ner.py", "entities"), ("run_qa.py", "reading")],
 )
+@pytest.mark.slow
 def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path, script: str, shape: str
 ) -> None:

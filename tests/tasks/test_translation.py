@@ -80,6 +80,7 @@ def test_a_rare_character_gets_no_token_and_no_other_text_changes() -> None:
     assert tokens.count("[UNK]") == 1
 
 
+@pytest.mark.slow
 def test_a_trained_tokenizer_is_the_same_in_every_process_and_loads_by_itself(tokenizer: Any, tmp_path: Path) -> None:
     program = (
         "import json, sys\n"

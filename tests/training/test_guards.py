@@ -69,7 +69,7 @@ def test_a_loss_that_is_not_finite_stops_the_training_and_other_numbers_are_omit
             trainer.log({"loss": loss})
 
 
-@pytest.mark.parametrize("number", [1e30, None])
+@pytest.mark.parametrize("number", [pytest.param(1e30, marks=pytest.mark.slow), None])
 def test_a_diverged_run_fails_and_leaves_no_model(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path, number: float | None
 ) -> None:
