@@ -585,6 +585,7 @@ class EncoderContract(LossContract):
 
     # ------ tracing
 
+    @pytest.mark.slow
     def test_a_compiled_model_equals_the_eager_one(self, ending: str) -> None:
         model = self.model(ending)
         leaves = dict(model.named_parameters())
@@ -602,7 +603,9 @@ class EncoderContract(LossContract):
                 inputs = random_batch(padded(lengths, columns, "holes")).inputs()
                 assert_close(named_outputs(graph(**inputs)), named_outputs(model(**inputs)), 1e-5)
 
-    @pytest.mark.parametrize("size", ["dynamic", pytest.param("automatic", marks=pytest.mark.slow), "bounded"])
+    @pytest.mark.parametrize(
+        "size", [*(pytest.param(size, marks=pytest.mark.slow) for size in ("dynamic", "automatic")), "bounded"]
+    )
     def test_an_exported_model_serves_every_shape(self, size: str) -> None:
         if size == "bounded" and torch.__version__ < (2, 13):
             pytest.skip("torch 2.12 cannot prove that the vanilla Transformer takes every bounded length")

@@ -21,7 +21,7 @@ from ..models.attention import AttentionProjections
 from ..models.modeling_big import BigTransformerLayer, BigTransformerModel, WordAttention
 from ..models.modeling_encoder import EncoderModel, longest_input
 from ..models.modeling_star import StarTransformerModel
-from ..models.normalization import UpdateNorm
+from ..models.normalization import UpdateLayerNorm
 from ..models.token_layout import fixed_shapes
 
 
@@ -238,7 +238,7 @@ def _align(encoder: StarTransformerModel | BigTransformerModel) -> None:
     wide = _multiple(d)
     rows, columns = (0, d, wide), (1, d, wide)
     for module in encoder.modules():
-        if isinstance(module, UpdateNorm):
+        if isinstance(module, UpdateLayerNorm):
             module.padding = wide - d
         elif isinstance(module, AttentionProjections):
             c, module.head_dim = module.head_dim, _multiple(module.head_dim)

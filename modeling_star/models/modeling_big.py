@@ -21,7 +21,7 @@ from .configuration_big import BigTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .lexicon import Lexicon, WordMatcher
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
-from .normalization import UpdateNorm
+from .normalization import UpdateLayerNorm
 from .token_layout import CPUBlock, TokenLayout, is_fixed, is_traced
 from .utils import Dropout
 
@@ -82,11 +82,11 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         self.num_heads = config.num_attention_heads
         # Without any candidate there is no attention, and nothing to train in it.
         self.attention = WordAttention(config) if config.candidate_roles else None
-        self.attention_norm = UpdateNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.attention_norm = UpdateLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.intermediate = nn.Linear(config.hidden_size, config.intermediate_size)
         self.activation = ACT2FN[config.hidden_act]
         self.output = nn.Linear(config.intermediate_size, config.hidden_size)
-        self.output_norm = UpdateNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.output_norm = UpdateLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(

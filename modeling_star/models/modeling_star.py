@@ -17,7 +17,7 @@ from .attention import AttentionProjections, CandidateAttention, Candidates, rel
 from .configuration_star import StarTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
-from .normalization import UpdateNorm
+from .normalization import UpdateLayerNorm
 from .token_layout import CPUBlock, TokenLayout
 from .utils import Dropout
 
@@ -72,11 +72,11 @@ class StarTransformerLayer(GradientCheckpointingLayer):
             config.attention_probs_dropout_prob,
             biased_roles=len(config.candidate_roles) if config.position_embedding_type == "ring" else 0,
         )
-        self.ring_norm = UpdateNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.ring_norm = UpdateLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.relay_attention = RelayAttention(config) if updates_relay else None
         # Before the attention, the relay is normalised for the satellites to read, also where it is not updated.
         normalises_relay = config.use_radial and (updates_relay or self.pre_norm)
-        self.relay_norm = UpdateNorm(config.hidden_size, eps=config.layer_norm_eps) if normalises_relay else None
+        self.relay_norm = UpdateLayerNorm(config.hidden_size, eps=config.layer_norm_eps) if normalises_relay else None
 
     def forward(
         self,
@@ -126,7 +126,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         relay = self._update(relay, update, self.relay_norm)  # Eq 8
         return tokens, relay, ring_weights, relay_weights
 
-    def _update(self, state: Tensor, update: Tensor, norm: UpdateNorm) -> Tensor:
+    def _update(self, state: Tensor, update: Tensor, norm: UpdateLayerNorm) -> Tensor:
         """Eqs 6 and 8, LN(ReLU(update)), with the options on norm and residual: `[..., d]` to `[..., d]`."""
         update = self.dropout(update)
         if not self.pre_norm:
@@ -181,12 +181,12 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
             StarTransformerLayer(config, config.use_radial and (self.add_pooling_layer or layer < last))
             for layer in range(count)
         )
-        self.ring_norm: UpdateNorm | None = None
-        self.relay_norm: UpdateNorm | None = None
+        self.ring_norm: UpdateLayerNorm | None = None
+        self.relay_norm: UpdateLayerNorm | None = None
         if config.norm_position == "pre":
-            self.ring_norm = UpdateNorm(config.hidden_size, eps=config.layer_norm_eps)
+            self.ring_norm = UpdateLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
             if config.use_radial and self.add_pooling_layer:
-                self.relay_norm = UpdateNorm(config.hidden_size, eps=config.layer_norm_eps)
+                self.relay_norm = UpdateLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def encode(
         self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from .attention import kernels_run
 
 
-class UpdateNorm(nn.LayerNorm):
+class UpdateLayerNorm(nn.LayerNorm):
     """
     LayerNorm of a state plus its update, the post-norm of both encoders. On a GPU, outside training, it is one kernel.
+    Its name has "LayerNorm" in it, by which transformers initialises norms (seen in 5.23).
 
     Attributes:
         padding: columns of zeros after the d that are normalised, `[N, d + padding]` in and out (`inference.aligned`).
@@ -45,4 +46,4 @@ class UpdateNorm(nn.LayerNorm):
         return nn.functional.pad(super().forward(state[..., : -self.padding]), (0, self.padding))
 
 
-__all__ = ["UpdateNorm"]
+__all__ = ["UpdateLayerNorm"]

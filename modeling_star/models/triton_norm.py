@@ -1,5 +1,5 @@
 """
-An activation, a residual connection and a LayerNorm in one Triton kernel, forward only: `normalization.UpdateNorm`.
+An activation, a residual connection and a LayerNorm in one Triton kernel, forward only: `UpdateLayerNorm`.
 triton_utils.py describes what all kernels have in common.
 
 Axes: N rows  d width

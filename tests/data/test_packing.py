@@ -217,6 +217,7 @@ def test_workers_give_every_document_once_whatever_the_files_hold(
     assert len({piece.key for (block,) in itertools.islice(loader, 160) for piece in block}) == 160
 
 
+@pytest.mark.slow
 def test_workers_give_every_document_once_in_every_pass(encode: PieceEncoder) -> None:
     loader = DataLoader(streamed(encode, TEXTS[:6], packed=False), batch_size=1, num_workers=2, collate_fn=list)
     passes: dict[int, list[tuple]] = {}

@@ -159,7 +159,7 @@ def test_of_one_run_each_only_the_examples_are_drawn() -> None:
     assert several == paired_bootstrap("accuracy", truth, first, second)
 
 
-@pytest.mark.parametrize("seeds", [3, 8])
+@pytest.mark.parametrize("seeds", [3, pytest.param(8, marks=pytest.mark.slow)])
 def test_the_interval_covers_what_other_seeds_would_have_given(seeds: int) -> None:
     """Seeds move a run by two points here, the examples by one: seeds taken as given leave it out 85 times of 200."""
     rng = np.random.default_rng(0)

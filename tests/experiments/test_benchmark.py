@@ -84,6 +84,11 @@ def test_onnx_runtime_does_not_train() -> None:
         Options(systems=["star-onnx"], mode="train")
 
 
+def test_cuda_graphs_need_a_gpu() -> None:
+    with pytest.raises(UserError, match="--graphs"):
+        Options(systems=["star"], graphs=True)
+
+
 def test_lengths_are_one_a_line(tmp_path: Path) -> None:
     path = tmp_path / "lengths.txt"
     path.write_text("16\n3\n\n 9 \n", encoding="utf-8")

@@ -159,6 +159,7 @@ def test_a_table_is_named_by_its_name_or_its_file(name: str | None, file: str) -
     assert _script().table_file(name) == Path(file)
 
 
+@pytest.mark.slow
 def test_the_projects_results_are_not_mixed_with_those_of_another_table(tmp_path: Path) -> None:
     refused = reproduce(tmp_path / "mine.yaml", "--data", tmp_path, "--results", "experiments/results")
     assert "--results" in refused.stderr

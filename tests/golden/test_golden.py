@@ -26,7 +26,8 @@ def run(scripts: ScriptRunner, case: Case, data: Path, folder: Path) -> dict[str
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "reviews" else name for name in SYNTHETIC]
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in ("reviews", "documents") else name for name in SYNTHETIC],
 )
 def test_a_run_on_synthetic_data_is_as_it_was(
     scripts: ScriptRunner, golden: dict[str, dict[str, Snapshot]], tmp_path: Path, name: str

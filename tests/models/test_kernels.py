@@ -41,7 +41,7 @@ from modeling_star.models import triton_relay_attention as relay_kernels
 from modeling_star.models import triton_ring_attention as candidate_kernels
 from modeling_star.models import triton_utils as kernels
 from modeling_star.models.attention import BandCandidates, relay_attention
-from modeling_star.models.normalization import UpdateNorm
+from modeling_star.models.normalization import UpdateLayerNorm
 from modeling_star.models.token_layout import TokenLayout
 
 
@@ -509,7 +509,7 @@ from triton.runtime import JITFunction, driver
 from modeling_star.models import triton_relay_attention as relay_kernels
 from modeling_star.models import triton_ring_attention as candidate_kernels
 from modeling_star.models.attention import BandCandidates
-from modeling_star.models.normalization import UpdateNorm
+from modeling_star.models.normalization import UpdateLayerNorm
 from modeling_star.models.token_layout import TokenLayout
 
 
@@ -594,7 +594,7 @@ def test_an_update_is_normed_as_without_the_kernel(
     has_state: bool, activation: torch.nn.Module | None, dtype: torch.dtype
 ) -> None:
     update, state = (random(9, 10, seed=seed).to(DEVICE, dtype) for seed in range(2))
-    norm = UpdateNorm(7).to(DEVICE, dtype)
+    norm = UpdateLayerNorm(7).to(DEVICE, dtype)
     norm.padding = 3
     norm.weight.copy_(random(7, seed=2))
     norm.bias.copy_(random(7, seed=3))

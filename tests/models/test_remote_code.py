@@ -29,7 +29,7 @@ SHARED_CODE = {
 }
 ATTENTION_CODE = {
     *("attention.py", "sparse_attention.py", "triton_relay_attention.py", "triton_ring_attention.py"),
-    "triton_utils.py",
+    *("normalization.py", "triton_norm.py", "triton_utils.py"),
 }
 CODE = {
     "StarTransformer": SHARED_CODE | ATTENTION_CODE | {"configuration_star.py", "modeling_star.py"},
@@ -443,6 +443,7 @@ def test_a_model_saved_by_a_cold_process_loads_in_another(
 
 
 @pytest.mark.parametrize("stem", TAGGERS)
+@pytest.mark.slow
 def test_a_model_tuned_by_a_cold_process_loads_in_another(stem: str, found_again: dict[str, Any], saved: Path) -> None:
     tuned = f"{stem}-tuned"
     assert_same_bits(

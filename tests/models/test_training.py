@@ -43,7 +43,7 @@ def assert_near(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tenso
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize("stem", [STEMS[0], *(pytest.param(stem, marks=pytest.mark.slow) for stem in STEMS[1:])])
 def test_the_loss_falls(stem: str, problem: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model_class = class_of(stem, PROBLEMS[problem])

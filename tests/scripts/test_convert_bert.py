@@ -50,7 +50,12 @@ def test_a_layer_that_the_bert_lacks_is_one_line(scripts: ScriptRunner, bert: Pa
 
 
 @pytest.mark.parametrize(
-    ("script", "data"), [("run_glue.py", "sentiment"), ("run_glue.py", "pairs"), ("run_ner.py", "entities")]
+    ("script", "data"),
+    [
+        ("run_glue.py", "sentiment"),
+        pytest.param("run_glue.py", "pairs", marks=pytest.mark.slow),
+        pytest.param("run_ner.py", "entities", marks=pytest.mark.slow),
+    ],
 )
 def test_scripts_fine_tune_it(scripts: ScriptRunner, converted: Path, corpora: Path, script: str, data: str) -> None:
     flags = [f"--model_name_or_path={converted}", f"--output_dir=tuned-{data}"]

@@ -108,6 +108,7 @@ def test_run_predict_finds_the_answer_in_every_text(scripts: ScriptRunner, reade
     assert [row["found"][0]["text"] for row in rows] == [one["predicted"] for one in scored]
 
 
+@pytest.mark.slow
 def test_run_predict_reads_as_the_model_was_scored(scripts: ScriptRunner, data: Path, tmp_path: Path) -> None:
     """In windows of a model without a limit, of short answers, with types that the tokenizer gives if asked to."""
     from transformers import AutoModelForQuestionAnswering, AutoTokenizer
@@ -165,6 +166,7 @@ def test_chinese_characters_words_and_windows(scripts: ScriptRunner, tmp_path: P
     assert "tokenizer, max_length=64, stride=16)" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_saved_bert_is_fine_tuned_on_questions_without_an_answer_in_squads_json(
     scripts: ScriptRunner, data: Path, tmp_path: Path
 ) -> None:

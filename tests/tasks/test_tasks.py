@@ -434,7 +434,7 @@ def test_a_student_has_a_crf_only_if_it_is_requested(tmp_path: Path, overrides: 
     assert (task.build()[1].crf is not None) == has_crf
 
 
-@pytest.mark.parametrize("kind", [TaggingTask, ClassificationTask])
+@pytest.mark.parametrize("kind", [TaggingTask, pytest.param(ClassificationTask, marks=pytest.mark.slow)])
 def test_the_saved_tokenizer_truncates_as_in_scoring(
     parsed: Callable[..., Parsed], tmp_path: Path, kind: type[Task]
 ) -> None:

@@ -253,6 +253,7 @@ def test_a_stock_bert_learns_too_with_a_rate_for_its_encoder(
     assert hashes(bert_path) == before
 
 
+@pytest.mark.slow
 def test_a_teacher_or_weight_that_does_not_fit_is_reported_in_one_line(
     scripts: ScriptRunner, command: Callable[..., list[str]], bert: Path, texts: list[str], tmp_path: Path
 ) -> None:
