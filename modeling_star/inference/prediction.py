@@ -199,7 +199,7 @@ class Predictor:
         return {"version": __version__, **{name: getattr(self, name) for name in names}}
 
     def __getstate__(self) -> dict[str, Any]:
-        loaded = ("tokenizer", "model", "entity_groups", "token_lengths")
+        loaded = ("tokenizer", "model", "_run_model", "entity_groups", "token_lengths")
         return {name: value for name, value in vars(self).items() if name not in loaded}
 
     def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:

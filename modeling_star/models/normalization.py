@@ -15,7 +15,7 @@ class UpdateLayerNorm(nn.LayerNorm):
     Its name has "LayerNorm" in it, by which transformers initialises norms (seen in 5.23).
 
     Attributes:
-        padding: columns of zeros after the d that are normalised, `[N, d + padding]` in and out (`inference.aligned`).
+        padding: columns of zeros after the d that are normalised, `[N, d + padding]` in and out; see `aligned`.
     """
 
     padding = 0
@@ -30,9 +30,9 @@ class UpdateLayerNorm(nn.LayerNorm):
         Returns:
             LN(state + activation(update)), `[..., d]`.
         """
+        fused = update.dim() == 2 and not torch.is_grad_enabled() and kernels_run(update)
         # Autocast would have the result in float32.
-        plain = update.dim() == 2 and not torch.is_autocast_enabled(update.device.type)
-        fused = plain and not torch.is_grad_enabled() and kernels_run(update)
+        fused = fused and not torch.is_autocast_enabled(update.device.type)
         rectified = fused and isinstance(activation, nn.ReLU)
         if activation is not None and not rectified:
             update = activation(update)

@@ -161,6 +161,13 @@ def test_a_predictor_is_a_function_of_columns(tagger: Path) -> None:
     assert mapped["id"][:] == rows["id"][:]
 
 
+def test_a_pickled_predictor_holds_no_model(tagger: Path) -> None:
+    predictor = Predictor(tagger)
+    found(predictor, TEXTS)
+    assert isinstance(predictor.model, torch.nn.Module)
+    assert not any(isinstance(value, torch.nn.Module) for value in predictor.__getstate__().values())
+
+
 # ------ files
 
 
