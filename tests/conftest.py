@@ -64,12 +64,18 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> Any:
     return messages
 
 
-@pytest.fixture(scope="module")
-def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptRunner]:
-    """Runs the scripts of this project, in a folder of its own."""
-    folder = tmp_path_factory.mktemp("scripts")
+@pytest.fixture(scope="session")
+def script_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptRunner]:
+    """What runs the scripts; it takes seconds to start."""
+    folder = tmp_path_factory.mktemp("script_process")
     with script_runner(folder, HF_HOME=str(folder / "hf"), OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1") as runner:
         yield runner
+
+
+@pytest.fixture(scope="module")
+def scripts(script_process: ScriptRunner, tmp_path_factory: pytest.TempPathFactory) -> ScriptRunner:
+    """Runs the scripts of this project, in a folder that a test file has to itself."""
+    return script_process.in_folder(tmp_path_factory.mktemp("scripts"))
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ The contract of every encoder, as tests that the test file of an encoder inherit
 """
 
 import copy
+import itertools
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -38,7 +39,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loss_contract import MASKED_LM, SEQUENCE, SPAN, TOKEN, LossContract
 from reference import sinusoid
-from samples import CHARACTERS, SPELLED, word_tokenizer
+from samples import CHARACTERS, SPELLED, tier, word_tokenizer
 from torch import Tensor, nn
 from torch.nn.utils import prune
 from torch_modes import GpuAutocast, compiled
@@ -94,6 +95,7 @@ class EncoderContract(LossContract):
         return not ("backbone" in name and name.endswith("key.bias")) and name != "qa_outputs.bias"
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Every combination of the values that a test takes."""
         variants = {**self.shared_variants, **self.own_variants}
         cases: dict[str, tuple[Any, ...]] = {
             "variant": tuple(variants),
@@ -109,10 +111,11 @@ class EncoderContract(LossContract):
         }
         if self.has_attention:
             cases["dropout"] += ("attention_probs_dropout_prob",)
-        for name, values in cases.items():
-            if name in metafunc.fixturenames:
-                ids = ("packed", "padded") if name == "recorded" else values
-                metafunc.parametrize(name, values, ids=ids)
+        axes = {name: values for name, values in cases.items() if name in metafunc.fixturenames}
+        if axes:
+            first = [values[0] for values in axes.values()]
+            combinations = itertools.product(*axes.values())
+            metafunc.parametrize(list(axes), [pytest.param(*each, marks=tier(each, first)) for each in combinations])
 
     def model(self, ending: str = "Model", variant: str = "default", **options: Any) -> PreTrainedModel:
         given = {**{**self.shared_variants, **self.own_variants}[variant], **options}
@@ -647,7 +650,20 @@ class EncoderContract(LossContract):
         assert not [name for name in trained if "backbone" in name or "word_embeddings" in name]
 
 
-class TwoDirectionContract(EncoderContract):
+class PeerContract(EncoderContract):
+    """The contract of an encoder to compare with, which is traced in the slow tier."""
+
+    @pytest.mark.slow
+    def test_one_compiled_graph_serves_every_shape(self) -> None:
+        super().test_one_compiled_graph_serves_every_shape()
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("size", ["dynamic", "automatic", "bounded"])
+    def test_an_exported_model_serves_every_shape(self, size: str) -> None:
+        super().test_an_exported_model_serves_every_shape(size)
+
+
+class TwoDirectionContract(PeerContract):
     """The contract of an encoder whose states concatenate those of two directions."""
 
     def test_each_half_of_a_state_sees_one_side_of_its_token(self) -> None:

@@ -22,9 +22,6 @@ def crossed(encoders: Iterable[str | tuple[str, str]], *axes: Sequence[Any]) -> 
     """
     Every encoder with every combination of further values, as parameters of a test.
 
-    All encoders share the code that is tested so. Of the peers, what is away from the first value on more than one of
-    the axes is left to the slow tier.
-
     Args:
         encoders: names, each by itself or with the name of its options, where "defaults" counts as the first value.
         axes: values of further parameters.
@@ -32,11 +29,14 @@ def crossed(encoders: Iterable[str | tuple[str, str]], *axes: Sequence[Any]) -> 
     cases = []
     for encoder, *values in itertools.product(encoders, *axes):
         stem, *own = encoder if isinstance(encoder, tuple) else (encoder,)
-        away = sum(value != "defaults" for value in own)
-        away += sum(value != axis[0] for value, axis in zip(values, axes, strict=True))
-        slow = stem in PEERS and away > 1
-        cases.append(pytest.param(stem, *own, *values, marks=[pytest.mark.slow] if slow else []))
+        first = [*("defaults" for _ in own), *(axis[0] for axis in axes)]
+        cases.append(pytest.param(stem, *own, *values, marks=tier([*own, *values], first)))
     return cases
+
+
+def tier(values: Iterable[Any], first: Iterable[Any]) -> list[pytest.MarkDecorator]:
+    """The fast tier has the combinations that differ from the first value in at most one place."""
+    return [pytest.mark.slow] if sum(a != b for a, b in zip(values, first, strict=True)) > 1 else []
 
 
 AUTO_CLASSES = {

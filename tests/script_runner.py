@@ -5,9 +5,12 @@ folder and environment, and runs the script as `__main__`. What only a launcher 
 """
 
 import contextlib
+import copy
+import importlib
 import io
 import json
 import os
+import pkgutil
 import runpy
 import socket
 import subprocess
@@ -36,7 +39,7 @@ class Done:
 
 
 class ScriptRunner:
-    """The process that forks. `environment` is what it, and so every command, starts from."""
+    """The process that forks, and a folder to run in. `environment` is what it, and so every command, starts from."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self.folder = folder
@@ -47,6 +50,12 @@ class ScriptRunner:
             stdout=subprocess.PIPE,
             text=True,
         )
+
+    def in_folder(self, folder: Path) -> "ScriptRunner":
+        """The same process, for commands in another folder."""
+        runner = copy.copy(self)
+        runner.folder = folder
+        return runner
 
     def start(self, script: str, *arguments: Any, processes: int = 1) -> list[dict[str, Any]]:
         """Start a script of run_scripts/ or experiments/ in the runner's folder; returns what `wait` takes."""
@@ -166,6 +175,12 @@ def import_what_scripts_import() -> None:
     import transformers
     from transformers import BertForSequenceClassification, EarlyStoppingCallback, Trainer, pipeline  # noqa: F401
 
+    from modeling_star import tasks
+    from modeling_star.evaluation import compare  # noqa: F401
+    from modeling_star.inference import prediction_files  # noqa: F401
+
+    for module in pkgutil.iter_modules(tasks.__path__):
+        importlib.import_module(f"{tasks.__name__}.{module.name}")
     assert transformers.is_torch_available()
 
 

@@ -430,6 +430,7 @@ def test_characters_have_dropout_in_training_only() -> None:
     assert torch.equal(module.of_tokens(ids), module.of_tokens(ids))
 
 
+@pytest.mark.slow
 def test_a_compiled_model_equals_the_eager_one() -> None:
     model = model_with_characters()
     inputs = random_batch(padded([3, 0, 5], 6, "holes")).inputs()

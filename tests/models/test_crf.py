@@ -544,6 +544,7 @@ def test_a_tag_mask_replaces_the_vocabulary() -> None:
 
 
 @pytest.mark.parametrize("with_labels", [False, True], ids=["inference", "training"])
+@pytest.mark.slow
 def test_a_compiled_tagger_equals_the_eager_one(with_labels: bool) -> None:
     model = tagger(num_labels=3)
     inputs, labels = batch_and_labels()

@@ -427,7 +427,15 @@ def outputs_and_gradients(
         return outputs, {name: x.cpu() for name, x in gradients(outputs, leaves).items()}
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant",
+    [
+        pytest.param(
+            name, marks=[] if name in ("Star", "Star, ring of radius 2", "BiG", "BiG, window") else pytest.mark.slow
+        )
+        for name in VARIANTS
+    ],
+)
 def test_a_model_equals_itself_without_kernels(variant: str) -> None:
     stem, options = VARIANTS[variant]
     tokens.TOKENS_OF_CHUNK = 4
@@ -441,7 +449,13 @@ def test_a_model_equals_itself_without_kernels(variant: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variant", "dtype"), [("Star", torch.bfloat16), ("Star", torch.float16), ("BiG", torch.bfloat16)], ids=str
+    ("variant", "dtype"),
+    [
+        ("Star", torch.bfloat16),
+        pytest.param("Star", torch.float16, marks=pytest.mark.slow),
+        pytest.param("BiG", torch.bfloat16, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("autocast", [False, True], ids=["half precision", "autocast"])
 def test_a_model_in_half_precision_stays_close_to_float32_with_kernels(

@@ -15,12 +15,12 @@ from common import (
     random_batch,
     tiny_model,
 )
-from encoder_contract import RECORD, EncoderContract
+from encoder_contract import RECORD, PeerContract
 from hypothesis import strategies as st
 from torch import nn
 
 
-class TestVanillaTransformer(EncoderContract):
+class TestVanillaTransformer(PeerContract):
     """Its promises."""
 
     stem = "VanillaTransformer"

@@ -69,6 +69,7 @@ def test_a_fresh_classifier_begins_without_a_preference_and_learns_one() -> None
     assert model.classifier.ngrams.weight.grad.abs().max() > 0
 
 
+@pytest.mark.slow
 def test_a_compiled_classifier_equals_the_eager_one() -> None:
     model = tiny_model("StarTransformer", "ForSequenceClassification", ngram_buckets=64, max_ngram_length=3).eval()
     graph = compiled(model, dynamic=True)

@@ -453,6 +453,7 @@ def test_a_model_tuned_by_a_cold_process_loads_in_another(stem: str, found_again
 
 
 @pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.slow
 def test_every_head_is_named_in_the_auto_map(stem: str, found_again: dict[str, Any], saved: Path) -> None:
     module = stem.removesuffix("Transformer").lower()
     expected = {auto: f"modeling_{module}.{stem}{ending}" for ending, auto in AUTO_CLASSES.items()}

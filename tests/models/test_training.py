@@ -1,6 +1,7 @@
 """The stock Trainer: it learns, resumes, accumulates, and runs in two processes."""
 
 import gc
+import itertools
 import json
 import os
 import subprocess
@@ -14,9 +15,13 @@ import pytest
 import torch
 from common import HEADS, TINY, labels_of, padded, random_batch, tiny_bert, tiny_model
 from safetensors.torch import load_file
-from samples import CHARACTERS, LEXICON, SPELLED, STEMS, assert_identical, class_of, word_tokenizer
+from samples import CHARACTERS, LEXICON, SPELLED, STEMS, assert_identical, class_of, crossed, tier, word_tokenizer
 from training_samples import PROBLEMS, collate, options_of, rows_of, trainer_of
 from transformers import PreTrainedModel
+
+
+# The others are in the slow tier.
+STEM_BY_STEM = [STEMS[0], *(pytest.param(stem, marks=pytest.mark.slow) for stem in STEMS[1:])]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,7 +48,7 @@ def assert_near(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tenso
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize("stem", [STEMS[0], *(pytest.param(stem, marks=pytest.mark.slow) for stem in STEMS[1:])])
+@pytest.mark.parametrize("stem", STEM_BY_STEM)
 def test_the_loss_falls(stem: str, problem: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model_class = class_of(stem, PROBLEMS[problem])
@@ -59,9 +64,9 @@ def test_the_loss_falls(stem: str, problem: str, tmp_path: Path) -> None:
     assert losses[-1] < losses[0] * (0.97 if problem == "masks" else 0.75)
 
 
-@pytest.mark.parametrize("problem", ["tagging", "masks"])
-@pytest.mark.parametrize("embeddings", ["random", "frozen BERT"])
-@pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize(
+    ("stem", "embeddings", "problem"), crossed(STEMS, ["random", "frozen BERT"], ["tagging", "masks"])
+)
 def test_a_resumed_run_is_the_straight_run_bit_for_bit(
     stem: str, embeddings: str, problem: str, tmp_path: Path
 ) -> None:
@@ -92,7 +97,7 @@ def test_a_resumed_run_is_the_straight_run_bit_for_bit(
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize("stem", STEM_BY_STEM)
 def test_four_batches_of_two_train_like_one_of_eight(stem: str, problem: str, tmp_path: Path) -> None:
     after = []
     for size, steps in ((8, 1), (2, 4)):
@@ -330,8 +335,14 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("ending", HEADS)
-@pytest.mark.parametrize(("stem", "options"), [(stem, options) for stem in STEMS for options in OPTIONS[stem]])
+@pytest.mark.parametrize(
+    ("stem", "options", "ending"),
+    [
+        pytest.param(stem, options, ending, marks=tier([options, ending], [{}, HEADS[0]]))
+        for stem in STEMS
+        for options, ending in itertools.product(OPTIONS[stem], HEADS)
+    ],
+)
 def test_no_parameter_of_a_head_is_left_unused(
     stem: str, options: dict[str, Any], ending: str, one_process_group: None
 ) -> None:

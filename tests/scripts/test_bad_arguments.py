@@ -141,13 +141,7 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
 }
 
 
-# The first of each script is in the fast tier.
-FIRST = {script: what for what, (script, *_) in reversed(BAD_INPUTS.items())}.values()
-
-
-@pytest.mark.parametrize(
-    "what", [what if what in FIRST else pytest.param(what, marks=pytest.mark.slow) for what in BAD_INPUTS]
-)
+@pytest.mark.parametrize("what", BAD_INPUTS)
 def test_bad_input_is_an_error_in_one_line_and_no_file_changes(
     scripts: ScriptRunner, corpora: Path, bad: Path, tagger: Path, bert: Path, tmp_path: Path, what: str
 ) -> None:

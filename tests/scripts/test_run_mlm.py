@@ -124,7 +124,12 @@ def test_scores_do_not_depend_on_packing_batches_seeds_and_processes(
 
 
 @pytest.mark.parametrize(
-    ("script", "shape"), [("run_glue.py", "sentiment"), ("run_ner.py", "entities"), ("run_qa.py", "reading")]
+    ("script", "shape"),
+    [
+        ("run_glue.py", "sentiment"),
+        pytest.param("run_ner.py", "entities", marks=pytest.mark.slow),
+        pytest.param("run_qa.py", "reading", marks=pytest.mark.slow),
+    ],
 )
 def test_a_pretrained_encoder_is_fine_tuned(
     scripts: ScriptRunner, corpora: Path, pretrained: Path, tmp_path: Path, script: str, shape: str

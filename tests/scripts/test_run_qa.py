@@ -230,10 +230,8 @@ def long_rows(count: int, words: int) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.parametrize(
-    ("model", "positions"),
-    [("star_transformer", "ring"), pytest.param("big_transformer", "sinusoidal", marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize(("model", "positions"), [("star_transformer", "ring"), ("big_transformer", "sinusoidal")])
+@pytest.mark.slow
 def test_a_context_of_16384_words_is_read_in_one_window(
     scripts: ScriptRunner, tmp_path: Path, model: str, positions: str
 ) -> None:

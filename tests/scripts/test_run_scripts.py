@@ -127,7 +127,7 @@ def test_the_mean_of_the_last_checkpoints_takes_the_place_of_the_best(
     assert_card_has_the_results(card, results_of(folder))
 
 
-@pytest.mark.parametrize("words", ["file", "whole_word"])
+@pytest.mark.parametrize("words", ["file", pytest.param("whole_word", marks=pytest.mark.slow)])
 def test_a_big_transformer_is_saved_with_its_words(
     scripts: ScriptRunner, corpora: Path, bert: Path, tmp_path: Path, words: str
 ) -> None:
@@ -208,7 +208,7 @@ def test_tfidf_is_trained_scored_and_read_like_a_model(scripts: ScriptRunner, co
         ("topics", [], {"problem_type": "multi_label_classification"}),
         ("numbers", [], {"problem_type": "regression", "num_labels": 1}),
         ("pairs", [], {"pair_mode": "cross", "type_vocab_size": 2}),
-        ("pairs", ["pair_mode=siamese"], {"pair_mode": "siamese"}),
+        pytest.param("pairs", ["pair_mode=siamese"], {"pair_mode": "siamese"}, marks=pytest.mark.slow),
     ],
     ids=["single", "multi-label", "regression", "cross pair", "siamese pair"],
 )
@@ -257,7 +257,7 @@ def test_mnli_is_scored_on_both_of_its_splits(scripts: ScriptRunner, corpora: Pa
     assert {"eval_mismatched_accuracy", "test_accuracy", "test_mismatched_accuracy"} <= results.keys()
 
 
-@pytest.mark.parametrize("mode", ["static", "contextual", "vectors"])
+@pytest.mark.parametrize("mode", ["static", "contextual", pytest.param("vectors", marks=pytest.mark.slow)])
 def test_given_embeddings_are_saved_with_the_model(
     scripts: ScriptRunner, corpora: Path, bert: Path, tmp_path: Path, mode: str
 ) -> None:
@@ -338,6 +338,7 @@ def test_long_inputs_are_predicted_in_windows(scripts: ScriptRunner, corpora: Pa
     assert results_of(tmp_path / "run")["test_accuracy"] == pytest.approx(accuracy)
 
 
+@pytest.mark.slow
 def test_several_seeds_have_a_mean_and_resume_where_they_were_interrupted(
     scripts: ScriptRunner, corpora: Path, tmp_path: Path
 ) -> None:

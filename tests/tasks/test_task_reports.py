@@ -177,7 +177,10 @@ def test_a_confusion_matrix_has_labels_by_predictions(
     assert drawn == [([1, 0, 0, 0, 0, 0, 0, 0], ["b"] * 8)]
 
 
-@pytest.mark.parametrize("texts", [("text",), ("sentence1", "sentence2")], ids=["text", "pair"])
+@pytest.mark.parametrize(
+    "texts",
+    [pytest.param(("text",), id="text"), pytest.param(("sentence1", "sentence2"), id="pair", marks=pytest.mark.slow)],
+)
 def test_a_classifier_is_compared_with_tfidf(
     parsed: Callable[..., Parsed], tmp_path: Path, caplog: pytest.LogCaptureFixture, texts: tuple[str, ...]
 ) -> None:
