@@ -97,8 +97,7 @@ def reproduce(*arguments: object) -> subprocess.CompletedProcess:
     )
 
 
-# Of distillation, which has many systems on models that other commands make: one that learns from a teacher, and one on
-# a model that another run leaves.
+# Of distillation, which has many systems: one that learns from a teacher, and one on a model that another run leaves.
 SOME = {"distillation": ["star_distilled", "big2_restored_plain"]}
 BEFORE = {"distillation": {"SST2_TEACHER", "BIG2_RESTORED"}}
 
