@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from script_runner import ROOT, ScriptRunner
 from script_samples import SIZES, jsonl, paired, read_rows, write_bert, write_corpora
 
@@ -45,6 +46,8 @@ NOT_RUN = {
     "python docs/predict_ray.py": "starts a cluster; tests/inference/test_ray.py does",
     "uvicorn": "serves until it is stopped; tests/inference/test_prediction.py calls it with a client",
 }
+# What a block of Python needs -> whether this machine has it.
+NEEDED = {"import spacy": importlib.util.find_spec("spacy") is not None, '"cuda"': torch.cuda.is_available()}
 CHINESE = "我们去年搬到了奥斯陆电影很好看"
 PRELUDE = f"""
 from sklearn.model_selection import cross_val_score
@@ -140,7 +143,7 @@ class Pages:
             if kind == "bash":
                 for command in commands(block):
                     self.shell(page, command)
-            elif "import spacy" not in block or importlib.util.find_spec("spacy"):
+            elif all(has for sign, has in NEEDED.items() if sign in block):
                 script = self.folder / "block.py"
                 script.write_text(PRELUDE + block, encoding="utf-8")
                 self.check(page, block, str(script))
