@@ -1,8 +1,8 @@
 #!/usr/bin/env python
 """`modeling-star mlm` as a script, for `accelerate launch`."""
 
-from modeling_star.commands.mlm import main
+from modeling_star.commands import run
 
 
 if __name__ == "__main__":
-    main()
+    run("mlm")

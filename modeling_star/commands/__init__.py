@@ -43,6 +43,11 @@ def main() -> None:
     if name not in COMMANDS:
         raise SystemExit(f"modeling-star: there is no command {name!r}. Write one of {', '.join(COMMANDS)}.")
     sys.argv = [f"modeling-star {name}", *sys.argv[2:]]
+    run(name)
+
+
+def run(name: str) -> None:
+    """Run a command with the arguments of `sys.argv`. A package that is not installed is named with its extra."""
     try:
         importlib.import_module(f".{name}", __name__).main()
     except ModuleNotFoundError as error:

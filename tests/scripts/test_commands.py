@@ -26,7 +26,7 @@ def test_every_script_is_a_command() -> None:
     assert len(scripts) == len(COMMANDS)
     for name in COMMANDS:
         assert callable(importlib.import_module(f"modeling_star.commands.{name}").main)
-        assert sum(f"from modeling_star.commands.{name} import main" in script for script in scripts) == 1
+        assert sum(f'run("{name}")' in script for script in scripts) == 1
 
 
 def test_the_wheel_has_the_command_and_the_configuration() -> None:
@@ -43,11 +43,10 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(
 ) -> None:
     needs_another = SimpleNamespace(main=lambda: importlib.import_module("another"))
     monkeypatch.setitem(sys.modules, f"modeling_star.commands.{command}", needs_another)
-    monkeypatch.setattr(sys, "argv", ["modeling-star", command])
     with pytest.raises(
         SystemExit, match=re.escape(f'another is not installed. Write pip install "modeling-star[{extras}]"')
     ):
-        commands.main()
+        commands.run(command)
 
 
 @pytest.mark.parametrize(
