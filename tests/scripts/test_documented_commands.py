@@ -167,7 +167,7 @@ class Pages:
             self.parsed += 1
             return
         if program.startswith("run_scripts/"):
-            (name,) = (n for n in COMMANDS if f"commands.{n} import" in (ROOT / program).read_text(encoding="utf-8"))
+            (name,) = (n for n in COMMANDS if f'run("{n}")' in (ROOT / program).read_text(encoding="utf-8"))
         else:
             name = arguments[0] if program == "modeling-star" else ""
         if name in TRAININGS:
