@@ -158,9 +158,9 @@ class EncoderConfig(BaseConfig):
         for name in self.repeated:
             if getattr(self, name) > MOST_REPEATED:
                 raise ValueError(f"{name}={getattr(self, name)} is given; at most {MOST_REPEATED:,} are allowed.")
-        for name in ("type_vocab_size", "ngram_buckets"):
+        for name in ("num_hidden_layers", "type_vocab_size", "ngram_buckets"):
             if getattr(self, name) < 0:
-                raise ValueError(f"{name}={getattr(self, name)} is given; 0 (none embedded) or more is allowed.")
+                raise ValueError(f"{name}={getattr(self, name)} is given; 0 (none) or more is allowed.")
         inside = getattr(self.backbone_config, "hidden_size", self.embedding_size)
         if self.embedding_size != inside:
             raise ValueError(

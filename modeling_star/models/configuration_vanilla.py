@@ -15,12 +15,17 @@ class VanillaTransformerConfig(EncoderConfig):
     `EncoderConfig`.
 
     Args:
+        num_hidden_layers (`int`, defaults to 2): as in every encoder; with 0 a text is the mean plus the maximum of its
+            embeddings.
         intermediate_size (`int`, *optional*): width of the feed-forward layer; defaults to 4 x `hidden_size`.
     """
 
     model_type = "vanilla_transformer"
     derived_fields: ClassVar[tuple[str, ...]] = (*EncoderConfig.derived_fields, "intermediate_size")
-    sizes: ClassVar[tuple[str, ...]] = (*EncoderConfig.sizes, "intermediate_size")
+    sizes: ClassVar[tuple[str, ...]] = (
+        *(name for name in EncoderConfig.sizes if name != "num_hidden_layers"),
+        "intermediate_size",
+    )
 
     intermediate_size: int | None = None
 

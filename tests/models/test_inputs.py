@@ -62,7 +62,8 @@ SHARED_BAD_FIELDS: list[dict[str, Any]] = [
 BAD_FIELDS: list[tuple[type, dict[str, Any]]] = [
     *((StarTransformerConfig, fields) for fields in SHARED_BAD_FIELDS),
     # One per way of checking, for every encoder.
-    *((each, {"num_hidden_layers": 0}) for each in EVERY_CONFIG),
+    *((each, {"num_hidden_layers": 0}) for each in EVERY_CONFIG if each is not VanillaTransformerConfig),
+    (VanillaTransformerConfig, {"num_hidden_layers": -1}),
     *((each, {"num_hidden_layers": 10**12}) for each in EVERY_CONFIG),
     *((each, {"pair_mode": "siamees"}) for each in EVERY_CONFIG),
     *((each, {"num_attention_heads": 3, "hidden_size": 10}) for each in WITH_HEADS),

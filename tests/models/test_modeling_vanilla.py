@@ -30,7 +30,7 @@ class TestVanillaTransformer(PeerContract):
             "hidden_size": st.sampled_from([6, 12]),
             "num_attention_heads": st.integers(1, 3),
             "intermediate_size": st.sampled_from([None, 5]),
-            "num_hidden_layers": st.integers(1, 3),
+            "num_hidden_layers": st.integers(0, 3),
             "embedding_size": st.sampled_from([None, 3]),
             "type_vocab_size": st.sampled_from([0, 2]),
             "position_embedding_type": st.sampled_from(["learned", "sinusoidal", "none"]),
