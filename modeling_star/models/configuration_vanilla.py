@@ -15,8 +15,8 @@ class VanillaTransformerConfig(EncoderConfig):
     `EncoderConfig`.
 
     Args:
-        num_hidden_layers (`int`, defaults to 2): as in every encoder; with 0 a text is the mean plus the maximum of its
-            embeddings.
+        num_hidden_layers (`int`, defaults to 2): as in every encoder; with 0 a text is the mean plus the maximum of
+            its embeddings.
         intermediate_size (`int`, *optional*): width of the feed-forward layer; defaults to 4 x `hidden_size`.
     """
 
