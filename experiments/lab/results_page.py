@@ -59,7 +59,6 @@ CHRF = ", chrF"
 # Metric of a task -> its further column, and the metric of that column.
 FURTHER = {"answer_f1": (EXACT, "answer_em"), "bleu": (CHRF, "chrf"), "bleu_zh": (CHRF, "chrf")}
 # The column of the mean over all tasks.
-AVERAGE = ""
 # A wider table is transposed.
 MOST_COLUMNS = 8
 
@@ -203,9 +202,10 @@ def table_sections(table: Table, results: Path) -> Iterator[str]:
         if not any(cell.runs for cell in cells.values()):
             continue
         yield f"### {table.settings[setting].title}\n"
-        columns = list(dict.fromkeys(column for column, _ in cells))
-        systems = [system for system in table.systems if any(other == system for _, other in cells)]
-        titles = [column_title(table, column) for column in _with_average(table, columns, cells)]
+        columns = list(dict.fromkeys(column for (column, _), cell in cells.items() if cell.runs))
+        begun = {system for (_, system), cell in cells.items() if cell.runs}
+        systems = [system for system in table.systems if system in begun]
+        titles = [column_title(table, column) for column in (*columns, *_averages(table, cells))]
         rows = [_scores(table, system, columns, cells) for system in systems]
         yield _table("", titles, rows + list(_paper(table, columns, cells)))
         differences = {against: intervals(table, cells, against) for against in table.against}
@@ -276,19 +276,22 @@ def picture_name(table: Table, part: str) -> str:
 
 
 def column_title(table: Table, column: str) -> str:
-    """The title of a task, of its further column, or of the mean over all."""
-    if column == AVERAGE:
-        return table.average or ""
+    """The title of a task, of its further column, or of a mean over tasks."""
+    if column in table.averages:
+        return column
     task = _task(column)
     return table.tasks[task].title + column.removeprefix(task)
 
 
-def _with_average(table: Table, columns: list[str], cells: Cells) -> list[str]:
-    return [*columns, AVERAGE] if _has_average(table, cells) else columns
-
-
-def _has_average(table: Table, cells: Cells) -> bool:
-    return table.average is not None and bool(_started(table, cells))
+def _averages(table: Table, cells: Cells) -> dict[str, list[str]]:
+    """The tasks of each mean, by its title: those of `averages` of which any system has a run."""
+    begun = {column for (column, _), cell in cells.items() if cell.runs}
+    means: dict[str, list[str]] = {}
+    for title, names in table.averages.items():
+        tasks = [task for task in (table.tasks if names is None else names) if task in begun]
+        if tasks and tasks not in means.values():
+            means[title] = tasks
+    return means
 
 
 def _table(corner: str, columns: list[str], rows: list[list[str]]) -> str:
@@ -352,42 +355,35 @@ def _metric(table: Table, column: str) -> str:
 
 def _scores(table: Table, system: str, columns: list[str], cells: Cells) -> list[str]:
     row = [table.systems[system].title, *(str(cells.get((column, system), "--")) for column in columns)]
-    if _has_average(table, cells):
-        averaged = _averaged(table, system, cells)
+    for tasks in _averages(table, cells).values():
+        averaged = _averaged(tasks, system, cells)
         means = [fmean(scores) for scores in zip(*(cell.scores for cell in averaged), strict=True)]
         row.append(summary(means) + marks(averaged))
     return row
 
 
-def _started(table: Table, cells: Cells) -> list[str]:
-    """The tasks of `averaged`, or all, of which any system has a run: the average is over these."""
-    tasks = table.tasks if table.averaged is None else table.averaged
-    return [task for task in tasks if any(cell.runs for (name, _), cell in cells.items() if name == task)]
-
-
-def _averaged(table: Table, system: str, cells: Cells) -> list[Cell]:
-    """A system's cell of each task with a run, with the seeds that all of them have; empty where there is none."""
-    row = [cells[task, system] for task in _started(table, cells) if (task, system) in cells]
+def _averaged(tasks: list[str], system: str, cells: Cells) -> list[Cell]:
+    """A system's cells of some tasks, with the seeds that all of them have; empty where there is none."""
+    row = [cells[task, system] for task in tasks if (task, system) in cells]
     common = [seed for seed in row[0].seeds if all(seed in cell.seeds for cell in row)] if row else []
-    complete = len(row) == len(_started(table, cells)) and common
-    return [cell.of_seeds(common) for cell in row] if complete else []
+    return [cell.of_seeds(common) for cell in row] if len(row) == len(tasks) and common else []
 
 
 def _paper(table: Table, columns: list[str], cells: Cells) -> Iterator[list[str]]:
     """The paper's scores, a row for each system that it has; its average is over the same tasks as ours."""
     for system, scores in table.paper.items():
         numbers = [scores.get(column) for column in columns]
-        if _has_average(table, cells):
-            of_started = [scores.get(task) for task in _started(table, cells)]
-            known = [score for score in of_started if score is not None]
-            numbers.append(fmean(known) if known and len(known) == len(of_started) else None)
+        for tasks in _averages(table, cells).values():
+            averaged = [scores.get(task) for task in tasks]
+            known = [score for score in averaged if score is not None]
+            numbers.append(fmean(known) if len(known) == len(averaged) else None)
         title = f"{table.systems[system].title}, the paper's"
         yield [title, *("--" if number is None else f"{number:.1f}" for number in numbers)]
 
 
 def intervals(table: Table, cells: Cells, against: str) -> Intervals:
     """
-    How far the system `against` is ahead, by column and system; of the mean over tasks under AVERAGE.
+    How far the system `against` is ahead, by column and system; of a mean over tasks under its title.
 
     Args:
         table: the table.
@@ -401,36 +397,43 @@ def intervals(table: Table, cells: Cells, against: str) -> Intervals:
         one = cells.get((column, against))
         if system != against and one is not None and one.runs and other.runs:
             ahead[column, system] = bootstrap_counts(_metric(table, column), one.counts, other.counts)
-    for system in table.systems if table.average is not None else ():
-        both = [_averaged(table, name, cells) for name in (against, system)]
-        if system != against and all(both):
-            metrics = [table.tasks[task].metric for task in _started(table, cells)]
-            counts = [[cell.counts for cell in row] for row in both]
-            ahead[AVERAGE, system] = bootstrap_mean(list(zip(metrics, *counts, strict=True)))
+    for title, tasks in _averages(table, cells).items():
+        for system in table.systems:
+            both = [_averaged(tasks, name, cells) for name in (against, system)]
+            if system != against and all(both):
+                metrics = [table.tasks[task].metric for task in tasks]
+                counts = [[cell.counts for cell in row] for row in both]
+                ahead[title, system] = bootstrap_mean(list(zip(metrics, *counts, strict=True)))
     return ahead
 
 
 def _differences(table: Table, columns: list[str], cells: Cells, differences: dict[str, Intervals]) -> Iterator[str]:
     """For each reference system a row for each other system; a pair of references is shown once."""
-    columns = _with_average(table, columns, cells)
+    averages = _averages(table, cells)
     for number, (against, ahead) in enumerate(differences.items()):
         others = {system for _, system in ahead}.difference(table.against[:number])
+        shared = {column for column, system in ahead if system in others}
+        shown = {column: [column] for column in columns if column in shared}
+        shown |= {title: tasks for title, tasks in averages.items() if title in shared}
         rows = [
-            [table.systems[system].title, *(_difference(ahead, cells, column, system, against) for column in columns)]
+            [
+                table.systems[system].title,
+                *(_difference(ahead, cells, column, tasks, system, against) for column, tasks in shown.items()),
+            ]
             for system in table.systems
             if system in others
         ]
         if rows:
-            titles = [column_title(table, column) for column in columns]
+            titles = [column_title(table, column) for column in shown]
             yield _table(f"{table.systems[against].title} minus", titles, rows)
 
 
-def _difference(ahead: Intervals, cells: Cells, column: str, system: str, against: str) -> str:
-    """One difference, with the marks of both systems' runs in its column."""
+def _difference(ahead: Intervals, cells: Cells, column: str, tasks: list[str], system: str, against: str) -> str:
+    """One difference, with the marks of both systems' runs of its tasks."""
     if (column, system) not in ahead:
         return "--"
     difference, low, high = (100 * number for number in ahead[column, system])
-    both = [cell for (name, other), cell in cells.items() if other in (system, against) and column in (name, AVERAGE)]
+    both = [cells[task, name] for task in tasks for name in (system, against)]
     return f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]{marks(both)}"
 
 

@@ -114,8 +114,7 @@ class Table:
     prerequisites: dict[str, Prerequisite]
     split: Literal["test", "validation"] = "test"
     tuned_on: list[str] = field(default_factory=list)
-    average: str | None = None
-    averaged: list[str] | None = None
+    averages: dict[str, list[str] | None] = field(default_factory=dict)
     arguments: dict[str, Any] = field(default_factory=dict)
     paper: dict[str, dict[str, int | float]] = field(default_factory=dict)
     collection: str | None = None
@@ -168,7 +167,7 @@ class Table:
             "settings": [name for system in self.systems.values() for name in system.settings or ()],
             "tasks": [
                 *self.tuned_on,
-                *(self.averaged or ()),
+                *(name for names in self.averages.values() for name in names or ()),
                 *(name for scores in self.paper.values() for name in scores),
                 *(name for entry in entries for name in entry.tasks or ()),
             ],

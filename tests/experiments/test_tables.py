@@ -215,18 +215,19 @@ def test_the_page_has_scores_differences_and_costs_and_is_reproducible(table: Ta
         for number, configuration in enumerate(table.configurations("films", "none", system)):
             keep(runner, configuration, 1, validation=0.5 - number / 10, correct=correct)
     page = page_of(tmp_path)
-    assert "| Star | 75.0 (1) | -- |" in page
-    assert "| BiG | 25.0 (1) | -- |" in page
+    # Books and the other systems have no run, and no place.
+    assert "|  | Films |\n" in page
+    assert "| Star | 75.0 (1) |\n| BiG | 25.0 (1) |\n\n" in page
     low, high = page.split("| BiG | +50.0 [")[1].split("]")[0].split(", ")
     assert float(low) < 50 < float(high)
-    assert "| Star | 1.00 M, 1.0 | -- |" in page
+    assert "| Star | 1.00 M, 1.0 |" in page
     assert "### BERT" not in page
     assert page_of(tmp_path) == page
 
 
 def test_averages_and_the_papers_numbers_have_their_place(table: Table, tmp_path: Path) -> None:
     paper = {"star": {"films": 90.0, "books": 92.0}, "linear": {"films": 80.0}}
-    table = table_on_bert(tmp_path, average="average", paper=paper)
+    table = table_on_bert(tmp_path, averages={"average": None}, paper=paper)
     runner = runner_of(table, tmp_path)
     runs = {"films": {1: "1111", 2: "1100", 3: "1010"}, "books": {1: "1000", 2: "0000"}}
     for task, seeds in runs.items():
@@ -246,7 +247,9 @@ def test_averages_and_the_papers_numbers_have_their_place(table: Table, tmp_path
 
 
 def test_an_average_takes_each_task_by_its_own_metric(table: Table, tmp_path: Path) -> None:
-    table = table_on_bert(tmp_path, average="mean", tasks={"books": {"metric": "answer_f1", "script": "run_qa.py"}})
+    table = table_on_bert(
+        tmp_path, averages={"mean": None}, tasks={"books": {"metric": "answer_f1", "script": "run_qa.py"}}
+    )
     runner = runner_of(table, tmp_path)
     for task, system, counts in (
         ("films", "star", "1 1 0 0; 1 1 1 1"),
@@ -270,11 +273,24 @@ def test_a_difference_shows_that_one_side_ran_on_a_gpu(table: Table, tmp_path: P
 
 def test_a_table_with_many_tasks_has_a_line_for_each(table: Table, tmp_path: Path) -> None:
     table = table_on_bert(tmp_path, tasks={f"set{n}": {**FILMS, "title": f"Set {n}"} for n in range(9)})
-    (configuration,) = table.configurations("set3", "bert", "star")
-    keep(runner_of(table, tmp_path), configuration, 1, validation=0.5, correct="10")
+    for task, system in [*((task, "star") for task in table.tasks), ("set4", "linear")]:
+        (configuration,) = table.configurations(task, "bert", system)
+        keep(runner_of(table, tmp_path), configuration, 1, validation=0.5, correct="10")
     page = page_of(tmp_path)
     assert "|  | Star | linear |" in page
     assert "| Set 3 | 50.0 (1) | -- |" in page
+
+
+def test_averages_over_fewer_tasks_stay_beside_those_over_more(table: Table, tmp_path: Path) -> None:
+    averages = {"of all": None, "of films": ["films"], "of both": ["films", "books"]}
+    table = table_on_bert(tmp_path, averages=averages)
+    for task, system, correct in (("films", "star", "11"), ("books", "star", "10"), ("films", "linear", "00")):
+        (configuration,) = table.configurations(task, "bert", system)
+        keep(runner_of(table, tmp_path), configuration, 1, validation=0.5, correct=correct)
+    page = page_of(tmp_path)
+    assert "|  | Films | Books | of all | of films |" in page, "no second mean over the same tasks"
+    assert line_of(page, "| linear | 0.0")[2:] == ["--", "--", "0.0 (1)"]
+    assert "| Star minus | Films | of films |" in page
 
 
 def test_rows_that_occur_in_train_are_excluded_from_a_column(table: Table, tmp_path: Path) -> None:
