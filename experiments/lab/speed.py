@@ -45,8 +45,11 @@ def measure_speed(runner: Runner, cells: list[list[Configuration]]) -> None:
     for configuration, *_ in cells:
         task = configuration.task
         arguments = _plain(configuration.arguments)
-        place = f"{configuration.setting}/{configuration.system}"
-        by_task.setdefault(task, {})[place] = runner.untrained(runner.table.tasks[task].script, arguments)
+        folder = runner.untrained(runner.table.tasks[task].script, arguments)
+        models = by_task.setdefault(task, {})
+        # A baseline that is the same in several settings has one place.
+        if not any(name.endswith(f"/{configuration.system}") and models[name] == folder for name in models):
+            models[f"{configuration.setting}/{configuration.system}"] = folder
     for task, models in by_task.items():
         name = teacher_of(runner.table, task)
         if name is not None:

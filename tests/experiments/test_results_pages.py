@@ -128,9 +128,11 @@ def test_speeds_are_measured_on_models_of_one_step(tmp_path: Path, monkeypatch: 
         with gzip.open(tmp_path / "films" / f"{split}.jsonl.gz", "wt", encoding="utf-8") as stream:
             stream.writelines(json.dumps(row) + "\n" for row in rows)
     tfidf = {"config_name": None, "tokenizer_kind": None, "config_overrides": None, "model_type": "tfidf"}
-    systems = {"star": {"title": "Star"}, "tfidf": {"title": "TF-IDF", "last": tfidf}}
+    systems = {"star": {"title": "Star", "settings": ["none"]}, "tfidf": {"title": "TF-IDF", "last": tfidf}}
+    settings = {**CONTENT["settings"], "fast": {"title": "fast", "arguments": {"learning_rate": 0.01}}}
     path = tmp_path / "films.yaml"
-    path.write_text(yaml.safe_dump({**CONTENT, "systems": systems}, sort_keys=False), encoding="utf-8")
+    content = {**CONTENT, "systems": systems, "settings": settings}
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     table = Table.read(path)
     names = {"DATA": str(tmp_path)}
     measure_speed(Runner(table, tmp_path / "results", tmp_path / "work", names, [sys.executable]), list(table.cells()))
