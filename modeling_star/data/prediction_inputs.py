@@ -13,21 +13,11 @@ from pyarrow.parquet import ParquetFile
 
 from ..errors import UserError
 from .columns import find_predicted_columns, find_reading_columns
+from .conll import conll_width, fits_columns, has_tags
+from .files import is_data, is_table, open_bytes, open_text, reading
 from .labels import literal_list
 from .parallel_text import keys_of
-from .readers import (
-    conll_width,
-    fits_columns,
-    has_blocks,
-    has_tags,
-    is_data,
-    is_table,
-    open_bytes,
-    open_text,
-    read_file,
-    reading,
-    stream_rows,
-)
+from .readers import has_blocks, read_file, stream_rows
 from .squad import flatten_squad
 from .writing_systems import between_words
 

@@ -156,7 +156,7 @@ def load_splits(
 
     Args:
         dataset_name, dataset_config_name: as in `datasets.load_dataset`.
-        files: split -> path (`None`: no such split); formats can be mixed, see `readers.FORMATS`.
+        files: split -> path (`None`: no such split); formats can be mixed, see `files.FORMATS`.
         cache_dir, token, revision: as in `datasets.load_dataset`.
         column_names: of files without a header line; see `readers.read_file`.
 
