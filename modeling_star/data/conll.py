@@ -29,7 +29,8 @@ def read_conll(path: Path, cache_dir: str | None, column_names: Sequence[str] | 
     """One token per line, columns separated by tabs or blanks, and an empty line after each sentence."""
     state, options = path.stat(), _conll_options(path, column_names)
     # datasets finds the cache by the arguments: the code and the state of the file are among them.
-    cached_by = {"version": source_version(__name__, open_text.__module__), "size": state.st_size, "time": state.st_mtime_ns}
+    version = source_version(__name__, open_text.__module__)
+    cached_by = {"version": version, "size": state.st_size, "time": state.st_mtime_ns}
     features = Features({name: List(Value("string")) for name in options["columns"].values()})
     return cast(Dataset, Dataset.from_generator(_conll_rows, features, cache_dir, gen_kwargs={**options, **cached_by}))
 
