@@ -24,17 +24,23 @@ class SpacyComponent:
     """
     Predictions of a saved model as annotations of a `Doc`.
 
-    A tagger of entities sets `doc.ents`, one of parts of speech `token.tag_`, a classifier `doc.cats`. An entity that
-    ends within a token of spaCy gets the whole token.
+    A tagger of entities adds to `doc.ents`, one of parts of speech sets `token.tag_`, a classifier adds to `doc.cats`.
+    An entity that ends within a token of spaCy gets the whole token. `doc._.modeling_star[name]` has the predictions
+    of the component with that name as `Predictor` returns them, scores included.
 
     Args:
         name: of the component.
         model: a folder or Hub name; loaded with the first text.
         batch_size: the most texts predicted at once.
+        overwrite: whether predictions replace the tags and the overlapping entities of earlier components. Otherwise
+            these remain, as with spaCy's own tagger and entity ruler. Blocked tokens never get an entity, and a
+            category of the same name is always replaced.
     """
 
-    def __init__(self, name: str, model: str, batch_size: int) -> None:
-        self.name, self.model, self.batch_size = name, model, batch_size
+    def __init__(self, name: str, model: str, batch_size: int, overwrite: bool = False) -> None:
+        self.name, self.model, self.batch_size, self.overwrite = name, model, batch_size, overwrite
+        if not Doc.has_extension("modeling_star"):
+            Doc.set_extension("modeling_star", default={})
 
     @cached_property
     def predictor(self) -> "Predictor":
@@ -60,10 +66,11 @@ class SpacyComponent:
         """The documents with their annotations, in order; `nlp.pipe` calls it with its `batch_size`."""
         for docs in minibatch(stream, batch_size):
             for doc, found in zip(docs, self.predictor({"text": [doc.text for doc in docs]})["found"], strict=True):
+                doc._.modeling_star[self.name] = found
                 if self.predictor.saved.task == "token-classification":
                     self._set_spans(doc, found)
                 else:
-                    doc.cats = {each.get("label", "value"): each.get("score", each.get("value")) for each in found}
+                    doc.cats |= {each.get("label", "value"): each.get("score", each.get("value")) for each in found}
                 yield doc
 
     def _set_spans(self, doc: Doc, found: list[dict[str, Any]]) -> None:
@@ -73,13 +80,23 @@ class SpacyComponent:
         if self.predictor.entity_groups.outside is None:  # every word has a label
             for span in spans:
                 for token in span:
-                    token.tag_ = span.label_
+                    if self.overwrite or not token.tag:
+                        token.tag_ = span.label_
             return
-        doc.ents = filter_spans(spans)  # spaCy allows no overlap; the longest span of several remains
-        if len(doc.ents) < len(spans):
+        longest = filter_spans(spans)  # spaCy allows no overlap; the longest span of several remains
+        if len(longest) < len(spans):
             logger.warning(
-                f"{len(spans) - len(doc.ents)} of {len(spans)} entities share a token with another: omitted."
+                f"{len(spans) - len(longest)} of {len(spans)} entities share a token with another: omitted."
             )
+        blocked = [doc[token.i : token.i + 1] for token in doc if token.ent_iob_ == "B" and not token.ent_type]
+        earlier, new = list(doc.ents), _apart(longest, blocked)
+        if self.overwrite:
+            earlier = _apart(earlier, new)
+            for token in (token for span in new for token in span):
+                token.ent_id_ = ""  # of the replaced entity, which `set_ents` keeps (spaCy 3.8)
+        else:
+            new = _apart(new, earlier)
+        doc.set_ents([*earlier, *new], blocked=blocked)
 
     def to_disk(self, path: str | Path, exclude: Iterable[str] = ()) -> None:
         """Save model and tokenizer in a folder, as `nlp.to_disk` does."""
@@ -97,7 +114,17 @@ class SpacyComponent:
         return self
 
 
-@Language.factory("modeling_star", default_config={"batch_size": 128}, assigns=["doc.ents", "doc.cats", "token.tag"])
-def create(nlp: Language, name: str, model: str, batch_size: int) -> SpacyComponent:
+def _apart(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
+    """The spans that share no token with any of the others."""
+    taken = {token.i for other in others for token in other}
+    return [span for span in spans if taken.isdisjoint(range(span.start, span.end))]
+
+
+@Language.factory(
+    "modeling_star",
+    default_config={"batch_size": 128, "overwrite": False},
+    assigns=["doc.ents", "doc.cats", "token.tag", "doc._.modeling_star"],
+)
+def create(nlp: Language, name: str, model: str, batch_size: int, overwrite: bool) -> SpacyComponent:
     """The component; an entry point of the package, so that spaCy finds its name."""
-    return SpacyComponent(name, model, batch_size)
+    return SpacyComponent(name, model, batch_size, overwrite)

@@ -96,3 +96,51 @@ def test_models_for_other_tasks_are_refused(tmp_path: Path) -> None:
     for folder in (pairs, answers):
         with pytest.raises(UserError, match=folder):
             pipeline(folder)(TEXTS[0])
+
+
+def test_predictions_join_what_earlier_components_set(tmp_path: Path) -> None:
+    reviews = saved(tmp_path / "reviews", "SequenceClassification", ["good", "bad"])
+    urgency = saved(tmp_path / "urgency", "SequenceClassification", ["urgent", "late"])
+    nlp = spacy.blank("en")
+    nlp.add_pipe("modeling_star", config={"model": reviews})
+    nlp.add_pipe("modeling_star", name="urgency", config={"model": urgency})
+    doc = nlp.make_doc(TEXTS[0])
+    doc.cats = {"spam": 0.25, "good": -1.0}
+    doc = nlp(doc)
+    assert set(doc.cats) == {"spam", "good", "bad", "urgent", "late"}
+    assert doc.cats["spam"] == 0.25
+    assert doc.cats["good"] >= 0
+    found = doc._.modeling_star
+    assert found["urgency"] == Predictor(urgency)({"text": TEXTS[:1]})["found"][0]
+    copied = spacy.tokens.Doc(nlp.vocab).from_bytes(doc.to_bytes())
+    assert copied._.modeling_star == found
+    assert not nlp.make_doc("A")._.modeling_star
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_entities_of_earlier_components_remain_unless_overwritten(tmp_path: Path, overwrite: bool) -> None:
+    folder = saved(tmp_path / "tagger", "TokenClassification", IOB)
+    text = TEXTS[0]
+    own = spans(pipeline(folder)(text))
+    assert len(own) > 1
+    nlp = spacy.blank("en")
+    nlp.add_pipe("modeling_star", config={"model": folder, "overwrite": overwrite})
+    doc = nlp.make_doc(text)
+    first = doc.char_span(*own[0][1:], label="CUSTOM", span_id="known")
+    doc.set_ents([first], blocked=[doc.char_span(*own[1][1:])])
+    doc = nlp(doc)
+    expected = [own[0] if overwrite else ("CUSTOM", *own[0][1:]), *own[2:]]  # a blocked token gets no entity
+    assert spans(doc) == expected
+    assert doc.ents[0].id_ == ("" if overwrite else "known")
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_tags_of_earlier_components_remain_unless_overwritten(tmp_path: Path, overwrite: bool) -> None:
+    folder = saved(tmp_path / "words", "TokenClassification", ["NOUN", "VERB"])
+    nlp = spacy.blank("en")
+    nlp.add_pipe("modeling_star", config={"model": folder, "overwrite": overwrite})
+    doc = nlp.make_doc(TEXTS[0])
+    doc[0].tag_ = "NNP"
+    tags = [token.tag_ for token in nlp(doc)]
+    assert (tags[0] == "NNP") != overwrite
+    assert {*tags[1:]} <= {"NOUN", "VERB"}
