@@ -6,9 +6,9 @@ Upload a trained model with its tokenizer, card and reports to the Hub.
     modeling-star push outputs/wnut17 yourname/star-wnut17 --dry_run    # only lists the files
 
 Checkpoints, pickles and predictions are not uploaded, as with --push_to_hub in training; predictions hold texts of
-validation and test, and --predictions uploads them. The card's examples are texts of the test split. The model's code
-is uploaded with it, so that AutoModel.from_pretrained("yourname/star-wnut17", trust_remote_code=True) works without
-this package.
+validation and test, and --predictions uploads them. A card of --card_examples shows such texts too, and --examples
+uploads it. The model's code is uploaded with it, so that AutoModel.from_pretrained("yourname/star-wnut17",
+trust_remote_code=True) works without this package.
 """
 
 import argparse
@@ -25,13 +25,14 @@ def main() -> None:
     parser.add_argument("--message", default="Upload model", help='commit message (default: "Upload model")')
     parser.add_argument("--dry_run", action="store_true", help="list the files and upload nothing")
     parser.add_argument("--predictions", action="store_true", help="upload predictions, with the texts in them")
+    parser.add_argument("--examples", action="store_true", help="upload a card that shows examples from the data")
     arguments = parser.parse_args()
 
     from ..errors import UserError
     from ..training.hub import files_to_share, upload
 
     try:
-        files = files_to_share(arguments.folder, arguments.predictions)
+        files = files_to_share(arguments.folder, arguments.predictions, arguments.examples)
         for path in files:
             print(f"{(arguments.folder / path).stat().st_size:>12,}  {path}")
         if arguments.dry_run:

@@ -7,6 +7,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, BinaryIO, cast
@@ -84,6 +85,12 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> s
     return "\n".join("| " + " | ".join(line) + " |" for line in (names, alignment, *lines))
 
 
+def escaped(text: str) -> str:
+    """A name as Markdown that shows it literally: without markup, HTML, formulas and line ends."""
+    text = escape(" ".join(text.split()), quote=False)
+    return re.sub(r"[\\`*\[\]~$]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)
+
+
 def _cell(value: object) -> str:
     if isinstance(value, (float, np.floating)):
         return f"{value:.4f}"
@@ -96,7 +103,8 @@ def per_entity_table(report: Mapping[str, Any]) -> str:
     """A Markdown table of the result of `EntityScores().compute(...)`: a row for each type, then all together."""
     types = {name: row for name, row in report.items() if isinstance(row, Mapping)}
     rows: list[list[object]] = [
-        [name, row["precision"], row["recall"], row["f1"], row["support"]] for name, row in sorted(types.items())
+        [escaped(name), row["precision"], row["recall"], row["f1"], row["support"]]
+        for name, row in sorted(types.items())
     ]
     overall = [report[f"overall_{name}"] for name in ("precision", "recall", "f1")]
     rows.append(["**all**", *overall, sum(row["support"] for row in types.values())])
@@ -122,6 +130,7 @@ def classes_report(
     more = f" ({len(names)} classes, the most frequent above)" if len(names) > max_labels else ""
     scores = _scores_table("class", names, columns, frequent, f"**mean**{more}")
     counts, names = confusion_counts(truth, guess, names, max_labels)
+    names = list(map(escaped, names))
     rows = ([name, *row] for name, row in zip(names, counts, strict=True))
     return f"{scores}\n\n{markdown_table(['true ↓ predicted →', *names], rows)}"
 
@@ -145,7 +154,7 @@ def _scores_table(
 ) -> str:
     """Rows of scikit-learn's precision, recall, F1 and support `[labels]` each, and their mean."""
     *scores, support = columns
-    rows: list[list[object]] = [[names[i], *(score[i] for score in scores), int(support[i])] for i in places]
+    rows: list[list[object]] = [[escaped(names[i]), *(score[i] for score in scores), int(support[i])] for i in places]
     rows.append([mean, *(score.mean() for score in scores), int(support.sum())])
     return markdown_table([kind, "precision", "recall", "F1", "examples"], rows)
 

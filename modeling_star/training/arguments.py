@@ -115,6 +115,9 @@ class DataArguments:
     max_train_samples: int | None = flag("Use only the first N training examples.")
     max_eval_samples: int | None = flag("Use only the first N validation examples.")
     max_predict_samples: int | None = flag("Use only the first N test examples.")
+    card_examples: bool = flag(
+        "Show texts of the test or validation split on the model card, which is published with the model.", False
+    )
 
 
 @dataclass
@@ -248,7 +251,7 @@ RENAMED = {"embeddings_from": "embeddings_name_or_path", "text_unit": "sample_by
 # Keys for recipes; --help does not list them.
 RECIPE_KEYS = frozenset(
     ("vocabulary_from", "model_revision", "dataset_revision", "dataset_title", "n_best_size", "shuffle_length_groups")
-) | {"max_eval_samples", "max_predict_samples", "layerwise_lr_decay", "max_tokenizer_samples"}
+) | {"max_eval_samples", "max_predict_samples", "layerwise_lr_decay", "max_tokenizer_samples", "card_examples"}
 # What a recipe says about a fresh model; a saved model has its own shape, embeddings and tokenizer.
 FRESH_MODEL = frozenset(
     ("model_type", "config_name", "config_overrides", "embeddings_name_or_path", "embeddings_mode")

@@ -44,7 +44,7 @@ DECISIVE = (
 """The TrainingArguments that decide the final weights or their scores."""
 
 
-_INDECISIVE = ("seeds", "teacher_cache", "teacher_batch_size")
+_INDECISIVE = ("seeds", "teacher_cache", "teacher_batch_size", "card_examples")
 
 
 def last_checkpoint(folder: Path) -> Path | None:

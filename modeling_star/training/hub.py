@@ -26,12 +26,17 @@ SHARED = (
 _PREDICTIONS = ("predictions_*.jsonl", "predictions_*.conll", "answers_*.json", "errors_*.html")
 
 
-def files_to_share(folder: Path, predictions: bool = False) -> list[str]:
+def files_to_share(folder: Path, predictions: bool = False, examples: bool = False) -> list[str]:
     """
     The names of the files to upload, with predictions on request; links to files elsewhere are not among them.
 
+    Args:
+        folder: an output folder.
+        predictions: whether predictions and mistakes are among the files.
+        examples: whether the card may show texts of the data.
+
     Raises:
-        UserError: the folder holds no complete model.
+        UserError: the folder holds no complete model, or its card shows texts without a request.
     """
     arguments = folder / ARGUMENTS
     if arguments.is_file() and json.loads(arguments.read_text(encoding="utf-8")).get("model_type") == "tfidf":
@@ -43,6 +48,12 @@ def files_to_share(folder: Path, predictions: bool = False) -> list[str]:
             seeds = sorted(folder.glob("seed-*"))
             advice = f"name the folder of one seed, {seeds[0]}" if seeds else "name the folder of a finished run"
             raise UserError(f"{folder} has no {name}, {what}: {advice}.")
+    metadata = (folder / "README.md").read_text(encoding="utf-8").partition("\n---")[0]
+    if not examples and "\nwidget:" in metadata:
+        raise UserError(
+            f"{folder / 'README.md'} has examples (`widget`), which may be texts of your data: delete them there and "
+            "in its code, or add --examples."
+        )
     patterns = SHARED + (_PREDICTIONS if predictions else ())
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 

@@ -14,7 +14,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..data.tokenizers import max_length_or_none
 from ..evaluation.metrics import is_entity_scheme
-from ..evaluation.reports import markdown_table, write_text
+from ..evaluation.reports import escaped, markdown_table, write_text
 from ..inference.pipelines import is_plain_iob
 
 
@@ -33,7 +33,13 @@ _VERSIONS = ("modeling-star", "transformers", "torch", "tokenizers", "datasets")
 # Our metrics in the Hub's collection, and on the card.
 _HUB_METRICS = {"pearson": "pearsonr", "macro_f1": "f1", "micro_f1": "f1", "weighted_f1": "f1"}
 _TITLES = {"bleu": "BLEU", "chrf": "chrF"}
-_NO_TEXT, _NO_QUESTION = "Write a sentence here.", "Write a question here."
+# Invented examples by language: a sentence without one word, the word, and a question that it answers.
+_INVENTED = {
+    "en": ("Anna drove from Oslo to {} on Sunday.", "Bergen", "Where did Anna drive?"),
+    "zh": ("安娜星期天从北京去了{}。", "上海", "安娜去了哪里？"),
+    "ja": ("アンナは日曜日に東京から{}へ行きました。", "京都", "アンナはどこへ行きましたか。"),
+    "ko": ("안나는 일요일에 서울에서 {}으로 갔다.", "부산", "안나는 어디로 갔습니까?"),
+}
 
 
 @dataclass
@@ -50,7 +56,10 @@ class CardContent:
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     dataset_id: str | None = None  # on the Hub
     base_model: str | None = None
-    examples: Sequence[str | Sequence[str]] = ()  # texts, pairs of texts, or questions with contexts
+    # Texts, pairs of texts, or questions with contexts, from the data; without any, the code shows an invented one.
+    examples: Sequence[str | Sequence[str]] = ()
+    is_pair: bool = False  # whether the model reads two texts
+    mask_token: str = "[MASK]"
     languages: Sequence[str] = ()  # codes of ISO 639-1
     label_list: Sequence[str] = ()
     aggregation: Literal["first", "simple"] = "first"  # for taggers, see `aggregation_for`
@@ -82,7 +91,7 @@ def write_model_card(folder: str | Path, content: CardContent) -> Path:
     card = ModelCard.from_template(
         _card_data(content, measured),
         template_str=TEMPLATE.read_text(encoding="utf-8"),
-        model_name=content.model_name,
+        model_name=escaped(content.model_name),
         summary=_summary(content),
         synthetic=content.is_synthetic,
         usage=usage_code(folder, content),
@@ -92,7 +101,7 @@ def write_model_card(folder: str | Path, content: CardContent) -> Path:
         pictures=[(text, file) for text, file in content.pictures.items() if (folder / file).is_file()],
         command=content.command.strip(),
         hyperparameters=markdown_table(
-            ["setting", "value"], ((name, f"`{value}`") for name, value in content.hyperparameters.items())
+            ["setting", "value"], ((name, _code(str(value))) for name, value in content.hyperparameters.items())
         ),
         versions=_versions(),
         limitations=_limitations(content),
@@ -107,8 +116,9 @@ def usage_code(folder: str | Path, content: CardContent) -> str:
     folder = Path(folder)
     remote = ", trust_remote_code=True" if _needs_remote_code(folder) else ""
     name = _quoted(content.repo_id or shown_path(str(folder)))
+    example = content.examples[0] if content.examples else _invented_example(content)
     if content.task == "question-answering":
-        question, context = content.examples[0] if content.examples else (_NO_QUESTION, _NO_TEXT)
+        question, context = example
         options = "".join(f", {key}={value!r}" for key, value in content.usage_options.items())
         # transformers 5 has no pipeline for answers or translations.
         return f"""\
@@ -121,7 +131,6 @@ question = {_quoted(question)}
 context = {_quoted(context)}
 for answer in answer_question(question, context, model, tokenizer{options}):
     print(answer.text, answer.start, answer.end, answer.score)"""
-    example = content.examples[0] if content.examples else _NO_TEXT
     if content.task == "translation":
         return f"""\
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -141,6 +150,16 @@ from transformers import pipeline
 
 model = pipeline({_quoted(content.task)}, model={name}{options}{remote})
 print(model({_quoted(inputs if len(inputs) > 1 else inputs["text"])}))"""
+
+
+def _invented_example(content: CardContent) -> str | tuple[str, str]:
+    """A text, a pair of texts, or a question with its context, in the language of the model if it is known."""
+    known = [language for language in content.languages if language in _INVENTED]
+    sentence, word, question = _INVENTED[known[0] if known else "en"]
+    text = sentence.format(content.mask_token if content.task == "fill-mask" else word)
+    if content.task == "question-answering":
+        return question, text
+    return (text, text) if content.is_pair else text
 
 
 def _tagger_code(name: str, remote: str, text: str, content: CardContent) -> str:
@@ -163,6 +182,11 @@ for entity in model(text):
 def _quoted(value: Any) -> str:
     """Strings, and dictionaries of strings, as Python source in double quotes, with readable Chinese."""
     return json.dumps(value, ensure_ascii=False)
+
+
+def _code(text: str) -> str:
+    """A value in Markdown's typewriter face, unless it has the sign that ends it."""
+    return escaped(text) if "`" in text else f"`{text}`"
 
 
 def _as_input(example: str | Sequence[str], second: str = "text_pair") -> dict[str, str]:
@@ -239,9 +263,9 @@ def shown_teacher(name: str) -> str:
 
 def _summary(content: CardContent) -> str:
     family = FAMILIES.get(content.model_type, f"`{content.model_type}`")
-    start = f"fine-tuned from `{shown_path(content.base_model)}`" if content.base_model else "trained"
+    start = f"fine-tuned from {_code(shown_path(content.base_model))}" if content.base_model else "trained"
     task = "masked language modelling" if content.task == "fill-mask" else content.task.replace("-", " ")
-    return f"A {family} {start} on {content.dataset_name} for {task}."
+    return f"A {family} {start} on {escaped(content.dataset_name)} for {task}."
 
 
 def _results_note(content: CardContent, measured: Mapping[str, Mapping[str, float]]) -> str:
@@ -250,7 +274,7 @@ def _results_note(content: CardContent, measured: Mapping[str, Mapping[str, floa
     note = f"Measured by the command below with seed {content.seed}."
     is_binary = content.task == "text-classification" and len(content.label_list) == 2
     if is_binary and any("f1" in metrics for metrics in measured.values()):
-        note += f" `f1` is that of `{content.label_list[1]}`."
+        note += f" `f1` is that of {_code(content.label_list[1])}."
     return note
 
 
@@ -276,7 +300,7 @@ def _versions() -> str:
 
 
 def _limitations(content: CardContent) -> list[str]:
-    limitations = [f"Measured on {content.dataset_name} only: other sources, times or domains will differ."]
+    limitations = [f"Measured on {escaped(content.dataset_name)} only: other sources, times or domains will differ."]
     if content.is_synthetic:
         limitations = ["Trained on generated sentences: expect poor results on any other text."]
     if content.task == "fill-mask" and content.model_type in ("star_transformer", "disan"):

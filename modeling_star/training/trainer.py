@@ -307,7 +307,7 @@ class FineTuner(Trainer):
         args, folder = self.args, Path(self.args.output_dir)
         return upload(
             folder,
-            files_to_share(folder),
+            files_to_share(folder, examples=True),  # only those of --card_examples
             self.hub_model_id or args.hub_model_id or folder.resolve().name,
             private=args.hub_private_repo if private is None else private,
             message=commit_message or "End of training",

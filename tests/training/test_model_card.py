@@ -1,6 +1,7 @@
 """Model cards: the measured numbers, code that runs, metadata that the Hub reads, all without a network."""
 
 import contextlib
+import html
 import io
 import json
 import re
@@ -13,10 +14,11 @@ from pathlib import Path
 import pytest
 from common import tiny_model
 from huggingface_hub import ModelCard
+from markdown_it import MarkdownIt
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertForTokenClassification
 
 from modeling_star.data.tokenizers import train_tokenizer
-from modeling_star.evaluation.reports import per_entity_table
+from modeling_star.evaluation.reports import classes_report, per_entity_table
 from modeling_star.training import model_card as cards
 from modeling_star.training.model_card import CardContent, usage_code, write_model_card
 from modeling_star.training.run_card import EXAMPLE_CHARACTERS, shortened, title_of, typed_command
@@ -244,6 +246,42 @@ def test_the_code_of_a_classifier_runs_on_pairs_and_numbers(tmp_path: Path) -> N
     assert 'function_to_apply="none"' in text
     assert card.data.widget == [{"text": "Anna lives.", "text_pair": "Paris"}]
     assert "'score'" in run_usage(folder, replace(content, regression=True, examples=[]))
+
+
+@pytest.mark.parametrize("languages", [(), ("en",), ("zh",), ("ja", "en"), ("fr", "ko")])
+def test_the_code_runs_on_an_invented_example_where_the_card_shows_no_data(
+    tmp_path: Path, languages: tuple[str, ...]
+) -> None:
+    content = replace(CONTENT, task="text-classification", label_list=["no", "yes"], examples=(), languages=languages)
+    folder = saved_model(tmp_path / "model", 2, tagger=False)
+    for is_pair in (False, True):
+        card, text = written(folder, replace(content, is_pair=is_pair))
+        assert "widget" not in card.data.to_dict()
+        assert ("text_pair" in text) == is_pair
+        assert "'score'" in run_usage(folder, replace(content, is_pair=is_pair))
+    masked = usage_code(folder, replace(content, task="fill-mask", mask_token="<mask>"))
+    assert masked.count("<mask>") == 1
+    code = usage_code(folder, replace(content, task="question-answering"))
+    assert re.search(r'question = "\S.+[?？。]"\ncontext = "\S.+[.。]"', code)
+
+
+@pytest.mark.parametrize(
+    "name", ["a|b", "<b onclick=x>", "A & B", "`id`", "*bold*", "_it_", "[x](http://y)", "~~a~~", "back\\slash", "$x$"]
+)
+def test_names_are_shown_literally(tmp_path: Path, name: str) -> None:
+    labels = ["plain", name]
+    table = classes_report([0, 1, 1], [1, 1, 0], labels)
+    content = replace(CONTENT, model_name=name, dataset_name=name, label_list=labels, tables={"Classes": table})
+    scores = {"test": {"f1": 0.5}}
+    content = replace(content, task="text-classification", results=scores, hyperparameters={"kind": name})
+    _, text = written(tmp_path, content)
+    body = re.sub(r"(?s)\A---.*?\n---\n|```.*?```", "", text)
+    page = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(body)
+    shown = re.sub(r"<(?!b onclick).*?>", "\n", page)  # the names have to be texts, not tags
+    assert [html.unescape(line) for line in shown.splitlines()].count(name) >= 5
+    assert page.count("<table>") == 4
+    for tag in ("<b", "<em>", "<s>", 'href="http://y"'):
+        assert tag not in page
 
 
 def test_the_code_of_a_classifier_truncates_long_texts(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_branch_token_and_privacy_reach_the_hub(tmp_path: Path, monkeypatch: pyt
             given.update(options, repo=repo)
 
     monkeypatch.setattr(publishing, "HfApi", Api)
-    monkeypatch.setattr(fine_tuner, "files_to_share", lambda folder: [])
+    monkeypatch.setattr(fine_tuner, "files_to_share", lambda folder, examples: [])
     (tmp_path / "README.md").write_text("A card.", encoding="utf-8")
     options = {"hub_model_id": "a/b", "hub_revision": "dev", "hub_token": "hf_x", "hub_private_repo": True}
     trainer = fine_tuner.FineTuner(
@@ -86,6 +86,10 @@ def test_stray_files_and_links_are_not_uploaded(tmp_path: Path) -> None:
     assert publishing.files_to_share(run) == expected
     (run / "predictions_test.jsonl").touch()
     assert publishing.files_to_share(run, predictions=True) == sorted([*expected, "predictions_test.jsonl"])
+    (run / "README.md").write_text("---\ntags: [a]\nwidget:\n- text: Patient X.\n---\nA card.\n", encoding="utf-8")
+    with pytest.raises(UserError, match="--examples"):
+        publishing.files_to_share(run)
+    assert publishing.files_to_share(run, examples=True) == expected
     (run / "README.md").unlink()
     (run / "README.md").symlink_to(elsewhere)
     with pytest.raises(UserError, match=r"README\.md"):
