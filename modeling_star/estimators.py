@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from .data.writing_systems import between_words
 from .errors import UserError
 from .evaluation.metrics import EntityScores, is_entity_scheme
-from .evaluation.reports import write_json
+from .evaluation.reports import baseline_lines, write_json
 from .inference.prediction import Prediction, Predictor
 from .tasks.distillation import DistillClassificationTask, DistillTaggingTask
 from .tasks.sequence_classification import ClassificationTask
@@ -182,9 +182,8 @@ class StarEstimator(BaseEstimator):
     def _report(self, score: str) -> None:
         """Print the score on the held-out part, beside that of TF-IDF."""
         if f"eval_{score}" in self.results_:
-            baseline = self.results_.get(f"tfidf_eval_{score}")
-            beside = "" if baseline is None else f"; TF-IDF with logistic regression {baseline:.3f}"
-            print(f"validation {score} {self.results_[f'eval_{score}']:.3f}{beside}")
+            lines = baseline_lines(self.results_, score)
+            print(lines[0] if lines else f"validation {score} {self.results_[f'eval_{score}']:.3f}")
 
 
 class StarClassifier(ClassifierMixin, StarEstimator):

@@ -212,6 +212,33 @@ def score_prefix(split: str) -> str:
     return split.replace("validation", "eval", 1)
 
 
+def baseline_line(score: str, own: str, baseline: str, rows: int) -> str:
+    """A model's score and that of its baseline in one line."""
+    return f"{score} {own}; TF-IDF with logistic regression {baseline}, on the same {rows:,} rows"
+
+
+def baseline_lines(results: Mapping[str, Any], metric: str) -> list[str]:
+    """
+    `baseline_line` for each split on which a model and its baseline were scored.
+
+    Args:
+        results: of a run, as in all_results.json, or means over seeds, as of `summarize_seeds`.
+        metric: without prefix.
+    """
+    values = {name: value["mean"] if isinstance(value, Mapping) else value for name, value in results.items()}
+    prefixes = [name.removesuffix("_samples") for name in values if name.endswith("_samples")]
+    return [
+        baseline_line(
+            f"{prefix.replace('eval', 'validation', 1)} {metric}",
+            f"{values[f'{prefix}_{metric}']:.3f}",
+            f"{values[f'tfidf_{prefix}_{metric}']:.3f}",
+            round(values[f"{prefix}_samples"]),
+        )
+        for prefix in prefixes
+        if f"tfidf_{prefix}_{metric}" in values
+    ]
+
+
 def metrics_only(results: Mapping[str, Any]) -> dict[str, float]:
     """The metrics in the results of `Trainer.evaluate` or `predict`, without losses, timings, counts and prefixes."""
     metrics = {}

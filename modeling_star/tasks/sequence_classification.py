@@ -17,10 +17,10 @@ from ..errors import UserError
 from ..evaluation.error_page import BOTH, MISSED, WRONG, Confusion, Mistake, write_error_page
 from ..evaluation.metrics import GLUE_METRICS, TaskMetrics, are_predicted, metrics_for
 from ..evaluation.reports import (
+    baseline_lines,
     classes_report,
     confusion_counts,
     labels_report,
-    markdown_table,
     plot_confusion_matrix,
     write_text,
 )
@@ -223,18 +223,17 @@ class ClassificationTask(Task[ClassificationArguments]):
             return {}
         results |= self._tfidf
         trainer.log_metrics("tfidf", self._tfidf)
-        best, shared = self.metrics.metric_for_best_model, [name for name in results if f"tfidf_{name}" in results]
-        rows = [
-            (name.removesuffix(f"_{best}"), results[name], self._tfidf[f"tfidf_{name}"])
-            for name in shared
-            if name.endswith(f"_{best}")
-        ]
-        for _, own, other in (row for row in rows if row[0] == "eval" and row[1] < row[2]):
+        best = self.metrics.metric_for_best_model
+        lines = baseline_lines(results, best)
+        for line in lines:
+            logger.info(line)
+        name = f"eval_{best}"
+        if results.get(name, np.inf) < self._tfidf.get(f"tfidf_{name}", -np.inf):
             logger.warning(
-                f"validation: the {best} {own:.3f} is below the {other:.3f} of TF-IDF with logistic regression. Train "
-                "longer, change --learning_rate, or begin with pretrained embeddings, --embeddings_name_or_path."
+                f"validation: the {best} {results[name]:.3f} is below that of TF-IDF. Train longer, change "
+                "--learning_rate, or begin with pretrained embeddings, --embeddings_name_or_path."
             )
-        return {"Baseline": markdown_table(("", best, f"{best} of TF-IDF, logistic regression"), rows)}
+        return {"Baseline": "\n".join(f"- {line}" for line in lines)}
 
     def _predicted(self, logits: np.ndarray) -> tuple[list[Any], list[Any] | None]:
         """The prediction for each row, and its probability; of several labels the probability of each."""

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, TrainingArguments, set_seed
 
 from ..errors import UserError
 from ..evaluation.reports import (
+    baseline_lines,
     plot_training_curves,
     score_prefix,
     seeds_table,
@@ -126,6 +127,8 @@ def run(
             write_json(folder / "all_results.json", {"seeds": seeds, **summary})
             write_text(folder / "seeds.md", table + "\n")
             print(table)
+            for line in baseline_lines(summary, task.metrics.metric_for_best_model):
+                print(f"mean over seeds: {line}")
         return summary
 
 

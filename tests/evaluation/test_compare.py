@@ -39,6 +39,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_a_baseline_is_in_one_line_with_the_model(folder: Path) -> None:
+    systems = [read_system(folder / name) for name in "ab"]
+    assert "TF-IDF" not in compare(systems)
+    write_run(folder / "a/seed-1", "110111", tfidf_test_accuracy=0.5, tfidf_eval_accuracy=0.1)
+    write_run(folder / "a/seed-2", "111110", tfidf_test_accuracy=1.0)
+    lines = compare([read_system(folder / name) for name in "ab"]).splitlines()
+    [line] = [line for line in lines if "TF-IDF" in line]
+    assert line.startswith(f"{folder / 'a'}: test accuracy 83.3 %;")
+    assert line.endswith("75.0 %, on the same 6 rows")
+
+
 def cells(text: str, name: Path) -> list[list[str]]:
     """The rows of a folder in the tables."""
     found = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith(f"| {name} |")]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from sklearn.metrics import f1_score, precision_recall_fscore_support
 from modeling_star.evaluation import reports
 from modeling_star.evaluation.metrics import EntityScores
 from modeling_star.evaluation.reports import (
+    baseline_lines,
     classes_report,
     labels_report,
     markdown_table,
@@ -283,3 +285,17 @@ def test_entity_scores_are_drawn_most_frequent_on_top(tmp_path: Path, drawn: lis
     assert [text.get_text() for text in axis.get_yticklabels()] == ["PER\n1 entities", "LOC\n2 entities"]
     widths = {container.get_label(): [bar.get_width() for bar in container] for container in axis.containers}
     assert widths == {"F1": [1.0, pytest.approx(2 / 3)], "recall": [1.0, 0.5], "precision": [1.0, 1.0]}
+
+
+def test_a_model_and_its_baseline_are_in_one_line_for_each_split() -> None:
+    scores = {"eval_f1": 0.5, "eval_macro_f1": 0.25, "eval_mismatched_f1": 0.75, "test_f1": 0.125, "predict_f1": 1.0}
+    baseline = {f"tfidf_{name}": value / 2 for name, value in scores.items() if name != "test_f1"}
+    samples = {"train_samples": 9, "eval_samples": 1200, "eval_mismatched_samples": 4, "test_samples": 5}
+    lines = baseline_lines({**scores, **baseline, **samples}, "f1")
+    assert [re.findall(r"[\d.,]*\d", line.replace("f1", "")) for line in lines] == [
+        ["0.500", "0.250", "1,200"],
+        ["0.750", "0.375", "4"],
+    ]
+    assert lines[1].startswith("validation_mismatched f1 ")
+    seeds = {seed: {"eval_f1": seed / 4, "tfidf_eval_f1": 0.5, "eval_samples": 8} for seed in (1, 2)}
+    assert baseline_lines(summarize_seeds(seeds), "f1") == baseline_lines({**seeds[1], "eval_f1": 0.375}, "f1")
