@@ -18,6 +18,7 @@ from .files import is_data, is_table, open_bytes, open_text, reading
 from .labels import literal_list
 from .parallel_text import keys_of
 from .readers import has_blocks, read_file, stream_rows
+from .span_formats import read_span_texts
 from .squad import flatten_squad
 from .writing_systems import between_words
 
@@ -80,6 +81,11 @@ def read_texts(
     path = Path(path)
     if not path.is_file():
         raise UserError(f"There is no file {path}: --file texts.txt")
+    if not (pairs or contexts or questions or text_column_name or column_names):
+        texts = read_span_texts(path, trained_on)
+        if texts is not None:
+            yield from ((number, text) for number, text in enumerate(texts) if text.strip())
+            return
     if column_names is None and trained_columns:
         fits = conll_width(path) == len(trained_columns) if is_table(path) else fits_columns(path, trained_columns)
         column_names = trained_columns if fits else None

@@ -16,6 +16,7 @@ from pyarrow.parquet import ParquetFile
 from ..errors import UserError
 from .conll import has_sentences, has_tags, read_conll, stream_conll
 from .files import FORMATS, ending_of, no_rows, open_bytes, open_text, reading
+from .span_formats import read_span_format
 
 
 SampleBy = Literal["line", "paragraph", "file"]
@@ -30,6 +31,7 @@ def read_file(
     cache_dir: str | None = None,
     sample_by: SampleBy | None = None,
     column_names: Sequence[str] | None = None,
+    with_spans: bool = True,
 ) -> Dataset:
     """
     Read one data file.
@@ -40,6 +42,7 @@ def read_file(
         sample_by: read `.txt` files as running text with one row per line, paragraph or file; `None`: as CoNLL.
         column_names: the columns of a csv, tsv or `.txt` table without a header line, or of a CoNLL file, where "_"
             skips a column. `None`: named by the first line, or by the number of CoNLL columns.
+        with_spans: read files with labelled spans of characters as words and tags; see `span_formats`.
 
     Returns:
         The rows in the order of the file. csv cells are texts; CoNLL has lists: `tokens` and one column per tag;
@@ -49,6 +52,8 @@ def read_file(
         UserError: the file is absent or empty, has an unknown ending, or is not in its format.
     """
     path = Path(path)
+    if sample_by is None and not column_names and (found := read_span_format(path, cache_dir, with_spans)) is not None:
+        return found
     kind = _format_of(path, sample_by, column_names)
     with reading(path):
         if kind == "json":

@@ -20,6 +20,7 @@ from datasets.exceptions import DatasetsError
 
 from ..errors import UserError
 from ..models.configuration_encoder import PROBLEM_TYPES
+from .character_spans import named_as_others
 from .columns import find_classification_columns, find_tagging_columns, listed
 from .labels import (
     IGNORE_INDEX,
@@ -150,6 +151,7 @@ def load_splits(
     token: str | bool | None = None,
     revision: str | None = None,
     column_names: Sequence[str] | None = None,
+    with_spans: bool = True,
 ) -> DatasetDict:
     """
     A data set of the Hub (or a local folder), or local files.
@@ -158,7 +160,7 @@ def load_splits(
         dataset_name, dataset_config_name: as in `datasets.load_dataset`.
         files: split -> path (`None`: no such split); formats can be mixed, see `files.FORMATS`.
         cache_dir, token, revision: as in `datasets.load_dataset`.
-        column_names: of files without a header line; see `readers.read_file`.
+        column_names, with_spans: see `readers.read_file`.
 
     Returns:
         The splits; one with the name dev, val or valid is returned as "validation".
@@ -171,7 +173,7 @@ def load_splits(
     if dataset_name:
         options = {"cache_dir": cache_dir, "token": token, "revision": revision}
         return load_named(dataset_name, dataset_config_name, **options)
-    rows = {split: read_file(path, cache_dir, column_names=column_names) for split, path in paths.items()}
+    rows = {split: read_file(path, cache_dir, None, column_names, with_spans) for split, path in paths.items()}
     return with_validation_name(DatasetDict(rows))
 
 
@@ -365,6 +367,7 @@ def prepare_tagging(
         UserError: a column is absent; a row has no words, or words and tags of different number; tags have an unknown
             type, mixed types, or are not in `label_list`.
     """
+    splits = named_as_others(splits, text_column_name, label_column_name, task_name)
     text, label = find_tagging_columns(splits, text_column_name, label_column_name, task_name)
     words, tags, keep = {}, {}, {}
     for split, dataset in splits.items():

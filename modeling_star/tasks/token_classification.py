@@ -55,6 +55,7 @@ class TaggingTask(Task[TaggingArguments]):
     head = "AutoModelForTokenClassification"
     pipeline = "token-classification"
     cuts_inputs = True
+    reads_spans = True
     data_args: TaggingArguments
     data: TaggingData
     metrics: TaskMetrics

@@ -61,6 +61,7 @@ class Task(ABC, Generic[DataArgs]):
         pipeline: transformers' name of the task.
         loss_class, trainer_class: for the training loss and the trainer.
         cuts_inputs: whether --max_seq_length also limits, or splits into windows, what is scored.
+        reads_spans: whether files with labelled spans of characters are read as words and tags.
         held_out_together: the column whose equal values stay together when a validation split is held out.
         data: what `load_data` returns, with a validation split.
         metrics: what `choose_metrics` returns.
@@ -72,6 +73,7 @@ class Task(ABC, Generic[DataArgs]):
     loss_class: type[TaskLoss] = TaskLoss
     trainer_class: type[FineTuner] = FineTuner
     cuts_inputs: bool = False
+    reads_spans: bool = False
     held_out_together: str | None = None
     data: Any
     metrics: Any
@@ -116,6 +118,7 @@ class Task(ABC, Generic[DataArgs]):
                 {"train": options.train_file, "validation": options.validation_file, "test": options.test_file},
                 revision=options.dataset_revision,
                 column_names=names.split(",") if names else None,
+                with_spans=self.reads_spans,
             )
         )
         limits = {

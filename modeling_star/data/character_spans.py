@@ -1,0 +1,323 @@
+"""
+Texts with labelled spans of characters become words with BIO tags.
+
+    Mira went to Quell.   0-4 PER, 13-18 LOC
+    Mira went to Quell .
+    B-PER O   O  B-LOC O
+"""
+
+import itertools
+import logging
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import regex
+from datasets import Dataset, DatasetDict
+
+from ..errors import UserError
+from .columns import find_tagging_columns, text_names
+
+
+logger = logging.getLogger(__name__)
+
+SPAN_TAGS = "span_tags"
+"""The column of the tags."""
+
+# Scripts without spaces between words.
+_ALONE = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\u30FC\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+# As the pieces of `tokenizers`, so that a text is read as its words are, but no character is left out: a soft hyphen
+# or a zero-width space belongs to a word.
+_LETTER = rf"(?:(?![{_ALONE}])\p{{L}})"
+_NOT = rf"(?i:n['’]t)(?!{_LETTER})"
+_WORD = regex.compile(
+    "|".join(
+        [
+            rf"{_LETTER}+?(?={_NOT})|{_NOT}",  # do + n't
+            rf"['’](?i:s|m|d|re|ve|ll)(?!{_LETTER})",
+            r"[0-9#*]\uFE0F?\u20E3",  # keycap emoji
+            r"\p{Nd}+(?:[.,:]\p{Nd}+)+",  # 3.14
+            rf"[{_ALONE}][\p{{M}}\p{{Cf}}]*",
+            rf"(?:(?![{_ALONE}])[\p{{L}}\p{{M}}\p{{N}}\p{{Cf}}])+",
+            r"(?!\s)\X(?<!\s)|\S",
+        ]
+    )
+)
+
+_Offsets = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Span:
+    """A label of the characters `start` to `end`, exclusive, which are `surface` where the file says so."""
+
+    start: int
+    end: int
+    label: str
+    surface: str | None = None
+
+
+@dataclass(frozen=True)
+class Document:
+    """
+    A text of a file.
+
+    Attributes:
+        name: in messages, such as "row 3".
+        text: the text.
+        spans: `None` where nobody has annotated it, or where it was rejected.
+        words: the spans of its words, where the file has them.
+    """
+
+    name: str
+    text: str
+    spans: Sequence[Span] | None
+    words: Sequence[Span] | None = None
+
+
+@dataclass
+class SpanFile:
+    """
+    The content of a file.
+
+    Attributes:
+        format: its name in messages.
+        documents: in the order of the file.
+        counts: what was left out, by reason.
+        units: how the format may count characters, the usual way first.
+        has_lines: whether a document is divided into its lines.
+    """
+
+    format: str
+    documents: list[Document]
+    counts: Counter[str] = field(default_factory=Counter)
+    units: Sequence[str] = ("code points", "UTF-16 units", "graphemes")
+    has_lines: bool = False
+
+
+def split_words(text: str) -> list[_Offsets]:
+    """The words of a text, such that every character but white space is in one; Chinese, Thai, ... by character."""
+    return [match.span() for match in _WORD.finditer(text)]
+
+
+# ------ Units: tools in JavaScript and Java count UTF-16 units, where Python counts code points
+
+
+def resolve_offsets(path: Path, file: SpanFile) -> SpanFile:
+    """
+    The same file with offsets in code points.
+
+    How offsets are counted is found by the texts of spans and words where the file has them, else by the reading in
+    which fewer spans begin or end within a word.
+
+    Raises:
+        UserError: a span is not within its text, or has another text than the file says.
+    """
+    spans = [each for document in file.documents for each in _spans_of(document)]
+    readings = [(unit, 0) for unit in file.units]
+    if any(span.surface for span in spans):  # an inclusive end is seen by them alone
+        readings += [(unit, 1) for unit in file.units]
+    costs = dict.fromkeys(readings, 0)
+    if len(readings) > 1:
+        for document in file.documents:
+            if len(readings) > len(file.units) or not document.text.isascii():
+                for reading, cost in zip(readings, _costs(document, readings), strict=True):
+                    costs[reading] += cost
+    unit, inclusive = min(costs, key=lambda reading: costs[reading])  # the first of equal ones
+    documents = []
+    for document in file.documents:
+        table = code_points(document.text, unit)
+        moved = [
+            None if each is None else [_moved(path, document, span, table, inclusive) for span in each]
+            for each in (document.spans, document.words)
+        ]
+        documents.append(replace(document, spans=moved[0], words=moved[1]))
+    _show_unit(path, file, documents, unit, [each for each in costs if costs[each] == costs[unit, inclusive]])
+    return replace(file, documents=documents)
+
+
+def _spans_of(document: Document) -> list[Span]:
+    return [*(document.spans or ()), *(document.words or ())]
+
+
+def _show_unit(
+    path: Path, file: SpanFile, documents: Sequence[Document], unit: str, equal: Sequence[tuple[str, int]]
+) -> None:
+    """Show how offsets are read where that makes a difference, with an example."""
+    for before, after in zip(file.documents, documents, strict=True):
+        for old, span in zip(before.spans or (), after.spans or (), strict=True):
+            tables = [code_points(before.text, each) for each, _ in equal]
+            others = {(table[old.start], table[old.end]) for table in tables if old.end < len(table)}
+            if (old.start, old.end) != (span.start, span.end) or len(others) > 1:
+                level = logging.WARNING if len(others) > 1 else logging.INFO
+                text = "%s: offsets are read as %s, e.g. in %s: %r"
+                logger.log(level, text, path, unit, before.name, after.text[span.start : span.end])
+                return
+
+
+def code_points(text: str, unit: str) -> Sequence[int]:
+    """The code point at each offset of a unit, the end of the text included."""
+    if unit == "UTF-16 units" and max(text, default="") > "\uffff":
+        return [*(i for i, letter in enumerate(text) for _ in range(1 + (letter > "\uffff"))), len(text)]
+    if unit == "graphemes" and not text.isascii():
+        return [*(match.start() for match in regex.finditer(r"\X", text)), len(text)]
+    return range(len(text) + 1)
+
+
+def _costs(document: Document, readings: Sequence[tuple[str, int]]) -> list[int]:
+    """How badly the spans of a document fit its text in each reading of their offsets."""
+    text, costs = document.text, []
+    words = split_words(text)
+    starts, ends = {start for start, _ in words}, {end for _, end in words}
+    for unit, inclusive in readings:
+        table, cost = code_points(text, unit), 0
+        for span in _spans_of(document):
+            end = span.end + inclusive
+            if not 0 <= span.start <= end < len(table):
+                cost += 100
+            elif span.surface is not None:
+                cost += 100 * (_plain(span.surface) != _plain(text[table[span.start] : table[end]]))
+            elif found := text[table[span.start] : table[end]]:
+                cost += 2 * ((table[span.start] not in starts) + (table[end] not in ends))
+                cost += (not found[0].isalnum()) + (not found[-1].isalnum())
+        costs.append(cost)
+    return costs
+
+
+def _moved(path: Path, document: Document, span: Span, table: Sequence[int], inclusive: int) -> Span:
+    end = span.end + inclusive
+    if not 0 <= span.start <= end < len(table):
+        raise UserError(
+            f"{path}, {document.name}: the span {span.start}-{span.end} ({span.label}) is not within its text of "
+            f"{len(table) - 1} characters. Export the file again, or correct this span."
+        )
+    moved = replace(span, start=table[span.start], end=table[end])
+    found = document.text[moved.start : moved.end]
+    if span.surface is not None and _plain(span.surface) != _plain(found):
+        raise UserError(
+            f"{path}, {document.name}: the span {span.start}-{span.end} ({span.label}) is {span.surface[:60]!r} "
+            f"by the file and {found[:60]!r} by its text. Export the file again, or correct this span."
+        )
+    return moved
+
+
+def _plain(surface: str) -> str:
+    """A text without differences of white space, which tools write as blanks or as a backslash and a letter."""
+    return " ".join(surface.replace("\\n", "\n").replace("\\r", "\n").replace("\\t", "\t").split())
+
+
+# ------ Words and tags
+
+
+def as_rows(path: Path, file: SpanFile) -> Dataset:
+    """
+    The annotated texts with the columns `tokens` and SPAN_TAGS.
+
+    Spans that end within a word are widened to the whole word; of overlapping ones the longest is kept. Both are
+    reported with their number, and so is what was left out.
+
+    Raises:
+        UserError: see `resolve_offsets`; or no text is annotated.
+    """
+    file = resolve_offsets(path, file)
+    counts: Counter[str] = Counter()
+    tokens, tags, types = [], [], Counter[str]()
+    parts = (lines_of(each) if file.has_lines else [each] for each in file.documents)
+    for document in itertools.chain.from_iterable(parts):
+        if document.spans is None:
+            continue
+        words = [(word.start, word.end) for word in document.words or ()] if document.words is not None else None
+        words = split_words(document.text) if words is None else words
+        words = [(start, end) for start, end in words if not document.text[start:end].isspace()]
+        if not words:
+            counts["texts without a word are omitted"] += 1
+            continue
+        names = ["O"] * len(words)
+        for first, last, label in _chosen(document, words, counts):
+            names[first:last] = [f"B-{label}", *[f"I-{label}"] * (last - first - 1)]
+            types[label] += 1
+        tokens.append([document.text[start:end] for start, end in words])
+        tags.append(names)
+    if not tokens:
+        raise UserError(f"{path} is {file.format} without an annotated text: annotate some, or omit the file.")
+    shown = ", ".join(f"{label} {number}" for label, number in types.most_common(10))
+    logger.info(
+        "%s is %s: %d texts with spans of characters, %d entities%s",
+        path,
+        file.format,
+        len(tokens),
+        types.total(),
+        f" ({shown})" if shown else "",
+    )
+    for reason, number in (file.counts + counts).items():
+        logger.warning("%s: %d %s", path, number, reason)
+    return Dataset.from_dict({"tokens": tokens, SPAN_TAGS: tags})
+
+
+def _chosen(document: Document, words: Sequence[_Offsets], counts: Counter[str]) -> Iterator[tuple[int, int, str]]:
+    """The first word, the end and the label of the spans that are kept."""
+    starts, ends = zip(*words, strict=True)
+    found: dict[tuple[int, int, str], int] = {}
+    for span in document.spans or ():
+        text = document.text[span.start : span.end]
+        start, end = span.start + len(text) - len(text.lstrip()), span.end - len(text) + len(text.rstrip())
+        first, last = bisect_right(ends, start), bisect_left(starts, end)
+        if start >= end or first >= last:
+            counts["spans without a word are omitted"] += 1
+        elif (first, last, span.label) not in found:
+            counts["spans that begin or end within a word are widened to the whole word"] += (
+                starts[first] < start or ends[last - 1] > end
+            )
+            found[first, last, span.label] = end - start
+    free = [True] * len(words)
+    for first, last, label in sorted(found, key=lambda key: (starts[key[0]] - ends[key[1] - 1], -found[key])):
+        if all(free[first:last]):
+            free[first:last] = [False] * (last - first)
+            yield first, last, label
+        else:
+            counts["spans overlap a longer one and are omitted"] += 1
+
+
+def lines_of(document: Document) -> Iterator[Document]:
+    """The lines of a document with the spans in them; lines that share a span stay together."""
+    start = end = 0
+    for line in document.text.splitlines(keepends=True):
+        end += len(line)
+        if end < len(document.text) and any(span.start < end < span.end for span in document.spans or ()):
+            continue
+        text = document.text[start:end].rstrip("\r\n")
+        spans = [
+            replace(span, start=span.start - start, end=min(span.end - start, len(text)))
+            for span in document.spans or ()
+            if start <= span.start < end
+        ]
+        if text.strip():
+            yield replace(document, text=text, spans=None if document.spans is None else spans)
+        start = end
+
+
+def named_as_others(
+    splits: DatasetDict, text_column_name: str | None, label_column_name: str | None, task_name: str | None
+) -> DatasetDict:
+    """
+    The splits of `as_rows` with the column names that are given, or those of the splits in other formats.
+
+    Texts of the latter without tags are divided into words as those of the former.
+    """
+    others = DatasetDict({split: rows for split, rows in splits.items() if SPAN_TAGS not in rows.column_names})
+    if len(others) == len(splits):
+        return splits
+    text, label = text_column_name or "tokens", label_column_name or SPAN_TAGS
+    if others:
+        text, label = find_tagging_columns(others, text_column_name, label_column_name, task_name)
+    result = {}
+    for split, rows in splits.items():
+        if SPAN_TAGS in rows.column_names:
+            rows = Dataset.from_dict({text: rows["tokens"][:], label: rows[SPAN_TAGS][:]})
+        elif label not in rows.column_names and text in text_names(rows):
+            words = [[cell[start:end] for start, end in split_words(cell or "")] for cell in rows[text][:]]
+            rows = rows.remove_columns(text).add_column(text, words)
+        result[split] = rows
+    return DatasetDict(result)
