@@ -1,8 +1,6 @@
 """Files of annotation tools with labelled spans of characters, in the form that each tool writes."""
 
-import bz2
 import json
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +10,7 @@ from script_samples import jsonl
 
 from modeling_star.data.character_spans import split_words
 from modeling_star.data.prediction_inputs import read_texts
-from modeling_star.data.splits import load_splits, prepare_classification, prepare_tagging
-from modeling_star.errors import UserError
+from modeling_star.data.splits import load_splits, prepare_tagging
 
 
 TEXT = "Mira Keil went to Quell."
