@@ -19,8 +19,9 @@ GOLD_LABEL = "gold_label"
 """The label column of SNLI's and MultiNLI's own files."""
 
 # Known names, the first one that is present wins.
-_TOKENS = ("tokens", "words", "token", "form", "text", "sentence")
-_TAGS = ("ner_tags", "tags", "labels", "label", "ner", "pos_tags", "upos", "pos", "xpos_tags", "chunk_tags")
+TOKENS = ("tokens", "words", "token", "word", "form", "text", "sentence")
+PARTS_OF_SPEECH = ("pos_tags", "upos", "pos", "xpos_tags", "chunk_tags", "pos_tag")
+TAGS = ("ner_tags", "tags", "labels", "label", "ner", "ner_tag", "tag", *PARTS_OF_SPEECH)
 _TAGS_OF_ANY_TASK = ("tags", "labels", "label")
 _PAIRS = (
     *(("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence")),
@@ -56,13 +57,13 @@ def find_tagging_columns(
     lists = list_names(example)
     texts = text_names(example)
     # Lists before texts, as in {"text": "It rains", "tokens": ["It", "rains"]}.
-    words = [*_called(_TOKENS, lists), *_called(_TOKENS, texts)]
+    words = [*_called(TOKENS, lists), *_called(TOKENS, texts)]
     text = text_column_name or _first(splits, words, "--text_column_name")
-    known: tuple[str, ...] = _TAGS
+    known: tuple[str, ...] = TAGS
     others = [name for name in lists if name != text]
     if task_name:
-        known = (f"{task_name}_tags", task_name, *(n for n in _TAGS if task_name in n), *_TAGS_OF_ANY_TASK)
-        others = [name for name in others if name not in _called(_TAGS, others)]
+        known = (f"{task_name}_tags", task_name, *(n for n in TAGS if task_name in n), *_TAGS_OF_ANY_TASK)
+        others = [name for name in others if name not in _called(TAGS, others)]
     tags = [name for name in _called(known, [*lists, *texts]) if name != text] or (others if len(others) == 1 else [])
     label = label_column_name or _first(splits, tags, "--label_column_name", without_train="tags")
     _check(splits, (text,), label)
@@ -140,7 +141,7 @@ def find_predicted_columns(
     if text_column_name is None and not pairs:
         lists = list_names(rows)
         texts = [] if _called(_TEXTS, names) else text_names(rows)
-        words = [name for name in _called(_TOKENS, names) if name in (*lists, *texts)]
+        words = [name for name in _called(TOKENS, names) if name in (*lists, *texts)]
         known = [*(_called(_CONTEXTS, names) if contexts else ()), *words]
         if known:
             return (known[0],)

@@ -1,101 +1,221 @@
 """Read CoNLL files: one token per line with its tags, and an empty line after each sentence."""
 
+import csv
 import itertools
+import logging
 import re
+import string
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from datasets import Dataset, Features, List, Value
 
 from ..errors import UserError
 from ..models.crf import entity_tag
 from .caching import source_version
+from .columns import TOKENS
+from .conll_layout import (
+    GLOBAL_COLUMNS,
+    RANGE_OR_EMPTY_NODE,
+    SENTENCE_END,
+    Roles,
+    are_names,
+    find_roles,
+    is_header,
+)
 from .files import FORMATS, ending_of, no_rows, open_text, reading
 
 
-_CONLL_COLUMNS = {
-    1: ["tokens"],
-    2: ["tokens", "tags"],
-    4: ["tokens", "pos_tags", "chunk_tags", "ner_tags"],  # CoNLL-2003
-}
-_CONLLU_COLUMNS = {1: "tokens", 3: "pos_tags", 4: "xpos_tags"}  # of ID FORM LEMMA UPOS XPOS ...
+logger = logging.getLogger(__name__)
+
 _TAGGER_COLUMNS = {"_", "tokens", "words", "token", "form", "tags", "upos"}
-_CONLL_COMMENT = re.compile(r"#(\s*(newdoc|newpar)\b|\s*global\.columns|\s+id\s|\s*[\w.:-]+ = )")
+_COMMENT = re.compile(r"#(\s*(newdoc|newpar)\b|\s*global\.columns|\s+id\s|\s*[\w.:-]+ = )")
 _LINES_CHECKED = 1000
+_DOCUMENT = "-DOCSTART-"
+
+
+class _Form(NamedTuple):
+    """
+    How lines become words.
+
+    Attributes:
+        separator: of cells; `None`: blanks or tabs.
+        width: the number of cells.
+        header: a line that names the columns.
+        entities: the index of tags of entities; a line "# O" is a token, and "# page" a comment.
+        number, group, end: see `Roles`.
+    """
+
+    separator: str | None
+    width: int
+    header: str | None = None
+    entities: int | None = None
+    number: int | None = None
+    group: int | None = None
+    end: int | None = None
 
 
 def read_conll(path: Path, cache_dir: str | None, column_names: Sequence[str] | None) -> Dataset:
-    """One token per line, columns separated by tabs or blanks, and an empty line after each sentence."""
-    state, options = path.stat(), _conll_options(path, column_names)
+    """Read a file whose columns are separated by tabs or blanks; a `.csv` has commas, semicolons or tabs."""
+    state, (form, columns) = path.stat(), _layout(path, column_names)
     # datasets finds the cache by the arguments: the code and the state of the file are among them.
-    version = source_version(__name__, open_text.__module__)
+    version = source_version(__name__, find_roles.__module__, open_text.__module__)
     cached_by = {"version": version, "size": state.st_size, "time": state.st_mtime_ns}
-    features = Features({name: List(Value("string")) for name in options["columns"].values()})
-    return cast(Dataset, Dataset.from_generator(_conll_rows, features, cache_dir, gen_kwargs={**options, **cached_by}))
+    features = Features({name: List(Value("string")) for name in columns.values()})
+    options = {"path": path, "form": tuple(form), "columns": columns, **cached_by}
+    return cast(Dataset, Dataset.from_generator(_conll_rows, features, cache_dir, gen_kwargs=options))
 
 
 def stream_conll(path: Path, column_names: Sequence[str] | None = None) -> Iterator[dict[str, list[str]]]:
     """The sentences that `read_conll` reads, one after the other and without a cache."""
-    yield from _conll_rows(**_conll_options(path, column_names))
-
-
-def _conll_options(path: Path, column_names: Sequence[str] | None) -> dict[str, Any]:
-    """The arguments of `_conll_rows`: the file, its columns, its first token line, and whether it is CoNLL-U."""
-    line = _first_token_line(path)
-    first = _cells(line, "\t" in line)
-    is_conllu = len(first) == 10 and line[0].isdigit()
-    columns = _CONLLU_COLUMNS if is_conllu else dict(enumerate(_default_names(len(first))))
-    if column_names:
-        columns = {place: name for place, name in enumerate(column_names) if name != "_"}
-        if len(column_names) != len(first) or not columns or len(set(columns.values())) < len(columns):
-            raise UserError(
-                f"{path} has {len(first)} columns and --column_names is {','.join(column_names)}. Write one distinct "
-                "name per column, or _ to skip it: `--column_names _,tokens,ner_tags`"
-            )
-    return {"path": path, "columns": columns, "first": line, "is_conllu": is_conllu}
+    form, columns = _layout(path, column_names)
+    yield from _conll_rows(path, form, columns)
 
 
 def _conll_rows(
-    path: Path, columns: dict[int, str], first: str, is_conllu: bool, **_: Any
+    path: Path, form: tuple[Any, ...], columns: dict[int, str], **_: Any
 ) -> Iterator[dict[str, list[str]]]:
-    """The sentences of a file. CoNLL-U has lines for ranges ("3-4") and empty nodes ("5.1"), which are skipped."""
-    for sentence in _conll_sentences(path, first):
-        rows = [cells for cells in sentence if cells[0].isdigit()] if is_conllu else sentence
-        yield {name: [cells[place] for cells in rows] for place, name in columns.items()}
+    for sentence in _conll_sentences(path, _Form(*form)):
+        yield {name: [cells[place] for cells in sentence] for place, name in columns.items()}
 
 
-def _conll_sentences(path: Path, first: str) -> Iterator[list[list[str]]]:
-    """The cells of each line of each sentence, in the form of the first line with a token."""
-    tabbed = "\t" in first
-    width = len(_cells(first, tabbed))
-    has_entities = entity_tag(_cells(first, tabbed)[-1]) is not None
+def _layout(path: Path, column_names: Sequence[str] | None) -> tuple[_Form, dict[int, str]]:
+    """The form of a file and the names of its columns, from its first lines."""
+    form, names, sentences = _first_sentences(path)
+    if column_names:
+        chosen = [name for name in column_names if name != "_"]
+        if len(column_names) != form.width or not chosen or len(set(chosen)) < len(chosen):
+            raise UserError(
+                f"{path} has {form.width} columns and --column_names is {','.join(column_names)}. Write one distinct "
+                "name per column, or _ to skip it: `--column_names _,tokens,ner_tags`"
+            )
+    roles = find_roles(sentences, names, column_names)
+    first, *others = sentences[0]
+    rest = [others, *sentences[1:]] if others else sentences[1:]
+    if names is None and rest and is_header(first, inner := find_roles(rest, None, column_names), rest):
+        form, roles = form._replace(header=_first_token_line(path)), inner
+        logger.warning("%s: the first line, %r, is read as a header line: its tag is no entity.", path, form.header)
+    form = form._replace(
+        entities=roles.tags if roles.are_entities else None, number=roles.number, group=roles.group, end=roles.end
+    )
+    if not column_names:
+        _show(path, form, roles)
+    return form, roles.columns
+
+
+def _first_sentences(path: Path) -> tuple[_Form, list[str] | None, list[list[list[str]]]]:
+    """The form of a file, the names of its columns, if it has any, and its first sentences, at least a line."""
+    names = None
+    with reading(path), open_text(path) as lines:
+        for line in lines:
+            line = line.strip("\r\n")
+            if named := GLOBAL_COLUMNS.match(line):
+                names = named[1].split()
+            if line.strip(" \t") and not line.startswith("#") and _DOCUMENT not in line:
+                break
+        else:
+            raise no_rows(path)
+        following = next((each.strip("\r\n") for each in lines if each.strip()), line)
+    separator = _separator(path, line)
+    cells = _cells(line, separator)
+    form = _Form(separator, len(cells))
+    if names is not None and len(names) != form.width:
+        names = None
+    if names is None and are_names(cells):
+        form, names, cells = form._replace(header=line), cells, _cells(following, separator)
+    if entity_tag(cells[-1]) is not None:
+        form = form._replace(entities=len(cells) - 1)
+    sentences: list[list[list[str]]] = []
+    count = 0
+    with reading(path):
+        for sentence in _conll_sentences(path, form):
+            sentences.append(sentence[: _LINES_CHECKED - count])
+            count += len(sentence)
+            if count >= _LINES_CHECKED:
+                break
+    if not sentences:
+        raise no_rows(path)
+    return form, names, sentences
+
+
+def _conll_sentences(path: Path, form: _Form) -> Iterator[list[list[str]]]:
+    """The cells of each line of each sentence."""
+    separator, width, header, _, number, group, end = form
+    # An ideographic space alone can be a token of a file without tags.
+    blank = (_blank_cells(path) + string.whitespace) if ending_of(path) == ".csv" else None if width > 1 else " \t"
     sentence: list[list[str]] = []
     with open_text(path) as lines:
-        for number, line in enumerate(lines, 1):
+        for place, line in enumerate(lines, 1):
             line = line.strip("\r\n")
-            # An ideographic space alone can be a token of a file without tags.
-            if not line.strip(None if width > 1 else " \t") or line.startswith("-DOCSTART-"):
+            if not line.strip(blank) or line == header:
                 if sentence:
                     yield sentence
                 sentence = []
                 continue
-            cells = _cells(line, tabbed)
+            cells = _cells(line, separator)
+            if _DOCUMENT in line and (line.startswith(_DOCUMENT) or _DOCUMENT in cells):
+                if sentence:
+                    yield sentence
+                sentence = []
+                continue
             if len(cells) == width - 1 and line.startswith("  "):  # the token is a blank
                 cells = [" ", *cells]
             # Within a sentence "#" is a token, and before it if a tag follows.
-            if not sentence and line.startswith("#"):
-                is_tagged = cells[0] != "#" or not has_entities or cells[-1] == "-100" or entity_tag(cells[-1])
-                if len(cells) != width or _CONLL_COMMENT.match(line) or not is_tagged:
-                    continue
+            if line.startswith("#") and _is_comment(line, cells, form, bool(sentence)):
+                continue
             if len(cells) != width or not cells[0] or not cells[-1]:
                 raise UserError(
-                    f"{path}, line {number} is {line[:80]!r}, but the first line has {width} columns. "
+                    f"{path}, line {place} is {line[:80]!r}, but the first line has {width} columns. "
                     "Write one token per line with all columns, and an empty line after each sentence."
                 )
-            sentence.append(cells)
+            if sentence and (number is not None or group is not None) and _begins(cells, sentence[-1], number, group):
+                yield sentence
+                sentence = []
+            if number is None or not RANGE_OR_EMPTY_NODE.fullmatch(cells[number]):
+                sentence.append(cells)
+            if end is not None and SENTENCE_END.search(cells[end]) and sentence:
+                yield sentence
+                sentence = []
     if sentence:
         yield sentence
+
+
+def _is_comment(line: str, cells: list[str], form: _Form, is_inside: bool) -> bool:
+    if form.number == 0 or (is_inside and len(cells) != form.width and _COMMENT.match(line)):
+        return True
+    if is_inside:
+        return False
+    if len(cells) != form.width or _COMMENT.match(line) or are_names([cells[0].lstrip("# "), *cells[1:]]):
+        return True
+    tag = "O" if form.entities is None else cells[form.entities]
+    return cells[0] == "#" and tag != "-100" and entity_tag(tag) is None
+
+
+def _begins(cells: list[str], before: list[str], number: int | None, group: int | None) -> bool:
+    """Whether a line begins a sentence that no empty line precedes."""
+    if group is not None:
+        return cells[group] != before[group]
+    assert number is not None
+    return cells[number].isdecimal() and before[number].isdecimal() and int(cells[number]) <= int(before[number])
+
+
+def _show(path: Path, form: _Form, roles: Roles) -> None:
+    """Log the columns of a file that has not words first and tags last, and how to choose others."""
+    if form.header is not None:
+        logger.info("%s: the first line names the columns %s", path, ", ".join(roles.columns.values()))
+    if roles.tags is None or (roles.words == 0 and roles.tags == form.width - 1):
+        return
+
+    def names(tags: int) -> str:
+        return ",".join({roles.words: "tokens", tags: "tags"}.get(index, "_") for index in range(form.width))
+
+    others = [index for index in roles.columns if index not in (roles.words, roles.tags)]
+    other = f"; column {others[0] + 1} has other values: `--column_names {names(others[0])}`" if others else ""
+    logger.info(
+        f"{path}: the words are in column {roles.words + 1} and the tags in column {roles.tags + 1} of {form.width}, "
+        f"as with `--column_names {names(roles.tags)}`{other}."
+    )
 
 
 def conll_width(path: str | Path) -> int | None:
@@ -104,29 +224,41 @@ def conll_width(path: str | Path) -> int | None:
     if FORMATS.get(ending) != "conll" or ending == ".txt":
         return None
     line = _first_token_line(Path(path))
-    return len(_cells(line, "\t" in line))
+    return len(_cells(line, _separator(Path(path), line)))
 
 
 def _first_token_line(path: Path) -> str:
     with reading(path), open_text(path) as lines:
         for line in lines:
-            if line.strip(" \t\r\n") and not line.startswith(("#", "-DOCSTART-")):
+            if line.strip(" \t\r\n") and not line.startswith("#") and _DOCUMENT not in line:
                 return line.strip("\r\n")
     raise no_rows(path)
 
 
-def _default_names(width: int) -> list[str]:
-    return _CONLL_COLUMNS.get(width, ["tokens", *(f"column_{index}" for index in range(2, width)), "tags"])
+def _separator(path: Path, line: str) -> str | None:
+    if ending_of(path) == ".csv":
+        return max(",;\t", key=line.count)
+    return "\t" if "\t" in line else None
 
 
-def _cells(line: str, tabbed: bool) -> list[str]:
+def _blank_cells(path: Path) -> str:
+    """The characters of a line without a cell, as spreadsheets write an empty line into a csv."""
+    return ",;\t" if ending_of(path) == ".csv" else ""
+
+
+def _cells(line: str, separator: str | None) -> list[str]:
+    if separator == "\t":
+        return line.split("\t")
     # Not str.split(): a no-break or ideographic space can be a token.
-    return line.split("\t") if tabbed else re.split(r"[ \t]+", line.strip(" \t"))
+    return (
+        re.split(r"[ \t]+", line.strip(" \t")) if separator is None else next(csv.reader([line], delimiter=separator))
+    )
 
 
 def _first_lines(path: Path) -> list[str]:
     with reading(path), open_text(path) as lines:
-        return [line.strip(" \r\n") for line in itertools.islice(lines, _LINES_CHECKED)]
+        blank = " \r\n" + _blank_cells(path)
+        return [line.strip(blank) for line in itertools.islice(lines, _LINES_CHECKED)]
 
 
 def has_sentences(path: Path, column_names: Sequence[str]) -> bool:
@@ -137,11 +269,24 @@ def has_sentences(path: Path, column_names: Sequence[str]) -> bool:
 
 
 def has_tags(path: Path) -> bool:
-    """Whether a `.txt` file without column names is CoNLL: each line ends in the tag of an entity or in O."""
-    rows = [line.split() for line in _first_lines(path) if not line.startswith("-DOCSTART-")]
-    tokens = [row for row in rows if row]
-    tagged = {len(row) for row in tokens if len(row) > 1 and entity_tag(row[-1])} == {len(row) for row in tokens}
-    return bool(tokens) and tagged and len({len(row) for row in tokens}) == 1 and has_sentences(path, ["tokens"])
+    """
+    Whether a `.txt`, `.csv` or `.tsv` file without column names is CoNLL: empty lines between sentences, and in each
+    other line a word with the tag of an entity, or with any tag below a header line.
+    """
+    if not (has_sentences(path, ["tokens"]) or SENTENCE_END.search("\n".join(_first_lines(path)))):
+        return False
+    try:
+        form, names, sentences = _first_sentences(path)
+        if form.width < 2:
+            return False
+        roles = find_roles(sentences, names)
+    except (UserError, csv.Error):  # not the same number of cells in each line
+        return False
+    lines = [line for sentence in sentences for line in sentence]
+    named = names is not None and names[roles.words].casefold() in TOKENS
+    tags = roles.tags
+    tagged = tags is not None and all(entity_tag(line[tags]) for line in lines[1:]) and entity_tag(lines[-1][tags])
+    return bool(named or tagged) and not any(" " in line[roles.words].strip() for line in lines)
 
 
 def fits_columns(path: str | Path, column_names: Sequence[str]) -> bool:

@@ -92,11 +92,13 @@ def _format_of(path: Path, sample_by: SampleBy | None = None, column_names: Sequ
         return "text"
     kind = FORMATS[ending]
     if not column_names:
-        return kind
+        return "conll" if kind in ("csv", "tsv") and has_tags(path) else kind
     if kind not in ("csv", "tsv", "conll"):
         raise UserError(f"{path} has column names of its own format: omit --column_names.")
-    if ending in (".tsv", ".txt"):
-        return "conll" if has_sentences(path, column_names) else "tsv"
+    if ending in (".csv", ".tsv", ".txt"):
+        if has_sentences(path, column_names) or (ending != ".txt" and has_tags(path)):
+            return "conll"
+        return "csv" if ending == ".csv" else "tsv"
     return kind
 
 

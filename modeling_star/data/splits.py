@@ -49,6 +49,7 @@ from .labels import (
     texts_as_numbers,
 )
 from .readers import read_file
+from .word_rows import sentences_of_words
 
 
 logger = logging.getLogger(__name__)
@@ -368,6 +369,7 @@ def prepare_tagging(
             type, mixed types, or are not in `label_list`.
     """
     splits = named_as_others(splits, text_column_name, label_column_name, task_name)
+    splits = sentences_of_words(splits, text_column_name, label_column_name, task_name)
     text, label = find_tagging_columns(splits, text_column_name, label_column_name, task_name)
     words, tags, keep = {}, {}, {}
     for split, dataset in splits.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 from transformers import DataCollator, DataCollatorForTokenClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.labels import IGNORE_INDEX
@@ -18,6 +18,7 @@ from ..data.tokenizers import (
     tokenize_and_align,
     warn_of_other_tokens,
 )
+from ..data.word_rows import sentences_of_words
 from ..data.writing_systems import between_words
 from ..errors import UserError
 from ..evaluation.error_page import (
@@ -70,6 +71,9 @@ class TaggingTask(Task[TaggingArguments]):
             label_list=self.saved_labels(splits),
             drop_empty=options.drop_empty,
         )
+
+    def one_row_an_example(self, splits: DatasetDict) -> DatasetDict:
+        return sentences_of_words(splits, self.data_args.text_column_name, self.data_args.label_column_name)
 
     def choose_metrics(self) -> TaskMetrics:
         return metrics_for("tagging", self.data.label_list)

@@ -1,0 +1,199 @@
+"""Tables with one word per row (simpletransformers, Kaggle, spreadsheets) as sentences, by their identifiers."""
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby, pairwise
+from typing import Any, NamedTuple
+
+from datasets import Dataset, DatasetDict, Features, List, Value
+
+from ..errors import UserError
+from .columns import TAGS, find_tagging_columns, text_names
+from .labels import literal_list
+
+
+logger = logging.getLogger(__name__)
+
+_SUFFIX = r"[ _.\-]*(#|ids?|idx|index|no|num|number|nr)?"
+_SENTENCE = re.compile(rf"(sent|sentence|utt|utterance|seq|sequence|line|text|example|句子?){_SUFFIX}", re.IGNORECASE)
+_DOCUMENT = re.compile(rf"(doc|document|file|article|paper|abstract)([ _.\-]*name|{_SUFFIX})", re.IGNORECASE)
+_ROWS_INSPECTED = 10_000
+
+
+class Keys(NamedTuple):
+    """
+    The columns that tell sentences apart.
+
+    Attributes:
+        names: a sentence ends where a cell of these changes; an empty cell repeats the one above.
+        number: the column that numbers the words of each sentence from 0 or 1, if there is one.
+    """
+
+    names: tuple[str, ...]
+    number: str | None
+
+
+def sentences_of_words(
+    splits: DatasetDict,
+    text_column_name: str | None = None,
+    label_column_name: str | None = None,
+    task_name: str | None = None,
+) -> DatasetDict:
+    """
+    The splits with a list of words and of tags per row, if each of their rows has one word; else as they are.
+
+    Args:
+        text_column_name, label_column_name, task_name: see `find_tagging_columns`.
+
+    Raises:
+        UserError: rows have one word, and no column says which of them are a sentence, or a sentence is in two parts.
+    """
+    text, label = find_tagging_columns(splits, text_column_name, label_column_name, task_name)
+    result = {}
+    for split, rows in splits.items():
+        if not has_word_rows(rows, text, label):
+            result[split] = rows
+            continue
+        keys = find_keys(rows, text, label)
+        if keys is None:
+            raise no_keys(f"The {split} split", text)
+        labels = [label] if label in rows.column_names else []
+        columns = [*keys.names, *([keys.number] if keys.number else []), text, *labels]
+        first = len(columns) - 1 - len(labels)
+        if keys.names:
+            check_order(zip(*(rows[name][:] for name in keys.names), strict=True), split, keys.names)
+        sentences = group_rows(zip(*(rows[name][:] for name in columns), strict=True), keys)
+        lists: dict[str, list[Any]] = {name: [] for name in columns[first:]}
+        for sentence in sentences:
+            for name, cells in zip(columns[first:], zip(*(row[first:] for row in sentence), strict=True), strict=True):
+                lists[name].append(list(cells))
+        features = {text: List(Value("string"))} | {name: List(rows.features[name]) for name in labels}
+        result[split] = Dataset.from_dict(lists, Features(features))
+        by = " and ".join(repr(name) for name in columns[:first])
+        logger.info(f"{split}: {len(rows):,} rows of one word are {len(result[split]):,} sentences, by column {by}")
+    return DatasetDict(result)
+
+
+def has_word_rows(rows: Dataset, text: str, label: str | None = None) -> bool:
+    """Whether each row has one word and at most one tag."""
+    if len(rows) < 2 or text not in text_names(rows):
+        return False
+    cells: list[Sequence[Any]] = [rows[text][:]]
+    if label in rows.column_names:
+        if getattr(rows.features[label], "feature", None) is not None:
+            return False
+        cells.append(rows[label][:])
+    return all(_is_single(cell) for cell in chain.from_iterable(cells))
+
+
+def _is_single(cell: Any) -> bool:
+    """Whether a cell has no blank between words and no list."""
+    if not isinstance(cell, str):
+        return True
+    return len(cell.split(None, 1)) < 2 and not (cell.startswith(("[", "(")) and literal_list(cell) is not None)
+
+
+def find_keys(rows: Dataset, text: str, label: str | None = None) -> Keys | None:
+    """The columns of sentences in a table with one word per row: by known names, else by their values."""
+    sample = rows.select(range(min(len(rows), _ROWS_INSPECTED)))
+    others = [name for name in rows.column_names if name not in (text, label)]
+    filled = {
+        name: _filled(sample[name][:])
+        for name in others
+        if isinstance(sample.features[name], Value) and name.casefold() not in TAGS
+    }
+    named = {name: kind for name in filled for kind in (_SENTENCE, _DOCUMENT) if kind.fullmatch(name.strip())}
+    number = next((name for name, cells in filled.items() if name not in named and _counts(cells)), None)
+    several = {name: cells for name, cells in filled.items() if name != number and 1 < _runs(cells) < len(cells)}
+    repeated = [name for name in named if 1 < len(set(filled[name])) < len(sample)]
+    sentence, document = ([name for name in repeated if named[name] is kind] for kind in (_SENTENCE, _DOCUMENT))
+    if sentence or document:
+        return Keys((*document, *sentence[:1]), number)
+    by_value = [name for name, cells in several.items() if _is_group(cells)]
+    if by_value or number:
+        return Keys(tuple(by_value[:1]), number)
+    one = [name for name in named if _runs(filled[name]) == 1]
+    return Keys((one[0],), None) if one else None
+
+
+def no_keys(source: str, text: str) -> UserError:
+    """The error of rows with one word of which no column says what a sentence is."""
+    return UserError(
+        f"{source} has one word per row in column {text!r}, and no column says which rows are a sentence. Add a "
+        "column sentence_id with the same number in each row of a sentence, or, in a .tsv or .csv file, an empty line "
+        "after each sentence."
+    )
+
+
+def group_rows(rows: Iterable[Sequence[Any]], keys: Keys) -> Iterator[list[Sequence[Any]]]:
+    """
+    The rows of each sentence.
+
+    Args:
+        rows: the cells of the columns `keys.names`, then that of `keys.number`, if any, then others.
+    """
+    width = len(keys.names)
+    sentence: list[Sequence[Any]] = []
+    key: tuple[Any, ...] = ()
+    for row in rows:
+        after = _below(key, row[:width])
+        restarts = keys.number is not None and sentence and int(row[width]) <= int(sentence[-1][width])
+        if sentence and (after != key or restarts):
+            yield sentence
+            sentence = []
+        sentence.append(row)
+        key = after
+    if sentence:
+        yield sentence
+
+
+def check_order(rows: Iterable[Sequence[Any]], source: str, names: Sequence[str]) -> None:
+    """Check that the rows of a sentence follow each other, unless the numbers of sentences begin again."""
+    keys: list[tuple[Any, ...]] = []
+    for row in rows:
+        keys.append(_below(keys[-1] if keys else (), row))
+    firsts = [0, *(row for row in range(1, len(keys)) if keys[row] != keys[row - 1])]
+    runs = [keys[row] for row in firsts]
+    if len(set(runs)) == len(runs):
+        return
+    numbers = [int("".join(re.findall(r"\d+$", str(run[-1]))) or -1) for run in runs]
+    if 2 * len(runs) <= len(keys) and all(b > a or b == numbers[0] for a, b in pairwise(numbers)):
+        return
+    again = next(row for row, run in zip(firsts, runs, strict=True) if runs.index(run) < firsts.index(row))
+    raise UserError(
+        f"{source}, row {again + 1} continues the sentence {', '.join(map(str, keys[again]))} of column "
+        f"{' and '.join(map(repr, names))} after rows of others. Sort the rows by sentence."
+    )
+
+
+def _below(key: tuple[Any, ...], cells: Sequence[Any]) -> tuple[Any, ...]:
+    """The key of a row, in which an empty cell repeats the one above it."""
+    empty = [cell is None or cell == "" or cell != cell for cell in cells]  # NaN differs from itself
+    return tuple(key[i] if empty[i] and key else cell for i, cell in enumerate(cells))
+
+
+def _filled(cells: Sequence[Any]) -> list[Any]:
+    key: tuple[Any, ...] = ()
+    return [(key := _below(key, (cell,)))[0] for cell in cells]
+
+
+def _runs(cells: Sequence[Any]) -> int:
+    return sum(1 for _ in groupby(cells))
+
+
+def _is_group(cells: Sequence[Any]) -> bool:
+    """Whether each value, with a digit, is in one run of rows, of two on average."""
+    runs = _runs(cells)
+    distinct = set(map(str, cells))
+    return runs == len(distinct) and 2 * runs <= len(cells) and all(re.search(r"\d", cell) for cell in distinct)
+
+
+def _counts(cells: Sequence[Any]) -> bool:
+    """Whether the cells are the numbers of words, which begin again with each sentence."""
+    if not all(str(cell).isdecimal() for cell in cells):
+        return False
+    numbers = list(map(int, cells))
+    steps = list(pairwise(numbers))
+    again = sum(after == numbers[0] for _, after in steps)
+    return numbers[0] in (0, 1) and 0 < again < len(steps) and all(b in (a + 1, numbers[0]) for a, b in steps)

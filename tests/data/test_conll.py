@@ -1,0 +1,148 @@
+"""CoNLL files whose columns are known by their values, their header line or their names."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from modeling_star.data.prediction_inputs import read_texts
+from modeling_star.data.splits import load_splits, prepare_tagging
+
+
+TWO = [["Ann/B-PER", "ran/O"], ["Oslo/B-LOC", "is/O"]]
+
+LAYOUTS = {
+    "Universal NER": "# sent_id = 1\n1|Ann|B-PER|-|x\n2|ran|O|-|x\n\n# sent_id = 2\n1|Oslo|B-LOC|-|x\n2|is|O|-|x\n",
+    "GermEval": "#|http://a.org|[2020]\n1|Ann|B-PER|O\n2|ran|O|O\n\n#|http://b.org|[2020]\n1|Oslo|B-LOC|B-ORG\n2|is|O|O\n",
+    "WikiNEuRal": "0|Ann|B-PER\n1|ran|O\n\n0|Oslo|B-LOC\n1|is|O\n",
+    "numbers of the whole file": "1|Ann|B-PER\n2|ran|O\n\n3|Oslo|B-LOC\n4|is|O\n",
+    "numbers without empty lines": "1|Ann|B-PER\n2|ran|O\n1|Oslo|B-LOC\n2|is|O\n",
+    "numbers of sentence and word": "1-1|Ann|B-PER\n1-2|ran|O\n\n2-1|Oslo|B-LOC\n2-2|is|O\n",
+    "documents": "news_a|Ann|B-PER\nnews_a|ran|O\n\nnews_b|Oslo|B-LOC\nnews_b|is|O\n",
+    "sentences without empty lines": "s1|Ann|B-PER\ns1|ran|O\ns2|Oslo|B-LOC\ns2|is|O\n",
+    "DOCSTART below the numbers": "0|-DOCSTART-|O\n\n1|Ann|B-PER\n2|ran|O\n\n0|-DOCSTART-|O\n\n1|Oslo|B-LOC\n2|is|O\n",
+    "DOCSTART second": (
+        "-X-|-DOCSTART-|O\n\nNNP|Ann|B-PER\nVBD|ran|O\n\n-X-|-DOCSTART-|O\n\nNNP|Oslo|B-LOC\nVBZ|is|O\n"
+    ),
+    "CoNLL-U Plus": (
+        "# global.columns = ID FORM UPOS X:NE\n1|Ann|PROPN|B-PER\n2|ran|VERB|O\n\n1|Oslo|PROPN|B-LOC\n2|is|AUX|O\n"
+    ),
+    "swapped": "B-PER|Ann\nO|ran\n\nB-LOC|Oslo\nO|is\n",
+    "tags and probabilities": "Ann|B-PER|0.98\nran|O|0.71\n\nOslo|B-LOC|0.5\nis|O|0.9\n",
+    "tags and predictions": "Ann|B-PER|O\nran|O|O\n\nOslo|B-LOC|B-LOC\nis|O|B-LOC\n",
+    "tags before words": "B-PER|B-NP|NNP|Ann\nO|B-VP|VBD|ran\n\nB-LOC|B-NP|NNP|Oslo\nO|B-VP|VBZ|is\n",
+    "a header": "token|label\nAnn|B-PER\nran|O\n\nOslo|B-LOC\nis|O\n",
+    "a header above an empty line": "TOKEN|TAG\n\nAnn|B-PER\nran|O\n\nOslo|B-LOC\nis|O\n",
+    "a header with a hash": "#token|label\nAnn|B-PER\nran|O\n\nOslo|B-LOC\nis|O\n",
+    "a header in German": "Wort|Etikett\nAnn|B-PER\nran|O\n\nOslo|B-LOC\nis|O\n",
+    "a header of numbered words": "id|token|lemma|ner\n1|Ann|Ann|B-PER\n2|ran|run|O\n\n1|Oslo|Oslo|B-LOC\n2|is|be|O\n",
+    "a header with the tags first": "tag|word\nB-PER|Ann\nO|ran\n\nB-LOC|Oslo\nO|is\n",
+    "HIPE": (
+        "TOKEN|NE-COARSE-LIT|NE-COARSE-METO|MISC\n# document_id = x\n# segment = y\nAnn|B-PER|O|_\n"
+        "ran|O|O|EndOfSentence\n# segment = z\nOslo|B-LOC|O|NoSpaceAfter\nis|O|O|EndOfSentence\n"
+    ),
+}
+
+
+def write(folder: Path, name: str, text: str, separator: str = "\t") -> Path:
+    path = folder / name
+    path.write_text(text.replace("|", separator), encoding="utf-8")
+    return path
+
+
+def tagged(path: Path, column_names: list[str] | None = None) -> list[list[str]]:
+    """The words of each sentence with their labels."""
+    splits = load_splits(files={"train": path}, column_names=column_names, cache_dir=str(path.parent / "cache"))
+    data = prepare_tagging(splits)
+    rows = data.splits["train"]
+    pairs = zip(rows[data.text_column][:], rows[data.label_column][:], strict=True)
+    return [[f"{word}/{data.id2label[tag]}" for word, tag in zip(*pair, strict=True)] for pair in pairs]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_words_and_tags_are_known_by_their_values_and_names(tmp_path: Path, layout: str) -> None:
+    path = write(tmp_path, "train.conll", LAYOUTS[layout])
+    assert tagged(path) == TWO
+    assert [text for _, text in read_texts(path)] == [["Ann", "ran"], ["Oslo", "is"]]
+
+
+@pytest.mark.parametrize("layout", ["GermEval", "HIPE", "tags and predictions"])
+def test_the_line_that_is_shown_chooses_other_columns(
+    tmp_path: Path, layout: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path, "train.tsv", LAYOUTS[layout])
+    with caplog.at_level(logging.INFO):
+        assert tagged(path) == TWO
+    names = [part.split("`")[0].split(",") for part in caplog.text.split("--column_names ")[1:3]]
+    assert tagged(path, names[0]) == TWO
+    assert [[word.split("/")[0] for word in words] for words in tagged(path, names[1])] == [
+        ["Ann", "ran"],
+        ["Oslo", "is"],
+    ]
+    assert tagged(path, names[1]) != TWO
+
+
+@pytest.mark.parametrize("name", ["train.tsv", "train.txt", "train.bio", "train.iob2", "train.conllu"])
+@pytest.mark.parametrize("layout", ["Universal NER", "a header", "a header of numbered words"])
+def test_the_layout_does_not_depend_on_the_ending(tmp_path: Path, name: str, layout: str) -> None:
+    path = write(tmp_path, name, LAYOUTS[layout])
+    assert tagged(path) == TWO
+    assert [text for _, text in read_texts(path)] == [["Ann", "ran"], ["Oslo", "is"]]
+
+
+@pytest.mark.parametrize("name", ["train.tsv", "train.conll", "train.txt", "train.csv"])
+def test_a_header_line_is_skipped_though_the_columns_are_named(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path, name, LAYOUTS["a header"], "," if name.endswith("csv") else "\t")
+    assert tagged(path, ["tokens", "ner_tags"]) == TWO
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+@pytest.mark.parametrize("empty", ["", "|"])
+def test_an_empty_line_of_a_csv_ends_a_sentence(tmp_path: Path, separator: str, empty: str) -> None:
+    text = f'word|pos|tag\nAnn|NNP|B-PER\n"{separator}"|SYM|O\n{empty}\nOslo|NNP|B-LOC\n'
+    assert tagged(write(tmp_path, "train.csv", text, separator)) == [["Ann/B-PER", f"{separator}/O"], ["Oslo/B-LOC"]]
+
+
+def test_a_text_with_an_empty_line_in_a_table_is_no_sentence(tmp_path: Path) -> None:
+    path = write(tmp_path, "train.csv", 'text,label\n"a fine film\n\nreally",pos\nbad,neg\n')
+    rows = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))["train"]
+    assert rows["text"][:] == ["a fine film\n\nreally", "bad"]
+
+
+def test_cupt_has_words_and_its_last_column(tmp_path: Path) -> None:
+    text = (
+        "# global.columns = ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC PARSEME:MWE\n"
+        "1|He|he|PRON|_|_|3|nsubj|_|_|*\n2-3|gives|_|_|_|_|_|_|_|_|*\n2|give|give|VERB|_|_|0|root|_|_|1:VID\n"
+        "3|up|up|ADP|_|_|2|x|_|_|1\n\n1|No|no|INTJ|_|_|0|root|_|_|*\n"
+    )
+    path = write(tmp_path, "train.cupt.conllu", text)
+    assert tagged(path) == [["He/*", "give/1:VID", "up/1"], ["No/*"]]
+    rows = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))["train"]
+    assert rows["pos_tags"][:] == [["PRON", "VERB", "ADP"], ["INTJ"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("Ann|NNP|B-NP|B-PER\nran|VBD|B-VP|O\n\nIt|PRP|B-NP|O\n", "tokens pos_tags chunk_tags ner_tags"),  # CoNLL-2003
+        ("Ann|NNP|B-NP|O\nran|VBD|B-VP|O\n\nIt|PRP|B-NP|O\n", "tokens pos_tags chunk_tags ner_tags"),
+        ("Ann|NNP|B-NP\nran|VBD|B-VP\n\nIt|PRP|B-NP\n", "tokens column_2 tags"),  # CoNLL-2000
+        ("Ann|NC|B-PER\nran|VMI|O\n\nIt|DA|O\n", "tokens column_2 tags"),  # CoNLL-2002
+        ("Ann|B-NP|B-PER\nran|B-VP|O\n\nIt|B-NP|O\n", "tokens column_2 tags"),
+        ("ha|NOUN\nha|VERB\n\nha|NOUN\n", "tokens tags"),
+        ("12|CD\n13|CD\n\n14|NN\n", "tokens tags"),
+        ("Ann|1\nran|0\n\nIt|0\n", "tokens tags"),
+        ("word|NN\nAnn|NNP\n\nIt|PRP\n", "tokens tags"),
+    ],
+)
+def test_usual_layouts_keep_their_columns(tmp_path: Path, text: str, names: str) -> None:
+    path = write(tmp_path, "train.conll", text)
+    rows = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))["train"]
+    assert rows.column_names == names.split()
+    assert list(map(len, rows["tokens"])) == [2, 1]
+
+
+def test_words_before_many_parts_of_speech_are_known_when_swapped(tmp_path: Path) -> None:
+    lines = [f"{'ABC'[n % 3]}C\t{'uvwxyz'[n % 6]}{'abcdefg'[n // 6]}" for n in range(40)]
+    path = write(tmp_path, "train.conll", "\n".join([*lines[:20], "", *lines[20:]]))
+    assert tagged(path)[0][:2] == ["ua/AC", "va/BC"]
