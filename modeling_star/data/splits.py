@@ -368,8 +368,7 @@ def prepare_tagging(
         UserError: a column is absent; a row has no words, or words and tags of different number; tags have an unknown
             type, mixed types, or are not in `label_list`.
     """
-    splits = named_as_others(splits, text_column_name, label_column_name, task_name)
-    splits = sentences_of_words(splits, text_column_name, label_column_name, task_name)
+    splits = as_sentences(splits, text_column_name, label_column_name, task_name)
     text, label = find_tagging_columns(splits, text_column_name, label_column_name, task_name)
     words, tags, keep = {}, {}, {}
     for split, dataset in splits.items():
@@ -398,6 +397,22 @@ def prepare_tagging(
     example = short_repr(next(iter(data.splits.values()))[0][text])
     logger.info("Words: column %r, %s; labels: column %r, %s", text, example, label, short_repr(list(labels)))
     return data
+
+
+def as_sentences(
+    splits: DatasetDict,
+    text_column_name: str | None = None,
+    label_column_name: str | None = None,
+    task_name: str | None = None,
+) -> DatasetDict:
+    """
+    The splits with a sentence per row, where files have labelled characters or a word per row.
+
+    Args:
+        text_column_name, label_column_name, task_name: see `find_tagging_columns`.
+    """
+    splits = named_as_others(splits, text_column_name, label_column_name, task_name)
+    return sentences_of_words(splits, text_column_name, label_column_name, task_name)
 
 
 def _as_list(cell: Any) -> Any:

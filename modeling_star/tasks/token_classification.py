@@ -11,14 +11,13 @@ from datasets import Dataset, DatasetDict
 from transformers import DataCollator, DataCollatorForTokenClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.labels import IGNORE_INDEX
-from ..data.splits import TaggingData, prepare_tagging
+from ..data.splits import TaggingData, as_sentences, prepare_tagging
 from ..data.tokenizers import (
     max_length_or_none,
     predictions_to_words,
     tokenize_and_align,
     warn_of_other_tokens,
 )
-from ..data.word_rows import sentences_of_words
 from ..data.writing_systems import between_words
 from ..errors import UserError
 from ..evaluation.error_page import (
@@ -73,7 +72,7 @@ class TaggingTask(Task[TaggingArguments]):
         )
 
     def one_row_an_example(self, splits: DatasetDict) -> DatasetDict:
-        return sentences_of_words(splits, self.data_args.text_column_name, self.data_args.label_column_name)
+        return as_sentences(splits, self.data_args.text_column_name, self.data_args.label_column_name)
 
     def choose_metrics(self) -> TaskMetrics:
         return metrics_for("tagging", self.data.label_list)
