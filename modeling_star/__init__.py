@@ -1,24 +1,60 @@
-"""Star-Transformer and its kin as Hugging Face Transformers models. Importing it registers them under Auto*."""
+"""
+Star-Transformer and its kin as Hugging Face Transformers models.
 
-import sys
+Importing the package makes them known to `AutoModel` and its kin by name; a name is imported when it is first used.
+"""
+
+import importlib
 from typing import TYPE_CHECKING, Any
+
+from . import auto
 
 
 if TYPE_CHECKING:
-    from .estimators import StarClassifier as StarClassifier
-    from .estimators import StarTagger as StarTagger
+    from .estimators import *  # noqa: F403
+    from .inference.question_answering import answer_question as answer_question
+    from .inference.translation import translate as translate
+    from .models.configuration_big import *  # noqa: F403
+    from .models.configuration_bilstm import *  # noqa: F403
+    from .models.configuration_disan import *  # noqa: F403
+    from .models.configuration_encoder_decoder import TextEncoderDecoderConfig as TextEncoderDecoderConfig
+    from .models.configuration_star import *  # noqa: F403
+    from .models.configuration_vanilla import *  # noqa: F403
+    from .models.lexicon import Lexicon as Lexicon
+    from .models.modeling_big import *  # noqa: F403
+    from .models.modeling_bilstm import *  # noqa: F403
+    from .models.modeling_disan import *  # noqa: F403
+    from .models.modeling_encoder import EncoderOutput as EncoderOutput
+    from .models.modeling_encoder_decoder import TextEncoderDecoderModel as TextEncoderDecoderModel
+    from .models.modeling_star import *  # noqa: F403
+    from .models.modeling_vanilla import *  # noqa: F403
 
 __version__ = "0.2.0"
 
-# A command that only prints its help does not wait seconds for torch and transformers.
-if "--help" not in sys.argv:
-    from .auto import *  # noqa: F403
+_MODULES = {
+    "EncoderOutput": "models.modeling_encoder",
+    "Lexicon": "models.lexicon",
+    "StarClassifier": "estimators",
+    "StarTagger": "estimators",
+    "answer_question": "inference.question_answering",
+    "translate": "inference.translation",
+    **auto.MODULES,
+}
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    # Models need torch and transformers alone; the estimators also need `datasets` and scikit-learn.
-    if name in ("StarClassifier", "StarTagger"):
-        from . import estimators
+    if name in ("inference", "models"):
+        return importlib.import_module(f".{name}", __name__)
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+    globals()[name] = value
+    return value
 
-        return getattr(estimators, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+auto.register(__name__)

@@ -1,69 +1,138 @@
-"""Public names of the package. Importing this module registers all models under Auto*."""
-# ruff: noqa: F403
+"""
+Makes the models known to transformers and PEFT by name, at no cost before either is imported.
 
-import transformers
-from transformers import AutoConfig
-from transformers.utils import is_peft_available
+transformers itself has tables of names, and imports a model's module when its class is needed. Ours are added to these
+tables; `AutoModel.register` needs classes, whose import takes seconds.
+"""
 
-from .inference.question_answering import answer_question
-from .inference.translation import translate
-from .models import modeling_big, modeling_bilstm, modeling_disan, modeling_star, modeling_vanilla
-from .models.configuration_big import BigTransformerConfig
-from .models.configuration_bilstm import BiLstmConfig
-from .models.configuration_disan import DisanConfig
-from .models.configuration_encoder_decoder import TextEncoderDecoderConfig
-from .models.configuration_star import StarTransformerConfig
-from .models.configuration_vanilla import VanillaTransformerConfig
-from .models.lexicon import Lexicon
-from .models.modeling_big import *
-from .models.modeling_bilstm import *
-from .models.modeling_disan import *
-from .models.modeling_encoder import AUTO_CLASSES, EncoderOutput
-from .models.modeling_encoder_decoder import TextEncoderDecoderModel
-from .models.modeling_star import *
-from .models.modeling_vanilla import *
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
 
 
-for _module, _config, _stem in (
-    (modeling_star, StarTransformerConfig, "StarTransformer"),
-    (modeling_big, BigTransformerConfig, "BigTransformer"),
-    (modeling_vanilla, VanillaTransformerConfig, "VanillaTransformer"),
-    (modeling_disan, DisanConfig, "Disan"),
-    (modeling_bilstm, BiLstmConfig, "BiLstm"),
-):
-    AutoConfig.register(_config.model_type, _config)
-    _config.register_for_auto_class()
-    for _auto, _ending in AUTO_CLASSES.items():
-        _model = getattr(_module, _stem + _ending)
-        getattr(transformers, _auto).register(_config, _model)
-        # Saved folders carry their code, so that they load where this package is not installed.
-        _model.register_for_auto_class(_auto)
+ENCODERS = {
+    "star_transformer": ("star", "StarTransformer"),
+    "big_transformer": ("big", "BigTransformer"),
+    "vanilla_transformer": ("vanilla", "VanillaTransformer"),
+    "disan": ("disan", "Disan"),
+    "bilstm": ("bilstm", "BiLstm"),
+}
+"""Model type -> ending of the modules and beginning of the class names."""
+TRANSLATOR = "text_encoder_decoder"
 
-AutoConfig.register(TextEncoderDecoderConfig.model_type, TextEncoderDecoderConfig)
-TextEncoderDecoderConfig.register_for_auto_class()
-transformers.AutoModelForSeq2SeqLM.register(TextEncoderDecoderConfig, TextEncoderDecoderModel)
-TextEncoderDecoderModel.register_for_auto_class("AutoModelForSeq2SeqLM")
+# transformers' tables of names -> ending of the class that serves them.
+_TABLES = {
+    "MODEL_MAPPING": "Model",
+    "MODEL_FOR_MASKED_LM_MAPPING": "ForMaskedLM",
+    "MODEL_FOR_QUESTION_ANSWERING_MAPPING": "ForQuestionAnswering",
+    "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING": "ForSequenceClassification",
+    "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING": "ForTokenClassification",
+}
+_ENDINGS = (*_TABLES.values(), "PreTrainedModel")
 
-if is_peft_available():
-    from .adapters import register
+MODULES = {
+    "TextEncoderDecoderConfig": "models.configuration_encoder_decoder",
+    "TextEncoderDecoderModel": "models.modeling_encoder_decoder",
+    **{f"{stem}Config": f"models.configuration_{name}" for name, stem in ENCODERS.values()},
+    **{f"{stem}{ending}": f"models.modeling_{name}" for name, stem in ENCODERS.values() for ending in _ENDINGS},
+}
+"""Class name -> module in the package, for all models and configurations."""
 
-    register()
 
-__all__ = [
-    "BiLstmConfig",
-    "BigTransformerConfig",
-    "DisanConfig",
-    "EncoderOutput",
-    "Lexicon",
-    "StarTransformerConfig",
-    "TextEncoderDecoderConfig",
-    "TextEncoderDecoderModel",
-    "VanillaTransformerConfig",
-    "answer_question",
-    "translate",
-]
-__all__ += modeling_star.__all__
-__all__ += modeling_big.__all__
-__all__ += modeling_vanilla.__all__
-__all__ += modeling_disan.__all__
-__all__ += modeling_bilstm.__all__
+def register(package: str) -> None:
+    """
+    Make the models known to transformers and PEFT, as soon as a program imports these.
+
+    Args:
+        package: the name of this package, whose attributes the classes are.
+    """
+    here = sys.modules[package]
+    _after_import("transformers.models.auto.configuration_auto", lambda module: _add_configurations(module, here))
+    _after_import("transformers.models.auto.modeling_auto", lambda module: _add_models(module, here))
+    for name in set(MODULES.values()):
+        _after_import(f"{package}.{name}", _publish)
+    _after_import("peft", lambda _: importlib.import_module(f"{package}.adapters").register())
+
+
+def _add_configurations(configuration_auto: ModuleType, package: ModuleType) -> None:
+    stems = {**{model_type: stem for model_type, (_, stem) in ENCODERS.items()}, TRANSLATOR: "TextEncoderDecoder"}
+    for model_type, stem in stems.items():
+        configuration_auto.CONFIG_MAPPING_NAMES[model_type] = f"{stem}Config"
+        # Where it looks for the class: it has no public way to name a module (seen in 5.23).
+        configuration_auto.CONFIG_MAPPING._modules[model_type] = package
+
+
+def _add_models(modeling_auto: ModuleType, package: ModuleType) -> None:
+    classes = [
+        (table, model_type, stem, f"{stem}{ending}")
+        for table, ending in _TABLES.items()
+        for model_type, (_, stem) in ENCODERS.items()
+    ]
+    stem = "TextEncoderDecoder"
+    classes.append(("MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING", TRANSLATOR, stem, f"{stem}Model"))
+    for table, model_type, stem, name in classes:
+        getattr(modeling_auto, f"{table}_NAMES")[model_type] = name
+        mapping = getattr(modeling_auto, table)
+        mapping._reverse_config_mapping[f"{stem}Config"] = model_type
+        mapping._modules[model_type] = package
+
+
+def _publish(module: ModuleType) -> None:
+    """Saved folders carry the code of their classes, so that they load where this package is not installed."""
+    autos = {
+        "Config": "AutoConfig",
+        "TextEncoderDecoderModel": "AutoModelForSeq2SeqLM",
+        **{ending: f"AutoModel{ending.removeprefix('Model')}" for ending in _TABLES.values()},
+    }
+    for name in module.__all__:
+        auto = next((auto for ending, auto in autos.items() if name.endswith(ending)), None)
+        if name in MODULES and auto is not None and not name.endswith("PreTrainedModel"):
+            getattr(module, name).register_for_auto_class(auto)
+
+
+def _after_import(name: str, function: Callable[[ModuleType], object]) -> None:
+    """Call a function with a module as soon as it is imported, now if it is."""
+    if name in sys.modules:
+        function(importlib.import_module(name))  # waits for a thread that imports it
+    else:
+        _waiting[name] = function
+
+
+_waiting: dict[str, Callable[[ModuleType], object]] = {}
+
+
+class _Finder:
+    """Finds the modules of `_waiting` as Python does, and gives them a `_Loader`."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in _waiting:
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)  # type: ignore[assignment]
+        return spec
+
+
+class _Loader:
+    """A module's own loader, which calls the function of `_waiting` after the module's code."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        _waiting.pop(module.__name__, lambda _: None)(module)
+
+
+sys.meta_path.insert(0, _Finder())

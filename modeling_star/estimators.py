@@ -4,10 +4,14 @@ import contextlib
 import io
 import itertools
 import json
+import logging
+import os
+import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -15,9 +19,14 @@ import datasets
 import numpy as np
 import transformers
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags, compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 
+from .data.in_memory import check_lengths, labels_of, repetitions, sentences_of, tags_of, texts_of
+from .data.labels import short_repr
+from .data.splits import check_fraction, hold_out
 from .data.writing_systems import between_words
 from .errors import UserError
 from .evaluation.metrics import EntityScores, is_entity_scheme
@@ -45,11 +54,55 @@ ESTIMATOR = "estimator.json"
 
 Words = Sequence[str]
 Self = TypeVar("Self", bound="StarEstimator")
+logger = logging.getLogger(__name__)
+_ROW = "row_given"
+
+
+class ModelFiles:
+    """
+    The files of a model, in a temporary folder that lives as long as this object. A pickle holds their content.
+
+    Args:
+        source: the folder whose files are copied.
+    """
+
+    def __init__(self, source: str | Path) -> None:
+        self.folder = self._new_folder()
+        # What else training writes are its checkpoints, and a pickle with its arguments.
+        ignored = shutil.ignore_patterns("checkpoint-*", "*.lock", "*.bin", ESTIMATOR)
+        shutil.copytree(source, self.folder, dirs_exist_ok=True, ignore=ignored)
+
+    def _new_folder(self) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="modeling_star_"))
+        weakref.finalize(self, _remove, folder, os.getpid())
+        return folder
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "ModelFiles":
+        return self  # nothing changes the files
+
+    def __getstate__(self) -> dict[str, Any]:
+        files = (path for path in self.folder.rglob("*") if path.is_file())
+        return {"files": {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in files}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.folder = self._new_folder()
+        for name, content in state["files"].items():
+            path = self.folder / name
+            if self.folder.resolve() not in path.resolve().parents:
+                raise UserError(f"The saved estimator has a file outside its folder, {name!r}: fit it again.")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+
+def _remove(folder: Path, process: int) -> None:
+    """Remove a folder, but not in a fork of the process that made it."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class StarEstimator(BaseEstimator):
     """
-    What both estimators share. A fitted one holds a temporary folder with the model, its scores, plots and card.
+    What both estimators share. A fitted one holds the files of its model, and so do its pickles and copies.
 
     Args:
         model_name_or_path: a saved model to fine-tune; `None`: a fresh star-plus.
@@ -60,12 +113,13 @@ class StarEstimator(BaseEstimator):
         validation_fraction: part of the texts that is held out to choose the best epoch; 0 keeps the last one.
         seed: of the weights, the order of the texts and dropout.
         arguments: any other argument of the training command by its name, such as
-            `{"embeddings_name_or_path": "bert-base-cased", "class_weights": "balanced"}`.
+            `{"embeddings_name_or_path": "bert-base-cased", "max_seq_length": 256}`.
+        verbose: show progress, the scores of each epoch and all warnings; otherwise a fit prints one line.
 
     Attributes:
         classes_: the labels or tags, sorted, `[k]`.
         results_: the scores and times of the training, as in all_results.json.
-        predictor_: a `Predictor` of the model.
+        predictor_: a `Predictor` of the model, loaded when it is first used.
     """
 
     task: ClassVar[type[Task]]
@@ -76,7 +130,7 @@ class StarEstimator(BaseEstimator):
 
     classes_: np.ndarray
     results_: dict[str, Any]
-    predictor_: Predictor
+    _files: ModelFiles
     _between = " "
 
     def __init__(
@@ -89,6 +143,7 @@ class StarEstimator(BaseEstimator):
         validation_fraction: float = 0.1,
         seed: int = 42,
         arguments: dict[str, Any] | None = None,
+        verbose: bool = False,
     ) -> None:
         self.model_name_or_path = model_name_or_path
         self.config_overrides = config_overrides
@@ -98,6 +153,7 @@ class StarEstimator(BaseEstimator):
         self.validation_fraction = validation_fraction
         self.seed = seed
         self.arguments = arguments
+        self.verbose = verbose
 
     def save(self, folder: str | Path) -> None:
         """
@@ -106,11 +162,16 @@ class StarEstimator(BaseEstimator):
         Raises:
             UserError: the folder is not empty.
         """
+        check_is_fitted(self)
         check_new(Path(folder))
-        source = self._fitted.saved.name
-        shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoint-*", "*.lock"))
-        state = {"classes": self.classes_.tolist(), "between": self._between}
-        write_json(Path(folder) / ESTIMATOR, {"estimator": type(self).__name__, "params": self.get_params(), **state})
+        shutil.copytree(self._files.folder, folder, dirs_exist_ok=True)
+        params = self.get_params()
+        if isinstance(params.get("class_weight"), Mapping):  # JSON has no keys but texts
+            params["class_weight"] = [
+                [*np.array([label]).tolist(), weight] for label, weight in params["class_weight"].items()
+            ]
+        state = {"classes": self.classes_.tolist(), "dtype": self.classes_.dtype.str, "between": self._between}
+        write_json(Path(folder) / ESTIMATOR, {"estimator": type(self).__name__, "params": params, **state})
 
     @classmethod
     def load(cls: type[Self], folder: str | Path) -> Self:
@@ -124,73 +185,127 @@ class StarEstimator(BaseEstimator):
         content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         if content.get("estimator") != cls.__name__:
             raise UserError(f"{folder} is no saved {cls.__name__}: name a folder that {cls.__name__}.save wrote.")
-        estimator = cls(**content["params"])
-        estimator.classes_, estimator._between = np.array(content["classes"]), content["between"]
-        estimator._load(folder)
+        params = content["params"]
+        if isinstance(params.get("class_weight"), list):
+            params["class_weight"] = dict(params["class_weight"])
+        estimator = cls(**params)
+        estimator.classes_ = np.array(content["classes"], dtype=content.get("dtype"))
+        estimator._between = content["between"]
+        estimator._files = ModelFiles(folder)
+        with _quiet():
+            estimator.predictor_.load()
         return estimator
 
-    def _load(self, folder: str | Path) -> None:
-        self.predictor_ = Predictor(folder)
-        with _quiet():
-            self.predictor_.load()
+    @cached_property
+    def predictor_(self) -> Predictor:
+        check_is_fitted(self)
+        return Predictor(self._files.folder)
 
-    @property
-    def _fitted(self) -> Predictor:
-        check_is_fitted(self, "predictor_")
-        return self.predictor_
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_files")
 
-    def _fit(self, rows: Dataset, teacher: str | None, unlabeled: Sequence[Any] | None) -> None:
-        """Train on rows with the task, in a new temporary folder."""
-        folder = Path(tempfile.mkdtemp(prefix="modeling_star_"))
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        given: dict[str, Any] = {
-            "model_name_or_path": self.model_name_or_path,
-            "config_overrides": self.config_overrides,
-            "num_train_epochs": self.num_train_epochs,
-            "learning_rate": self.learning_rate,
-            "validation_fraction": self.validation_fraction,
-            "per_device_train_batch_size": self.batch_size,
-            "per_device_eval_batch_size": 64,
-            "warmup_steps": 0.1,
-            "seed": self.seed,
-            "dataset_title": "data given to fit",
-            "output_dir": str(folder / "model"),
-            "do_train": True,
-            "do_eval": True,
-            "do_predict": False,
-            "disable_tqdm": True,
-            "save_total_limit": 1,
-            **(self.arguments or {}),
-        }
-        task, groups = self.task, self.groups
-        if teacher is not None:
-            task, groups = self.distillation, self.distillation_groups
-            given |= {"teacher": str(teacher), "teacher_cache": str(folder / "teacher")}
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        tags.target_tags.required = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "predictor_"}
+
+    def _fit(
+        self,
+        rows: Dataset,
+        sample_weight: Sequence[float] | None,
+        teacher: str | None,
+        unlabeled: Sequence[Any] | None,
+        classes: str | None = None,
+        **given: Any,
+    ) -> None:
+        """
+        Train on rows with the task, in a temporary folder, and keep the files of the model.
+
+        Args:
+            rows: the texts and labels.
+            sample_weight, teacher, unlabeled: see `fit`.
+            classes: the column whose classes have the same part in the validation split.
+            given: further arguments of the training command.
+        """
+        if unlabeled is not None and teacher is None:
+            raise UserError("unlabeled texts are learned from a teacher: add teacher=FOLDER, or omit them.")
+        counts = None if sample_weight is None else repetitions(sample_weight, len(rows), self.seed)
+        with (
+            tempfile.TemporaryDirectory(prefix="modeling_star_", ignore_cleanup_errors=True) as name,
+            _messages(self.verbose) as warned,
+            contextlib.nullcontext() if self.verbose else _quiet(),
+        ):
+            folder = Path(name)
+            given = {
+                "model_name_or_path": self.model_name_or_path,
+                "config_overrides": self.config_overrides,
+                "num_train_epochs": self.num_train_epochs,
+                "learning_rate": self.learning_rate,
+                "validation_fraction": self.validation_fraction,
+                "per_device_train_batch_size": self.batch_size,
+                "per_device_eval_batch_size": 64,
+                "warmup_steps": 0.1,
+                "seed": self.seed,
+                "drop_empty": True,
+                "dataset_title": "data given to fit",
+                "output_dir": str(folder / "model"),
+                "do_train": True,
+                "do_eval": True,
+                "do_predict": False,
+                "disable_tqdm": not self.verbose,
+                "save_total_limit": 1,
+                **given,
+                **(self.arguments or {}),
+            }
+            task, groups = self.task, self.groups
+            if teacher is not None:
+                task, groups = self.distillation, self.distillation_groups
+                given |= {"teacher": str(teacher), "teacher_cache": str(folder / "teacher")}
             if unlabeled is not None:
                 file = folder / "unlabeled.jsonl"
                 lines = (json.dumps({self.text_column: text}, ensure_ascii=False) for text in unlabeled)
                 file.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
                 given["unlabeled_file"] = [str(file)]
-        elif unlabeled is not None:
-            raise UserError("unlabeled texts are learned from a teacher: add teacher=FOLDER, or omit them.")
-        parsed = from_values(groups, {name: value for name, value in given.items() if value is not None})
-        task_class = type(task.__name__, (task,), {"load_splits": lambda _: DatasetDict({"train": rows})})
-        with _quiet():
+            parsed = from_values(groups, {name: value for name, value in given.items() if value is not None})
+            splits = DatasetDict({"train": rows.add_column(_ROW, range(len(rows)))})
+            check_fraction(given["validation_fraction"])
+            if given["validation_fraction"]:
+                splits = hold_out(splits, given["validation_fraction"], classes=classes)
+            if counts is not None:  # not before: the validation split shares no text with train
+                train = splits["train"]
+                splits["train"] = train.select(np.repeat(np.arange(len(train)), counts[train[_ROW][:]]))
+            splits = splits.remove_columns(_ROW)
+            task_class = type(task.__name__, (task,), {"load_splits": lambda _: splits})
             self.results_ = run(task_class, *parsed)
-            self._load(given["output_dir"])
+            self._files = ModelFiles(given["output_dir"])
+            self.__dict__.pop("predictor_", None)
+            self.predictor_.load()
+        self._warnings = 0 if self.verbose else warned.count
 
     def _report(self, score: str) -> None:
-        """Print the score on the held-out part, beside that of TF-IDF."""
+        """Print the score on the held-out part, beside that of TF-IDF, and the number of warnings."""
+        parts = []
         if f"eval_{score}" in self.results_:
             lines = baseline_lines(self.results_, score)
-            print(lines[0] if lines else f"validation {score} {self.results_[f'eval_{score}']:.3f}")
+            parts.append(lines[0] if lines else f"validation {score} {self.results_[f'eval_{score}']:.3f}")
+        if self._warnings:
+            parts.append(f"{self._warnings} warnings, which verbose=True shows")
+        if parts:
+            print("; ".join(parts))
 
 
 class StarClassifier(ClassifierMixin, StarEstimator):
     """
     A text classifier: a star-plus with fresh weights, or any saved model, behind scikit-learn's interface.
 
-    The parameters are those of `StarEstimator`.
+    The parameters are those of `StarEstimator`, and:
+
+    Args:
+        class_weight: "balanced", or the weights of labels in the loss by label, `{"spam": 10.0}`; others have 1.
 
     Example:
 
@@ -210,44 +325,91 @@ class StarClassifier(ClassifierMixin, StarEstimator):
     distillation_groups = (ClassificationModelArguments, DistillClassificationArguments, LabelRunArguments)
     text_column = "text"
 
+    def __init__(
+        self,
+        model_name_or_path: str | None = None,
+        config_overrides: str | None = None,
+        num_train_epochs: float = 5,
+        learning_rate: float | None = None,
+        batch_size: int = 32,
+        validation_fraction: float = 0.1,
+        seed: int = 42,
+        arguments: dict[str, Any] | None = None,
+        verbose: bool = False,
+        class_weight: Mapping[Any, float] | str | None = None,
+    ) -> None:
+        super().__init__(
+            model_name_or_path,
+            config_overrides,
+            num_train_epochs,
+            learning_rate,
+            batch_size,
+            validation_fraction,
+            seed,
+            arguments,
+            verbose,
+        )
+        self.class_weight = class_weight
+
     def fit(
         self,
-        texts: Sequence[str],
-        labels: Sequence[Any],
+        texts: Iterable[str],
+        labels: Iterable[Any],
+        sample_weight: Sequence[float] | None = None,
         *,
         teacher: str | None = None,
-        unlabeled: Sequence[str] | None = None,
+        unlabeled: Iterable[str] | None = None,
     ) -> "StarClassifier":
         """
         Train from the beginning, and print the validation accuracy beside that of TF-IDF.
 
         Args:
-            texts, labels: of the same length; labels are strings or numbers.
+            texts: a list, an array, or a column of a DataFrame, `[n]`.
+            labels: strings, whole numbers or booleans, one for each text, `[n]`.
+            sample_weight: how often each text is trained on in an epoch, relative to the others, `[n]`; fractions are
+                rounded up or down at random.
             teacher: folder or Hub name of a fine-tuned classifier with the same labels, to learn from.
             unlabeled: further texts for the teacher to label.
 
         Raises:
             UserError: the arguments or the data cannot be used.
         """
-        classes, codes = np.unique(np.asarray(labels), return_inverse=True)
+        rows = texts_of(texts, "texts", "fit([{}], labels)")
+        if labels is None:
+            raise UserError(
+                "StarClassifier requires y to be passed, but the target y is None: write fit(texts, labels)."
+            )
+        values = labels_of(labels, "labels", "fit(texts, [{}])")
+        check_lengths("texts", rows, "labels", values)
+        classes, codes = np.unique(values, return_inverse=True)
+        if len(classes) < 2:
+            raise UserError(
+                f"The labels have {len(classes)} class, {short_repr(classes.tolist())}, and two are needed: add texts "
+                "of another label."
+            )
+        given = {}
+        if self.class_weight is not None:
+            weights = compute_class_weight(self.class_weight, classes=classes, y=values)
+            given["class_weights"] = ",".join(map(repr, weights.tolist()))
         features = Features({"text": Value("string"), "label": ClassLabel(names=_names(classes))})
-        rows = Dataset.from_dict({"text": list(texts), "label": codes}, features=features)
-        self._fit(rows, teacher, unlabeled)
+        data = Dataset.from_dict({"text": rows, "label": codes}, features=features)
+        more = None if unlabeled is None else texts_of(unlabeled, "unlabeled", "unlabeled=[{}]")
+        self._fit(data, sample_weight, teacher, more, "label", problem_type="single_label_classification", **given)
         self.classes_ = classes
         self._report("accuracy")
         return self
 
-    def predict(self, texts: Sequence[str]) -> np.ndarray:
+    def predict(self, texts: Iterable[str]) -> np.ndarray:
         """The label of each text, `[n]`."""
         best = self.predict_proba(texts).argmax(-1)
         return self.classes_[best]
 
-    def predict_proba(self, texts: Sequence[str]) -> np.ndarray:
+    def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
         """The probabilities of the labels in the order of `classes_`, `[n, k]`."""
-        found = [predictions for _, predictions in self._fitted.predict(list(texts))]
-        rows = [{each["label"]: each["score"] for each in predictions} for predictions in found]
-        scores = np.array([[row[name] for name in _names(self.classes_)] for row in rows])
-        return scores / scores.sum(-1, keepdims=True)  # they are rounded
+        check_is_fitted(self)
+        logits = self.predictor_.logits(texts_of(texts, "texts", "predict([{}])"))
+        label2id = self.predictor_.saved.config.label2id
+        return softmax(logits[:, [label2id[name] for name in _names(self.classes_)]].astype(np.float64), axis=-1)
 
 
 class StarTagger(StarEstimator):
@@ -273,53 +435,70 @@ class StarTagger(StarEstimator):
 
     def fit(
         self,
-        sentences: Sequence[Words],
-        tags: Sequence[Sequence[str]],
+        sentences: Iterable[Words],
+        tags: Iterable[Sequence[Any]],
+        sample_weight: Sequence[float] | None = None,
         *,
         teacher: str | None = None,
-        unlabeled: Sequence[Words] | None = None,
+        unlabeled: Iterable[Words] | None = None,
     ) -> "StarTagger":
         """
         Train from the beginning, and print the validation score: F1 of entities, or accuracy.
 
         Args:
             sentences: lists of words; of characters for a language without blanks.
-            tags: a tag for each word.
+            tags: a tag for each word, strings or whole numbers.
+            sample_weight: how often each sentence is trained on in an epoch, relative to the others, `[n]`; fractions
+                are rounded up or down at random.
             teacher: folder or Hub name of a fine-tuned tagger with the same tags, to learn from.
             unlabeled: further lists of words for the teacher to tag.
 
         Raises:
             UserError: the arguments or the data cannot be used.
         """
-        self._fit(Dataset.from_dict({"tokens": list(sentences), "tags": list(tags)}), teacher, unlabeled)
-        self.classes_ = np.unique(list(itertools.chain.from_iterable(tags)))
-        self._between = between_words(sentences)
+        rows = sentences_of(sentences, "sentences", "fit([words], [tags])")
+        labels = tags_of(tags, "tags", "fit([words], [tags])")
+        check_lengths("sentences", rows, "tags", labels)
+        for row, (words, own) in enumerate(zip(rows, labels, strict=True)):
+            check_lengths(f"sentences[{row}]", words, f"tags[{row}]", own)
+        more = None if unlabeled is None else sentences_of(unlabeled, "unlabeled", "unlabeled=[words]")
+        data = Dataset.from_dict({"tokens": rows, "tags": [list(map(str, own)) for own in labels]})
+        self._fit(data, sample_weight, teacher, more)
+        self.classes_ = np.unique(list(itertools.chain.from_iterable(labels)))
+        self._between = between_words(rows)
         self._report("f1" if self._has_entities else "accuracy")
         return self
 
-    def predict(self, texts: Sequence[Words | str]) -> list[list[str]]:
+    def predict(self, texts: Iterable[Words | str]) -> list[list[Any]]:
         """The tags of lists of words; a text is split at blanks, or into characters as in training."""
-        sentences = [self._split(text) if isinstance(text, str) else list(text) for text in texts]
-        filler = "O" if "O" in self.classes_ else str(self.classes_[0])  # for a word without tokens
-        return [[tag or filler for tag in tags] for tags in self._fitted.tag_words(sentences)]
+        check_is_fitted(self)
+        rows = sentences_of(texts, "texts", "predict([{}])", takes_texts=True)
+        sentences = [self._split(text) if isinstance(text, str) else text for text in rows]
+        if len(rows) > 1 and all(isinstance(text, str) and len(text.split()) == 1 for text in rows):
+            logger.warning(f"Each of the {len(rows)} texts is one word: write predict([words]) for one sentence.")
+        tags = dict(zip(_names(self.classes_), self.classes_.tolist(), strict=True))
+        filler = "O" if "O" in tags else _names(self.classes_)[0]  # for a word without tokens
+        found = self.predictor_.tag_words(sentences) if sentences else []
+        return [[tags[tag or filler] for tag in row] for row in found]
 
-    def entities(self, texts: Sequence[str | Words]) -> list[list[Prediction]]:
+    def entities(self, texts: Iterable[str | Words]) -> list[list[Prediction]]:
         """The entities of each text: `label`, `start`, `end` (characters), `text` and `score`."""
-        plain = [text if isinstance(text, str) else list(text) for text in texts]
-        return [predictions for _, predictions in self._fitted.predict(plain)]
+        check_is_fitted(self)
+        rows = sentences_of(texts, "texts", "predict([{}])", takes_texts=True)
+        return [predictions for _, predictions in self.predictor_.predict(rows)] if rows else []
 
-    def score(self, sentences: Sequence[Words], tags: Sequence[Sequence[str]]) -> float:
+    def score(self, sentences: Iterable[Words], tags: Iterable[Sequence[Any]]) -> float:
         """F1 of entities, or the accuracy of other tags."""
-        predicted = self.predict(sentences)
+        predicted, expected = self.predict(sentences), tags_of(tags, "tags", "score([words], [tags])")
+        check_lengths("sentences", predicted, "tags", expected)
         if self._has_entities:
-            expected = [list(row) for row in tags]
             return float(EntityScores().compute(references=expected, predictions=predicted)["overall_f1"])
-        pairs = zip(itertools.chain.from_iterable(tags), itertools.chain.from_iterable(predicted), strict=True)
+        pairs = zip(itertools.chain.from_iterable(expected), itertools.chain.from_iterable(predicted), strict=True)
         return float(np.mean([tag == guess for tag, guess in pairs]))
 
     @property
     def _has_entities(self) -> bool:
-        return is_entity_scheme(self.classes_.tolist())
+        return is_entity_scheme(_names(self.classes_))
 
     def _split(self, text: str) -> list[str]:
         return text.split() if self._between else list("".join(text.split()))
@@ -331,18 +510,69 @@ def _names(classes: np.ndarray) -> list[str]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Within it, training prints no scores of steps and shows no progress bars; warnings are logged as ever."""
+    """Within it, training prints no scores of steps, no warnings of transformers and shows no progress bars."""
     shown = transformers.utils.logging.is_progress_bar_enabled(), not datasets.are_progress_bars_disabled()
+    level = transformers.utils.logging.get_verbosity()
     transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
     datasets.disable_progress_bars()
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             yield
     finally:
+        transformers.utils.logging.set_verbosity(level)
         if shown[0]:
             transformers.utils.logging.enable_progress_bar()
         if shown[1]:
             datasets.enable_progress_bars()
+
+
+class _Warnings(logging.Handler):
+    """Counts the warnings of this package, and shows them with the names of Python's parameters if `shows`."""
+
+    def __init__(self, shows: bool) -> None:
+        super().__init__(logging.WARNING)
+        self.shows = shows
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += 1
+        if self.shows:
+            record.msg, record.args = _in_python(record.getMessage()), None
+            logging.getLogger().callHandlers(record)
+
+
+@contextlib.contextmanager
+def _messages(verbose: bool) -> Iterator[_Warnings]:
+    """Warnings and errors of a fit name parameters, not flags; warnings are counted, and shown if `verbose`."""
+    package = logging.getLogger(__package__)
+    handler, propagates = _Warnings(verbose), package.propagate
+    package.addHandler(handler)
+    package.propagate = False
+    try:
+        yield handler
+    except UserError as error:
+        raise UserError(_in_python(str(error))) from error
+    finally:
+        package.removeHandler(handler)
+        package.propagate = propagates
+
+
+_PARAMETERS = {"per_device_train_batch_size": "batch_size", "class_weights": "class_weight"}
+_FLAG = re.compile(r"`?--([a-z]\w*)(?: (-?\d[\d.,e-]*\d|-?\d|true|false|none|[A-Z_]{2,}))?`?")
+
+
+def _in_python(message: str) -> str:
+    """A message about flags, `--learning_rate 1`, as one about parameters, `learning_rate=1`."""
+
+    def parameter(flag: re.Match[str]) -> str:
+        name = _PARAMETERS.get(flag[1], flag[1])
+        if name in StarClassifier().get_params():
+            return name if flag[2] is None else f"{name}={flag[2]}"
+        value = "..." if flag[2] is None else {"true": "True", "false": "False"}.get(flag[2], flag[2])
+        return f'arguments={{"{name}": {value}}}'
+
+    return _FLAG.sub(parameter, message)
 
 
 __all__ = ["StarClassifier", "StarTagger"]

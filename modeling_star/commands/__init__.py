@@ -12,6 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from .. import __version__
 from ..training.arguments import parse
 
 
@@ -37,8 +38,11 @@ def main() -> None:
     """Run the command that the first argument names."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help"):
-        print("usage: modeling-star COMMAND ...; modeling-star COMMAND --help lists its arguments\n")
+        print("usage: modeling-star COMMAND ...; modeling-star COMMAND --help lists its arguments; --version\n")
         print("\n".join(f"  {command:<12} {text}" for command, text in COMMANDS.items()))
+        return
+    if name == "--version":
+        print(f"modeling-star {__version__}")
         return
     if name not in COMMANDS:
         raise SystemExit(f"modeling-star: there is no command {name!r}. Write one of {', '.join(COMMANDS)}.")

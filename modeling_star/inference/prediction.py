@@ -469,15 +469,32 @@ class Predictor:
             for label, first, last in self.entity_groups(labels[firsts])
         ]
 
-    def _classify(self, texts: Sequence[Text]) -> list[list[Prediction]]:
-        """The probabilities of all labels, the best first, or a number; long texts are truncated."""
-        limit, config = max_length_or_none(self.tokenizer.model_max_length), self.model.config
+    def logits(self, texts: Sequence[Text]) -> np.ndarray:
+        """A classifier's scores before softmax, in the order of its labels, `[n, k]`; long texts are truncated."""
+        logits = np.zeros((len(texts), self.model.config.num_labels), dtype=np.float32)
+        if len(texts):
+            encoded = self._encode_to_classify(texts)
+            for batch, _, (values,) in self._forward(
+                encoded, range(len(texts)), lambda output: (output.logits.float(),)
+            ):
+                logits[batch] = values
+            self.texts_seen += len(texts)
+        return logits
+
+    def _encode_to_classify(self, texts: Sequence[Text]) -> Mapping[str, Sequence[Any]]:
+        """The columns of token ids; long texts are truncated."""
+        limit = max_length_or_none(self.tokenizer.model_max_length)
         sides = [list(side) for side in zip(*texts, strict=True)] if self.pairs else [list(texts)]
         encoded = self.tokenizer(*sides, verbose=False)
         if limit is not None:
             cut = sum(len(ids) > limit for ids in encoded["input_ids"])
             self.texts_cut += cut
             encoded = self.tokenizer(*sides, truncation=True, max_length=limit) if cut else encoded
+        return encoded
+
+    def _classify(self, texts: Sequence[Text]) -> list[list[Prediction]]:
+        """The probabilities of all labels, the best first, or a number; long texts are truncated."""
+        config = self.model.config
         found: list[list[Prediction]] = [[] for _ in texts]
 
         def probabilities(output: Any) -> tuple[Tensor]:
@@ -489,7 +506,7 @@ class Predictor:
                 return (logits.sigmoid(),)
             return (logits.softmax(-1),)
 
-        for batch, _, (scores,) in self._forward(encoded, range(len(texts)), probabilities):
+        for batch, _, (scores,) in self._forward(self._encode_to_classify(texts), range(len(texts)), probabilities):
             for row, values in zip(batch, scores.tolist(), strict=True):
                 found[row] = self._labelled(values)
         return found

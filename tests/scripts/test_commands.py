@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from script_runner import ROOT, SCRIPTS
 
+import modeling_star
 from modeling_star import commands
 from modeling_star.commands import COMMANDS, parse_run
 from modeling_star.training.arguments import LabelRunArguments, TaggingArguments, TaggingModelArguments
@@ -87,3 +88,9 @@ def test_the_module_runs_commands(tmp_path: Path) -> None:
 
     assert "modeling-star ner [RECIPE.yaml]" in run("ner", "--help").stdout
     assert all(f"  {name} " in run("--help").stdout for name in COMMANDS)
+
+
+def test_the_version_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["modeling-star", "--version"])
+    commands.main()
+    assert capsys.readouterr().out.split() == ["modeling-star", modeling_star.__version__]
