@@ -10,12 +10,12 @@ predict` is enough: it uses all cores, and continues after a kill.
 """
 
 import argparse
-import json
 import os
 
 import ray
 
 from modeling_star.inference import Predictor
+from modeling_star.inference.prediction_files import as_json, rounded
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
     )
     with open(f"{arguments.output}.tmp", "w", encoding="utf-8") as file:
         for row in predicted.iter_rows():
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            file.write(as_json({**row, "found": rounded(row["found"])}) + "\n")
     os.replace(f"{arguments.output}.tmp", arguments.output)
 
 

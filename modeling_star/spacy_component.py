@@ -100,12 +100,15 @@ class SpacyComponent:
 
     def to_disk(self, path: str | Path, exclude: Iterable[str] = ()) -> None:
         """Save model and tokenizer in a folder, as `nlp.to_disk` does."""
+        from .training.checkpoints import seal_model
+
         path = Path(path)
         if path.resolve() != Path(self.model).resolve():  # not over the weights that it reads
             self.predictor.model.save_pretrained(path)
             self.predictor.tokenizer.save_pretrained(path)
             text = json.dumps(self.predictor.saved.arguments, ensure_ascii=False, indent=2)
             (path / "arguments.json").write_text(text + "\n", encoding="utf-8")
+            seal_model(path)
 
     def from_disk(self, path: str | Path, exclude: Iterable[str] = ()) -> "SpacyComponent":
         """Use the model in a folder, as `spacy.load` does, whatever the configuration names."""

@@ -54,6 +54,9 @@ def run(name: str) -> None:
     """Run a command with the arguments of `sys.argv`. A package that is not installed is named with its extra."""
     try:
         importlib.import_module(f".{name}", __name__).main()
+    except KeyboardInterrupt:  # while packages are imported, or a command has nothing to continue
+        print(f"\n{Path(sys.argv[0]).name}: interrupted.", file=sys.stderr)
+        raise SystemExit(130) from None
     except ModuleNotFoundError as error:
         extras = _EXTRAS.get(name, "train")
         raise SystemExit(

@@ -30,7 +30,7 @@ def main() -> None:
     from ..models.configuration_big import BigTransformerConfig
     from ..models.modeling_big import BigTransformerForMaskedLM, BigTransformerModel
     from ..training.builders import check_lexicon, read_lexicon
-    from ..training.checkpoints import check_new
+    from ..training.checkpoints import check_new, seal_model
     from ..training.cli_errors import as_user_error
 
     try:
@@ -48,6 +48,7 @@ def main() -> None:
             )
         model.save_pretrained(arguments.output_dir)
         tokenizer.save_pretrained(arguments.output_dir)
+        seal_model(arguments.output_dir)
     except UserError as error:
         sys.exit(f"modeling-star convert: {error}")
     print(f"{type(model).__name__} with {model.num_parameters():,} parameters written to {arguments.output_dir}")

@@ -9,7 +9,6 @@ The page is served to this machine alone, and loads nothing from others.
 
 import argparse
 import os
-import sys
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,23 +53,24 @@ def main() -> None:
     parser.add_argument("model", metavar="FOLDER", help="folder or Hub name of a classifier of texts or a tagger")
     parser.add_argument("--port", type=int, help="of the page; without it, the first free one from 7860")
     parser.add_argument("--trust_remote_code", action="store_true", help="run the code in the model's folder")
+    parser.add_argument("--log_level", choices=("info", "debug"), default="info", help="debug: print tracebacks too")
     arguments = parser.parse_args()
 
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     import gradio
 
-    from ..errors import UserError
     from ..inference.explain import check_task
     from ..inference.prediction import Predictor, SavedModel
     from ..training.builders import loading
+    from ..training.cli_errors import command_messages
 
-    try:
-        with loading("FOLDER", arguments.model):
-            predictor = Predictor(SavedModel.load(arguments.model, arguments.trust_remote_code))
-            check_task(predictor)
-            predictor.load()
-    except (UserError, OSError) as error:
-        sys.exit(f"modeling-star demo: {error}")
+    with (
+        command_messages("modeling-star demo", log_level=arguments.log_level),
+        loading("FOLDER", arguments.model),
+    ):
+        predictor = Predictor(SavedModel.load(arguments.model, arguments.trust_remote_code))
+        check_task(predictor)
+        predictor.load()
     name = Path(arguments.model).name
     with gradio.Blocks(title=name, analytics_enabled=False) as page:
         gradio.Markdown(f"## {name}")

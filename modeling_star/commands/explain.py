@@ -9,7 +9,6 @@ picture, explain.png beside explain.html, has the tokens, the relay and the word
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 
@@ -20,15 +19,16 @@ def main() -> None:
     parser.add_argument("text", metavar="TEXT", help="the text")
     parser.add_argument("--output_file", type=Path, default=Path("explain.html"), metavar="FILE", help="the page")
     parser.add_argument("--trust_remote_code", action="store_true", help="run the code in the model's folder")
+    parser.add_argument("--log_level", choices=("info", "debug"), default="info", help="debug: print tracebacks too")
     arguments = parser.parse_args()
 
-    from ..errors import UserError
     from ..evaluation.reports import plot_explanation, write_text
     from ..inference.explain import as_html, explain
     from ..inference.prediction import Predictor, SavedModel
     from ..training.builders import loading
+    from ..training.cli_errors import command_messages
 
-    try:
+    with command_messages("modeling-star explain", arguments.output_file, log_level=arguments.log_level):
         with loading("FOLDER", arguments.model):
             predictor = Predictor(SavedModel.load(arguments.model, arguments.trust_remote_code))
         explanation = explain(predictor, arguments.text)
@@ -42,8 +42,6 @@ def main() -> None:
             arguments.output_file.with_suffix(".png"),
             title=title,
         )
-    except (UserError, OSError) as error:
-        sys.exit(f"modeling-star explain: {error}")
     for each in explanation.attributions:
         best = sorted(zip(each.values, explanation.tokens, strict=True), key=lambda pair: -abs(pair[0]))[:5]
         print(f"{each.label} {each.score:.4f}: " + ", ".join(f"{token} {value:+.2f}" for value, token in best))

@@ -11,7 +11,6 @@ with the labels, and predict.py.
 
 import argparse
 import logging
-import sys
 from pathlib import Path
 
 
@@ -24,25 +23,26 @@ def main() -> None:
     parser.add_argument("--int8", action="store_true", help="also write the model with weights of 8 bits")
     parser.add_argument("--sample_file", type=Path, metavar="FILE", help="texts to compare on, one per line")
     parser.add_argument("--trust_remote_code", action="store_true", help="run the code in the model's folder")
+    parser.add_argument("--log_level", choices=("info", "debug"), default="info", help="debug: print tracebacks too")
     arguments = parser.parse_args()
 
     from ..errors import UserError
     from ..inference.export import SAMPLES, load, write_export
     from ..training.builders import loading
+    from ..training.cli_errors import command_messages
 
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # advice of the exporter and the quantizer that does not apply
     try:
-        texts = SAMPLES
-        if arguments.sample_file is not None:
-            texts = tuple(filter(None, map(str.strip, arguments.sample_file.read_text("utf-8").splitlines())))
-            if not texts:
-                raise UserError(f"{arguments.sample_file} has no text: write one per line.")
-        with loading("FOLDER", arguments.model):
-            model, tokenizer = load(arguments.model, arguments.trust_remote_code)
-        parities = write_export(model, tokenizer, arguments.output_dir, arguments.int8, texts)
-    except (UserError, OSError) as error:
-        sys.exit(f"modeling-star export: {error}")
+        with command_messages("modeling-star export", arguments.output_dir, log_level=arguments.log_level):
+            texts = SAMPLES
+            if arguments.sample_file is not None:
+                texts = tuple(filter(None, map(str.strip, arguments.sample_file.read_text("utf-8").splitlines())))
+                if not texts:
+                    raise UserError(f"{arguments.sample_file} has no text: write one per line.")
+            with loading("FOLDER", arguments.model):
+                model, tokenizer = load(arguments.model, arguments.trust_remote_code)
+            parities = write_export(model, tokenizer, arguments.output_dir, arguments.int8, texts)
     finally:
         logging.disable(before)
     for name, parity in parities.items():

@@ -14,7 +14,6 @@ Entities and answers come with character offsets: text[start:end] is the entity.
 """
 
 import argparse
-import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..data.prediction_inputs import Text
     from ..inference.prediction import Prediction, SavedModel
+    from ..inference.prediction_files import Processes
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -88,6 +88,9 @@ def parse_arguments() -> argparse.Namespace:
         "omitted",
     )
     parser.add_argument("--trust_remote_code", action="store_true", help="run the code in the model's folder")
+    parser.add_argument(
+        "--log_level", choices=("info", "debug"), default="info", help="debug: print the traceback of an error too"
+    )
     arguments = parser.parse_intermixed_args()  # a question may come before the texts
     if not arguments.texts and arguments.file is None:
         parser.error('there is no text: write predict MODEL "A text." or --file texts.txt')
@@ -108,46 +111,60 @@ def main() -> None:
     """Read the arguments, predict, print or write."""
     arguments = parse_arguments()
 
-    from ..inference.prediction import Predictor, SavedModel
-    from ..inference.prediction_files import Processes, as_json, as_row, predict_to_file, predict_windows
-    from ..training.builders import loading
+    from ..inference.prediction_files import Processes
+    from ..training.cli_errors import command_messages
 
     processes = Processes.of_environment()
+    command, output = Path(sys.argv[0]).name, arguments.output_file
+    options = {"log_level": arguments.log_level, "is_main": processes.index == 0}
     try:
-        with loading("MODEL", arguments.model):
-            model = SavedModel.load(arguments.model, arguments.trust_remote_code)
-        if arguments.file and not arguments.texts and model.takes_pairs:
-            arguments.pairs = True
-        options = {
-            name: getattr(arguments, name)
-            for name in ("pairs", "question", "null_threshold", "threshold", "batch_size")
-        }
-        predictor = Predictor(model, **options)
-        predictor.load()
-        rows, total = read_rows(model, arguments)
-        with progress_bar(arguments, total, processes.index) as progress:
-            if arguments.output_file is not None:
-                names = ("texts", "file", "text_column_name", "column_names")
-                inputs = {name: getattr(arguments, name) for name in names}
-                predict_to_file(predictor, rows, arguments.output_file, inputs, progress)
-            else:
-                for window in predict_windows(predictor, rows):
-                    for source, text, found in window:
-                        print(as_json(as_row(source, text, found)) if arguments.json else as_lines(text, found))
-                    sys.stdout.flush()
-                    progress(len(window))
-        predictor.warn_about_cuts()
+        with command_messages(command, output, next_time=lambda: _next_time(output), **options):
+            predict(arguments, processes)
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it exits
         sys.exit(1)
-    except (ValueError, OSError, IndexError) as error:  # an IndexError: the tokenizer is not the model's
-        message = " ".join(str(error).split())
-        is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC and arguments.output_file is not None
-        if is_full:
-            folder = arguments.output_file.resolve().parent
-            message = f"the disk of {folder} is full. Make room, and repeat the command: it continues from there."
-        # Processes that read the same input fail in the same way, but each may be the one that fills the disk.
-        sys.exit(f"{Path(sys.argv[0]).name}: {message}" if processes.index == 0 or is_full else 1)
+
+
+def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
+    """Load the model, predict, print or write."""
+    from ..inference.prediction import Predictor, SavedModel
+    from ..inference.prediction_files import as_json, as_row, predict_to_file, predict_windows, rounded
+    from ..training.builders import loading
+
+    with loading("MODEL", arguments.model):
+        model = SavedModel.load(arguments.model, arguments.trust_remote_code)
+    if arguments.file and not arguments.texts and model.takes_pairs:
+        arguments.pairs = True
+    options = {
+        name: getattr(arguments, name) for name in ("pairs", "question", "null_threshold", "threshold", "batch_size")
+    }
+    predictor = Predictor(model, **options)
+    predictor.load()
+    rows, total = read_rows(model, arguments)
+    with progress_bar(arguments, total, processes.index) as progress:
+        if arguments.output_file is not None:
+            names = ("texts", "file", "text_column_name", "column_names")
+            inputs = {name: getattr(arguments, name) for name in names}
+            predict_to_file(predictor, rows, arguments.output_file, inputs, progress)
+        else:
+            for window in predict_windows(predictor, rows):
+                for source, text, found in window:
+                    shown = rounded(found)
+                    print(as_json(as_row(source, text, shown)) if arguments.json else as_lines(text, shown))
+                sys.stdout.flush()
+                progress(len(window))
+    predictor.warn_about_cuts()
+
+
+def _next_time(output: Path | None) -> str:
+    """What the same command does after it was interrupted."""
+    from ..inference.prediction_files import parts_of
+
+    if output is None:
+        return "The same command starts from the beginning; with --output_file predictions.jsonl it would continue."
+    if output.exists() or not parts_of(output).exists():
+        return "Nothing was written: the same command starts from the beginning."
+    return f"{parts_of(output)} is kept: the same command continues from there."
 
 
 def read_rows(

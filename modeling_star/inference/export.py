@@ -4,6 +4,7 @@ Export of a trained model to ONNX Runtime, in float32 and with weights of 8 bits
 Axes: b batch  n columns
 """
 
+import os
 import shutil
 import sys
 import tempfile
@@ -14,13 +15,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import transformers
 from torch import Tensor
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.tokenizers import max_length_or_none
 from ..errors import UserError
+from ..folders import no_empty_folder
 from ..models.modeling_encoder import AUTO_CLASSES, longest_input
+from .loading import load_config, load_model, load_tokenizer
 
 
 TOLERANCE = 1e-4
@@ -61,11 +63,11 @@ def load(name: str, trust_remote_code: bool = False) -> tuple[PreTrainedModel, P
     A saved model, in float32 and eval mode, and its tokenizer, which truncates where the model has a limit.
 
     Raises:
-        UserError: it is no encoder with one of the heads, or its tokenizer does not run without Python.
+        UserError: it is no whole encoder with one of the heads, or its tokenizer does not run without Python.
     """
     if Path(name, "tfidf.json").is_file():
         raise UserError(f"{name} is a TF-IDF classifier, which has no graph to export: name a trained encoder.")
-    config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
+    config = load_config(name, trust_remote_code=trust_remote_code)
     architecture = (config.architectures or [""])[0]
     auto = next((auto for auto, ending in AUTO_CLASSES.items() if architecture.endswith(ending)), None)
     if config.is_encoder_decoder or auto is None:
@@ -74,10 +76,10 @@ def load(name: str, trust_remote_code: bool = False) -> tuple[PreTrainedModel, P
             "`generate` is a loop around the graph."
         )
     options = {"trust_remote_code": trust_remote_code}
-    tokenizer = AutoTokenizer.from_pretrained(name, **options)
+    tokenizer = load_tokenizer(name, **options)
     if not tokenizer.is_fast:
         raise UserError(f"{name} has a {type(tokenizer).__name__}; a fast one is needed, which has a tokenizer.json.")
-    model = getattr(transformers, auto).from_pretrained(name, dtype=torch.float32, **options)
+    model = load_model(auto, name, dtype=torch.float32, **options)
     limit = min(max_length_or_none(tokenizer.model_max_length) or sys.maxsize, longest_input(config) or sys.maxsize)
     backend = tokenizer.backend_tokenizer
     if limit < sys.maxsize:
@@ -87,7 +89,7 @@ def load(name: str, trust_remote_code: bool = False) -> tuple[PreTrainedModel, P
     backend.enable_padding(
         direction=tokenizer.padding_side, pad_id=tokenizer.pad_token_id or 0, pad_token=tokenizer.pad_token or "[PAD]"
     )
-    return model.eval(), tokenizer
+    return model, tokenizer
 
 
 def input_names(tokenizer: PreTrainedTokenizerBase) -> list[str]:
@@ -196,6 +198,8 @@ def compare(model: PreTrainedModel, path: Path, batches: Sequence[dict[str, np.n
         for name, values in zip(outputs, map(torch.from_numpy, session.run(None, inputs)), strict=True):
             actual, correct = (_real(x, mask) for x in (values, expected[name]))
             if actual.is_floating_point():
+                if actual.isnan().any():
+                    raise UserError(f"{path.name} gives numbers that are NaN: nothing is written.")
                 differences = (actual - correct).abs() / correct.abs().clamp(min=1)
                 largest = max(largest, float(differences.max()))
                 actual, correct = actual.argmax(-1), correct.argmax(-1)
@@ -245,9 +249,21 @@ def write_export(
         raise UserError(f"{output_dir} is no earlier export: name a new folder, --output_dir {output_dir}-onnx.")
     names = input_names(tokenizer)
     batches = list(sample_batches(tokenizer, names, texts))
-    output_dir.parent.mkdir(parents=True, exist_ok=True)
+    with no_empty_folder(output_dir.parent):
+        return _write(model, tokenizer, output_dir, names, batches, int8)
+
+
+def _write(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    output_dir: Path,
+    names: Sequence[str],
+    batches: Sequence[dict[str, np.ndarray]],
+    int8: bool,
+) -> dict[str, Parity]:
     # In the same folder: only within one file system a folder is renamed in one step.
-    temporary = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}.", dir=output_dir.parent))
+    temporary = output_dir.with_name(f".{output_dir.name}.{os.getpid()}.tmp")
+    temporary.mkdir()
     try:
         export_onnx(model, names, temporary / "model.onnx")
         parities = {"model.onnx": compare(model, temporary / "model.onnx", batches)}
@@ -263,7 +279,6 @@ def write_export(
         tokenizer.backend_tokenizer.save(str(temporary / "tokenizer.json"))
         model.config.to_json_file(temporary / "config.json", use_diff=False)
         shutil.copyfile(Path(__file__).with_name("onnx_script.py"), temporary / "predict.py")
-        temporary.chmod(0o755)  # mkdtemp's is for its owner only
         if output_dir.exists():
             replaced = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}.", dir=output_dir.parent))
             output_dir.replace(replaced)

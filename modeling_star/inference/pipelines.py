@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, TokenClassificationPipeline
 
+from ..errors import UserError
 from ..models.crf import entity_tag, typed_labels
 from ..models.vocabulary import word_marker
 from .sliding_windows import NOT_READ, select_max_context
@@ -110,6 +111,8 @@ class BestPathPipeline(TokenClassificationPipeline):
         output = self.model(**{name: model_inputs[name] for name in names})
         paths = getattr(output, "paths", None)
         logits = output[0] if isinstance(output, tuple) else output.logits
+        if logits.isnan().any():
+            raise UserError(f"The scores of {self.model.name_or_path} are NaN: train it again, or name another model.")
         missing = dict.fromkeys(("offset_mapping", "word_ids", "word_to_chars_map"))
         return {**missing, **model_inputs, "logits": logits if paths is None else logits_along(paths, logits)}
 

@@ -8,8 +8,6 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,20 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset, Features, List, Value
+from datasets import Features, List, Value
 from tokenizers import Encoding
 from torch import Tensor
-from transformers import (
-    AutoConfig,
-    AutoModelForQuestionAnswering,
-    AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    AutoTokenizer,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from .. import __version__
 from ..data.prediction_inputs import QuestionContext, Text, joined, text_columns
@@ -39,8 +27,11 @@ from ..data.writing_systems import between_words
 from ..errors import UserError
 from ..models.modeling_encoder import longest_input
 from .cuda_graphs import cuda_graphs
+from .inputs import as_dataset, cells_of, texts_of
+from .loading import load_config, load_model, load_tokenizer
 from .pipelines import EntityGroups, aggregation_for, path_probabilities
 from .question_answering import answer_question
+from .threads import map_in_threads
 from .translation import translate
 
 
@@ -56,10 +47,10 @@ _TASKS = {
     "ForQuestionAnswering": "question-answering",
 }
 _CLASSES = {
-    "token-classification": AutoModelForTokenClassification,
-    "text-classification": AutoModelForSequenceClassification,
-    "question-answering": AutoModelForQuestionAnswering,
-    "translation": AutoModelForSeq2SeqLM,
+    "token-classification": "AutoModelForTokenClassification",
+    "text-classification": "AutoModelForSequenceClassification",
+    "question-answering": "AutoModelForQuestionAnswering",
+    "translation": "AutoModelForSeq2SeqLM",
 }
 _MODEL_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "arguments.json")
 _TOKENS_AT_ONCE = 16384  # of a batch, padding included: a limit on memory where texts are long
@@ -90,13 +81,13 @@ class SavedModel:
         Read the configuration of a model, and the arguments of its training.
 
         Raises:
-            UserError: it is a model for another task.
+            UserError: it is a model for another task, or its tables of labels are wrong.
         """
         path = Path(name) / "arguments.json"
         arguments = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         if arguments.get("model_type") == "tfidf":
             return cls(name, "tfidf", arguments)
-        config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
+        config = load_config(name, trust_remote_code=trust_remote_code)
         architecture = (config.architectures or [""])[0]
         task = next((task for ending, task in _TASKS.items() if architecture.endswith(ending)), None)
         if task is None and not config.is_encoder_decoder:
@@ -177,8 +168,6 @@ class Predictor:
         self.delimiter: str | None = None
         """Separates the words of a text in its plain form; `None`: found for each batch."""
         self.texts_seen = self.texts_cut = 0
-        # A part of the state, so that `datasets` does not take the cached predictions of another model.
-        self.fingerprint = saved.fingerprint()
         effective = {"text-classification": ["pairs"], "question-answering": ["question", "null_threshold"]}
         if saved.config.problem_type == "multi_label_classification":
             effective["text-classification"].append("threshold")
@@ -192,6 +181,11 @@ class Predictor:
             )
             raise UserError(f"{saved.name} was trained on {advice}")
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the model."""
+        return self.saved.fingerprint()
+
     @property
     def options(self) -> dict[str, Any]:
         """What the predictions of a text depend on."""
@@ -200,20 +194,30 @@ class Predictor:
 
     def __getstate__(self) -> dict[str, Any]:
         loaded = ("tokenizer", "model", "_run_model", "entity_groups", "token_lengths")
-        return {name: value for name, value in vars(self).items() if name not in loaded}
+        state = {name: value for name, value in vars(self).items() if name not in loaded}
+        # A part of the state, so that `datasets` does not take the cached predictions of another model.
+        return {**state, "fingerprint": self.fingerprint}
 
-    def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        """The columns of a batch, and `found`, the list of predictions of each row; empty for a row without text."""
+    def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+        """
+        The columns of a batch, and `found`, the list of predictions of each row; empty for a row without text.
+
+        Raises:
+            UserError: a column is no list or has no texts, or columns have different lengths.
+        """
+        rows = cells_of(batch)
+        if not any(rows.values()):
+            return {**batch, "found": []}
         trained = self.saved.arguments
         columns = text_columns(
-            Dataset.from_dict({name: list(cells) for name, cells in batch.items()}),
+            as_dataset(rows),
             self.text_column_name,
             trained.get("text_column_name") or trained.get("source_column"),
             pairs=self.pairs,
             contexts=self.question is not None,
             questions=self.saved.task == "question-answering" and self.question is None,
         )
-        cells = [batch[name] for name in columns]
+        cells = [rows[name] for name in columns]
         places = [place for place, row in enumerate(zip(*cells, strict=True)) if all(row)]
         texts: list[Text] = [cells[0][place] for place in places]
         if len(columns) == 2:
@@ -251,7 +255,13 @@ class Predictor:
 
         Returns:
             Each text, words joined, with its predictions, in the given order.
+
+        Raises:
+            UserError: these are no list, or one of them is no such text.
         """
+        texts = texts_of(texts, self.saved.task, self.pairs, self.saved.name)
+        if not texts:
+            return []
         plain = joined(texts, self.delimiter)
         match self.saved.task:
             case "token-classification":
@@ -287,8 +297,7 @@ class Predictor:
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        with self._reading("tokenizer"):
-            tokenizer = AutoTokenizer.from_pretrained(self.saved.name, **self.saved.remote)
+        tokenizer = load_tokenizer(self.saved.name, **self.saved.remote)
         if self.saved.task in ("token-classification", "text-classification"):
             limit = longest_input(self.saved.config) or sys.maxsize
             tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
@@ -296,25 +305,12 @@ class Predictor:
 
     @cached_property
     def model(self) -> PreTrainedModel:
-        with self._reading("weights"):
-            model = _CLASSES[self.saved.task].from_pretrained(self.saved.name, **self.saved.remote)
-        return model.to(_device()).eval()
+        return load_model(_CLASSES[self.saved.task], self.saved.name, **self.saved.remote).to(_device())
 
     @cached_property
     def _run_model(self) -> Callable[..., Any]:
         """The model; by CUDA graphs where there is such a GPU."""
         return cuda_graphs(self.model) if self.model.device.type == "cuda" else self.model
-
-    @contextmanager
-    def _reading(self, part: str) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # damaged files raise many kinds
-            reason = " ".join(str(error).split()).rstrip(".")
-            raise UserError(
-                f"The {part} of {self.saved.name} cannot be read: {reason}. Name the output folder of a finished "
-                "training, or copy its files again."
-            ) from error
 
     @cached_property
     def entity_groups(self) -> EntityGroups:
@@ -514,11 +510,9 @@ class Predictor:
     def _labelled(self, scores: list[float]) -> list[Prediction]:
         config = self.model.config
         if config.problem_type == "regression" and len(scores) == 1:
-            return [{"value": round(scores[0], 4)}]
+            return [{"value": scores[0]}]
         order = sorted(range(len(scores)), key=lambda label: -scores[label])
-        labels: list[Prediction] = [
-            {"label": config.id2label[each], "score": round(scores[each], 4)} for each in order
-        ]
+        labels: list[Prediction] = [{"label": config.id2label[each], "score": scores[each]} for each in order]
         if config.problem_type == "multi_label_classification":
             for label, each in zip(labels, order, strict=True):
                 label["predicted"] = scores[each] > self.threshold
@@ -537,6 +531,9 @@ class Predictor:
 
         Returns:
             For each batch its rows, the mask `[b, n]` of their tokens, and the tensors.
+
+        Raises:
+            UserError: a number is NaN or infinite.
         """
         fillers = {"input_ids": self.tokenizer.pad_token_id or 0, "token_type_ids": self.tokenizer.pad_token_type_id}
         names = [name for name in fillers if name in columns and name in self.tokenizer.model_input_names]
@@ -554,18 +551,16 @@ class Predictor:
                 inputs[name][mask] = np.concatenate([columns[name][row] for row in batch])
             with torch.inference_mode():
                 on_device = {name: torch.from_numpy(values).to(self.model.device) for name, values in inputs.items()}
-                output = reduce(model(**on_device, return_dict=True))
-            return batch, mask, tuple(values.cpu() for values in output)
+                output = tuple(values.cpu() for values in reduce(model(**on_device, return_dict=True)))
+            if not all(values.isfinite().all() for values in output):
+                raise _not_finite(self.saved.name)
+            return batch, mask, output
 
         batches = length_sorted_batches(rows, lengths, self.batch_size)
-        workers = torch.get_num_threads() if self.model.device.type == "cpu" else 1
-        if workers == 1:
-            yield from map(run, batches)
-            return
         # A thread for each batch uses a CPU better than several threads for each operation. The results do not depend
         # on the number of threads.
-        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            yield from pool.map(run, batches)
+        workers = torch.get_num_threads() if self.model.device.type == "cpu" else 1
+        yield from map_in_threads(run, batches, workers)
 
     def _answer(self, text: Any) -> list[Prediction]:
         """The best answer to a question about its context; empty for "no answer"."""
@@ -574,7 +569,7 @@ class Predictor:
         question, context = text if isinstance(text, QuestionContext) else (self.question, text)
         answers = answer_question(question, context, self.model, self.tokenizer, null_threshold=self.null_threshold)
         return [
-            {"start": answer.start, "end": answer.end, "text": answer.text, "score": round(answer.score, 4)}
+            {"start": answer.start, "end": answer.end, "text": answer.text, "score": answer.score}
             for answer in answers
             if answer.text
         ]
@@ -624,7 +619,14 @@ def _device() -> torch.device:
 
 def _entity(text: str, label: str, start: int, end: int, score: float) -> Prediction:
     start, end = int(start), int(end)
-    return {"label": label, "start": start, "end": end, "text": text[start:end], "score": round(float(score), 4)}
+    return {"label": label, "start": start, "end": end, "text": text[start:end], "score": float(score)}
+
+
+def _not_finite(name: str) -> UserError:
+    return UserError(
+        f"The scores of {name} are NaN or infinite: its weights are too large. Train it again with a lower "
+        "--learning_rate, or name another model."
+    )
 
 
 def _classify_by_terms(model: SavedModel, texts: list[str]) -> Iterator[list[Prediction]]:
@@ -632,6 +634,9 @@ def _classify_by_terms(model: SavedModel, texts: list[str]) -> Iterator[list[Pre
     from ..tasks.tfidf_baseline import TfidfClassifier
 
     classifier = TfidfClassifier.load(Path(model.name))
-    for scores in np.exp(classifier.log_probabilities(texts)):
+    probabilities = np.exp(classifier.log_probabilities(texts))
+    if not np.isfinite(probabilities).all():
+        raise _not_finite(model.name)
+    for scores in probabilities:
         order = (-scores).argsort()
-        yield [{"label": classifier.labels[place], "score": round(float(scores[place]), 4)} for place in order]
+        yield [{"label": classifier.labels[place], "score": float(scores[place])} for place in order]

@@ -3,11 +3,15 @@ Predictions of files of any size: in windows, one part file per window, joined a
 
 The texts are cut into windows in the order of the input, whatever the number of processes. Process i of n predicts
 windows i, i + n, ... and renames the file of a window when it is whole. A run that was killed continues with the
-windows that have no file. The output is therefore the same, byte for byte, however often a run was interrupted.
+windows that have no file. The output is therefore the same, byte for byte, however often a run was interrupted. The
+name of a part has the number of its window, a hash of its texts, the number of its rows and a hash of its content. The
+last two are compared when a run continues, and before the parts are joined.
 """
 
 import hashlib
+import io
 import json
+import logging
 import os
 import shutil
 import time
@@ -23,8 +27,11 @@ from pyarrow.parquet import ParquetFile, ParquetWriter, write_table
 from ..data.prediction_inputs import Text
 from ..data.writing_systems import between_words
 from ..errors import UserError
+from ..folders import no_empty_folder
 from .prediction import Prediction, Predictor
 
+
+logger = logging.getLogger(__name__)
 
 TEXTS_OF_WINDOW, CHARACTERS_OF_WINDOW = 4096, 1 << 22
 FORMATS = (".jsonl", ".parquet")
@@ -81,15 +88,23 @@ def _predicted(
 
 
 def as_row(source: Source, text: Text, found: list[Prediction]) -> dict[str, Any]:
-    """A row of the output."""
-    if isinstance(text, str):
-        return {**source, "text": text, "found": found}
-    names = getattr(text, "_fields", ("text", "text_pair"))  # a question and its context are a named tuple
-    return {**source, **dict(zip(names, text, strict=True)), "found": found}
+    """A row of the output, its numbers rounded."""
+    # A question and its context are a named tuple.
+    names = ("text",) if isinstance(text, str) else getattr(text, "_fields", ("text", "text_pair"))
+    cells = (text,) if isinstance(text, str) else text
+    return {**source, **dict(zip(names, cells, strict=True)), "found": rounded(found)}
+
+
+def rounded(found: list[Prediction]) -> list[Prediction]:
+    """Predictions with four decimals, as they are printed and written."""
+    return [
+        {name: round(value, 4) if isinstance(value, float) else value for name, value in each.items()}
+        for each in found
+    ]
 
 
 def as_json(row: dict[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False)
+    return json.dumps(row, ensure_ascii=False, allow_nan=False)
 
 
 def predict_to_file(
@@ -110,56 +125,80 @@ def predict_to_file(
         progress: called with the number of texts of each window that is done.
 
     Raises:
-        UserError: the file exists, or its parts belong to another model, other options or other texts.
+        UserError: the file exists, its parts belong to another model, other options or other texts, or one was damaged
+            after it was written.
     """
     processes = Processes.of_environment()
-    folder = output.with_name(f"{output.name}.parts")
+    folder = parts_of(output)
     if output.exists() and processes.index > 0:  # the main process had nothing left to do
         return
-    _begin(output, folder, json.loads(json.dumps({**predictor.options, **options})))
-    parts = []
-    for number, window in enumerate(windows(rows, predictor)):
-        content = hashlib.blake2b(repr(window).encode(), digest_size=8).hexdigest()
-        part = folder / f"{number:08}-{content}{output.suffix}"
-        parts.append(part)
-        # Without a part there is only an output if the main process has joined all parts.
-        if number % processes.count == processes.index and not part.exists() and not output.exists():
-            if any(folder.glob(f"{number:08}-*{output.suffix}")):
-                raise UserError(
-                    f"{folder} has predictions of other texts: the input has changed. Delete the folder, or name "
-                    "another --output_file."
-                )
-            _write_part(part, [as_row(*row) for row in _predicted(predictor, window)], predictor)
-        progress(len(window))
-    if processes.index == 0:
-        _wait_for(parts)
-        if not parts:
-            raise UserError("There is no text in the input: name a file with texts.")
-        if not output.exists():
-            _join(parts, output, folder)
-        shutil.rmtree(folder)
+    with _begun(output, folder, json.loads(json.dumps({**predictor.options, **options})), processes.index == 0):
+        keys = []
+        written = _parts(folder, output.suffix)
+        numbers = {key.split("-")[0] for key in written}
+        for number, window in enumerate(windows(rows, predictor)):
+            content = hashlib.blake2b(repr(window).encode(), digest_size=8).hexdigest()
+            keys.append(f"{number:08}-{content}")
+            # Without a part there is only an output if the main process has joined all parts.
+            if number % processes.count == processes.index and not output.exists():
+                if f"{number:08}" in numbers and keys[-1] not in written:
+                    raise UserError(
+                        f"{folder} has predictions of other texts: the input has changed. Delete the folder, or name "
+                        "another --output_file."
+                    )
+                if keys[-1] not in written or not _is_whole(written[keys[-1]]):
+                    _write_part(
+                        folder / keys[-1],
+                        [as_row(*row) for row in _predicted(predictor, window)],
+                        predictor,
+                        output.suffix,
+                    )
+            progress(len(window))
+        if processes.index == 0:
+            if not keys:
+                raise UserError("There is no text in the input: name a file with texts.")
+            while not output.exists():
+                parts = _parts(folder, output.suffix)
+                if all(key in parts for key in keys):
+                    _join([parts[key] for key in keys], output, folder)
+                else:  # those of the other processes; where one fails, the launcher ends this one
+                    time.sleep(0.1)
+            shutil.rmtree(folder)
 
 
-def _begin(output: Path, folder: Path, options: dict[str, Any]) -> None:
-    """Make the folder of the parts, or check that it is of the same run."""
+def parts_of(output: Path) -> Path:
+    """The folder of the parts of a file that is not yet whole."""
+    return output.with_name(f"{output.name}.parts")
+
+
+@contextmanager
+def _begun(output: Path, folder: Path, options: dict[str, Any], is_main: bool) -> Iterator[None]:
+    """Make the folder of the parts, or check that it is of the same run; after an error it stays only with parts."""
     if output.suffix not in FORMATS:
         raise UserError(f"--output_file {output} ends in {output.suffix!r}: write .jsonl or .parquet.")
     if output.exists() and not folder.exists():
         raise UserError(f"{output} exists, and nothing is overwritten: delete it, or name another --output_file.")
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "options.json"
-    if path.is_file():
-        before = json.loads(path.read_text(encoding="utf-8"))
-        changed = [name for name in options if before.get(name) != options[name]]
-        if changed:
-            was, now = ({name: values.get(name) for name in changed} for values in (before, options))
-            raise UserError(
-                f"{folder} belongs to a run with {was}, this one has {now}. Delete the folder, or name another "
-                "--output_file."
-            )
-    else:
-        with _whole(path) as temporary:
-            temporary.write_text(json.dumps(options, ensure_ascii=False, indent=2), encoding="utf-8")
+    with no_empty_folder(output.parent):
+        folder.mkdir(exist_ok=True)
+        path = folder / "options.json"
+        if path.is_file():
+            before = json.loads(path.read_text(encoding="utf-8"))
+            changed = [name for name in options if before.get(name) != options[name]]
+            if changed:
+                was, now = ({name: values.get(name) for name in changed} for values in (before, options))
+                raise UserError(
+                    f"{folder} belongs to a run with {was}, this one has {now}. Delete the folder, or name another "
+                    "--output_file."
+                )
+        else:
+            with _whole(path) as temporary:
+                temporary.write_text(json.dumps(options, ensure_ascii=False, indent=2), encoding="utf-8")
+        try:
+            yield
+        except BaseException:
+            if is_main and {each.name for each in folder.iterdir()} <= {path.name}:
+                shutil.rmtree(folder)
+            raise
 
 
 @contextmanager
@@ -173,12 +212,38 @@ def _whole(path: Path, folder: Path | None = None) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _write_part(part: Path, rows: list[dict[str, Any]], predictor: Predictor) -> None:
-    with _whole(part) as temporary:
-        if part.suffix == ".parquet":
-            write_table(pa.Table.from_pylist(rows, _schema(rows[0], predictor)), temporary)
-        else:
-            temporary.write_text("".join(as_json(row) + "\n" for row in rows), encoding="utf-8")
+def _parts(folder: Path, suffix: str) -> dict[str, Path]:
+    """The parts in a folder by the number of their window and the hash of its texts."""
+    return {path.name.rsplit("-", 2)[0]: path for path in folder.glob(f"*-*-*-*{suffix}")}
+
+
+def _write_part(path: Path, rows: list[dict[str, Any]], predictor: Predictor, suffix: str) -> None:
+    """Write a part, with the number of its rows and the hash of its content in its name."""
+    stream = io.BytesIO()
+    if suffix == ".parquet":
+        write_table(pa.Table.from_pylist(rows, _schema(rows[0], predictor)), stream)
+    else:
+        stream.writelines((as_json(row) + "\n").encode() for row in rows)
+    content = stream.getvalue()
+    with _whole(path.with_name(f"{path.name}-{len(rows)}-{_hash(content)}{suffix}")) as temporary:
+        temporary.write_bytes(content)
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _is_whole(part: Path) -> bool:
+    """Whether a part is as it was written; another is deleted. A power cut can leave the beginning of a file."""
+    *_, rows, expected = part.stem.split("-")
+    content = part.read_bytes()
+    if _hash(content) == expected:
+        count = content.count(b"\n") if part.suffix == ".jsonl" else ParquetFile(part).metadata.num_rows
+        if count == int(rows):
+            return True
+    logger.warning(f"{part} is not as it was written, and is deleted: its {rows} texts are predicted again.")
+    part.unlink()
+    return False
 
 
 def _schema(row: dict[str, Any], predictor: Predictor) -> pa.Schema:
@@ -187,14 +252,17 @@ def _schema(row: dict[str, Any], predictor: Predictor) -> pa.Schema:
     return pa.schema({**columns, "found": pa.list_(pa.struct(fields))})
 
 
-def _wait_for(parts: Sequence[Path]) -> None:
-    """Wait for the other processes; where one fails, the launcher ends this one."""
-    for part in parts:
-        while not part.exists():
-            time.sleep(0.1)
-
-
 def _join(parts: Sequence[Path], output: Path, folder: Path) -> None:
+    """
+    Raises:
+        UserError: a part is not as it was written.
+    """
+    damaged = [part for part in parts if not _is_whole(part)]
+    if damaged:
+        raise UserError(
+            f"{len(damaged)} of {len(parts)} parts in {folder} were damaged: repeat the command, which predicts their "
+            "texts again."
+        )
     with _whole(output, folder) as temporary:  # a killed process leaves nothing beside the output
         if output.suffix == ".parquet":
             with ParquetWriter(temporary, ParquetFile(parts[0]).schema_arrow) as writer:

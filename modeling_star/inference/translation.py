@@ -8,6 +8,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from ..errors import UserError
 from ..models.modeling_encoder import longest_input
 from ..models.utils import eval_mode
 from .question_answering import saved_options
@@ -31,6 +32,8 @@ class SourceLengthLimit(LogitsProcessor):
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """`[b * beams, tokens so far]` and `[b * beams, V]`, the rows of one source side by side."""
+        if scores.isnan().any():
+            raise UserError("The scores of the model are NaN: train it again, or name another model.")
         limits = self.limits.to(scores.device).repeat_interleave(len(scores) // len(self.limits))
         full = input_ids.shape[1] - 1 >= limits
         ended = torch.full_like(scores, float("-inf"))

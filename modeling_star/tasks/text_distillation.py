@@ -1,6 +1,7 @@
 """The task of run_mlm.py with a teacher: its last hidden states, learned on running text."""
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from transformers import (
 
 from ..data.labels import IGNORE_INDEX
 from ..errors import UserError
+from ..inference.loading import check_whole
 from ..models.modeling_encoder import longest_input
 from ..training.arguments import ModelArguments, RunArguments, TextArguments
 from ..training.builders import loading
@@ -26,6 +28,9 @@ from ..training.losses import TaskLoss
 from ..training.model_card import shown_teacher
 from ..training.trainer import FineTuner
 from .masked_lm import MaskedScores, Pretrainer, PretrainingTask, at_places, masked_values, sums_by_block
+
+
+_POOLER = r"(^|\.)pooler\."
 
 
 @dataclass(frozen=True)
@@ -212,7 +217,12 @@ class TextDistillationTask(PretrainingTask):
         with loading("--teacher", name):
             vocabulary = AutoTokenizer.from_pretrained(name, **options).get_vocab()
             if self.teacher is None:
-                self.teacher = AutoModel.from_pretrained(name, dtype=torch.float32, **options)
+                load = AutoModel.from_pretrained
+                self.teacher, info = load(name, dtype=torch.float32, output_loading_info=True, **options)
+                # Its last hidden states need no layers that only pool.
+                pooling = [_POOLER, *(self.teacher._keys_to_ignore_on_load_unexpected or ())]
+                is_needed = [key for key in info["missing_keys"] if not any(re.search(part, key) for part in pooling)]
+                check_whole(name, self.teacher, is_needed)
         if vocabulary != tokenizer.get_vocab():
             raise UserError(
                 f"--teacher {name} has another vocabulary than the student: write --tokenizer_name {name} with a "

@@ -17,7 +17,8 @@ from transformers import EvalPrediction, TrainingArguments
 from ..data.writing_systems import FIRST_CJK
 from ..errors import UserError
 from ..evaluation.reports import score_prefix, write_atomically, write_json
-from ..training.checkpoints import ARGUMENTS, run_config
+from ..inference.loading import check_files, check_finite, reading_model
+from ..training.checkpoints import ARGUMENTS, run_config, write_manifest
 from ..training.losses import class_weights
 from ..training.run import is_scored
 from ..training.task import Task
@@ -67,6 +68,7 @@ class TfidfClassifier:
         write_atomically(folder / NUMBERS, lambda stream: stream.write(content))
         terms = vectorizer.get_feature_names_out().tolist()
         write_json(folder / TERMS, {"labels": self.labels, "vectorizer": options, "terms": terms})
+        write_manifest(folder, (TERMS, NUMBERS))
 
     @classmethod
     def load(cls, folder: Path) -> "TfidfClassifier":
@@ -74,13 +76,16 @@ class TfidfClassifier:
         Load a saved model.
 
         Raises:
-            UserError: a file is missing, or the two are of different runs.
+            UserError: a file is missing or damaged, the two are of different runs, or a number is NaN or infinite.
         """
         for name in (TERMS, NUMBERS):
             if not (folder / name).is_file():
                 raise UserError(f"{folder} holds a run of TF-IDF without its model ({name}): run it again.")
-        saved = json.loads((folder / TERMS).read_text(encoding="utf-8"))
-        numbers = load_file(folder / NUMBERS)
+        check_files(str(folder))
+        with reading_model("weights", str(folder)):
+            saved = json.loads((folder / TERMS).read_text(encoding="utf-8"))
+            numbers = load_file(folder / NUMBERS)
+        check_finite(str(folder), numbers)
         if not len(saved["terms"]) == len(numbers["idf"]) == numbers["weights"].shape[1]:
             raise UserError(f"{TERMS} and {NUMBERS} in {folder} are of two runs: run it again.")
         vectorizer, regression = _vectorizer(saved["vectorizer"], saved["terms"]), LogisticRegression()

@@ -13,7 +13,8 @@ import transformers
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.tokenizers import TokenizerKind, train_tokenizer
-from ..errors import UserError
+from ..errors import UserError, is_bug
+from ..inference.loading import check_whole
 from ..models.configuration_base import did_you_mean
 from ..models.configuration_encoder import MOST_REPEATED
 from ..models.configuration_star import StarTransformerConfig
@@ -61,9 +62,9 @@ def loading(flag: str, name: str) -> Iterator[None]:
     """
     try:
         yield
-    except UserError:
-        raise
     except Exception as error:  # damaged files raise many kinds
+        if isinstance(error, UserError) or is_bug(error):
+            raise
         is_path = name.startswith((".", "/", "~")) or name.endswith("/") or name.count("/") > 1
         reason = f"there is no such folder (looked in {Path.cwd()})"
         if Path(name).exists() or not is_path:
@@ -361,7 +362,8 @@ def saved_model(
         The model, and the names of its weights that are new.
 
     Raises:
-        UserError: saved weights have other sizes, or the embeddings cannot be frozen.
+        UserError: saved weights have other sizes, are NaN or infinite, or are missing though the saved model has this
+            very head; or the embeddings cannot be frozen.
     """
     hub = {key: options[key] for key in ("revision", "token", "cache_dir", "trust_remote_code") if key in options}
     with loading("--model_name_or_path", name):
@@ -386,6 +388,8 @@ def saved_model(
                 f"{' and --config_overrides ' + ', '.join(overrides) if overrides else ''} need: to train a new head, "
                 "add --ignore_mismatched_sizes"
             ) from error
+    is_same = not overrides and type(model).__name__ in (config.architectures or [])
+    check_whole(name, model, info["missing_keys"] if is_same else ())
     # Early BERTs call LayerNorms' weights gamma and beta. Saved under these names again, they would be missing where
     # Trainer resumes or loads the best model, which it does by the names that the model has.
     model.save_pretrained = partial(model.save_pretrained, save_original_format=False)

@@ -1,13 +1,12 @@
 """The output folder of a run: its lock, its checkpoints, and the arguments that it began with."""
 
-import hashlib
 import json
 import logging
 import os
 import textwrap
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,10 @@ from filelock import FileLock, Timeout
 from safetensors import safe_open
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ..errors import UserError
+from ..errors import UserError, is_bug
 from ..evaluation.reports import write_json
+from ..folders import no_empty_folder
+from ..inference.loading import MANIFEST, MODEL_FILES, describe, find_change
 from .arguments import DataArguments, ModelArguments, RunArguments, current_names
 
 
@@ -26,9 +27,6 @@ logger = logging.getLogger(__name__)
 
 ARGUMENTS = "arguments.json"
 LOCK = "running.lock"
-MANIFEST = "manifest.json"
-"""Written last into a checkpoint: the size and the hash of each of its files."""
-
 _TRAINING_STATE = {"the optimizer": "optimizer*", "the schedule": "scheduler.pt", "random states": "rng_state*.pth"}
 """The parts of a checkpoint that --save_only_model omits. Trainer resumes without the first or the last silently."""
 
@@ -73,6 +71,8 @@ def find_fault(checkpoint: Path) -> str | None:
     try:
         best = TrainerState.load_from_json(str(checkpoint / "trainer_state.json")).best_model_checkpoint
     except Exception as error:  # a damaged file raises many kinds
+        if is_bug(error):
+            raise
         return f"trainer_state.json cannot be read ({error})"
     best = checkpoint.parent / Path(best or checkpoint).name
     if best.name != checkpoint.name and best.is_dir() and (fault := _find_damage(best)):
@@ -84,18 +84,15 @@ def _find_damage(checkpoint: Path) -> str | None:
     """The reason why a checkpoint is not whole, or `None`. One of an earlier version has no manifest."""
     path = checkpoint
     try:
-        path = checkpoint / MANIFEST
-        if path.is_file():
-            for name, expected in json.loads(path.read_text(encoding="utf-8"))["files"].items():
-                path = checkpoint / name
-                if _describe(path) != expected:
-                    return f"{name} is not as it was written"
-            return None
+        if (checkpoint / MANIFEST).is_file():
+            return find_change(checkpoint)
         for path in sorted(checkpoint.rglob("*")):
             _check_content(path)
-    except FileNotFoundError:
-        return f"{path.name} is missing"
+    except UserError as error:
+        return str(error)
     except Exception as error:  # damaged files raise many kinds
+        if is_bug(error):
+            raise
         return f"{path.name} cannot be read ({error})"
     if not any(checkpoint.glob("model*.safetensors")) and not any(checkpoint.glob("pytorch_model*")):
         return "the weights are missing"
@@ -127,12 +124,6 @@ def missing_state(checkpoint: Path) -> list[str]:
     return parts + sorted(expected - present)
 
 
-def _describe(path: Path) -> dict[str, Any]:
-    """The size and the hash of a file."""
-    with path.open("rb") as file:
-        return {"size": path.stat().st_size, "blake2b": hashlib.file_digest(file, "blake2b").hexdigest()}
-
-
 class ManifestWriter(TrainerCallback):
     """Write the manifest of each checkpoint, after all processes have written their files."""
 
@@ -142,33 +133,58 @@ class ManifestWriter(TrainerCallback):
             write_manifest(Path(args.output_dir) / f"checkpoint-{state.global_step}")
 
 
-def write_manifest(checkpoint: Path) -> None:
-    """Write the sizes and hashes of the files of a checkpoint, in subfolders too."""
-    paths = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name != MANIFEST)
-    files = {path.relative_to(checkpoint).as_posix(): _describe(path) for path in paths}
-    write_json(checkpoint / MANIFEST, {"files": files})
+def write_manifest(folder: Path, patterns: Iterable[str] = ("**/*",)) -> None:
+    """
+    Write the sizes and hashes of the files of a folder.
+
+    Args:
+        folder: of a checkpoint, whose files all count, in subfolders too; or of a trained model.
+        patterns: of the files that count.
+    """
+    found = {path for pattern in patterns for path in folder.glob(pattern)}
+    paths = sorted(path for path in found if path.is_file() and path.name != MANIFEST)
+    files = {path.relative_to(folder).as_posix(): describe(path) for path in paths}
+    write_json(folder / MANIFEST, {"files": files})
+
+
+def seal_model(folder: Path) -> None:
+    """Finish the folder of a saved model: its weights get the permissions of other files, and it gets a manifest."""
+    follow_umask(folder)
+    write_manifest(folder, MODEL_FILES)
+
+
+def follow_umask(folder: Path) -> None:
+    """Give weights, which safetensors writes for their owner alone, the permissions of config.json beside them."""
+    for path in folder.glob("*.safetensors"):
+        path.chmod((folder / "config.json").stat().st_mode & 0o777)
 
 
 @contextmanager
 def lock_output_dir(folder: Path) -> Iterator[None]:
     """
-    Keep a second process from writing to a folder, which is created if absent.
+    Keep a second process from writing to a folder, which is created if absent, and stays only if something is in it.
 
     Raises:
         UserError: another run has locked it, or it cannot be written.
     """
-    _contents(folder)
-    lock = FileLock(folder / LOCK, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise UserError(f"Another run writes to --output_dir {folder}: name another folder, or wait.") from None
-    try:
-        yield
-    finally:
-        with suppress(PermissionError):  # Windows does not remove an open file
-            (folder / LOCK).unlink(missing_ok=True)
-        lock.release()
+    with ExitStack() as at_the_end:
+        with suppress(OSError):  # named by `_contents`
+            at_the_end.enter_context(no_empty_folder(folder))
+        _contents(folder)
+        lock = FileLock(folder / LOCK, timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise UserError(f"Another run writes to --output_dir {folder}: name another folder, or wait.") from None
+        try:
+            yield
+        finally:
+            with suppress(PermissionError):  # Windows does not remove an open file
+                (folder / LOCK).unlink(missing_ok=True)
+            lock.release()
+            for path in folder.glob("seed-*"):
+                with suppress(OSError):  # of a seed with files
+                    path.rmdir()
 
 
 def check_output_dir(folder: Path, resume: str | None, may_restart: bool = False) -> str | None:

@@ -1,14 +1,21 @@
-"""One-line errors of the scripts: for input that a user can fix, an interruption, and a full disk."""
+"""
+One-line errors of the commands: for input that a user can fix, an interruption, and a full disk.
+
+What else goes wrong has a traceback in a file beside the output.
+"""
 
 import errno
+import json
 import logging
 import os
 import shutil
 import signal
 import sys
+import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +23,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import TrainingArguments
 
-from ..errors import UserError
+from ..errors import UserError, is_deliberate
 from .checkpoints import last_checkpoint
 from .hub import unreachable_errors
 
@@ -54,7 +61,7 @@ def script_messages(training: TrainingArguments) -> Iterator[None]:
             yield
     except UserError as error:
         logger.debug("Traceback:", exc_info=True)
-        raise SystemExit(f"{script}: {' '.join(str(error).split())}" if training.should_log else 1) from None
+        raise SystemExit(f"{script}: {one_line(error, folder)}" if training.should_log else 1) from None
     except KeyboardInterrupt as error:
         logger.debug("Traceback:", exc_info=True)
         if training.should_log:
@@ -70,6 +77,84 @@ def script_messages(training: TrainingArguments) -> Iterator[None]:
             f"{script}: the disk of {folder} is full ({error}). {_how_to_resume(folder)} Make room first; "
             "--save_total_limit 1 keeps fewer checkpoints."
         ) from None
+
+
+@contextmanager
+def command_messages(
+    command: str,
+    output: Path | None = None,
+    *,
+    log_level: str = "info",
+    next_time: Callable[[], str] = lambda: "Nothing was written.",
+    is_main: bool = True,
+) -> Iterator[None]:
+    """
+    Replace the errors of a command without a training by one line; `log_level` "debug" prints their traceback too.
+
+    Args:
+        command: its name, the beginning of the line.
+        output: the file or folder that it writes; a traceback goes beside it.
+        log_level: of the command line.
+        next_time: says what the same command does after an interruption.
+        is_main: whether this process prints.
+
+    Raises:
+        SystemExit: instead of any error but a BrokenPipeError, and of a KeyboardInterrupt (Ctrl-C, SIGTERM).
+    """
+    try:
+        with _sigterm_as_interrupt() if is_main else nullcontext():
+            yield
+    except BrokenPipeError:
+        raise
+    except KeyboardInterrupt as error:
+        if is_main:
+            print(f"\n{command}: interrupted. {next_time()}", file=sys.stderr)
+        raise SystemExit(_TERMINATED if isinstance(error, _Terminated) else _INTERRUPTED) from None
+    except Exception as error:
+        is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC and output is not None
+        if log_level == "debug":
+            traceback.print_exception(error)
+        if is_full:
+            folder = output.resolve().parent
+            raise SystemExit(f"{command}: the disk of {folder} is full. {next_time()} Make room first.") from None
+        # Processes that read the same input fail in the same way, but each may be the one that fills the disk.
+        raise SystemExit(f"{command}: {one_line(error, output)}" if is_main else 1) from None
+
+
+# Damaged and missing files, and packages that are not installed.
+_OF_INPUT = (OSError, ImportError, UnicodeError, json.JSONDecodeError, UserError)
+
+
+def one_line(error: Exception, output: Path | None) -> str:
+    """
+    The message of an error; where it may be a fault of the code, also the file that its traceback is written to.
+
+    Args:
+        error: any; one with a cause may disguise a fault.
+        output: of the command; the file is beside it, or in the folder of temporary files.
+    """
+    message = " ".join(str(error).split())
+    cause = error.__cause__ or error
+    if isinstance(cause, _OF_INPUT) or is_deliberate(cause):
+        return message
+    if not isinstance(error, UserError):
+        message = f"{type(error).__name__}: {message.rstrip('.')}. This may be an error of modeling-star: report it."
+    return f"{message} The traceback is in {write_traceback(error, output)}, and --log_level debug prints it."
+
+
+def write_traceback(error: Exception, output: Path | None) -> Path:
+    """Write the traceback of an error beside an output, never into it; returns the path."""
+    text = "".join(traceback.format_exception(error))
+    if output is not None:
+        path = output.resolve().with_name(f"{output.resolve().name}.error.log")
+        with suppress(OSError):
+            path.write_text(text, encoding="utf-8")
+            return path
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", prefix="modeling-star-", suffix=".error.log", delete=False
+    ) as file:
+        file.write(text)
+    return Path(file.name)
 
 
 @contextmanager

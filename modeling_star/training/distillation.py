@@ -16,20 +16,20 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import torch
-import transformers
 from accelerate import PartialState
 from datasets import Dataset, Features, List, Value, concatenate_datasets
 from datasets.arrow_writer import ArrowWriter
 from filelock import FileLock
 from torch import Tensor, nn
 from tqdm import tqdm
-from transformers import AutoTokenizer, BatchEncoding, DataCollator, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import BatchEncoding, DataCollator, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_utils import TrainOutput
 
 from ..data.labels import IGNORE_INDEX
 from ..data.tokenizers import NO_WORD, SPECIAL_TOKENS, max_length_or_none
 from ..errors import UserError
 from ..evaluation.reports import write_atomically
+from ..inference.loading import load_model, load_tokenizer
 from ..models.modeling_encoder import longest_input
 from .builders import loading
 from .losses import TaskLoss
@@ -154,13 +154,13 @@ class Teacher:
             trust_remote_code: as in `from_pretrained`.
 
         Raises:
-            UserError: there is no such model, or it has other labels.
+            UserError: there is no such model, it is not whole, or it has other labels.
         """
         head = "AutoModelForTokenClassification" if has_words else "AutoModelForSequenceClassification"
         with loading("--teacher", name):
-            load = getattr(transformers, head).from_pretrained
-            model = load(name, dtype=torch.float32, trust_remote_code=trust_remote_code).eval().to(device)
-            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
+            remote = {"trust_remote_code": trust_remote_code}
+            model = load_model(head, name, dtype=torch.float32, **remote).to(device)
+            tokenizer = load_tokenizer(name, **remote)
         tokenizer.padding_side = "right"
         names = [model.config.id2label[index] for index in range(model.config.num_labels)]
         # A regression has one output, whose name says nothing.

@@ -15,7 +15,7 @@ from .checkpoints import ARGUMENTS
 NEEDED = {"config.json": "the configuration", "model.safetensors": "the weights", "README.md": "the model card"}
 SHARED = (
     *("config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json", "*.py"),
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("manifest.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.json", "vocab.txt", "merges.txt"),
     *("README.md", "all_results.json", "training_curves.png", "confusion_*.png", "classes_*.md"),
     *("entities_*.png", "entities_*.md", "lengths_*.png", "lengths_*.md"),

@@ -20,6 +20,7 @@ from ..evaluation.reports import (
     write_json,
     write_text,
 )
+from ..inference.loading import check_whole
 from ..models.modeling_encoder import longest_input
 from .arguments import DataArguments, ModelArguments, RunArguments
 from .builders import check_embeddings, check_lexicon, check_resumed, length_limit
@@ -173,6 +174,8 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     check_parts(task, training)
     with as_user_error():
         tokenizer, model = task.build()
+        if not training.do_train:
+            check_whole(str(task.model_args.model_name_or_path), model, task.new_parameters)
         if checkpoint:
             check_resumed(checkpoint, tokenizer, model.config)
         limit = length_limit(model.config, task.data_args.max_seq_length)

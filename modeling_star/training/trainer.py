@@ -29,7 +29,7 @@ from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, SchedulerTy
 from ..errors import UserError
 from ..models.modeling_encoder import EncoderPreTrainedModel
 from .arguments import RunArguments
-from .checkpoints import last_checkpoint, whole_checkpoints
+from .checkpoints import follow_umask, last_checkpoint, seal_model, whole_checkpoints
 from .guards import all_finite, is_finite, not_finite
 from .hub import files_to_share, upload
 from .model_card import CardContent, write_model_card
@@ -209,9 +209,9 @@ class FineTuner(Trainer):
             raise self._diverged(reason)
         return output
 
-    def save_model(self, *args: Any, **kwargs: Any) -> None:
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """
-        As in Trainer.
+        As in Trainer, with a manifest of the final model.
 
         Raises:
             UserError: a weight is NaN or infinite, so that no checkpoint and no result has such weights.
@@ -219,7 +219,13 @@ class FineTuner(Trainer):
         is_whole = all_finite(self.model.parameters()).to(self.args.device, torch.float32)
         if not self.accelerator.gather(is_whole[None]).all():  # of a sharded model each process has a part
             raise self._diverged("weights are NaN or infinite")
-        super().save_model(*args, **kwargs)
+        super().save_model(output_dir, _internal_call)
+        if self.args.should_save:
+            folder = Path(output_dir or self.args.output_dir)
+            if output_dir is None:
+                seal_model(folder)
+            else:  # a checkpoint has its manifest when all of its files are written
+                follow_umask(folder)
 
     def _diverged(self, reason: str) -> UserError:
         if not self.args.do_train:

@@ -29,7 +29,7 @@ from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 from modeling_star.inference import Predictor, prediction_files
 from modeling_star.inference.pipelines import BestPathPipeline, aggregation_for
-from modeling_star.inference.prediction_files import predict_to_file
+from modeling_star.inference.prediction_files import predict_to_file, rounded
 
 
 TEXTS = [
@@ -219,7 +219,7 @@ def test_an_interrupted_run_continues_to_the_same_bytes(write: Callable[..., Pat
     )
     expected = found(Predictor(tagger), TEXTS) * 4
     assert rows == [
-        {"index": index, "text": text, "found": entities}
+        {"index": index, "text": text, "found": rounded(entities)}
         for index, (text, entities) in enumerate(zip(TEXTS * 4, expected, strict=True))
     ]
 

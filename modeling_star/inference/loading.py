@@ -1,0 +1,245 @@
+"""
+Load saved models, whole or not at all. Everything that uses a saved model, and does not train it, loads it here.
+
+`from_pretrained` fills weights that a file lacks with random numbers, and omits those that a model lacks, with a
+warning alone: predictions of such a model look like any others.
+"""
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from ..errors import UserError, is_bug
+
+
+MANIFEST = "manifest.json"
+"""Written last into a checkpoint, and into the folder of a trained model: the size and the hash of its files."""
+
+MODEL_FILES = ("*.safetensors", "*.safetensors.index.json", "tokenizer.json", "tfidf.json")
+"""What the manifest of a trained model protects: weights and tokenizer. Its configuration may be edited."""
+
+_WITH_LABELS = ("ForTokenClassification", "ForSequenceClassification")
+# Earlier versions of transformers saved the pooler of a BERT with heads that do not use it.
+_UNUSED = re.compile(r"(^|\.)pooler\.")
+
+
+@contextmanager
+def reading_model(part: str, name: str) -> Iterator[None]:
+    """
+    Name a saved model in the errors of reading it.
+
+    Args:
+        part: what is read: "tokenizer".
+        name: folder or Hub name.
+
+    Raises:
+        UserError: instead of the many kinds that damaged files raise.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, UserError) or is_bug(error):
+            raise
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise UserError(
+            f"The {part} of {name} cannot be read: {reason}. Name the output folder of a finished training, or copy "
+            "its files again."
+        ) from error
+
+
+def load_config(name: str, **options: Any) -> PreTrainedConfig:
+    """
+    The configuration of a saved model, whose names of labels are checked.
+
+    Args:
+        name: folder or Hub name.
+        options: as in `AutoConfig.from_pretrained`.
+
+    Raises:
+        UserError: its two tables of labels differ, or two labels have one name.
+    """
+    config = AutoConfig.from_pretrained(name, **options)
+    if (config.architectures or [""])[0].endswith(_WITH_LABELS):
+        _check_labels(name, config)
+    return config
+
+
+def _check_labels(name: str, config: PreTrainedConfig) -> None:
+    """Compare `id2label` with `label2id`, which is made where a configuration has none."""
+    names = dict(sorted((int(number), str(label)) for number, label in config.id2label.items()))
+    if list(names) != list(range(len(names))):
+        raise UserError(
+            f"id2label in the config.json of {name} has the numbers {_listed(names)}: write them from 0 to "
+            f"{len(names) - 1}."
+        )
+    twice = [label for label in dict.fromkeys(names.values()) if list(names.values()).count(label) > 1]
+    if twice:
+        raise UserError(
+            f"id2label in the config.json of {name} has the name {_listed(twice)} more than once: give each label a "
+            "name of its own, in label2id too."
+        )
+    numbers = {label: number for number, label in names.items()}
+    if config.label2id is not None and {str(x): int(y) for x, y in config.label2id.items()} != numbers:
+        raise UserError(
+            f"id2label and label2id in the config.json of {name} differ: write the same names and numbers in both, "
+            f'"label2id": {json.dumps(numbers, ensure_ascii=False)}'
+        )
+    config.id2label, config.label2id = names, numbers
+
+
+def load_tokenizer(name: str, **options: Any) -> PreTrainedTokenizerBase:
+    """
+    The tokenizer of a saved model.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    with reading_model("tokenizer", name):
+        return AutoTokenizer.from_pretrained(name, **options)
+
+
+def load_model(auto: str, name: str, **options: Any) -> PreTrainedModel:
+    """
+    A saved model in eval mode, with all of its weights.
+
+    Args:
+        auto: the class that loads it: "AutoModelForTokenClassification".
+        name: folder or Hub name.
+        options: as in `from_pretrained`.
+
+    Raises:
+        UserError: weights are missing, left over, NaN, infinite or of another size, files are not those that were
+            written, or labels have no clear names.
+    """
+    check_files(name)
+    with reading_model("weights", name):
+        model, info = getattr(transformers, auto).from_pretrained(name, output_loading_info=True, **options)
+    missing, more = info["missing_keys"], info["unexpected_keys"]
+    if not is_own(name):
+        more = {key for key in more if not _UNUSED.search(key)}
+    check_whole(name, model, missing, more)
+    if type(model).__name__.endswith(_WITH_LABELS):
+        _check_labels(name, model.config)
+    return model.eval()
+
+
+def check_whole(name: str, model: PreTrainedModel, missing: Collection[str], more: Collection[str] = ()) -> None:
+    """
+    Make sure that all weights of a model are those of its file, and numbers.
+
+    Args:
+        name: folder or Hub name, for the message.
+        model: as it was loaded.
+        missing: the names of weights that the file does not have.
+        more: those that the model does not have.
+
+    Raises:
+        UserError: there are some, or a weight is NaN or infinite.
+    """
+    kind = type(model).__name__
+    advice = "Name the output folder of a finished training, or copy its files again."
+    if missing:
+        raise UserError(
+            f"The weights of {name} are not all there: {_listed(sorted(missing))} of a {kind} cannot be read from its "
+            f"file, and would be random. {advice}"
+        )
+    if more:
+        raise UserError(
+            f"The weights of {name} are not those of its config.json: a {kind} of this shape has no "
+            f"{_listed(sorted(more))}. {advice}"
+        )
+    check_finite(name, model.state_dict())
+
+
+def check_finite(name: str, weights: Mapping[str, Any]) -> None:
+    """
+    Args:
+        name: folder or Hub name, for the message.
+        weights: tensors or arrays by name.
+
+    Raises:
+        UserError: a number is NaN or infinite.
+    """
+    for key, tensor in weights.items():
+        # NaN - NaN and inf - inf are NaN, which equals nothing; whole numbers and bools are finite.
+        low, high = (tensor.min(), tensor.max()) if _is_real(tensor) else (0.0, 0.0)
+        if not abs(float(low)) + abs(float(high)) < float("inf"):
+            raise UserError(
+                f"The weights of {name} cannot be used: {key} has numbers that are NaN or infinite. Train it again "
+                "with a lower --learning_rate, or name another model."
+            )
+
+
+def _is_real(tensor: Any) -> bool:
+    return str(tensor.dtype).removeprefix("torch.") in ("float64", "float32", "float16", "bfloat16") and 0 not in (
+        tensor.shape
+    )
+
+
+def _listed(names: Collection[Any]) -> str:
+    first = ", ".join(str(name) for name in itertools.islice(names, 3))
+    return first + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+# ------ files
+
+
+def is_own(name: str) -> bool:
+    """Whether a training of this package wrote a folder."""
+    return any(Path(name, file).is_file() for file in (MANIFEST, "arguments.json"))
+
+
+def check_files(name: str) -> None:
+    """
+    Compare the weights and the tokenizer in a folder with its manifest; one of a version up to 0.2, or with single
+    files of a training, has none.
+
+    Raises:
+        UserError: a file is missing, or is not as it was written.
+    """
+    folder = Path(name)
+    if (folder / MANIFEST).is_file() and (fault := find_change(folder, MODEL_FILES)):
+        raise UserError(
+            f"{fault} in {name}: copy its files again. If you changed the file on purpose, delete {folder / MANIFEST}."
+        )
+
+
+def find_change(folder: Path, patterns: Collection[str] = ("*",)) -> str | None:
+    """
+    The first file of a manifest that is not as it was written, in words, or `None`.
+
+    Args:
+        folder: with a manifest.
+        patterns: of the names of the files that matter.
+
+    Raises:
+        UserError: the manifest cannot be read.
+    """
+    try:
+        files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"].items()
+        wanted = [(name, as_written) for name, as_written in files if any(map(Path(name).match, patterns))]
+    except (ValueError, LookupError, AttributeError) as error:
+        raise UserError(
+            f"{folder / MANIFEST} cannot be read ({error}): copy the folder again, or delete it."
+        ) from error
+    for name, as_written in wanted:
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != as_written["size"] or describe(path) != as_written:
+            return f"{name} is not as it was written"
+    return None
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """The size and the hash of a file."""
+    with path.open("rb") as file:
+        return {"size": path.stat().st_size, "blake2b": hashlib.file_digest(file, "blake2b").hexdigest()}

@@ -1,0 +1,175 @@
+"""Saved models are loaded whole or not at all, by everything that uses them."""
+
+import json
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from common import TINY
+from safetensors.torch import load_file, save_file
+from transformers import BertConfig, BertForTokenClassification
+
+import modeling_star
+from modeling_star.data.tokenizers import train_tokenizer
+from modeling_star.errors import UserError
+from modeling_star.inference import Predictor
+from modeling_star.inference.export import load as load_for_export
+from modeling_star.inference.loading import load_model
+from modeling_star.training.builders import saved_model
+from modeling_star.training.checkpoints import seal_model
+from modeling_star.training.distillation import Teacher
+
+
+TEXTS = ["a good film", "a bad film"]
+NAMES = ("neg", "neutral", "pos")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A classifier as a training leaves it."""
+    torch.manual_seed(1)
+    tokenizer = train_tokenizer(TEXTS, "word", min_frequency=1)
+    fields = {**TINY, "vocab_size": len(tokenizer), "num_hidden_layers": 2}
+    fields.pop("num_labels")
+    labels = {"id2label": dict(enumerate(NAMES)), "label2id": {name: number for number, name in enumerate(NAMES)}}
+    config = modeling_star.StarTransformerConfig(**fields, **labels)
+    model = modeling_star.StarTransformerForSequenceClassification(config)
+    for saving in (model, tokenizer):
+        saving.save_pretrained(tmp_path / "model")
+    seal_model(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def edit_config(folder: Path, **fields: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def edit_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], Any], is_sealed: bool = True) -> None:
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    change(weights)
+    save_file(weights, path, metadata={"format": "pt"})
+    if is_sealed:
+        seal_model(folder)
+
+
+def by_predictor(folder: Path) -> None:
+    Predictor(folder).predict(TEXTS)
+
+
+USERS: dict[str, Callable[[Path], Any]] = {
+    "predictor": by_predictor,
+    "export": lambda folder: load_for_export(str(folder)),
+    "teacher": lambda folder: Teacher.load(str(folder), NAMES, ("text",)),
+}
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "a tensor is missing": lambda folder: edit_weights(
+        folder, lambda weights: weights.pop("classifier.out_proj.weight")
+    ),
+    "a tensor of the encoder is missing": lambda folder: edit_weights(
+        folder, lambda weights: weights.pop("model.embeddings.word_embeddings.weight")
+    ),
+    "a tensor has another shape": lambda folder: edit_weights(
+        folder, lambda weights: weights.update({"classifier.out_proj.bias": torch.zeros(2)})
+    ),
+    "there is one tensor more": lambda folder: edit_weights(
+        folder, lambda weights: weights.update({"model.layers.7.bias": torch.zeros(2)})
+    ),
+    "fewer layers": lambda folder: edit_config(folder, num_hidden_layers=1),
+    "more layers": lambda folder: edit_config(folder, num_hidden_layers=3),
+    "another width": lambda folder: edit_config(folder, hidden_size=TINY["hidden_size"] * 2),
+    "a number is NaN": lambda folder: edit_weights(
+        folder, lambda weights: weights["classifier.out_proj.bias"].fill_(np.nan)
+    ),
+    "a number is infinite": lambda folder: edit_weights(
+        folder, lambda weights: weights["model.embeddings.word_embeddings.weight"][1].fill_(-np.inf)
+    ),
+    "the file is of another training": lambda folder: edit_weights(
+        folder, lambda weights: weights["classifier.out_proj.bias"].add_(1), is_sealed=False
+    ),
+    "a name is there twice": lambda folder: edit_config(folder, id2label={"0": "neg", "1": "pos", "2": "pos"}),
+    "names are swapped in one table": lambda folder: edit_config(
+        folder, id2label={"0": "pos", "1": "neutral", "2": "neg"}
+    ),
+    "a name differs in one table": lambda folder: edit_config(folder, label2id={"neg": 0, "neutral": 1, "good": 2}),
+}
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_model_is_refused_by_everything_that_uses_it(damage: str, user: str, folder: Path) -> None:
+    USERS[user](folder)
+    DAMAGES[damage](folder)
+    with pytest.raises(UserError, match=str(folder)):
+        USERS[user](folder)
+
+
+def test_another_head_than_that_of_the_weights_is_refused(folder: Path) -> None:
+    edit_config(folder, architectures=["StarTransformerForTokenClassification"])
+    with pytest.raises(UserError, match=r"classifier\.weight"):
+        by_predictor(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: (folder / "manifest.json").unlink(),  # as of version 0.2
+        lambda folder: edit_config(
+            folder, id2label={"0": "bad", "1": "so-so", "2": "good"}, label2id={"bad": 0, "so-so": 1, "good": 2}
+        ),
+        lambda folder: edit_config(folder, id2label={"2": "pos", "0": "neg", "1": "neutral"}, label2id=None),
+        lambda folder: edit_config(folder, label2id={"neg": "0", "neutral": "1", "pos": "2"}),
+        lambda folder: (folder / "README.md").write_text("My model"),
+    ],
+)
+def test_what_users_change_on_purpose_changes_no_score(change: Callable[[Path], Any], folder: Path) -> None:
+    def scores() -> list[list[float]]:
+        return [[each["score"] for each in found] for _, found in Predictor(folder).predict(TEXTS)]
+
+    before = scores()
+    change(folder)
+    assert scores() == before
+
+
+def test_single_files_can_be_copied(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(folder / name, tmp_path / "copy")
+    assert Predictor(tmp_path / "copy").predict(TEXTS) == Predictor(folder).predict(TEXTS)
+
+
+def test_labels_are_in_the_order_of_their_numbers(folder: Path) -> None:
+    edit_config(folder, id2label={"2": "pos", "0": "neg", "1": "neutral"}, label2id=None)
+    config = Predictor(folder).saved.config
+    assert list(config.id2label.items()) == list(enumerate(NAMES))
+    assert config.label2id == {"neg": 0, "neutral": 1, "pos": 2}
+
+
+def test_a_pooler_that_a_foreign_tagger_does_not_use_may_be_in_its_file(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    BertForTokenClassification(BertConfig(vocab_size=20, **sizes)).save_pretrained(tmp_path)
+    pooler = {"bert.pooler.dense.weight": torch.zeros(8, 8), "bert.pooler.dense.bias": torch.zeros(8)}
+    edit_weights(tmp_path, lambda weights: weights.update(pooler), is_sealed=False)
+    load_model("AutoModelForTokenClassification", str(tmp_path))
+
+
+def test_a_fine_tuning_starts_from_whole_weights_and_may_have_a_new_head(folder: Path) -> None:
+    head, labels = "AutoModelForTokenClassification", {"num_labels": 4}
+    assert "classifier.weight" in saved_model(head, str(folder), labels)[1]
+    with_head = ("AutoModelForSequenceClassification", str(folder))
+    assert saved_model(*with_head, {"num_labels": 4}, ignore_mismatched_sizes=True)[1]
+    edit_weights(folder, lambda weights: weights.pop("model.embeddings.word_embeddings.weight"))
+    with pytest.raises(UserError, match="word_embeddings"):
+        saved_model(*with_head, {"num_labels": 3})
+
+
+def test_weights_have_the_permissions_of_the_configuration(folder: Path) -> None:
+    modes = {stat.S_IMODE((folder / name).stat().st_mode) for name in ("config.json", "model.safetensors")}
+    assert len(modes) == 1
