@@ -52,7 +52,7 @@ _PIECES = [
     RUN,  # a word or a number of any other script
     r"\X",  # anything else, a whole emoji (skin tone, family, flag) at a time
 ]
-_CHARACTER = _PIECES[-1]
+CHARACTER = _PIECES[-1]
 # do + n't and it + 's, as in the Penn Treebank and so in GloVe
 _NOT = rf"(?i:n['’]t)(?!{_LETTER})"
 _CONTRACTIONS = [rf"{_LETTER}+?(?={_NOT})|{_NOT}", rf"['’](?i:s|m|d|re|ve|ll)(?!{_LETTER})"]
@@ -118,7 +118,7 @@ def train_tokenizer(
     backend = Tokenizer(models.WordLevel(unk_token=_UNK))
     if lower_case:
         backend.normalizer = normalizers.Lowercase()
-    pattern = Regex(_CHARACTER if are_split_by_character(lines) else "|".join(_PATTERNS[kind]))
+    pattern = Regex(CHARACTER if are_split_by_character(lines) else "|".join(_PATTERNS[kind]))
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(Regex(SEPARATORS), "removed"), pre_tokenizers.Split(pattern, "isolated")]
     )

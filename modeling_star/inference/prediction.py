@@ -29,6 +29,7 @@ from ..models.modeling_encoder import longest_input
 from .cuda_graphs import cuda_graphs
 from .inputs import as_dataset, cells_of, texts_of
 from .loading import load_config, load_model, load_tokenizer
+from .long_runs import Shortened, longest_run, shorten, tokenizing
 from .pipelines import EntityGroups, aggregation_for, path_probabilities
 from .question_answering import answer_question
 from .threads import map_in_threads
@@ -193,7 +194,7 @@ class Predictor:
         return {"version": __version__, **{name: getattr(self, name) for name in names}}
 
     def __getstate__(self) -> dict[str, Any]:
-        loaded = ("tokenizer", "model", "_run_model", "entity_groups", "token_lengths")
+        loaded = ("tokenizer", "model", "_run_model", "entity_groups", "token_lengths", "longest_run")
         state = {name: value for name, value in vars(self).items() if name not in loaded}
         # A part of the state, so that `datasets` does not take the cached predictions of another model.
         return {**state, "fingerprint": self.fingerprint}
@@ -272,8 +273,9 @@ class Predictor:
                 found = [self._answer(text) for text in plain]
             case "translation":
                 order = sorted(range(len(plain)), key=lambda place: len(plain[place]))
-                by_length = [plain[place] for place in order]
-                translations = translate(by_length, self.model, self.tokenizer, batch_size=self.batch_size)
+                by_length = [self._shortened(plain[place]).text for place in order]
+                with tokenizing(plain):
+                    translations = translate(by_length, self.model, self.tokenizer, batch_size=self.batch_size)
                 placed = dict(zip(order, translations, strict=True))
                 found = [[{"text": placed[place]}] for place in range(len(plain))]
             case _:
@@ -317,6 +319,11 @@ class Predictor:
         return EntityGroups(list(self.model.config.id2label.values()))
 
     @cached_property
+    def longest_run(self) -> int | None:
+        """The most letters and digits in a row that the tokenizer is given."""
+        return longest_run(self.tokenizer)
+
+    @cached_property
     def token_lengths(self) -> np.ndarray | None:
         """
         The number of characters of each vocabulary entry, `[V]`, marker included: a token that has another number of
@@ -345,7 +352,7 @@ class Predictor:
                     place, begins = members[row], None
                     if are_words:
                         begins = np.cumsum([0, *(len(word) + len(delimiter) for word in texts[place])])
-                    found[place] = self._entities(plain[place], encodings[row], begins, labels, scores)
+                    found[place] = self._entities(plain[place], texts[place], encodings[row], begins, labels, scores)
         return found
 
     def tag_words(self, sentences: Sequence[list[str]]) -> list[list[str | None]]:
@@ -365,7 +372,15 @@ class Predictor:
         backend = self.tokenizer.backend_tokenizer
         backend.no_truncation()
         backend.no_padding()
-        return backend.encode_batch(texts, is_pretokenized=are_words)
+        short = [
+            [self._shortened(word).text for word in text] if are_words else self._shortened(text).text
+            for text in texts
+        ]
+        with tokenizing(texts):
+            return backend.encode_batch(short, is_pretokenized=are_words)
+
+    def _shortened(self, text: str) -> Shortened:
+        return shorten(text, self.longest_run)
 
     def _token_labels(self, encodings: Sequence[Encoding]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """
@@ -428,13 +443,20 @@ class Predictor:
             yield from zip(batch, *parts, strict=True)
 
     def _entities(
-        self, text: str, encoding: Encoding, begins: np.ndarray | None, labels: np.ndarray, scores: np.ndarray
+        self,
+        text: str,
+        given: Text,
+        encoding: Encoding,
+        begins: np.ndarray | None,
+        labels: np.ndarray,
+        scores: np.ndarray,
     ) -> list[Prediction]:
         """
         The entities that `BestPathPipeline` finds.
 
         Args:
             text: plain text.
+            given: the text, or its words.
             encoding: its n tokens.
             begins: of a list of words, the first character of each in the text.
             labels, scores: `[n]`.
@@ -444,9 +466,12 @@ class Predictor:
             return []
         ids, offsets = np.array(encoding.ids)[content], np.array(encoding.offsets)[content]
         labels, scores = labels[content], scores[content]
-        if begins is not None:
-            words = encoding.word_ids
-            offsets += begins[[words[column] for column in content]][:, None]
+        if begins is None:
+            offsets = self._shortened(text).in_whole(offsets)
+        else:
+            words = [encoding.word_ids[column] for column in content]
+            inside = [self._shortened(given[word]).in_whole(pair) for word, pair in zip(words, offsets, strict=True)]
+            offsets = np.array(inside) + begins[words][:, None]
         lengths = self.token_lengths
         firsts = np.arange(len(ids))
         if lengths is not None:
@@ -481,7 +506,9 @@ class Predictor:
         """The columns of token ids; long texts are truncated."""
         limit = max_length_or_none(self.tokenizer.model_max_length)
         sides = [list(side) for side in zip(*texts, strict=True)] if self.pairs else [list(texts)]
-        encoded = self.tokenizer(*sides, verbose=False)
+        sides = [[self._shortened(text).text for text in side] for side in sides]
+        with tokenizing(texts):
+            encoded = self.tokenizer(*sides, verbose=False)
         if limit is not None:
             cut = sum(len(ids) > limit for ids in encoded["input_ids"])
             self.texts_cut += cut
@@ -567,11 +594,17 @@ class Predictor:
         if not isinstance(text, QuestionContext) and self.question is None:
             raise UserError(f'{self.saved.name} answers questions: write --question "Who moved to Oslo?"')
         question, context = text if isinstance(text, QuestionContext) else (self.question, text)
-        answers = answer_question(question, context, self.model, self.tokenizer, null_threshold=self.null_threshold)
+        short = self._shortened(context)
+        with tokenizing([question, context]):
+            answers = answer_question(
+                *(self._shortened(question).text, short.text, self.model, self.tokenizer),
+                null_threshold=self.null_threshold,
+            )
+        found = [answer for answer in answers if answer.text]
+        spans = [short.in_whole(np.array([answer.start, answer.end])).tolist() for answer in found]
         return [
-            {"start": answer.start, "end": answer.end, "text": answer.text, "score": answer.score}
-            for answer in answers
-            if answer.text
+            {"start": start, "end": end, "text": context[start:end], "score": answer.score}
+            for answer, (start, end) in zip(found, spans, strict=True)
         ]
 
 

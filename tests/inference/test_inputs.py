@@ -1,0 +1,175 @@
+"""What programs give to a predictor: empty batches, single texts, cells without a text, and runs without a blank."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from common import TINY
+
+import modeling_star
+from modeling_star.data.prediction_inputs import QuestionContext
+from modeling_star.data.tokenizers import train_tokenizer
+from modeling_star.errors import UserError
+from modeling_star.inference import Predictor, long_runs
+from modeling_star.inference.long_runs import longest_run, shorten
+
+
+TEXT = "a good film"
+HEADS = ("TokenClassification", "SequenceClassification", "QuestionAnswering")
+
+
+def saved(folder: Path, head: str, kind: str = "word") -> Path:
+    torch.manual_seed(1)
+    tokenizer = train_tokenizer([TEXT, "don't 3.5 bits"], kind, min_frequency=1, vocab_size=60)
+    config = modeling_star.StarTransformerConfig(**{**TINY, "vocab_size": len(tokenizer)})
+    model = getattr(modeling_star, f"StarTransformerFor{head}")(config)
+    for weight in model.parameters():
+        weight.data.mul_(4)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(params=HEADS)
+def predictor(request: pytest.FixtureRequest, tmp_path: Path) -> Predictor:
+    return Predictor(saved(tmp_path, request.param), question="Who?" if request.param[0] == "Q" else None)
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Predictor:
+    return Predictor(saved(tmp_path, "SequenceClassification"), pairs=True)
+
+
+@pytest.mark.parametrize(
+    "batch", [{}, {"text": []}, {"id": [], "Review": []}, {"text": np.array([], dtype=object)}, {"text": ()}]
+)
+def test_an_empty_batch_has_no_predictions(batch: dict[str, Any], predictor: Predictor) -> None:
+    assert predictor(batch) == {**batch, "found": []}
+    assert predictor.predict([]) == []
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan"), np.float32("nan"), pd.NA, pd.NaT, "", []])
+def test_a_cell_without_a_text_has_no_prediction(nothing: Any, predictor: Predictor) -> None:
+    [expected] = predictor({"text": [TEXT]})["found"]
+    assert predictor({"text": [nothing, TEXT], "id": [1, "b"]})["found"] == [[], expected]
+    assert predictor({"text": [nothing, nothing]})["found"] == [[], []]
+
+
+@pytest.mark.parametrize(
+    "batch", [{"text": TEXT}, {"text": b"a"}, {"text": [TEXT], "id": "x"}, {"text": 5}, {"text": [TEXT], "id": []}]
+)
+def test_a_column_that_is_no_list_of_cells_is_refused(batch: dict[str, Any], predictor: Predictor) -> None:
+    with pytest.raises(UserError, match=r"'id'|'text'"):
+        predictor(batch)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [TEXT, b"a", None, {"text": [TEXT]}, pd.DataFrame({"text": [TEXT]}), [TEXT, None], [5], [["a", 5]], ["\ud83d"]],
+)
+def test_what_is_no_list_of_texts_is_refused(texts: Any, predictor: Predictor) -> None:
+    with pytest.raises(UserError):
+        predictor.predict(texts)
+
+
+@pytest.mark.parametrize("change", [np.array, pd.Series, iter, lambda texts: pd.Series(texts, index=[7, 3])])
+def test_any_collection_of_texts_is_predicted(change: Callable[[list[str]], Any], predictor: Predictor) -> None:
+    assert predictor.predict(change([TEXT, "a film"])) == predictor.predict([TEXT, "a film"])
+
+
+def test_a_frame_is_a_batch_of_columns(predictor: Predictor) -> None:
+    frame = pd.DataFrame({"text": [TEXT, None]}, index=[7, 3])
+    assert predictor(frame)["found"] == predictor({"text": [TEXT, None]})["found"]
+
+
+def test_a_model_for_pairs_reads_two_texts_at_a_time(pairs: Predictor) -> None:
+    expected = pairs.predict([(TEXT, "a film")])
+    assert pairs.predict([[TEXT, "a film"]]) == expected
+    assert pairs({"sentence1": [], "sentence2": []})["found"] == []
+    for texts in ["ab", "cd"], [(TEXT,)], [(TEXT, "a", "b")], [(TEXT, None)]:
+        with pytest.raises(UserError, match="Text 1"):
+            pairs.predict(texts)
+
+
+def test_a_pair_is_no_single_text_but_a_question_with_its_context(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="pair"):
+        Predictor(saved(tmp_path / "one", "SequenceClassification")).predict([(TEXT, TEXT)])
+    reader = Predictor(saved(tmp_path / "two", "QuestionAnswering"))
+    assert reader.predict([("Who?", TEXT)]) == reader.predict([QuestionContext("Who?", TEXT)])
+
+
+def test_probabilities_are_not_rounded(tmp_path: Path) -> None:
+    predictor = Predictor(saved(tmp_path, "SequenceClassification"))
+    [(_, found)] = predictor.predict([TEXT])
+    logits = predictor.model(**predictor.tokenizer(TEXT, return_tensors="pt")).logits[0]
+    assert sorted(each["score"] for each in found) == pytest.approx(sorted(logits.softmax(-1).tolist()), abs=1e-7)
+
+
+@pytest.mark.parametrize("head", HEADS[:2])
+def test_scores_that_are_no_numbers_are_an_error(head: str, tmp_path: Path) -> None:
+    predictor = Predictor(saved(tmp_path, head))
+    predictor.model.classifier.register_forward_hook(lambda *_: torch.full((1, 5, 5)[: 3 - (head[0] == "S")], np.inf))
+    with pytest.raises(UserError, match="NaN or infinite"):
+        predictor.predict([TEXT])
+
+
+# ------ runs without a blank
+
+RUN = "acgt" * 60
+RUNS = [
+    f"a {RUN} film",
+    f"{RUN}n't good",
+    f"{'7' * 240}.5 bits",
+    f"{'7' * 120}b{'7' * 120}.5",
+    f"don't x{'7' * 240}n't",
+    f"http://{RUN}/{RUN}! a {RUN}-{RUN}",
+    f"@{RUN} {RUN} 李{RUN}李 é{RUN}é",
+    RUN,
+]
+
+
+@pytest.mark.parametrize("kind", ["word", "wordpiece", "character"])
+@pytest.mark.parametrize("text", RUNS)
+def test_a_shortened_run_is_the_same_token_at_the_same_characters(
+    text: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_runs, "LONGEST_RUN", 110)
+    tokenizer = train_tokenizer([TEXT, "don't 3.5 bits n't 李 é ."], kind, min_frequency=1, vocab_size=90)
+    short = shorten(text, longest_run(tokenizer))
+    assert len(short.text) < len(text)
+    whole, part = (tokenizer.backend_tokenizer.encode(each) for each in (text, short.text))
+    assert part.ids == whole.ids
+    assert [tuple(pair) for pair in short.in_whole(np.array(part.offsets)).tolist()] == whole.offsets
+
+
+@pytest.mark.parametrize("words", [False, True])
+@pytest.mark.parametrize("head", HEADS)
+def test_predictions_of_a_text_with_long_runs_are_those_of_the_whole_text(
+    head: str, words: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts: list[Any] = [text.split() if words else text for text in RUNS]
+    question = "Who?" if head == "QuestionAnswering" else None
+    expected = Predictor(saved(tmp_path, head), question=question).predict(texts)
+    assert any(found for _, found in expected)
+    monkeypatch.setattr(long_runs, "LONGEST_RUN", 110)
+    assert Predictor(tmp_path, question=question).predict(texts) == expected
+
+
+def test_tokenizers_of_other_packages_and_of_single_characters_are_given_whole_texts() -> None:
+    tokenizer = train_tokenizer([list("a film"), list("don't")], "character", min_frequency=1)
+    assert longest_run(tokenizer) is None
+    assert shorten("a" * 20_000, None).text == "a" * 20_000
+
+
+def test_a_panic_of_the_tokenizer_names_a_text() -> None:
+    class PanicException(BaseException):
+        """As the library raises it."""
+
+    with pytest.raises(UserError, match="'film'"), long_runs.tokenizing(["a", "film"]):
+        raise PanicException
+    with pytest.raises(KeyboardInterrupt), long_runs.tokenizing(["a", "film"]):
+        raise KeyboardInterrupt
