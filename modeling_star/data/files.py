@@ -11,7 +11,7 @@ from typing import IO, cast
 
 import pyarrow
 
-from ..errors import UserError
+from ..errors import UserError, is_bug
 
 
 FORMATS = {
@@ -54,7 +54,7 @@ def is_table(path: str | Path) -> bool:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Raise any error in this context as a `UserError` that names the file."""
+    """Raise any error in this context but those of this package's code as a `UserError` that names the file."""
     try:
         yield
     except UserError:
@@ -63,6 +63,8 @@ def reading(path: Path) -> Iterator[None]:
         cause = error.__cause__ or error  # datasets wraps the errors of its readers
         if isinstance(cause, UserError):
             raise cause from None
+        if is_bug(cause):
+            raise
         if "corresponds to no data" in str(cause):
             raise no_rows(path) from None
         if isinstance(cause, UnicodeError):

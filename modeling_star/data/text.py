@@ -9,7 +9,7 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict, IterableDataset, concatenate_datasets
 
-from ..errors import UserError
+from ..errors import UserError, is_bug
 from .columns import find_text_column
 from .readers import SampleBy, plain_texts, read_file, stream_files, streamed_columns
 from .splits import check_source, load_named, take_first
@@ -72,6 +72,8 @@ def documents(rows: Iterable[Any], column: str, held_out: frozenset[bytes] = fro
             return
         except Exception as error:
             cause = error if isinstance(error, UserError) else error.__cause__ or error
+            if is_bug(cause):
+                raise
             raise UserError(
                 f"{cause} (After {count:,} documents. Correct this, and resume a run: --resume_from_checkpoint last)"
             ) from error

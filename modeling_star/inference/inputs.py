@@ -15,7 +15,7 @@ from ..errors import UserError
 
 def cells_of(batch: Mapping[str, Any]) -> dict[str, list[Any]]:
     """
-    The cells of each column as lists, `None` for None, NaN and the like.
+    The cells of each column as lists, `None` for None, NaN, an empty list and the like.
 
     Args:
         batch: the columns: lists, arrays, or a DataFrame.
@@ -37,9 +37,9 @@ def cells_of(batch: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def _plain(cell: Any) -> Any:
-    if isinstance(cell, (np.ndarray, tuple)):
-        return list(cell)
-    return cell if isinstance(cell, (str, list)) or pd.isna(cell) is not True else None
+    if isinstance(cell, (np.ndarray, tuple, list)):
+        return list(cell) or None
+    return cell if isinstance(cell, str) or pd.isna(cell) is not True else None
 
 
 def as_dataset(columns: Mapping[str, list[Any]]) -> Dataset:

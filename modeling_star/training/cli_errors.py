@@ -4,6 +4,7 @@ One-line errors of the commands: for input that a user can fix, an interruption,
 What else goes wrong has a traceback in a file beside the output.
 """
 
+import csv
 import errno
 import json
 import logging
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import threading
 import traceback
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -21,6 +23,8 @@ from typing import Any, TypeVar
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
+from pyarrow import ArrowInvalid
+from safetensors import SafetensorError
 from transformers import TrainingArguments
 
 from ..errors import UserError, is_deliberate
@@ -122,7 +126,10 @@ def command_messages(
 
 
 # Damaged and missing files, and packages that are not installed.
-_OF_INPUT = (OSError, ImportError, UnicodeError, json.JSONDecodeError, UserError)
+_OF_INPUT = (
+    *(OSError, ImportError, UserError, UnicodeError, EOFError, json.JSONDecodeError, csv.Error, zlib.error),
+    *(ArrowInvalid, SafetensorError),
+)
 
 
 def one_line(error: Exception, output: Path | None) -> str:
@@ -134,7 +141,9 @@ def one_line(error: Exception, output: Path | None) -> str:
         output: of the command; the file is beside it, or in the folder of temporary files.
     """
     message = " ".join(str(error).split())
-    cause = error.__cause__ or error
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
     if isinstance(cause, _OF_INPUT) or is_deliberate(cause):
         return message
     if not isinstance(error, UserError):

@@ -8,6 +8,7 @@ import os
 import pickle
 import re
 import runpy
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 from modeling_star.inference import Predictor, prediction_files
 from modeling_star.inference.pipelines import BestPathPipeline, aggregation_for
+from modeling_star.inference.prediction import SavedModel
 from modeling_star.inference.prediction_files import predict_to_file, rounded
 
 
@@ -152,6 +154,56 @@ def test_threads_do_not_change_a_result(tagger: Path, monkeypatch: pytest.Monkey
     assert found(Predictor(tagger, batch_size=1), TEXTS) == alone
 
 
+_THREADS = """
+import sys, threading
+import torch
+from modeling_star.inference import Predictor
+
+if sys.argv[2] == "set":
+    torch.set_num_threads(3)
+before = torch.get_num_threads()
+texts = ["Ada met Charles in London.", "London", "It rained."] * 4
+predictors = [Predictor(sys.argv[1], batch_size=2) for _ in range(2)]
+numbers, entities = [], []
+
+
+def request(predictor, fails):
+    numbers.append(torch.get_num_threads())
+    if fails:
+        predictor._run_model = lambda **_: 1 / 0
+    try:
+        entities.append([found for _, found in predictor.predict(texts)])
+    except ZeroDivisionError:
+        pass
+    torch.ones(9, 9) @ torch.ones(9, 9)
+    numbers.append(torch.get_num_threads())
+
+
+for fails in (False, True):
+    threads = [threading.Thread(target=request, args=(each, fails)) for each in predictors]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    late = threading.Thread(target=lambda: numbers.append(torch.get_num_threads()))
+    late.start()
+    late.join()
+numbers.append(torch.get_num_threads())
+torch.set_num_threads(1)
+entities.append([found for _, found in Predictor(sys.argv[1], batch_size=2).predict(texts)])
+print(before, len(numbers), set(numbers), len(entities), all(each == entities[0] for each in entities))
+"""
+
+
+@pytest.mark.parametrize("how", ["environment", "set"])
+def test_predictions_leave_every_thread_its_number_of_threads(how: str, tagger: Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
+    command = [sys.executable, "-c", _THREADS, str(tagger), how]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    count = 3 if how == "set" else 2
+    assert done.stdout.split("\n")[0] == f"{count} 11 {{{count}}} 3 True"
+
+
 def test_a_predictor_is_a_function_of_columns(tagger: Path) -> None:
     predictor = Predictor(tagger)
     rows = Dataset.from_dict({"id": list(range(6)), "text": [*TEXTS[:3], "", *TEXTS[3:]]})
@@ -166,6 +218,27 @@ def test_a_pickled_predictor_holds_no_model(tagger: Path) -> None:
     found(predictor, TEXTS)
     assert isinstance(predictor.model, torch.nn.Module)
     assert not any(isinstance(value, torch.nn.Module) for value in predictor.__getstate__().values())
+
+
+def test_the_weights_are_hashed_only_where_predictions_are_kept(tagger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_: SavedModel) -> str:
+        raise KilledError
+
+    monkeypatch.setattr(SavedModel, "fingerprint", failing)
+    predictor = Predictor(tagger)
+    predictor({"text": TEXTS})
+    for keep in (pickle.dumps, lambda each: each.options):
+        with pytest.raises(KilledError):
+            keep(predictor)
+
+
+def test_a_pickled_predictor_is_that_of_its_weights(tagger: Path) -> None:
+    predictor = pickle.loads(pickle.dumps(Predictor(tagger)))
+    assert vars(predictor)["fingerprint"] == SavedModel.load(str(tagger)).fingerprint()
+
+
+class KilledError(Exception):
+    pass
 
 
 # ------ files
@@ -184,10 +257,6 @@ def write(tagger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
         return output
 
     return run
-
-
-class KilledError(Exception):
-    pass
 
 
 def dying(folder: Path, after: int) -> Predictor:
@@ -222,6 +291,76 @@ def test_an_interrupted_run_continues_to_the_same_bytes(write: Callable[..., Pat
         {"index": index, "text": text, "found": rounded(entities)}
         for index, (text, entities) in enumerate(zip(TEXTS * 4, expected, strict=True))
     ]
+
+
+def truncate(part: Path) -> None:
+    part.write_bytes(part.read_bytes()[:-30])
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "its end is missing": truncate,
+    "it is empty": lambda part: part.write_bytes(b""),
+    "a line is missing": lambda part: part.write_bytes(b"".join(part.read_bytes().splitlines(keepends=True)[1:])),
+    "a byte is another": lambda part: part.write_bytes(part.read_bytes().replace(b"o", b"0", 1)),
+    "its end is zeros": lambda part: part.write_bytes(part.read_bytes()[:-30] + bytes(30)),
+}
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_part_that_is_not_as_it_was_written_is_predicted_again(
+    damage: str, ending: str, write: Callable[..., Path], tagger: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = write(f"whole{ending}")
+    with pytest.raises(KilledError):
+        write(f"killed{ending}", dying(tagger, 3))
+    part = sorted(whole.parent.glob(f"killed{ending}.parts/*-*{ending}"))[1]
+    DAMAGES[damage](part)
+    killed = write(f"killed{ending}")
+    assert filecmp.cmp(whole, killed, shallow=False)
+    assert part.name in caplog.text
+
+
+def test_damaged_parts_are_not_joined(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = write("whole.jsonl")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    write("two.jsonl", rank=1)
+    truncate(sorted(whole.parent.glob("two.jsonl.parts/*-*.jsonl"))[0])
+    with pytest.raises(UserError, match="repeat the command"):
+        write("two.jsonl", rank=0)
+    write("two.jsonl", rank=1)
+    assert filecmp.cmp(whole, write("two.jsonl", rank=0), shallow=False)
+
+
+def test_a_failed_start_leaves_no_folder(write: Callable[..., Path], tagger: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no text"):
+        write("new/folder/out.jsonl", texts=[])
+    with pytest.raises(KilledError):
+        write("new/folder/out.jsonl", dying(tagger, 0))
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("done", [0, 2])
+def test_an_interrupted_command_says_whether_it_continues(
+    done: int, tagger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    output, windows = tmp_path / "out.jsonl", iter(range(done))
+    predict_texts = Predictor.predict
+
+    def interrupted(self: Predictor, texts: Any) -> Any:
+        if next(windows, None) is None:
+            raise KeyboardInterrupt
+        return predict_texts(self, texts)
+
+    monkeypatch.setattr(Predictor, "predict", interrupted)
+    monkeypatch.setattr(prediction_files, "TEXTS_OF_WINDOW", 3)
+    monkeypatch.setattr(sys, "argv", ["predict", str(tagger), *TEXTS * 4, "--output_file", str(output)])
+    with pytest.raises(SystemExit) as stopped:
+        predict.main()
+    assert stopped.value.code == 130
+    message = capsys.readouterr().err
+    assert ("continues" in message) == bool(done)
+    assert output.with_name("out.jsonl.parts").exists() == bool(done)
 
 
 def test_two_processes_write_what_one_writes(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,16 +5,21 @@ import logging
 import multiprocessing
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from transformers import TrainingArguments
 
+from modeling_star.data.files import reading
 from modeling_star.errors import UserError
 from modeling_star.evaluation.reports import write_json
-from modeling_star.training.cli_errors import as_user_error, script_messages
+from modeling_star.models.configuration_base import did_you_mean
+from modeling_star.training.builders import loading
+from modeling_star.training.checkpoints import check_output_dir, lock_output_dir
+from modeling_star.training.cli_errors import as_user_error, command_messages, script_messages
 from modeling_star.training.hub import unreachable_errors
 
 
@@ -94,3 +99,66 @@ def _levels() -> Iterator[None]:
 def test_other_file_errors_are_not_reported_as_a_full_disk(tmp_path: Path) -> None:
     with pytest.raises(PermissionError), script_messages(TrainingArguments(str(tmp_path), use_cpu=True)):
         raise PermissionError(13, "Permission denied", "arguments.json")
+
+
+# ------ errors of the code
+
+
+@pytest.mark.parametrize(
+    "error", [TypeError("x"), KeyError("x"), RuntimeError("x"), ValueError("x"), ZeroDivisionError()]
+)
+@pytest.mark.parametrize("wrap", [loading, lambda _, name: reading(Path(name)), lambda *_: as_user_error(Exception)])
+def test_the_traceback_of_an_unexpected_error_is_beside_the_output(
+    wrap: Callable[..., Any], error: Exception, tmp_path: Path
+) -> None:
+    output = tmp_path / "out.jsonl"
+    with pytest.raises(SystemExit) as stopped, command_messages("predict", output), wrap("MODEL", str(tmp_path)):
+        raise error
+    log = tmp_path / "out.jsonl.error.log"
+    assert str(log) in str(stopped.value.code)
+    assert "test_cli_errors" in log.read_text(encoding="utf-8"), "the line that raised it"
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("error", [UserError("x"), FileNotFoundError("x"), ImportError("x"), UnicodeError("x")])
+def test_errors_of_input_leave_no_file(error: Exception, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"predict: .*x"), command_messages("predict", tmp_path / "out.jsonl"):
+        raise error
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_mistake_in_this_package_is_not_taken_for_a_damaged_file(tmp_path: Path) -> None:
+    with pytest.raises(TypeError), loading("MODEL", str(tmp_path)):
+        did_you_mean(None, 5)  # type: ignore[arg-type]
+
+
+def test_a_traceback_is_one_flag_away(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    for level, is_shown in (("info", False), ("debug", True)):
+        with pytest.raises(SystemExit), command_messages("predict", tmp_path / "out", log_level=level):
+            raise RuntimeError("unforeseen")
+        assert ("Traceback" in capsys.readouterr().err) == is_shown
+
+
+def test_a_run_keeps_the_traceback_beside_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(SystemExit, match=r"run\.error\.log"), script_messages(arguments(folder)), as_user_error():
+        raise ValueError("unforeseen")
+    assert "unforeseen" in (tmp_path / "run.error.log").read_text(encoding="utf-8")
+    with lock_output_dir(folder):
+        assert check_output_dir(folder, None) is None, "the same command can be repeated"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_command_says_what_it_does_next(
+    number: signal.Signals, code: int, capsys: pytest.CaptureFixture
+) -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with pytest.raises(SystemExit) as stopped, command_messages("predict", next_time=lambda: "It continues."):
+            signal.raise_signal(number)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert stopped.value.code == code
+    message = capsys.readouterr().err
+    assert "It continues." in message
+    assert "Traceback" not in message
