@@ -367,7 +367,7 @@ class Predictor:
                     tags[row][words[column]] = names[int(labels[column])]
         return tags
 
-    def _encode(self, texts: Sequence[Text], are_words: bool) -> list[Encoding]:
+    def _encode(self, texts: Sequence[Any], are_words: bool) -> list[Encoding]:
         # Not by the tokenizer's own call: lists of offsets are needed only where there are entities.
         backend = self.tokenizer.backend_tokenizer
         backend.no_truncation()
@@ -445,7 +445,7 @@ class Predictor:
     def _entities(
         self,
         text: str,
-        given: Text,
+        given: Any,
         encoding: Encoding,
         begins: np.ndarray | None,
         labels: np.ndarray,
