@@ -20,9 +20,11 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import torch
+from datasets import DatasetDict
 from torch import Tensor
 from transformers import PreTrainedConfig
 
+from modeling_star.data.columns import find_tagging_columns
 from modeling_star.data.readers import read_file
 from modeling_star.evaluation.reports import markdown_table
 from modeling_star.inference.export import compare, input_names, load, write_export
@@ -82,7 +84,11 @@ def measure(folder: str) -> list[object]:
     trained = predictor.saved.arguments
     rows = read_file(trained["test_file"])
     is_tagger = predictor.saved.task == "token-classification"
-    columns = ("tokens", trained["label_column_name"]) if is_tagger else (trained["text_columns"][0], "label")
+    columns = (
+        (trained["text_columns"][0], "label")
+        if not is_tagger
+        else find_tagging_columns(DatasetDict({"test": rows}), label_column_name=trained["label_column_name"])
+    )
     model, tokenizer = load(folder)
     limit = longest_input(model.config) or max(LENGTHS)
     generator = np.random.default_rng(0)

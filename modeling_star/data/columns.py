@@ -159,14 +159,22 @@ def find_predicted_columns(
     return columns
 
 
-def check_columns(splits: DatasetDict, columns: Iterable[str], flag: str, everywhere: bool) -> None:
+def check_columns(
+    splits: DatasetDict, columns: Iterable[str], flag: str, everywhere: bool, used: Iterable[str] = ()
+) -> None:
     """
     Check that columns are in every split; those of labels in train, with a warning for other splits without them.
+
+    Args:
+        used: columns with another purpose, which a message does not suggest.
     """
     for column in columns:
         lacking = [split for split, rows in splits.items() if column not in rows.column_names]
         if lacking and (everywhere or "train" in lacking):
-            example = shlex.quote(splits[lacking[0]].column_names[0])
+            names = [name for name in splits[lacking[0]].column_names if name not in used]
+            known = _called(_LABELS if flag == "--label_column_name" else _TEXTS, names)
+            known = [*_called(TAGS if flag == "--label_column_name" else TOKENS, names), *known]
+            example = shlex.quote([*known, *names, *splits[lacking[0]].column_names][0])
             raise UserError(
                 f"{', '.join(lacking)} has no column {column!r} but {listed(splits)}. Write e.g. `{flag} {example}`"
             )
@@ -254,5 +262,5 @@ def _check(splits: DatasetDict, texts: Sequence[str], label: str) -> None:
             f"The text columns are {', '.join(texts)} and the label column is {label}. Name distinct ones of "
             f"{listed(splits)}: `--text_column_name NAME --label_column_name NAME`"
         )
-    check_columns(splits, texts, "--text_column_name", everywhere=True)
-    check_columns(splits, (label,), "--label_column_name", everywhere=False)
+    check_columns(splits, texts, "--text_column_name", everywhere=True, used=(label,))
+    check_columns(splits, (label,), "--label_column_name", everywhere=False, used=texts)

@@ -80,7 +80,20 @@ def _conll_rows(
         yield {name: [cells[place] for cells in sentence] for place, name in columns.items()}
 
 
-def _layout(path: Path, column_names: Sequence[str] | None) -> tuple[_Form, dict[int, str]]:
+def columns_like(path: str | Path, other: str | Path | None) -> list[str] | None:
+    """The columns of another CoNLL file, for a file that has as many and does not name them; else `None`."""
+    path, other = Path(path), Path(other or path)
+    if other == path or not (path.is_file() and other.is_file()):
+        return None
+    width = conll_width(path)
+    if width is None or width != conll_width(other):
+        return None
+    _, names, _ = _first_sentences(path)
+    _, columns = _layout(other, None, is_shown=False)
+    return [columns.get(index, "_") for index in range(width)] if names is None else None
+
+
+def _layout(path: Path, column_names: Sequence[str] | None, is_shown: bool = True) -> tuple[_Form, dict[int, str]]:
     """The form of a file and the names of its columns, from its first lines."""
     form, names, sentences = _first_sentences(path)
     if column_names:
@@ -95,11 +108,12 @@ def _layout(path: Path, column_names: Sequence[str] | None) -> tuple[_Form, dict
     rest = [others, *sentences[1:]] if others else sentences[1:]
     if names is None and rest and is_header(first, inner := find_roles(rest, None, column_names), rest):
         form, roles = form._replace(header=_first_token_line(path)), inner
-        logger.warning("%s: the first line, %r, is read as a header line: its tag is no entity.", path, form.header)
+        if is_shown:
+            logger.warning("%s: the first line, %r, is read as a header line, since it has no tag.", path, form.header)
     form = form._replace(
         entities=roles.tags if roles.are_entities else None, number=roles.number, group=roles.group, end=roles.end
     )
-    if not column_names:
+    if is_shown and not column_names:
         _show(path, form, roles)
     return form, roles.columns
 
@@ -221,7 +235,7 @@ def _show(path: Path, form: _Form, roles: Roles) -> None:
 def conll_width(path: str | Path) -> int | None:
     """The number of columns of a CoNLL file; `None` for other formats."""
     ending = ending_of(Path(path))
-    if FORMATS.get(ending) != "conll" or ending == ".txt":
+    if FORMATS.get(ending) != "conll" or ending == ".txt" or Path(path).stat().st_size == 0:
         return None
     line = _first_token_line(Path(path))
     return len(_cells(line, _separator(Path(path), line)))

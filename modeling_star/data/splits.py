@@ -22,6 +22,8 @@ from ..errors import UserError
 from ..models.configuration_encoder import PROBLEM_TYPES
 from .character_spans import named_as_others
 from .columns import find_classification_columns, find_tagging_columns, listed
+from .conll import columns_like
+from .inspection import inspect_classification, inspect_tagging
 from .labels import (
     IGNORE_INDEX,
     NO_LABEL,
@@ -174,7 +176,11 @@ def load_splits(
     if dataset_name:
         options = {"cache_dir": cache_dir, "token": token, "revision": revision}
         return load_named(dataset_name, dataset_config_name, **options)
-    rows = {split: read_file(path, cache_dir, None, column_names, with_spans) for split, path in paths.items()}
+    train = paths.get("train")
+    rows = {
+        split: read_file(path, cache_dir, None, column_names or columns_like(path, train), with_spans)
+        for split, path in paths.items()
+    }
     return with_validation_name(DatasetDict(rows))
 
 
@@ -253,6 +259,11 @@ def hold_out(
     """
     if "validation" in splits:
         raise UserError("There is a validation split: omit --validation_fraction.")
+    if "train" in splits and len(splits["train"]) == 1 and "List(Value('string'))" in str(splits["train"].features):
+        raise UserError(
+            "The train split is one sentence, from which no validation split can be taken. Write an empty line after "
+            "each sentence of a CoNLL file, or give a --validation_file or --validation_fraction 0"
+        )
     if "train" not in splits or len(splits["train"]) < 2:
         raise UserError("A validation split needs a train split of 2 rows or more, or write --validation_fraction 0")
     check_fraction(fraction)
@@ -394,8 +405,7 @@ def prepare_tagging(
             columns[text] = (words[split], List(Value("string")))
         result[split] = _replace(dataset, columns, keep[split])
     data = TaggingData(DatasetDict(result), text, label, labels)
-    example = short_repr(next(iter(data.splits.values()))[0][text])
-    logger.info("Words: column %r, %s; labels: column %r, %s", text, example, label, short_repr(list(labels)))
+    inspect_tagging(data.splits, text, label, labels)
     return data
 
 
@@ -521,9 +531,7 @@ def prepare_classification(
         columns = {label: (encoded.get(split), feature), _ROW: (range(len(dataset)), Value("int64"))}
         result[split] = _replace(dataset, columns, keep)
     data = ClassificationData(DatasetDict(result), texts, label, labels, kind)
-    counts = {split: data.counts(split) for split in data.splits if data.is_labelled(split)}
-    example = short_repr(counts.get("train") or next(iter(counts.values()), {}))
-    logger.info("Texts: %s; labels: column %r, %s, %s", " and ".join(map(repr, texts)), label, kind, example)
+    inspect_classification(data.splits, texts, label, labels)
     return data
 
 

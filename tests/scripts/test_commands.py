@@ -59,8 +59,8 @@ def test_recipes_and_shapes_are_found_by_name(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "wnut17").mkdir()  # the data of the recipe
     monkeypatch.setattr(sys, "argv", ["modeling-star ner", *typed])
-    model, data, _, training = parse_run(GROUPS, "")
-    assert data.label_column_name == "ner_tags"
+    model, _, _, training = parse_run(GROUPS, "")
+    assert training.num_train_epochs == 10
     assert training.output_dir == "outputs/ner"
     assert json.loads(Path(model.config_name).read_text())["model_type"] == "star_transformer"  # the recipe's path
     monkeypatch.setattr(sys, "argv", ["modeling-star ner", *typed, "--config_name", "star-plus"])
