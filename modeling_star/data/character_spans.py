@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 SPAN_TAGS = "span_tags"
 """The column of the tags."""
 
+NOT_ANNOTATED = "texts that nobody has annotated are omitted"
+
 # Scripts without spaces between words.
 _ALONE = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\u30FC\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 # As the pieces of `tokenizers`, so that a text is read as its words are, but no character is left out: a soft hyphen
@@ -318,6 +320,6 @@ def named_as_others(
             rows = Dataset.from_dict({text: rows["tokens"][:], label: rows[SPAN_TAGS][:]})
         elif label not in rows.column_names and text in text_names(rows):
             words = [[cell[start:end] for start, end in split_words(cell or "")] for cell in rows[text][:]]
-            rows = rows.remove_columns(text).add_column(text, words)
+            rows = Dataset.from_dict({**{name: rows[name][:] for name in rows.column_names}, text: words})
         result[split] = rows
     return DatasetDict(result)

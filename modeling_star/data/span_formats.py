@@ -16,7 +16,7 @@ from datasets import Dataset, Features, List, Value
 
 from ..errors import UserError
 from .caching import source_version
-from .character_spans import Document, Span, SpanFile, as_rows, code_points, lines_of
+from .character_spans import NOT_ANNOTATED, Document, Span, SpanFile, as_rows, code_points, lines_of
 from .files import FORMATS, ending_of, open_bytes, open_text, reading
 from .span_json import has_text_column, read_json_spans, recognise_json, stream_documents
 
@@ -267,13 +267,13 @@ def _read_docbin(path: Path) -> SpanFile:
     with open_bytes(path) as file:
         docs = list(DocBin().from_bytes(file.read()).get_docs(Vocab()))
     groups = not any(doc.ents for doc in docs)  # of a span categorizer
-    documents = []
+    file = SpanFile("spaCy's DocBin", [], units=("code points",))
     for number, doc in enumerate(docs, 1):
         found = [span for group in doc.spans.values() for span in group] if groups else list(doc.ents)
         sentences = list(doc.sents) if doc.has_annotation("SENT_START") else [doc[:]]
         if any(span.sent.end < span.end for span in found if len(sentences) > 1):
             sentences = [doc[:]]
-        is_annotated = doc.has_annotation("ENT_IOB") or bool(found)
+        is_annotated = bool(doc.spans) if groups else doc.has_annotation("ENT_IOB")
         for sentence in sentences:
             at = sentence.start_char
             words = [Span(token.idx - at, token.idx - at + len(token), "word", token.text) for token in sentence]
@@ -282,8 +282,9 @@ def _read_docbin(path: Path) -> SpanFile:
                 for span in found
                 if sentence.start <= span.start < sentence.end
             ]
-            documents.append(Document(f"document {number}", sentence.text, spans if is_annotated else None, words))
-    return SpanFile("spaCy's DocBin", documents, units=("code points",))
+            file.documents.append(Document(f"document {number}", sentence.text, spans if is_annotated else None, words))
+        file.counts[NOT_ANNOTATED] += not is_annotated
+    return file
 
 
 # ------ fastText: "__label__pos __label__short a fine film"

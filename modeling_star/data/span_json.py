@@ -5,13 +5,13 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
 from ..models.crf import entity_tag
-from .character_spans import Document, Span, SpanFile
+from .character_spans import NOT_ANNOTATED, Document, Span, SpanFile
 from .files import open_text
 
 
@@ -24,6 +24,7 @@ _END = ("end", "end_offset", "endOffset", "end_idx")
 _LABEL = ("label", "labels", "type", "entity_group", "entity_type", "tag")
 _SURFACE = ("text", "surface", "word", "value", "entity")
 _REJECTED = ("reject", "ignore")  # the answers of Prodigy
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SPACE = re.compile(r"[\s,]*")
 
 _Item = Any
@@ -68,8 +69,8 @@ def read_json_spans(path: Path, format: JsonFormat) -> SpanFile:
     """The documents of a json file in a recognised format."""
     file = SpanFile(format.name, [], units=format.units)
     for item, documents in stream_documents(path, format):
-        file.documents += documents
         file.counts.update(_lacks(item, documents))
+        file.documents += map(_without_surrogates, documents)
     return file
 
 
@@ -103,9 +104,22 @@ def _lacks(item: _Item, documents: Sequence[Document]) -> Iterator[str]:
     if isinstance(item, dict) and item.get("answer") in _REJECTED:
         yield "rows with the answer reject or ignore are omitted"
     elif any(document.spans is None for document in documents):
-        yield "texts that nobody has annotated are omitted"
+        yield NOT_ANNOTATED
+    if any(_SURROGATE.search(document.text) for document in documents):
+        yield "texts have half a character (a surrogate), read as U+FFFD"
     if isinstance(item, dict) and _is_label_studio(item) and len(_finished(item)) > 1:
         yield "texts have several annotations: the first, or the ground truth, is read"
+
+
+def _without_surrogates(document: Document) -> Document:
+    """The document with U+FFFD for each half of a character, which no file in UTF-8 can have."""
+    if not _SURROGATE.search(document.text):
+        return document
+    spans, words = (
+        some and [replace(each, surface=each.surface and _SURROGATE.sub("\ufffd", each.surface)) for each in some]
+        for some in (document.spans, document.words)
+    )
+    return replace(document, text=_SURROGATE.sub("\ufffd", document.text), spans=spans, words=words)
 
 
 # ------ Items: the rows of json lines, of a list, or of an object with a list
@@ -257,8 +271,8 @@ class _Rows:
     spans_of: Callable[[Any], Iterator[Span]] | None = None
 
     def __call__(self, name: str, item: _Item) -> Iterator[Document]:
-        text, cell = item[self.text], item.get(self.spans) or []
-        spans = list((self.spans_of or _spans)(cell))
+        text, cell = item[self.text], item.get(self.spans)
+        spans = list((self.spans_of or _spans)(cell)) if cell else []
         tokens = item.get("tokens")
         has_offsets = (
             isinstance(tokens, list)
