@@ -18,7 +18,7 @@ from .files import is_data, is_table, open_bytes, open_text, reading
 from .labels import literal_list
 from .parallel_text import keys_of
 from .readers import has_blocks, read_file, stream_rows
-from .span_formats import read_span_texts
+from .span_formats import is_span_folder, read_span_texts
 from .squad import flatten_squad
 from .writing_systems import between_words
 
@@ -79,7 +79,7 @@ def read_texts(
                 raise UserError(f"Standard input is not UTF-8 text ({error}): convert it with iconv") from error
         return
     path = Path(path)
-    if not path.is_file():
+    if not path.is_file() and not is_span_folder(path):
         raise UserError(f"There is no file {path}: --file texts.txt")
     if not (pairs or contexts or questions or text_column_name or column_names):
         texts = read_span_texts(path, trained_on)
@@ -144,6 +144,8 @@ def data_files(paths: Sequence[str]) -> list[str]:
         if path != "-" and not Path(path).exists():
             raise UserError(f"There is no file {path}: --file texts.txt")
         inside = sorted(str(each) for each in Path(path).iterdir() if is_data(each)) if Path(path).is_dir() else [path]
+        if not inside and is_span_folder(Path(path)):
+            inside = [path]
         if not inside:
             raise UserError(
                 f"The folder {path} has no data files: name one with .txt, .csv, .jsonl or .parquet files."

@@ -18,7 +18,7 @@ from ..errors import UserError
 from .caching import source_version
 from .character_spans import NOT_ANNOTATED, Document, Span, SpanFile, as_rows, code_points, lines_of
 from .files import FORMATS, ending_of, open_bytes, open_text, reading
-from .span_json import has_text_column, read_json_spans, recognise_json, stream_documents
+from .span_json import JsonRows, has_text_column, read_json_spans, recognise_json, stream_documents
 
 
 logger = logging.getLogger(__name__)
@@ -44,12 +44,17 @@ def read_span_format(path: Path, cache_dir: str | None = None, with_spans: bool 
     """
     if _is_fasttext(path):
         return _read_fasttext(path, cache_dir)
-    read = _reader_of(path) if with_spans else None
-    if read is None:
-        _refuse_other_formats(path)
-        return None
-    with reading(path):
-        return as_rows(path, read(path))
+    read = _reader_of(path)
+    if with_spans and read is not None:
+        with reading(path):
+            return as_rows(path, read(path))
+    if read is not None and not _is_table(path):
+        raise UserError(
+            f"{path} has labelled spans of characters: `modeling-star ner --train_file {path} --output_dir "
+            "outputs/tagger`. Classes of texts are read from csv or json (Label Studio's CSV and JSON-MIN)."
+        )
+    _refuse_other_formats(path)
+    return None
 
 
 def read_span_texts(path: Path, column: str | None = None) -> Iterator[str] | None:
@@ -61,7 +66,7 @@ def read_span_texts(path: Path, column: str | None = None) -> Iterator[str] | No
     """
     is_json = FORMATS.get(ending_of(path)) == "json"
     if _is_fasttext(path):
-        return (row["text"] for row in _fasttext_rows(path, several=True))
+        return _fasttext_lines(path)
     with reading(path):
         if is_json and (column is None or not has_text_column(path, column)) and (format := recognise_json(path)):
             logger.info("%s is %s", path, format.name)
@@ -93,6 +98,19 @@ def _reader_of(path: Path) -> Callable[[Path], SpanFile] | None:
             found = recognise_json(path)
             return None if found is None else lambda path: read_json_spans(path, found)
         return _read_webanno if _starts_with(path, _WEBANNO) else None
+
+
+def _is_table(path: Path) -> bool:
+    """Whether a file with spans of characters can be read without them."""
+    if FORMATS.get(ending_of(path)) == "json":
+        with reading(path):
+            return isinstance(recognise_json(path).parse, JsonRows)
+    return ending_of(path) == ".txt"
+
+
+def is_span_folder(path: Path) -> bool:
+    """Whether a path is a folder of brat, WebAnno or INCEpTION."""
+    return path.is_dir() and _reader_of(path) is not None
 
 
 def _starts_with(path: Path, text: str) -> bool:
@@ -282,7 +300,9 @@ def _read_docbin(path: Path) -> SpanFile:
                 for span in found
                 if sentence.start <= span.start < sentence.end
             ]
-            file.documents.append(Document(f"document {number}", sentence.text, spans if is_annotated else None, words))
+            file.documents.append(
+                Document(f"document {number}", sentence.text, spans if is_annotated else None, words)
+            )
         file.counts[NOT_ANNOTATED] += not is_annotated
     return file
 
@@ -321,10 +341,17 @@ def _read_fasttext(path: Path, cache_dir: str | None) -> Dataset:
 def _fasttext_rows(path: Path, several: bool, **_: Any) -> Iterator[dict[str, Any]]:
     with open_text(path) as lines:
         for line in filter(str.strip, lines):
-            words = line.split()
-            labels = [word.removeprefix(_LABEL) for word in words if word.startswith(_LABEL)]
-            text = re.sub(rf"(?<!\S){_LABEL}\S+\s*", "", line).strip()
-            yield {"text": text, "label": labels if several else labels[0]}
+            labels = [word.removeprefix(_LABEL) for word in line.split() if word.startswith(_LABEL)]
+            yield {"text": _without_labels(line), "label": labels if several else labels[0]}
+
+
+def _fasttext_lines(path: Path) -> Iterator[str]:
+    with reading(path), open_text(path) as lines:
+        yield from map(_without_labels, lines)
+
+
+def _without_labels(line: str) -> str:
+    return re.sub(rf"(?<!\S){_LABEL}\S+\s*", "", line).strip()
 
 
 # ------ Other formats

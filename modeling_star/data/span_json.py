@@ -222,18 +222,18 @@ def _recognise_rows(items: Sequence[Mapping[str, Any]]) -> JsonFormat | None:
     for name in names:
         cells = [item[name] for item in items if item.get(name) is not None]
         if any(cells) and all(map(_is_cluener, cells)):
-            return JsonFormat("CLUENER's json", _Rows(text, name, _cluener_spans))
+            return JsonFormat("CLUENER's json", JsonRows(text, name, _cluener_spans))
     found = [name for name in names if _has_spans([item.get(name) for item in items], name)]
     for name in sorted(found, key=lambda name: not any(item.get(name) for item in items)):
         first = next((item[name][0] for item in items if item.get(name)), None)
         keys = {*items[0], *(first if isinstance(first, dict) else ())}
         if name == "spans" or {"answer", "_input_hash"} & keys:
-            return JsonFormat("Prodigy's jsonl", _Rows(text, name))
+            return JsonFormat("Prodigy's jsonl", JsonRows(text, name))
         if "labels" in keys and isinstance(first, dict):
-            return JsonFormat("Label Studio's JSON_MIN", _Rows(text, name), ("UTF-16 units", "code points"))
+            return JsonFormat("Label Studio's JSON_MIN", JsonRows(text, name), ("UTF-16 units", "code points"))
         if name in ("label", "labels") or {"start_offset", "Comments"} & keys:
-            return JsonFormat("doccano's jsonl", _Rows(text, name), ("UTF-16 units", "code points", "graphemes"))
-        return JsonFormat(f"json with {name!r}", _Rows(text, name))
+            return JsonFormat("doccano's jsonl", JsonRows(text, name), ("UTF-16 units", "code points", "graphemes"))
+        return JsonFormat(f"json with {name!r}", JsonRows(text, name))
     return None
 
 
@@ -263,7 +263,7 @@ def _first(value: Mapping[str, Any], names: Iterable[str]) -> Any:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class JsonRows:
     """The document of a row with a text and a list of spans."""
 
     text: str

@@ -51,6 +51,7 @@ from .labels import (
     texts_as_numbers,
 )
 from .readers import read_file
+from .span_formats import is_span_folder
 from .word_rows import sentences_of_words
 
 
@@ -174,6 +175,8 @@ def load_splits(
     paths = {split: path for split, path in (files or {}).items() if path is not None}
     check_source(dataset_name, paths.values())
     if dataset_name:
+        if is_span_folder(Path(dataset_name)):
+            raise UserError(f"{dataset_name} has labelled spans of characters: --train_file {dataset_name}")
         options = {"cache_dir": cache_dir, "token": token, "revision": revision}
         return load_named(dataset_name, dataset_config_name, **options)
     train = paths.get("train")

@@ -1,6 +1,9 @@
 """Files of annotation tools with labelled spans of characters, in the form that each tool writes."""
 
+import bz2
 import json
+import logging
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,9 @@ from script_samples import jsonl
 
 from modeling_star.data.character_spans import split_words
 from modeling_star.data.prediction_inputs import read_texts
-from modeling_star.data.splits import load_splits, prepare_tagging
+from modeling_star.data.readers import read_file
+from modeling_star.data.splits import load_splits, prepare_classification, prepare_tagging
+from modeling_star.errors import UserError
 
 
 TEXT = "Mira Keil went to Quell."
@@ -281,3 +286,378 @@ def test_every_tool_gives_the_same_words_and_tags(write, name, content):
     path = write(**{name: content})
     assert sentences(path) == [(WORDS, TAGS)]
     assert [text.replace(" .", ".") for _, text in read_texts(path)] == [TEXT]  # a format can lack the text itself
+
+
+# ------ Offsets
+
+
+def utf16(text: str, offset: int) -> int:
+    return len(text[:offset].encode("utf-16-le")) // 2
+
+
+def doccano(text: str, *spans: tuple[int, int, str]) -> str:
+    return jsonl([{"text": text, "label": list(spans)}])
+
+
+@pytest.mark.parametrize("count", [utf16, lambda text, offset: offset], ids=["UTF-16 units", "code points"])
+@pytest.mark.parametrize(
+    ("text", "spans", "tags"),
+    [
+        (EMOJI, [(2, 11, "PER"), (20, 25, "LOC")], ["O", *TAGS]),
+        (
+            "\U0001f44d米拉去了奎尔。",
+            [(1, 3, "PER"), (5, 7, "LOC")],
+            ["O", "B-PER", "I-PER", "O", "O", "B-LOC", "I-LOC", "O"],
+        ),
+        ("\U00020000 is in Quell \U0001f44d\U0001f44d.", [(8, 13, "LOC")], ["O", "O", "O", "B-LOC", "O", "O", "O"]),
+    ],
+)
+def test_offsets_count_code_points_or_the_units_of_javascript(write, caplog, count, text, spans, tags):
+    counted = [(count(text, start), count(text, end), label) for start, end, label in spans]
+    with caplog.at_level(logging.INFO):
+        assert [found for _, found in sentences(write(a__jsonl=doccano(text, *counted)))] == [tags]
+    assert ("UTF-16" in caplog.text) == (count is utf16)
+
+
+def test_label_studio_counts_utf16_and_its_texts_confirm_it(write):
+    spans = [
+        (utf16(EMOJI, 2), utf16(EMOJI, 11), "Mira Keil", "PER"),
+        (utf16(EMOJI, 20), utf16(EMOJI, 25), "Quell", "LOC"),
+    ]
+    path = write(a__json=json.dumps([task(EMOJI, *spans)]))
+    assert sentences(path) == [(["\U0001f4a9", *WORDS], ["O", *TAGS])]
+
+
+def test_doccano_can_count_graphemes(write):
+    firefighter = "\U0001f468\U0001f3fb\u200d\U0001f692"
+    path = write(a__jsonl=doccano(f"{firefighter} saw Quell", (6, 11, "LOC")))
+    assert sentences(path) == [([firefighter, "saw", "Quell"], ["O", "O", "B-LOC"])]
+
+
+def test_an_ambiguous_offset_is_shown_as_a_warning(write, caplog):
+    sentences(write(a__jsonl=doccano("\U0001f44d米拉去了", (2, 3, "PER"))))
+    assert any(record.levelname == "WARNING" and "UTF-16" in record.message for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "where"),
+    [
+        ("a__json", json.dumps([task("ok"), task(TEXT, (1, 5, "Keil", "PER"))]), "row 2"),
+        ("a__jsonl", doccano("ok", (0, 2, "X")) + doccano("Mira", (0, 40, "PER")), "row 2"),
+        (
+            "a__jsonl",
+            jsonl([PRODIGY, {**PRODIGY, "tokens": [{"text": "Mara", "start": 0, "end": 4, "id": 0}]}]),
+            "row 2",
+        ),
+        ("a__json", jsonl([{"text": "米拉去了", "label": {"PER": {"米尔": [[0, 1]]}}}]), "row 1"),
+        ("a__tsv", WEBANNO.replace("\tKeil\t", "\tKeel\t"), "sentence 1"),
+        ("a__json", json.dumps([task(TEXT), {"data": {"text": 3}, "annotations": []}]), "row 2"),
+        (
+            "a__jsonl",
+            jsonl([{"text": TEXT, "annotations": [{"label": 9, "start_offset": 0, "end_offset": 9}]}]),
+            "row 1",
+        ),
+    ],
+)
+def test_a_span_that_does_not_fit_its_text_is_an_error_that_names_the_row(write, name, content, where):
+    with pytest.raises(UserError, match=where):
+        sentences(write(**{name: content}))
+
+
+# ------ Words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Mira's hat, (3.14 €)!", ["Mira", "'s", "hat", ",", "(", "3.14", "€", ")", "!"]),
+        ("米拉 went到Quell。", ["米", "拉", "went", "到", "Quell", "。"]),
+        ("ミラは東京タワーへ", list("ミラは東京タワーへ")),
+        ("ไปที่บ้าน", ["ไ", "ป", "ที่", "บ้", "า", "น"]),
+        ("한국어 문장", ["한국어", "문장"]),
+        ("soft\u00adhyphen a\u200bb \u2014", ["soft\u00adhyphen", "a\u200bb", "\u2014"]),
+        ("\u3000\n\t", []),
+    ],
+)
+def test_words_have_every_character_but_white_space(text, words):
+    spans = split_words(text)
+    assert [text[start:end] for start, end in spans] == words
+    assert "".join(words) == "".join(text.split())
+
+
+def test_spans_within_words_are_widened_and_the_longest_of_overlapping_ones_is_kept(write, caplog):
+    rows = [
+        doccano("Miras Haus in Quellstadt", (0, 4, "PER"), (14, 19, "LOC")),
+        doccano(" Mira  went", (0, 6, "PER")),
+        doccano("New York City", (0, 8, "LOC"), (4, 13, "GPE"), (0, 3, "X"), (4, 13, "GPE")),
+        doccano("went", (4, 4, "PER")),
+    ]
+    assert sentences(write(a__jsonl="".join(rows))) == [
+        (["Miras", "Haus", "in", "Quellstadt"], ["B-PER", "O", "O", "B-LOC"]),
+        (["Mira", "went"], ["B-PER", "O"]),
+        (["New", "York", "City"], ["B-X", "B-GPE", "I-GPE"]),
+        (["went"], ["O"]),
+    ]
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert [
+        sum(f" {number} spans {word}" in text for text in warnings) for number, word in [(2, "that"), (1, "overlap")]
+    ] == [1, 1]
+
+
+# ------ What tools leave open
+
+
+def test_rejected_and_ignored_rows_of_prodigy_are_omitted_from_training_alone(write, caplog):
+    rows = [
+        PRODIGY,
+        {**PRODIGY, "answer": "reject"},
+        {**PRODIGY, "answer": "ignore"},
+        {"text": "No.", "answer": "accept"},
+    ]
+    path = write(a__jsonl=jsonl(rows))
+    assert sentences(path) == [(WORDS, TAGS), (["No", "."], ["O", "O"])]
+    assert "2 rows with the answer" in caplog.text
+    assert [number for number, _ in read_texts(path)] == [0, 1, 2, 3]
+
+
+def test_the_words_of_prodigy_are_used(write):
+    row = {
+        **PRODIGY,
+        "tokens": [
+            {"text": "Mira Keil", "start": 0, "end": 9, "id": 0},
+            {"text": "went", "start": 10, "end": 14, "id": 1},
+        ],
+    }
+    assert sentences(write(a__jsonl=jsonl([{**row, "spans": row["spans"][:1]}]))) == [
+        (["Mira Keil", "went"], ["B-PER", "O"])
+    ]
+
+
+def test_tasks_that_were_skipped_or_never_labelled_are_omitted(write, caplog):
+    skipped = task(TEXT, was_cancelled=True)
+    several = task(TEXT, (0, 9, "Mira Keil", "PER"), (18, 23, "Quell", "LOC"), ground_truth=True)
+    several["annotations"].insert(0, task(TEXT)["annotations"][0])
+    path = write(a__json=json.dumps([skipped, several, {**task(TEXT), "annotations": []}]))
+    assert sentences(path) == [(WORDS, TAGS)]
+    assert "2 texts that nobody has annotated" in caplog.text
+    assert len(list(read_texts(path))) == 3
+
+
+def test_spans_of_html_are_refused(write):
+    page = task("<p>Mira</p>")
+    value = {
+        "start": "/p[1]/text()[1]",
+        "end": "/p[1]/text()[1]",
+        "startOffset": 0,
+        "endOffset": 4,
+        "hypertextlabels": ["PER"],
+    }
+    page["annotations"][0]["result"] = [{"type": "hypertextlabels", "to_name": "text", "value": value}]
+    with pytest.raises(UserError, match="HTML"):
+        sentences(write(a__json=json.dumps([page])))
+
+
+def test_half_a_character_is_replaced(write, caplog):
+    path = write(a__jsonl='{"text": "Mira \\ud83d went", "label": [[0, 4, "PER"]]}\n')
+    assert sentences(path) == [(["Mira", "\ufffd", "went"], ["B-PER", "O", "O"])]
+
+
+def test_rows_with_words_and_tags_are_read_as_before(write):
+    row = {
+        "tokens": ["It", "rains"],
+        "ner_tags": ["O", "B-X"],
+        "text": "It rains",
+        "spans": [{"start": 0, "end": 2, "label": "Y"}],
+    }
+    assert sentences(write(a__jsonl=jsonl([row]))) == [(["It", "rains"], ["O", "B-X"])]
+
+
+# ------ brat
+
+
+def test_a_brat_folder_is_read_by_lines(tmp_path, caplog):
+    (tmp_path / "b").mkdir()
+    files = {
+        "a.txt": "Mira Keil went\nto Quell.\n\nNo one.\n",
+        "a.ann": "T1\tPER 0 9\tMira Keil\nT2\tLOC 18 23\tQuell\n#1\tAnnotatorNotes T1\tx\nR1\tAt Arg1:T1 Arg2:T2\n",
+        "b/c.txt": "North and South Quell\r\nMira lives there\r\n",
+        "b/c.ann": "T1\tLOC 0 5;16 21\tNorth Quell\nT3\tPER 23 27\tMira\n",
+        "d.txt": "Mira\nKeil went.\n",
+        "d.ann": "T1\tPER 0 9\tMira Keil\n",
+        "e.txt": "Nobody has annotated it\n",
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content.encode())
+    assert sentences(tmp_path) == [
+        (["Mira", "Keil", "went"], ["B-PER", "I-PER", "O"]),
+        (["to", "Quell", "."], ["O", "B-LOC", "O"]),
+        (["No", "one", "."], ["O", "O", "O"]),
+        (["North", "and", "South", "Quell"], ["B-LOC", "O", "O", "B-LOC"]),
+        (["Mira", "lives", "there"], ["B-PER", "O", "O"]),
+        (["Mira", "Keil", "went", "."], ["B-PER", "I-PER", "O", "O"]),
+    ]
+    assert "1 spans have several parts" in caplog.text
+    assert "1 texts without a file .ann" in caplog.text
+    assert [text for _, text in read_texts(tmp_path / "a.ann")] == ["Mira Keil went", "to Quell.", "No one."]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "message"),
+    [("T1\tPER 0 4\tMara\n", "Mara"), ("T1\tPER 0 99\tMira\n", "0-99"), ("T1 PER 0 4 Mira\n", "line 1")],
+)
+def test_a_wrong_line_of_brat_is_named(write, annotation, message):
+    with pytest.raises(UserError, match=message):
+        sentences(write(a__ann=annotation, a__txt="Mira went.\n"))
+
+
+# ------ WebAnno
+
+
+def test_webanno_has_parts_of_words_stacked_layers_and_escapes(write):
+    content = (
+        "#FORMAT=WebAnno TSV 3.2\n#T_SP=webanno.custom.Ent|kind\n"
+        "#T_RL=webanno.custom.Rel|t|BT_webanno.custom.Ent\n\n\n"
+        "#Text=I like \U0001f60a Quellstadt \\[x\\] .\n"
+        "1-1\t0-1\tI\t_\t_\t_\t\n1-2\t2-6\tlike\t_\t_\t_\t\n1-3\t7-9\t\U0001f60a\t*\t_\t_\t\n"
+        "1-4\t10-20\tQuellstadt\t_\t_\t_\t\n1-4.1\t10-15\tQuell\tLOC\t_\t_\t\n"
+        "1-5\t21-24\t\\[x\\]\tA[1]|B\\_b[2]\t_\t_\t\n1-6\t25-26\t.\tB\\_b[2]\t_\t_\t\n\n"
+        "#Text=Second line\n#Text=goes on\n2-1\t27-33\tSecond\t_\t_\t_\t\n2-2\t34-38\tline\tC[3]\t_\t_\t\n"
+        "2-3\t39-43\tgoes\tC[3]\t_\t_\t\n2-4\t44-46\ton\t_\t_\t_\t\n"
+    )
+    path = write(a__tsv=content)
+    words = ["I", "like", "\U0001f60a", "Quellstadt", "[x]", "."]
+    assert sentences(path) == [
+        (words, ["O", "O", "B-Ent", "B-LOC", "B-B_b", "I-B_b"]),
+        (["Second", "line", "goes", "on"], ["O", "B-C", "I-C", "O"]),
+    ]
+    assert [text for _, text in read_texts(path)][1] == "Second line\ngoes on"
+
+
+def test_a_project_of_inception_is_read_without_what_annotators_began_with(tmp_path):
+    for name in ("one.txt/mira.tsv", "one.txt/INITIAL_CAS.tsv", "two.txt/mira.tsv"):
+        path = tmp_path / "annotation" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(WEBANNO, encoding="utf-8")
+    assert sentences(tmp_path) == [(WORDS, TAGS)] * 2
+
+
+def test_older_webanno_is_refused_with_what_to_export(write):
+    with pytest.raises(UserError, match="v3"):
+        sentences(write(a__tsv="#FORMAT=WebAnno TSV 2\n1-1\tMira\t_\n"))
+
+
+# ------ DocBin
+
+
+def test_docbin_is_read_where_spacy_is_installed(tmp_path):
+    spacy = pytest.importorskip("spacy")
+    nlp, docs = spacy.blank("en"), spacy.tokens.DocBin()
+    nlp.add_pipe("sentencizer")
+    doc = nlp(f"{EMOJI} Don't go.")
+    doc.ents = [doc.char_span(2, 11, "PER"), doc.char_span(20, 25, "LOC")]
+    docs.add(doc)
+    docs.add(nlp("Nobody has annotated it."))
+    docs.to_disk(tmp_path / "a.spacy")
+    assert sentences(tmp_path / "a.spacy") == [
+        (["\U0001f4a9", *WORDS], ["O", *TAGS]),
+        (["Do", "n't", "go", "."], ["O"] * 4),
+    ]
+    assert next(read_texts(tmp_path / "a.spacy")) == (0, EMOJI)
+
+
+def test_without_spacy_a_docbin_names_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "spacy.tokens", None)
+    (tmp_path / "a.spacy").write_bytes(b"x")
+    with pytest.raises(UserError, match="pip install spacy"):
+        sentences(tmp_path / "a.spacy")
+
+
+# ------ fastText
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rows"),
+    [
+        (
+            "a.txt",
+            "__label__pos a good film\n__label__neg a bad film\n",
+            [("a good film", "pos"), ("a bad film", "neg")],
+        ),
+        ("a.txt", "__label__a __label__b c d\n\n__label__b e\n", [("c d", ["a", "b"]), ("e", ["b"])]),
+        (
+            "cooking.train",
+            "__label__x , a : b\n__label__y-z c __label__x\n",
+            [(", a : b", ["x"]), ("c", ["y-z", "x"])],
+        ),
+        (
+            "a.ft.txt.bz2",
+            "__label__2 Great CD: I\tlove it\n__label__1 No\n",
+            [("Great CD: I\tlove it", "2"), ("No", "1")],
+        ),
+    ],
+)
+def test_the_labels_of_fasttext_are_classes(tmp_path, name, content, rows):
+    path = tmp_path / name
+    path.write_bytes(bz2.compress(content.encode()) if name.endswith("bz2") else content.encode())
+    splits = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"), with_spans=False)
+    assert [(row["text"], row["label"]) for row in splits["train"]] == rows
+    assert prepare_classification(splits).label_list
+    assert [text for _, text in read_texts(path)] == [text for text, _ in rows]
+
+
+# ------ Formats side by side, and other ones
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("b__conll", "Mira B-PER\nwent O\n\n", ["Mira", "went"]),
+        ("b__conll", "Mira NNP B-NP B-PER\nwent VBD B-VP O\n\n", ["Mira", "went"]),
+        ("b__jsonl", jsonl([{"words": ["Mira", "went"], "labels": ["B-PER", "O"]}]), ["Mira", "went"]),
+        ("b__jsonl", jsonl([{"text": "Mira went."}]), ["Mira", "went", "."]),
+        ("b__csv", 'text\n"Mira, went."\n', ["Mira", ",", "went", "."]),
+        ("b__jsonl", jsonl([{"text": TEXT, "label": []}]), WORDS),
+    ],
+)
+@pytest.mark.parametrize("swapped", [False, True])
+def test_other_splits_can_have_other_formats(write, name, content, words, swapped):
+    spans, other = write(a__jsonl=doccano(TEXT, (0, 9, "PER"), (18, 23, "LOC"))), write(**{name: content})
+    if swapped and "B-PER" not in content:
+        pytest.skip("no labels to train on")
+    files = {"train": other, "test": spans} if swapped else {"train": spans, "test": other}
+    data = prepare_tagging(load_splits(files=files))
+    train, test = (data.splits[split][0][data.text_column] for split in ("train", "test"))
+    assert (test, train) == (WORDS, words) if swapped else (train, test) == (WORDS, words)
+
+
+@pytest.mark.parametrize("names", [("text", "label"), ("words", None), (None, "tags")])
+def test_named_columns_are_those_of_the_words_and_tags(write, names):
+    splits = load_splits(files={"train": write(a__jsonl=doccano(TEXT, (0, 9, "PER")))})
+    data = prepare_tagging(splits, text_column_name=names[0], label_column_name=names[1])
+    assert data.splits["train"][0][data.text_column] == WORDS
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "advice"),
+    [
+        ("a.txt", "12|t|Mira went.\n12|a|Yes.\n12\t0\t4\tMira\tPerson\n", "bconv"),
+        ("a.xml", "<?xml version='1.0'?><!DOCTYPE collection SYSTEM 'BioC.dtd'><collection></collection>", "bconv"),
+        ("a.json", json.dumps({"source": "x", "documents": [{"id": "1", "passages": []}]}, indent=1), "bconv"),
+        ("a.xml", '<TEI xmlns="http://www.tei-c.org/ns/1.0"><text/></TEI>', "INCEpTION"),
+        ("a.xml", "<?xml version='1.0'?>\n<GateDocument version='3'></GateDocument>", "offsets"),
+        ("a.xmi", "<?xml version='1.0'?><xmi:XMI/>", "WebAnno TSV"),
+        ("a.txt", "<PER>Mira</PER> went to <LOC>Quell</LOC> .\nNo one .\n", "offsets"),
+        ("a.zip", "PK", "npack"),
+        ("a.xlsx", "PK", "csv"),
+        ("a.pkl", "x", "json"),
+    ],
+)
+def test_other_formats_name_what_to_write_instead(tmp_path, name, content, advice):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=advice):
+        read_file(tmp_path / name)
+
+
+def test_classifiers_name_the_command_that_reads_spans(write):
+    with pytest.raises(UserError, match="modeling-star ner"):
+        read_file(write(a__json=json.dumps([task(TEXT)])), with_spans=False)
