@@ -282,8 +282,8 @@ def _read_docbin(path: Path) -> SpanFile:
             f"{path} is spaCy's DocBin: `pip install spacy`, or convert it where spaCy is installed: "
             f"`python -c '{convert}' > {path.stem}.jsonl`"
         ) from error
-    with open_bytes(path) as file:
-        docs = list(DocBin().from_bytes(file.read()).get_docs(Vocab()))
+    with open_bytes(path) as content:
+        docs = list(DocBin().from_bytes(content.read()).get_docs(Vocab()))
     groups = not any(doc.ents for doc in docs)  # of a span categorizer
     file = SpanFile("spaCy's DocBin", [], units=("code points",))
     for number, doc in enumerate(docs, 1):
