@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-all test-lowest soak lint clean
+.PHONY: help quickstart test test-all test-real test-lowest soak lint clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,14 @@ test: $(READY)  ## the fast tests, as CI runs them
 
 test-all: $(READY)  ## all tests, including slow ones
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# The demo's page is tested in a browser. Where Debian's cannot be installed, its test names what is missing.
+test-real: $(READY)  ## spaCy, Ray, gradio, uvicorn, PEFT, scikit-learn and skops as their users run them
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[real]"
+	command -v chromedriver || ! command -v apt-get || [ "$$(id -u)" != 0 ] || \
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends \
+		chromium chromium-driver; }
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/real --durations 0 --durations-min 5
 
 test-lowest:  ## the fast tests on the lowest versions of pyproject.toml, in an environment beside .venv
 	$(PYTHON) -m venv .venv-lowest

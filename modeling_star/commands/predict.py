@@ -4,6 +4,7 @@ Tag, classify, rate or translate texts with a saved model, or find the answer to
     modeling-star predict outputs/quickstart/model "Maria Keller moved to Oslo."
     modeling-star predict outputs/sst2 --file texts.txt --json > predictions.jsonl
     modeling-star predict outputs/sst2 --file shards/ more.csv.gz --output_file predictions.parquet
+    modeling-star predict outputs/sst2 --file shards/ --output_file predictions.parquet --ray auto
     modeling-star predict outputs/sst2 --file reviews.csv --text_column_name "Review Text"
     zcat reviews.txt.gz | head -100 | modeling-star predict outputs/sst2 --file -
     modeling-star predict outputs/drcd --question "Who moved to Oslo?" "Maria Keller moved to Oslo."
@@ -80,6 +81,12 @@ def parse_arguments() -> argparse.Namespace:
         metavar="X",
         help="of several labels per text, predict those with a higher probability (default: 0.5)",
     )
+    parser.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="predict with all free GPUs, or CPUs, of a Ray cluster, and write the same --output_file; its machines "
+        "share the folder of the model. local: start one on this machine; auto: the one that runs here",
+    )
     parser.add_argument("--batch_size", type=int, default=128, help="most texts predicted at once (default: 128)")
     parser.add_argument(
         "--json",
@@ -96,6 +103,8 @@ def parse_arguments() -> argparse.Namespace:
         parser.error('there is no text: write predict MODEL "A text." or --file texts.txt')
     if arguments.output_file is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         parser.error("several processes need --output_file predictions.jsonl")
+    if arguments.ray is not None and (arguments.output_file is None or int(os.environ.get("WORLD_SIZE", "1")) > 1):
+        parser.error("--ray needs --output_file predictions.jsonl, and one process: omit `accelerate launch`")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "-" in (arguments.file or []):
         parser.error("several processes cannot share standard input: name a file")
     if arguments.file is None and (arguments.text_column_name or arguments.column_names):
@@ -128,7 +137,15 @@ def main() -> None:
 def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
     """Load the model, predict, print or write."""
     from ..inference.prediction import Predictor, SavedModel
-    from ..inference.prediction_files import as_json, as_row, predict_to_file, predict_windows, rounded
+    from ..inference.prediction_files import (
+        as_json,
+        as_row,
+        predict_parts,
+        predict_to_file,
+        predict_windows,
+        rounded,
+    )
+    from ..inference.ray_cluster import connect, predict_on_ray
     from ..training.builders import loading
 
     with loading("MODEL", arguments.model):
@@ -141,11 +158,14 @@ def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
     predictor = Predictor(model, **options)
     predictor.load()
     rows, total = read_rows(model, arguments)
+    if arguments.ray is not None:
+        connect(arguments.ray)
     with progress_bar(arguments, total, processes.index) as progress:
         if arguments.output_file is not None:
             names = ("texts", "file", "text_column_name", "column_names")
             inputs = {name: getattr(arguments, name) for name in names}
-            predict_to_file(predictor, rows, arguments.output_file, inputs, progress)
+            by = predict_parts if arguments.ray is None else predict_on_ray
+            predict_to_file(predictor, rows, arguments.output_file, inputs, progress, predict=by)
         else:
             for window in predict_windows(predictor, rows):
                 for source, text, found in window:

@@ -39,6 +39,9 @@ FORMATS = (".jsonl", ".parquet")
 Source = dict[str, Any]
 """Where a text is from: `file`, of several files, and `index`, the number of its row in it; empty for typed texts."""
 
+Window = list[tuple[Source, Text]]
+Predicted = list[tuple[Source, Text, list[Prediction]]]
+
 
 @dataclass(frozen=True)
 class Processes:
@@ -52,17 +55,15 @@ class Processes:
         return cls(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
 
 
-def predict_windows(
-    predictor: Predictor, rows: Iterable[tuple[Source, Text]]
-) -> Iterator[list[tuple[Source, Text, list[Prediction]]]]:
+def predict_windows(predictor: Predictor, rows: Iterable[tuple[Source, Text]]) -> Iterator[Predicted]:
     """The predictions of each window of texts."""
     for window in windows(rows, predictor):
-        yield _predicted(predictor, window)
+        yield predict_window(predictor, window)
 
 
-def windows(rows: Iterable[tuple[Source, Text]], predictor: Predictor) -> Iterator[list[tuple[Source, Text]]]:
+def windows(rows: Iterable[tuple[Source, Text]], predictor: Predictor) -> Iterator[Window]:
     """Successive rows, as many as fit into memory; the first ones decide how words are joined."""
-    window: list[tuple[Source, Text]] = []
+    window: Window = []
     characters = 0
     for source, text in rows:
         window.append((source, text))
@@ -74,15 +75,13 @@ def windows(rows: Iterable[tuple[Source, Text]], predictor: Predictor) -> Iterat
         yield _with_delimiter(window, predictor)
 
 
-def _with_delimiter(window: list[tuple[Source, Text]], predictor: Predictor) -> list[tuple[Source, Text]]:
+def _with_delimiter(window: Window, predictor: Predictor) -> Window:
     if predictor.delimiter is None:
         predictor.delimiter = between_words(text for _, text in window if isinstance(text, list))
     return window
 
 
-def _predicted(
-    predictor: Predictor, window: Sequence[tuple[Source, Text]]
-) -> list[tuple[Source, Text, list[Prediction]]]:
+def predict_window(predictor: Predictor, window: Window) -> Predicted:
     predicted = predictor.predict([text for _, text in window])
     return [(source, text, found) for (source, _), (text, found) in zip(window, predicted, strict=True)]
 
@@ -107,12 +106,19 @@ def as_json(row: dict[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False, allow_nan=False)
 
 
+def predict_parts(predictor: Predictor, parts: Iterable[tuple[Path, Window]]) -> Iterator[tuple[Path, Predicted]]:
+    """The predictions of the windows of some parts, in this process."""
+    for part, window in parts:
+        yield part, predict_window(predictor, window)
+
+
 def predict_to_file(
     predictor: Predictor,
     rows: Iterable[tuple[Source, Text]],
     output: Path,
     options: dict[str, Any],
     progress: Callable[[int], Any] = lambda texts: None,
+    predict: Callable[[Predictor, Iterable[tuple[Path, Window]]], Iterator[tuple[Path, Predicted]]] = predict_parts,
 ) -> None:
     """
     Predict rows into a file, or continue to do so.
@@ -123,6 +129,7 @@ def predict_to_file(
         output: a `.jsonl` or `.parquet` file, written at the end; until then the parts are in `OUTPUT.parts`.
         options: what else the output depends on.
         progress: called with the number of texts of each window that is done.
+        predict: what predicts windows, in any order.
 
     Raises:
         UserError: the file exists, its parts belong to another model, other options or other texts, or one was damaged
@@ -136,24 +143,27 @@ def predict_to_file(
         keys = []
         written = _parts(folder, output.suffix)
         numbers = {key.split("-")[0] for key in written}
-        for number, window in enumerate(windows(rows, predictor)):
-            content = hashlib.blake2b(repr(window).encode(), digest_size=8).hexdigest()
-            keys.append(f"{number:08}-{content}")
-            # Without a part there is only an output if the main process has joined all parts.
-            if number % processes.count == processes.index and not output.exists():
-                if f"{number:08}" in numbers and keys[-1] not in written:
-                    raise UserError(
-                        f"{folder} has predictions of other texts: the input has changed. Delete the folder, or name "
-                        "another --output_file."
-                    )
-                if keys[-1] not in written or not _is_whole(written[keys[-1]]):
-                    _write_part(
-                        folder / keys[-1],
-                        [as_row(*row) for row in _predicted(predictor, window)],
-                        predictor,
-                        output.suffix,
-                    )
-            progress(len(window))
+
+        def missing() -> Iterator[tuple[Path, Window]]:
+            """The parts of this process that are not written."""
+            for number, window in enumerate(windows(rows, predictor)):
+                content = hashlib.blake2b(repr(window).encode(), digest_size=8).hexdigest()
+                keys.append(f"{number:08}-{content}")
+                # Without a part there is only an output if the main process has joined all parts.
+                if number % processes.count == processes.index and not output.exists():
+                    if f"{number:08}" in numbers and keys[-1] not in written:
+                        raise UserError(
+                            f"{folder} has predictions of other texts: the input has changed. Delete the folder, or "
+                            "name another --output_file."
+                        )
+                    if keys[-1] not in written or not _is_whole(written[keys[-1]]):
+                        yield folder / keys[-1], window
+                        continue
+                progress(len(window))
+
+        for part, predicted in predict(predictor, missing()):
+            _write_part(part, [as_row(*row) for row in predicted], predictor, output.suffix)
+            progress(len(predicted))
         if processes.index == 0:
             if not keys:
                 raise UserError("There is no text in the input: name a file with texts.")

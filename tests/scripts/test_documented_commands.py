@@ -42,9 +42,9 @@ NOT_RUN = {
     "make ": "creates an environment; CI calls it",
     "hf auth login": "asks for a token",
     "modeling-star push outputs/reviews yourname/star-reviews --private": "uploads; tests/scripts/test_hub.py does",
-    "modeling-star demo": "serves until it is stopped",
-    "python docs/predict_ray.py": "starts a cluster; tests/inference/test_ray.py does",
-    "uvicorn": "serves until it is stopped; tests/inference/test_prediction.py calls it with a client",
+    "modeling-star demo": "serves until it is stopped; tests/real/test_demo.py clicks in its page",
+    "modeling-star predict outputs/tagger --file shards/ --output_file entities.jsonl --ray": "tests/real/test_ray.py",
+    "uvicorn": "serves until it is stopped; tests/real/test_service.py calls it",
 }
 # What a block of Python needs -> whether this machine has it.
 NEEDED = {"import spacy": importlib.util.find_spec("spacy") is not None, '"cuda"': torch.cuda.is_available()}

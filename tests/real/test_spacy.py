@@ -4,18 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import spacy
 import torch
 from common import TINY
+from spacy.tokenizer import Tokenizer
 
 import modeling_star
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 from modeling_star.inference import Predictor
 
-
-spacy = pytest.importorskip("spacy")
-Tokenizer = pytest.importorskip("spacy.tokenizer").Tokenizer
-pytest.importorskip("modeling_star.spacy_component")  # registers its name, as the entry point of a wheel does
 
 IOB = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 TEXTS = ["Ada Lovelace met Charles Babbage in London.", "London/Paris", "", "It rained all day; Ada read in (London)."]

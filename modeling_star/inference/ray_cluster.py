@@ -1,0 +1,87 @@
+"""Predictions by the workers of a Ray cluster, each of which loads the model once."""
+
+import copy
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from ..errors import UserError
+from .prediction import Predictor
+from .prediction_files import Predicted, Window, predict_window
+
+
+class Worker:
+    """A process of the cluster, with a GPU or a core of its own."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor = predictor
+
+    def predict(self, part: Path, window: Window, delimiter: str | None) -> tuple[Path, Predicted, int]:
+        """The predictions of the window of a part, and how many of its texts were truncated."""
+        self.predictor.delimiter = delimiter
+        before = self.predictor.texts_cut
+        predicted = predict_window(self.predictor, window)
+        return part, predicted, self.predictor.texts_cut - before
+
+
+def connect(address: str) -> None:
+    """
+    Connect this process with a cluster.
+
+    Args:
+        address: as `ray.init` takes it; "local" starts a cluster that ends with this process.
+
+    Raises:
+        UserError: there is no cluster, or Ray is not installed.
+    """
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise UserError('Ray is not installed: write pip install "modeling-star[ray]".') from error
+    try:
+        ray.init(address, logging_level="WARNING")
+    except (ConnectionError, ValueError) as error:
+        raise UserError(
+            f"There is no Ray cluster at {address!r}: write --ray local to start one on this machine, or the "
+            "HOST:PORT that `ray start --head` prints."
+        ) from error
+
+
+def predict_on_ray(predictor: Predictor, parts: Iterable[tuple[Path, Window]]) -> Iterator[tuple[Path, Predicted]]:
+    """
+    The predictions of the windows of some parts, in the order in which they are done, by the cluster that this
+    process is connected with: a worker for each GPU that is free, or else for each core.
+
+    Args:
+        predictor: the model and its options; a folder has the same path on all machines.
+        parts: read as workers become free.
+
+    Raises:
+        UserError: a worker cannot load the model.
+    """
+    import ray
+    from ray.util import ActorPool
+
+    sent = copy.copy(predictor)
+    if Path(predictor.saved.name).is_dir():  # a worker elsewhere has another working directory
+        sent.saved = replace(predictor.saved, name=str(Path(predictor.saved.name).resolve()))
+    free = ray.available_resources()
+    device = "GPU" if free.get("GPU") else "CPU"
+    make = ray.remote(Worker).options(num_cpus=1, num_gpus=int(device == "GPU"))
+    pool = ActorPool([make.remote(sent) for _ in range(max(int(free.get(device, 0)), 1))])
+
+    def next_done() -> tuple[Path, Predicted]:
+        try:
+            part, predicted, cut = pool.get_next_unordered()
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from error
+        predictor.texts_seen += len(predicted)
+        predictor.texts_cut += cut
+        return part, predicted
+
+    for part, window in parts:
+        if not pool.has_free():
+            yield next_done()
+        pool.submit(lambda worker, item: worker.predict.remote(*item), (part, window, predictor.delimiter))
+    while pool.has_next():
+        yield next_done()

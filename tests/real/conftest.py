@@ -1,0 +1,46 @@
+"""Trained models for the programs that use them. A package that is missing is an error here, never a skip."""
+
+from pathlib import Path
+
+import pytest
+
+from modeling_star import StarClassifier, StarTagger
+
+
+OPTIONS = {
+    "config_overrides": "hidden_size=16,num_attention_heads=2",
+    "num_train_epochs": 8,
+    "learning_rate": 1e-2,
+    "batch_size": 8,
+    "validation_fraction": 0,
+}
+TEXTS = [f"{word} {thing}" for thing in ("film", "play", "book", "song") * 3 for word in ("dull", "fine")]
+LABELS = ["bad", "good"] * 12
+SENTENCES = [["Ann", "moved", "to", "Oslo"], ["Bo", "sees", "New", "York", "now"]] * 10
+TAGS = [["B-PER", "O", "O", "B-LOC"], ["B-PER", "O", "B-LOC", "I-LOC", "O"]] * 10
+
+
+@pytest.fixture(scope="session")
+def classifier() -> StarClassifier:
+    return StarClassifier(**OPTIONS).fit(TEXTS, LABELS)
+
+
+@pytest.fixture(scope="session")
+def classifier_folder(classifier: StarClassifier, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved classifier: "dull" is bad, "fine" is good."""
+    folder = tmp_path_factory.mktemp("classifier") / "reviews"
+    classifier.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tagger() -> StarTagger:
+    return StarTagger(**OPTIONS).fit(SENTENCES, TAGS)
+
+
+@pytest.fixture(scope="session")
+def tagger_folder(tagger: StarTagger, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved tagger with a CRF, of persons and locations."""
+    folder = tmp_path_factory.mktemp("tagger") / "entities"
+    tagger.save(folder)
+    return folder
