@@ -1,8 +1,14 @@
 """scikit-learn's own checks of estimators, and files of estimators that other processes read."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
+import joblib
 import pytest
+import skops.io
 from sklearn.utils import estimator_checks
 
 from modeling_star import StarClassifier, StarTagger
@@ -23,8 +29,16 @@ CHECKS = [
 ]
 READ = """
 import json, sys
-{imports}
-print(json.dumps([[str(label) for label in labels] for labels in {load}.predict({texts})]))
+import joblib, skops.io
+
+path, texts = sys.argv[1], json.loads(sys.argv[2])
+if path.endswith("joblib"):
+    estimator = joblib.load(path)
+else:
+    trusted = skops.io.get_untrusted_types(file=path)
+    assert all(name.startswith("modeling_star.") for name in trusted), trusted
+    estimator = skops.io.load(path, trusted=trusted)
+print(json.dumps([label if isinstance(label, str) else list(label) for label in estimator.predict(texts)]))
 """
 
 
@@ -32,3 +46,17 @@ print(json.dumps([[str(label) for label in labels] for labels in {load}.predict(
 @pytest.mark.parametrize("check", CHECKS)
 def test_an_estimator_passes_the_checks_of_scikit_learn(check: str, estimator: Any) -> None:
     getattr(estimator_checks, check)(type(estimator).__name__, estimator)
+
+
+@pytest.mark.parametrize("kind", ["joblib", "skops"])
+@pytest.mark.parametrize("name", ["classifier", "tagger"])
+def test_another_process_predicts_with_the_file_of_an_estimator(
+    name: str, kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    estimator, path = request.getfixturevalue(name), tmp_path / f"{name}.{kind}"
+    (joblib.dump if kind == "joblib" else skops.io.dump)(estimator, path)
+    texts = ["dull film", "fine film"] if name == "classifier" else ["Bo sees New York", "Ann moved"]
+    expected = [list(labels) if name == "tagger" else labels for labels in estimator.predict(texts)]
+    done = subprocess.run([sys.executable, "-c", READ, path, json.dumps(texts)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == expected
