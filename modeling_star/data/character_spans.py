@@ -136,7 +136,8 @@ def resolve_offsets(path: Path, file: SpanFile) -> SpanFile:
             for each in (document.spans, document.words)
         ]
         documents.append(replace(document, spans=moved[0], words=moved[1]))
-    _show_unit(path, file, documents, unit, [each for each in costs if costs[each] == costs[unit, inclusive]])
+    equal = [reading for reading in costs if costs[reading] == costs[unit, inclusive]]
+    _show_reading(path, file, documents, f"{unit}{', the end inclusive' * inclusive}", equal)
     return replace(file, documents=documents)
 
 
@@ -144,18 +145,20 @@ def _spans_of(document: Document) -> list[Span]:
     return [*(document.spans or ()), *(document.words or ())]
 
 
-def _show_unit(
-    path: Path, file: SpanFile, documents: Sequence[Document], unit: str, equal: Sequence[tuple[str, int]]
+def _show_reading(
+    path: Path, file: SpanFile, documents: Sequence[Document], reading: str, equal: Sequence[tuple[str, int]]
 ) -> None:
     """Show how offsets are read where that makes a difference, with an example."""
     for before, after in zip(file.documents, documents, strict=True):
+        if before.text.isascii() and reading in file.units:
+            continue
+        tables = [code_points(before.text, unit) for unit, _ in equal]
         for old, span in zip(before.spans or (), after.spans or (), strict=True):
-            tables = [code_points(before.text, each) for each, _ in equal]
             others = {(table[old.start], table[old.end]) for table in tables if old.end < len(table)}
             if (old.start, old.end) != (span.start, span.end) or len(others) > 1:
                 level = logging.WARNING if len(others) > 1 else logging.INFO
                 text = "%s: offsets are read as %s, e.g. in %s: %r"
-                logger.log(level, text, path, unit, before.name, after.text[span.start : span.end])
+                logger.log(level, text, path, reading, before.name, after.text[span.start : span.end])
                 return
 
 

@@ -68,7 +68,8 @@ def read_span_texts(path: Path, column: str | None = None) -> Iterator[str] | No
     if _is_fasttext(path):
         return _fasttext_lines(path)
     with reading(path):
-        if is_json and (column is None or not has_text_column(path, column)) and (format := recognise_json(path)):
+        format = recognise_json(path) if is_json else None
+        if format and (column in (None, getattr(format.parse, "text", None)) or not has_text_column(path, column)):
             logger.info("%s is %s", path, format.name)
             return (document.text for _, documents in stream_documents(path, format) for document in documents)
     read = None if is_json else _reader_of(path)
