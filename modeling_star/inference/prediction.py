@@ -505,8 +505,8 @@ class Predictor:
     def _encode_to_classify(self, texts: Sequence[Text]) -> Mapping[str, Sequence[Any]]:
         """The columns of token ids; long texts are truncated."""
         limit = max_length_or_none(self.tokenizer.model_max_length)
-        sides = [list(side) for side in zip(*texts, strict=True)] if self.pairs else [list(texts)]
-        sides = [[self._shortened(text).text for text in side] for side in sides]
+        given: list[list[Any]] = [*map(list, zip(*texts, strict=True))] if self.pairs else [list(texts)]
+        sides = [[self._shortened(text).text for text in side] for side in given]
         with tokenizing(texts):
             encoded = self.tokenizer(*sides, verbose=False)
         if limit is not None:
