@@ -154,9 +154,11 @@ def seal_model(folder: Path) -> None:
 
 
 def follow_umask(folder: Path) -> None:
-    """Give weights, which safetensors writes for their owner alone, the permissions of config.json beside them."""
+    """Give weights, which safetensors writes for their owner alone, the permissions of other files."""
+    mask = os.umask(0o077)  # it is read by setting it
+    os.umask(mask)
     for path in folder.glob("*.safetensors"):
-        path.chmod((folder / "config.json").stat().st_mode & 0o777)
+        path.chmod(0o666 & ~mask)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Saved models are loaded whole or not at all, by everything that uses them."""
 
 import json
+import os
 import shutil
 import stat
 from collections.abc import Callable
@@ -170,6 +171,11 @@ def test_a_fine_tuning_starts_from_whole_weights_and_may_have_a_new_head(folder:
         saved_model(*with_head, {"num_labels": 3})
 
 
-def test_weights_have_the_permissions_of_the_configuration(folder: Path) -> None:
-    modes = {stat.S_IMODE((folder / name).stat().st_mode) for name in ("config.json", "model.safetensors")}
-    assert len(modes) == 1
+@pytest.mark.parametrize("mask", [0o022, 0o002, 0o077])
+def test_weights_have_the_permissions_of_other_files(mask: int, folder: Path) -> None:
+    before = os.umask(mask)
+    try:
+        edit_weights(folder, lambda weights: weights)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((folder / "model.safetensors").stat().st_mode) == 0o666 & ~mask
