@@ -327,6 +327,9 @@ def test_a_saved_tfidf_model_predicts_the_same(letters: str, task_of: Callable[.
     for name in (TERMS, NUMBERS):
         assert (again / name).read_bytes() == (folder / name).read_bytes()
     (folder / TERMS).write_text((folder / TERMS).read_text().replace('"terms": [', '"terms": ["one more",'))
+    with pytest.raises(UserError, match="as it was written"):
+        TfidfClassifier.load(folder)
+    (folder / "manifest.json").unlink()
     with pytest.raises(UserError, match="two runs"):
         TfidfClassifier.load(folder)
     (folder / NUMBERS).unlink()

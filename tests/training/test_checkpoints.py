@@ -239,6 +239,18 @@ def test_a_second_run_cannot_lock_a_folder(tmp_path: Path) -> None:
         pass
 
 
+def test_a_failed_start_leaves_no_empty_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "outputs" / "run"
+    with pytest.raises(UserError, match="no data"), lock_output_dir(folder):
+        check_output_dir(folder / "seed-1", None)
+        raise UserError("no data")
+    assert not list(tmp_path.iterdir())
+    folder.mkdir(parents=True)
+    with lock_output_dir(folder):
+        pass
+    assert folder.is_dir(), "an empty folder of the user stays"
+
+
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="--output_dir"):
