@@ -241,9 +241,13 @@ def test_a_second_run_cannot_lock_a_folder(tmp_path: Path) -> None:
 
 def test_a_failed_start_leaves_no_empty_folder(tmp_path: Path) -> None:
     folder = tmp_path / "outputs" / "run"
-    with pytest.raises(UserError, match="no data"), lock_output_dir(folder):
+
+    def start() -> None:
         check_output_dir(folder / "seed-1", None)
         raise UserError("no data")
+
+    with pytest.raises(UserError, match="no data"), lock_output_dir(folder):
+        start()
     assert not list(tmp_path.iterdir())
     folder.mkdir(parents=True)
     with lock_output_dir(folder):
