@@ -7,7 +7,7 @@ Everything, many hours of a CPU:
     python experiments/masked_summation.py
 
 The same for experiments/results.md, which `reproduce.py --page` makes:
-    python experiments/masked_summation.py --results experiments/results/masked_summation
+    python experiments/masked_summation.py --results experiments/results/masked_summation.jsonl
 
 One number of it (Star at n = 200, Table 6):
     python experiments/masked_summation.py --systems star --lengths 200
@@ -19,9 +19,9 @@ A small example of a minute:
     python experiments/masked_summation.py --systems star vanilla --lengths 10 20 --flagged 3 --width 4 \\
         --train_samples 2000 --test_samples 500 --validation_samples 500 --num_train_epochs 5 --output_dir outputs/tiny
 
-Runs and times that are finished are kept in results/ of the output folder and not repeated, and an interrupted run
-resumes from its last epoch. Beside them: results.md, results.csv, figure_3a.png (MSE over n), figure_3b.png (test time
-over n).
+Runs and times that are finished are kept in results.jsonl of the output folder and not repeated, and an interrupted
+run resumes from its last epoch. Beside it: results.md, results.csv, figure_3a.png (MSE over n), figure_3b.png (test
+time over n).
 """
 
 from lab.summation_arguments import SUMMATION_DEFAULTS, SUMMATION_HELP, SummationArguments

@@ -1,12 +1,12 @@
 #!/usr/bin/env python
 """
-Run a table of experiments (experiments/tables), and write its page and the encoders' cards.
+Run a table of experiments (experiments/tables), and write the pages and the encoders' cards.
 
     python experiments/reproduce.py english --data DATA            every run that experiments/results/ does not have
     python experiments/reproduce.py english --data DATA --only sst2/contextual
     python experiments/reproduce.py table3 --data DATA --systems star tfidf
     python experiments/reproduce.py table3 --data DATA --only MR/static/star --check      run again, and compare
-    python experiments/reproduce.py --page               results.md and model_cards/ from results/, without any run
+    python experiments/reproduce.py --page        results.md, pages/ and model_cards/ from results/, without any run
     python experiments/reproduce.py mine.yaml --data DATA          a custom table (experiments/README.md)
 
 An interrupted run resumes; a finished one is kept in experiments/results/ and not repeated. Several of these commands
@@ -92,7 +92,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--speed", action="store_true", help="measure the texts per second of the selected systems on two threads")
     add("--check", action="store_true", help="run kept runs again in --work, and compare their scores")
     add("--list", action="store_true", help="list the missing runs")
-    add("--page", action="store_true", help="only write experiments/results.md and model_cards/")
+    add("--page", action="store_true", help="only write experiments/results.md, experiments/pages/ and model_cards/")
     return parser
 
 
@@ -147,8 +147,9 @@ def run_table(arguments: argparse.Namespace, file: Path) -> bool:
         return check_cells(runner, cells, seeds)
     finished = sum(not (runner.waits_for(cell) or any(runner.missing(cell, seeds))) for cell in cells)
     failed = run_cells(runner, cells, seeds)
+    runner.finished.drop_unread()
     if finished:
-        kept = arguments.results / table.name
+        kept = runner.finished.file.path
         print(f"{finished} of {len(cells)} cells were finished before, kept in {kept}: nothing of them has run.")
         print("To measure them again: --results again --work outputs/again")
     waiting = {cell[0].cell: runner.waits_for(cell) for cell in cells if runner.waits_for(cell)}

@@ -1,10 +1,10 @@
 """A small table of experiments for tests: two tasks, two settings, three systems; and finished runs of it."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import yaml
+from lab.results_page import write_page
 from lab.table_runs import Runner
 from lab.tables import Configuration, Table
 
@@ -54,6 +54,12 @@ def runner_of(table: Table, tmp_path: Path) -> Runner:
     return Runner(table, tmp_path / "results", tmp_path / "work", {"DATA": "/my/data"}, ["false"])
 
 
+def page_of(tmp_path: Path) -> str:
+    """The page of the table, made now."""
+    write_page(tmp_path / "tables", tmp_path / "results", tmp_path / "results.md")
+    return (tmp_path / "pages" / "two.md").read_text(encoding="utf-8")
+
+
 def keep(
     runner: Runner, configuration: Configuration, seed: int, validation: float, correct: str, **more: Any
 ) -> None:
@@ -68,6 +74,4 @@ def keep(
         "counts": "; ".join([" ".join(map(str, right)), " ".join("1" for _ in right)]),
         **more,
     }
-    path = runner.finished.path(configuration, seed)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result), encoding="utf-8")
+    runner.finished.keep(configuration, seed, result)

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from lab.benchmark_report import fitted_slope
+from lab.kept_runs import RunFile
 from lab.launching import ran_on_gpu
 from lab.masked_summation import SYSTEMS
 from lab.plots import plot_over_length
@@ -40,21 +40,22 @@ SELECTION = ("systems", "lengths", "seeds", "seed", "stages", "results", "output
 
 class SavedRuns:
     """
-    The finished runs and times of a folder.
+    The finished runs and times of a file.
 
     Args:
-        folder: `results`.
+        path: `results.jsonl`.
 
     Raises:
         UserError: there is none, or they do not belong in one table, since their arguments or shapes differ.
     """
 
-    def __init__(self, folder: Path):
-        self.runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*-seed*.json"))]
-        times = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("times-n*.json")]
+    def __init__(self, path: Path):
+        file = RunFile(path)
+        self.runs = list(file.read_all("*-seed*").values())
+        times = file.read_all("times-n*").values()
         self.times = {kept["length"]: kept for kept in sorted(times, key=lambda kept: kept["length"])}
         if not self.runs and not self.times:
-            raise UserError(f"{folder} holds no finished run: write --stages train time report")
+            raise UserError(f"{path} holds no finished run: write --stages train time report")
         configs = [(run["system"], run["config"]) for run in self.runs]
         configs += [each for kept in self.times.values() for each in kept["config"].items()]
         first, first_config = configs[0]
@@ -67,7 +68,7 @@ class SavedRuns:
             common = ours.keys() & reference.keys()  # early runs list fewer
             other.append(differences(*({name: each[name] for name in common} for each in (reference, ours))))
         if any(other):
-            raise UserError(f"{folder} mixes runs of different arguments or shapes ({next(filter(None, other))}).")
+            raise UserError(f"{path} mixes runs of different arguments or shapes ({next(filter(None, other))}).")
         self.lengths = sorted({run["length"] for run in self.runs} | set(self.times))
         names = {system for system, _ in configs}
         self.systems = [name for name in SYSTEMS if name in names] + sorted(names - set(SYSTEMS))
@@ -91,12 +92,6 @@ class SavedRuns:
         return " or ".join(map(str, sorted({entry["rows"] for entry in self.times.values()})))
 
 
-def _check_same(folder: Path, first: dict[str, Any], other: dict[str, Any]) -> None:
-    difference = differences(first, other)
-    if difference:
-        raise UserError(f"{folder} mixes runs of different arguments or shapes ({difference}).")
-
-
 def _shared(config: dict[str, Any], *systems: str) -> dict[str, Any]:
     """A configuration without the fields that define some systems."""
     defining = {"model_type", *(name for system in systems for name in SYSTEMS.get(system, ("", {}))[1])}
@@ -108,7 +103,7 @@ def write_report(results: Path, folder: Path) -> str:
     Write results.md, results.csv, figure_3a.png and figure_3b.png (Figure 3 of the paper) into `folder`.
 
     Args:
-        results: the folder of the kept files.
+        results: the file of the kept runs.
 
     Returns:
         The text of results.md.

@@ -1,8 +1,8 @@
 """
 Masked summation from the command line: every system at every length and seed, trained, tested and timed.
 
-Each finished run is a file, and so are the times at each length. What is kept is not repeated, an interrupted run
-resumes from its last checkpoint, and tables and figures are made of the files alone.
+Each finished run is a line of one file, and so are the times at each length. What is kept is not repeated, an
+interrupted run resumes from its last checkpoint, and tables and figures are made of the file alone.
 """
 
 import logging
@@ -21,14 +21,14 @@ from tqdm import tqdm
 from transformers import PreTrainedModel, Trainer, TrainingArguments, default_data_collator, set_seed
 
 from lab.benchmark import interleave
-from lab.kept_runs import begin, check_arguments, claim, read_json
+from lab.kept_runs import RunFile, begin, check_arguments, claim
 from lab.launching import environment, read_environment
 from lab.masked_summation import MaskedSummation, System, read_shape
 from lab.masked_summation_page import write_report
 from lab.summation_arguments import SummationArguments
 from modeling_star.errors import UserError
 from modeling_star.evaluation.metrics import metrics_for
-from modeling_star.evaluation.reports import plot_training_curves, write_json
+from modeling_star.evaluation.reports import plot_training_curves
 from modeling_star.training.builders import parse_overrides
 from modeling_star.training.checkpoints import DECISIVE, last_checkpoint
 from modeling_star.training.cli_errors import as_main_process, script_messages
@@ -64,7 +64,7 @@ class Experiment:
         self.options, self.training = options, training
         self.seeds = list(dict.fromkeys(options.seeds or [training.seed]))
         self.folder = Path(training.output_dir)
-        self.results = Path(options.results) if options.results else self.folder / "results"
+        self.results = RunFile(Path(options.results or self.folder / "results.jsonl"))
         samples = (options.train_samples, options.validation_samples, options.test_samples)
         self.tasks = [
             MaskedSummation(length, options.flagged, options.width, samples, options.draw_seed)
@@ -96,7 +96,7 @@ class Experiment:
             if "time" in self.options.stages:
                 self.time_all()
             if "report" in self.options.stages:
-                print(write_report(self.results, self.folder))
+                print(write_report(self.results.path, self.folder))
         return failed
 
     # ------ training
@@ -118,13 +118,13 @@ class Experiment:
         Raises:
             UserError: it was made with other arguments.
         """
-        path = self.results / f"{run_name(system, task, seed)}.json"
-        kept = read_json(path)
+        name = run_name(system, task, seed)
+        kept = self.results.read(name)
         if kept is None:
             return False
         made_with = kept["arguments"]  # early results list fewer
         requested = {name: value for name, value in self.arguments.items() if name in made_with}
-        check_arguments(path, made_with | kept["config"], requested | system.fields)
+        check_arguments(f"{self.results.path}, run {name},", made_with | kept["config"], requested | system.fields)
         return True
 
     def train_all(self) -> bool:
@@ -203,7 +203,7 @@ class Experiment:
             trainer.save_model(str(folder))
         if trainer.is_world_process_zero():
             plot_training_curves(trainer.state.log_history, folder / "training_curves.png")
-            write_json(self.results / f"{name}.json", result)
+            self.results.keep({name: result})
             for path in folder.glob("checkpoint-*"):
                 shutil.rmtree(path)
         return result
@@ -248,21 +248,25 @@ class Experiment:
             logger.warning(f"No times: another process trains {running}. Afterwards write --stages time report")
             return
         for task in self.tasks:
-            path = self.results / f"times-n{task.length}.json"
-            kept = read_json(path)
-            names = list(dict.fromkeys([*(kept["config"] if kept else []), *self.options.systems]))
-            systems = [System(name, self.shape, self.overrides) for name in names]
+            name = f"times-n{task.length}"
+            kept = self.results.read(name)
+            kept_systems = kept["config"] if kept else {}
+            systems = [
+                System(each, self.shape, self.overrides)
+                for each in dict.fromkeys([*kept_systems, *self.options.systems])
+            ]
             machine = environment(self.on_cpu)
             commit = machine.pop("commit")  # times of another one can be compared
             made_by = {"rows": self.training.per_device_eval_batch_size, "environment": machine}
             config = {system.name: system.fields for system in systems}
             if kept is not None:
                 before = {"rows": kept["rows"]} | kept["environment"] | kept["config"]
-                check_arguments(path, before, {"rows": made_by["rows"]} | machine | _only(config, kept["config"]))
+                requested = {"rows": made_by["rows"]} | machine | _only(config, kept["config"])
+                check_arguments(f"{self.results.path}, run {name},", before, requested)
                 if set(config) == set(kept["config"]):
                     continue
             times = {"length": task.length, **self._times(task, systems), **made_by}
-            write_json(path, {**times, "commit": commit, "config": config})
+            self.results.keep({name: {**times, "commit": commit, "config": config}})
 
     def _times(self, task: MaskedSummation, systems: Sequence[System]) -> dict[str, Any]:
         """Seconds of each pass over one batch, and the errors of systems that cannot run."""
@@ -297,7 +301,7 @@ def mean_squared_error(trainer: Trainer, data: Any, split: str) -> float:
 
 
 def run_name(system: System, task: MaskedSummation, seed: int) -> str:
-    """The name of a run's files."""
+    """The name of a run, and of its folder."""
     return f"{system.name}-n{task.length}-seed{seed}"
 
 

@@ -1,6 +1,6 @@
 """
 model_cards/*.md, one for each encoder of this package that has a finished run, made from results/ and configuration/
-alone, as experiments/results.md is.
+alone, as experiments/results.md and its pages are.
 """
 
 import json
@@ -15,7 +15,7 @@ from huggingface_hub import ModelCardData
 
 from lab.launching import ran_on_gpu
 from lab.masked_summation_page import SavedRuns, command_again, error_cell
-from lab.results_page import EARLY_NOTE, GPU_NOTE, SUMMATION, Cell, read_cells
+from lab.results_page import EARLY_NOTE, GPU_NOTE, SUMMATION_RUNS, Cell, read_cells
 from lab.tables import Table
 from modeling_star.evaluation.reports import markdown_table, write_text
 from modeling_star.training.model_card import FAMILIES
@@ -37,12 +37,12 @@ A {family}.
 ## Results
 
 Scores of the test split in percent: the mean over seeds, ± the deviation, and in brackets how many seeds have run.
-[{page}]({link}) has them beside other systems, with the intervals of the differences.
+[{page}]({link}) links the pages that have them beside other systems, with the intervals of the differences.
 
 {results}
 {summation}
 The arguments of each run, its versions and what each test example added to its score are kept in
-`{kept_in}/TABLE/TASK/SETTING/`. {where}
+`{kept_in}/TABLE.jsonl`. {where}
 
 ## Limits
 
@@ -84,7 +84,7 @@ def write_cards(tables: Path, results: Path, folder: Path, page: Path) -> list[P
     for table in Table.begun(tables, results):
         for line in _lines(table, results):
             families.setdefault(_model_type(line) or "", []).append(line)
-    summation = SavedRuns(results / SUMMATION) if (results / SUMMATION).is_dir() else None
+    summation = SavedRuns(results / SUMMATION_RUNS) if (results / SUMMATION_RUNS).is_file() else None
     written = []
     for model_type in sorted(FAMILIES):
         path = folder / f"{model_type.replace('_', '-')}.md"
@@ -146,7 +146,7 @@ def _summation(runs: list[dict[str, Any]], saved: SavedRuns | None) -> str:
         of_place = saved.of(system, length)
         rows.append([system, f"n = {length}", error_cell(of_place), f"`{command_again(of_place[0])}`"])
     table = markdown_table(["system", "vectors", "test MSE", "command"], rows)
-    return f"\nMasked summation (`experiments/results/{SUMMATION}/`):\n\n{table}\n"
+    return f"\nMasked summation (`experiments/results/{SUMMATION_RUNS}`):\n\n{table}\n"
 
 
 def _card(model_type: str, lines: list[_Line], saved: SavedRuns | None, results: Path, path: Path, page: Path) -> str:
@@ -175,5 +175,5 @@ def _card(model_type: str, lines: list[_Line], saved: SavedRuns | None, results:
         results=markdown_table(heads, [_row(line, threads) for line in lines]),
         summation=_summation(summation, saved),
         where="\n\n".join([f"All ran on {where}.", *(note for note, marked in marks.items() if marked)]),
-        limits=f"- Some test rows occur in train too; {title} has the scores without them.\n" if repeated else "",
+        limits="- Some test rows occur in train too; the pages have the scores without them.\n" if repeated else "",
     )

@@ -1,7 +1,11 @@
-"""experiments/results.md, made from the finished runs alone: the same files give the same page, byte for byte."""
+"""
+experiments/results.md and experiments/pages/TABLE.md, made from the finished runs alone: the same files give the same
+pages, byte for byte.
+"""
 
 import copy
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -22,14 +26,14 @@ from modeling_star.evaluation.reports import markdown_table, write_text
 
 INTRODUCTION = """# Results
 
-Made by `python experiments/reproduce.py{made_by}` from `{results}/`, where every run keeps its arguments, its scores
-and what each test example added to them. Scores are those of the test split in percent, unless a table says
-otherwise: the mean over seeds, ± the deviation, and in brackets how many seeds have run. A system's configuration is
-chosen on the validation split with the first seed. A difference comes with its 95 % interval: a paired bootstrap over
-test examples and, where several seeds have run, over these too; of one seed nothing tells what another would give.
-One in twenty of such intervals is expected to miss; other draws than these 1,000 move its ends by about a twentieth
-of its width. `--` marks rows without a finished run. What a paper reports, on its own data and vectors, is in rows
-of its own.
+Made by `python experiments/reproduce.py{made_by}` from `{results}/TABLE.jsonl`, where every run is a line with its
+arguments, its scores and, where an interval needs it, what each test example added to them. Scores are those of the
+test split in percent, unless a table says otherwise: the mean over seeds, ± the deviation, and in brackets how many
+seeds have run. A system's configuration is chosen on the validation split with the first seed. A difference comes with
+its 95 % interval: a paired bootstrap over test examples and, where several seeds have run, over these too; of one seed
+nothing tells what another would give. One in twenty of such intervals is expected to miss; other draws than these
+1,000 move its ends by about a twentieth of its width. `--` marks rows without a finished run. What a paper reports, on
+its own data and vectors, is in rows of its own.
 
 To run one number again: `OMP_NUM_THREADS=1 python experiments/reproduce.py {table} --data DATA --only
 TASK/SETTING/SYSTEM --seeds N --results again --work outputs/again`, with `--configuration N` where validation chose
@@ -40,11 +44,20 @@ runs what ran without one.
 
 Training times are rough, since other jobs shared the machine. Parameters include those that are not trained, such as
 frozen embeddings and sinusoidal positions.
+
+## The tables at a glance
+
+The score of the system that a table compares the others with, the highest test score among the others, and the
+former minus the latter.
+
 """
+READ = "[How to read and repeat these numbers](../results.md).\n"
 
-
-# Folder of masked summation's results, and of its page.
+# Folder of the tables' pages.
+PAGES = "pages"
+# Folder of masked summation's page, and the file of its runs.
 SUMMATION = "masked_summation"
+SUMMATION_RUNS = f"{SUMMATION}.jsonl"
 # Marks runs of an unknown commit.
 EARLY = "†"
 EARLY_NOTE = f"{EARLY} Has a run that no commit is known of, such as early ones: today's code may give other digits."
@@ -58,7 +71,6 @@ EXACT = ", exact match"
 CHRF = ", chrF"
 # Metric of a task -> its further column, and the metric of that column.
 FURTHER = {"answer_f1": (EXACT, "answer_em"), "bleu": (CHRF, "chrf"), "bleu_zh": (CHRF, "chrf")}
-# The column of the mean over all tasks.
 # A wider table is transposed.
 MOST_COLUMNS = 8
 
@@ -76,6 +88,7 @@ class Cell:
     """
 
     def __init__(self, finished: FinishedRuns, configurations: list[Configuration]):
+        self.cell = configurations[0].cell
         self.chosen = finished.best(configurations)
         self.split = finished.table.split
         self.seeds: list[int] = []
@@ -89,7 +102,7 @@ class Cell:
         launched = {tuple(each.get(name, usual) for name, usual in USUAL.items()) for each in environments}
         if len(launched) > 1:
             raise UserError(
-                f"The runs of {configurations[0].cell} were launched with different {' and '.join(USUAL)}: "
+                f"The runs of {self.cell} were launched with different {' and '.join(USUAL)}: "
                 f"{sorted(launched)}. Delete those of one kind, or keep them apart: --results NAME"
             )
 
@@ -107,14 +120,24 @@ class Cell:
 
     @property
     def counts(self) -> list[np.ndarray]:
-        """`[examples, k]` of each run."""
+        """
+        `[examples, k]` of each run.
+
+        Raises:
+            UserError: they have been dropped.
+        """
+        if not all("counts" in run for run in self.runs):
+            raise UserError(
+                f"A run of {self.cell} has no counts, since validation chose another configuration once. Delete its "
+                "line to run it again."
+            )
         return [read_counts(run["counts"]) for run in self.runs]
 
     def without_repeated(self, metric: str) -> "Cell":
         """The runs that know which test rows occur in train, scored on the others."""
         cell = self.of_seeds([seed for seed, run in zip(self.seeds, self.runs, strict=True) if "repeated" in run])
         pairs = list(zip(cell.runs, cell.counts, strict=True))
-        rows = [counts[[flag == "0" for flag in run["repeated"]]] for run, counts in pairs]
+        rows = [np.delete(counts, run["repeated"], axis=0) for run, counts in pairs]
         cell.runs = [
             {**run, "test": score_counts(metric, counts), "counts": write_counts(counts)}
             for run, counts in zip(cell.runs, rows, strict=True)
@@ -131,7 +154,7 @@ class Cell:
     @property
     def has_repeated(self) -> bool:
         """Whether a test row occurs in train."""
-        return any("1" in run.get("repeated", "") for run in self.runs)
+        return any(run.get("repeated") for run in self.runs)
 
     @property
     def is_early(self) -> bool:
@@ -158,20 +181,35 @@ def marks(cells: list[Cell]) -> str:
     return "".join(f" {mark}" for mark, applies in shown.items() if applies)
 
 
+@dataclass(frozen=True)
+class SettingResults:
+    """The cells of a setting that has a finished run, and how far each reference system is ahead of the others."""
+
+    setting: str
+    cells: Cells
+    differences: dict[str, Intervals]
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns with a run."""
+        return list(dict.fromkeys(column for (column, _), cell in self.cells.items() if cell.runs))
+
+
 def write_page(tables: Path, results: Path, page: Path) -> None:
     """
-    Write the page of all tables that have a finished run, and beside it that of masked summation, if it has one.
+    Write the page of each table that has a finished run, in `PAGES` beside `page`; into this a summary of them all;
+    and the page of masked summation, if it has a run. The page of a table whose runs are deleted goes.
 
     Args:
         tables: folder of the tables' files.
-        results: folder of the finished runs; those of masked_summation.py in `masked_summation` (`--results`).
-        page: the file to write.
+        results: folder of the finished runs; those of masked_summation.py in `SUMMATION_RUNS` (`--results`).
+        page: the file of the summary.
 
     Raises:
         UserError: there is no finished run.
     """
     begun = list(Table.begun(tables, results))
-    with_summation = (results / SUMMATION).is_dir()
+    with_summation = (results / SUMMATION_RUNS).is_file()
     if not begun and not with_summation:
         raise UserError(
             f"{results} holds no finished run of a table in {tables}, and nothing is written. Name its folder and its "
@@ -181,34 +219,83 @@ def write_page(tables: Path, results: Path, page: Path) -> None:
     one = arguments[0] if len(begun) == 1 else "TABLE"
     # A page of the project's own tables holds all of them.
     made_by = " --page" if all(table.argument == table.name for table in begun) else f" {one}"
-    sections = [section for table in begun for section in table_sections(table, results)]
-    notes = {EARLY: EARLY_NOTE, ON_GPU: GPU_NOTE}
-    parts = [INTRODUCTION.format(made_by=made_by, results=results.as_posix(), table=one)]
-    parts += [f"{note}\n" for mark, note in notes.items() if any(mark in section for section in sections)]
-    parts += sections
+    rows = []
+    for table in begun:
+        settings = read_settings(table, results)
+        text = "\n".join(table_sections(table, settings, results))
+        write_text(page.parent / PAGES / f"{table.name}.md", text + _notes(text))
+        rows += _without_repetition([row for setting in settings for row in _summary(table, setting)])
+    for path in set(tables.glob("*.y*ml")) - {table.path for table in begun}:
+        (page.parent / PAGES / f"{path.stem}.md").unlink(missing_ok=True)
+    summary = INTRODUCTION.format(made_by=made_by, results=results.as_posix(), table=one)
+    if rows:
+        heads = ["table", "embeddings", "data", "system", "highest of the others", "difference"]
+        summary += markdown_table(heads, rows) + "\n"
     if with_summation:
-        write_report(results / SUMMATION, page.parent / SUMMATION)
-        link = f"[{SUMMATION}/results.md]({SUMMATION}/results.md)"
-        parts.append(f"## Masked summation\n\nTable 6 and Figure 3: {link}.\n")
-    write_text(page, "\n".join(parts))
+        write_report(results / SUMMATION_RUNS, page.parent / SUMMATION)
+        summary += f"\nMasked summation, Table 6 and Figure 3: [its page]({SUMMATION}/results.md).\n"
+    write_text(page, summary + _notes(summary))
 
 
-def table_sections(table: Table, results: Path) -> Iterator[str]:
+def _notes(text: str) -> str:
+    """What the marks in a text mean."""
+    return "".join(f"\n{note}\n" for mark, note in {EARLY: EARLY_NOTE, ON_GPU: GPU_NOTE}.items() if mark in text)
+
+
+def read_settings(table: Table, results: Path) -> list[SettingResults]:
+    """The settings of a table that have a finished run."""
+    cells = {setting: read_cells(table, setting, results) for setting in table.settings}
+    return [
+        SettingResults(setting, each, {against: intervals(table, each, against) for against in table.against})
+        for setting, each in cells.items()
+        if any(cell.runs for cell in each.values())
+    ]
+
+
+def _summary(table: Table, of_setting: SettingResults) -> Iterator[list[str]]:
+    """A row for each mean over tasks, or else for each task."""
+    cells, averages = of_setting.cells, _averages(table, of_setting.cells)
+    for column in averages or [column for column in of_setting.columns if column in table.tasks]:
+        tasks = averages.get(column, [column])
+        scores = {system: _mean_scores(tasks, system, cells) for system in table.systems}
+        against = next((system for system in table.against if scores[system]), table.against[0])
+        others = [system for system, of_system in scores.items() if of_system and system != against]
+        best = max(others, key=lambda system: fmean(scores[system]), default=None)
+        yield [
+            f"[{table.title}]({PAGES}/{table.name}.md)",
+            table.settings[of_setting.setting].title,
+            column_title(table, column),
+            *(
+                f"{table.systems[system].title} {summary(scores[system])}" if system and scores[system] else "--"
+                for system in (against, best)
+            ),
+            _difference(of_setting.differences[against], cells, column, tasks, best, against) if best else "--",
+        ]
+
+
+def _without_repetition(rows: list[list[str]]) -> list[list[str]]:
+    """Rows whose first two cells are empty where the row before has the same."""
+    before = [["", ""], *rows]
+    return [
+        [*("" if one == other else one for one, other in zip(row[:2], above[:2], strict=True)), *row[2:]]
+        for row, above in zip(rows, before, strict=False)
+    ]
+
+
+def table_sections(table: Table, settings: list[SettingResults], results: Path) -> Iterator[str]:
     """The Markdown of one table."""
-    yield f"## {table.title}\n\n{table.about.strip()}\n"
+    yield f"# {table.title}\n\n{table.about.strip()}\n"
+    yield READ
     yield from _prerequisites(table, results)
-    for setting in table.settings:
-        cells = read_cells(table, setting, results)
-        if not any(cell.runs for cell in cells.values()):
-            continue
-        yield f"### {table.settings[setting].title}\n"
-        columns = list(dict.fromkeys(column for (column, _), cell in cells.items() if cell.runs))
+    for of_setting in settings:
+        setting, cells, columns = of_setting.setting, of_setting.cells, of_setting.columns
+        differences = of_setting.differences
+        yield f"## {table.settings[setting].title}\n"
         begun = {system for (_, system), cell in cells.items() if cell.runs}
         systems = [system for system in table.systems if system in begun]
         titles = [column_title(table, column) for column in (*columns, *_averages(table, cells))]
         rows = [_scores(table, system, columns, cells) for system in systems]
         yield _table("", titles, rows + list(_paper(table, columns, cells)))
-        differences = {against: intervals(table, cells, against) for against in table.against}
         yield from _differences(table, columns, cells, differences)
         # Other scores of the same runs cost nothing.
         tasks = [column for column in columns if column in table.tasks]
@@ -217,14 +304,15 @@ def table_sections(table: Table, results: Path) -> Iterator[str]:
         yield from _configurations(table, setting, tasks, cells, results)
         if differences[table.against[0]]:
             title = f"Differences, {table.settings[setting].title}"
-            yield f"![{title}](pictures/{picture_name(table, setting)})\n"
+            yield f"![{title}](../pictures/{picture_name(table, setting)})\n"
     yield from _speed(table, results)
 
 
 def _prerequisites(table: Table, results: Path) -> Iterator[str]:
-    """The scores of prerequisites, and their losses."""
+    """The scores of prerequisites."""
+    finished = FinishedRuns(table, results)
     for name, prerequisite in table.prerequisites.items():
-        kept = FinishedRuns(table, results).read_prerequisite(name)
+        kept = finished.read_prerequisite(name)
         if kept is None:
             continue
         facts = [f"{score.replace('_', ' ')} {value:.4g}" for score, value in kept["scores"].items()]
@@ -240,9 +328,8 @@ def _prerequisites(table: Table, results: Path) -> Iterator[str]:
             facts.append(f"on one {kept['environment']['device']}")
         yield (
             f"{prerequisite.title} (`{prerequisite.script}`, `{prerequisite.recipe}.yaml`; its arguments and losses "
-            f"are in `experiments/results/{table.name}/before/{name}.json`), on validation: {', '.join(facts)}.\n"
+            f"are in `{finished.file.path.as_posix()}`, run `before/{name}`), on validation: {', '.join(facts)}.\n"
         )
-        yield f"![Losses of {name}](pictures/{picture_name(table, name)})\n"
 
 
 def _speed(table: Table, results: Path) -> Iterator[str]:
@@ -250,7 +337,7 @@ def _speed(table: Table, results: Path) -> Iterator[str]:
     tasks = {task: speeds for task in table.tasks if (speeds := read_speeds(table, results, task))}
     if not tasks:
         return
-    yield "### Speed\n"
+    yield "## Speed\n"
     yield (
         f"Texts of the test split per second on {THREADS} threads, one by one / in batches of {BATCH_SIZES[-1]} of "
         "like length, tokenisation and the grouping of tags included (`reproduce.py --speed`).\n"
@@ -258,7 +345,7 @@ def _speed(table: Table, results: Path) -> Iterator[str]:
     names = dict.fromkeys(name for speeds in tasks.values() for name in speeds)
     rows = [[system_title(table, name), *(_pair(speeds.get(name)) for speeds in tasks.values())] for name in names]
     yield _table("", [table.tasks[task].title for task in tasks], rows)
-    yield f"![Scores over speed](pictures/{picture_name(table, 'speed')})\n"
+    yield f"![Scores over speed](../pictures/{picture_name(table, 'speed')})\n"
 
 
 def system_title(table: Table, name: str) -> str:
@@ -271,7 +358,7 @@ def _pair(speed: dict[str, float] | None) -> str:
 
 
 def picture_name(table: Table, part: str) -> str:
-    """The picture's file of a setting with differences, or of a prerequisite."""
+    """The picture's file of a setting with differences, or of the speeds."""
     return f"results_{table.name}_{part}.png"
 
 
@@ -356,10 +443,13 @@ def _metric(table: Table, column: str) -> str:
 def _scores(table: Table, system: str, columns: list[str], cells: Cells) -> list[str]:
     row = [table.systems[system].title, *(str(cells.get((column, system), "--")) for column in columns)]
     for tasks in _averages(table, cells).values():
-        averaged = _averaged(tasks, system, cells)
-        means = [fmean(scores) for scores in zip(*(cell.scores for cell in averaged), strict=True)]
-        row.append(summary(means) + marks(averaged))
+        row.append(summary(_mean_scores(tasks, system, cells)) + marks(_averaged(tasks, system, cells)))
     return row
+
+
+def _mean_scores(tasks: list[str], system: str, cells: Cells) -> list[float]:
+    """A system's mean over tasks, for each seed that all of them have."""
+    return [fmean(scores) for scores in zip(*(cell.scores for cell in _averaged(tasks, system, cells)), strict=True)]
 
 
 def _averaged(tasks: list[str], system: str, cells: Cells) -> list[Cell]:

@@ -1,4 +1,4 @@
-"""experiments/pictures/results_*.png: differences of a table's first reference system to the others."""
+"""experiments/pictures/results_*.png: differences of a table's first reference system to the others, and speeds."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +8,13 @@ from lab.results_page import column_title, intervals, picture_name, read_cells, 
 from lab.speed import BATCH_SIZES, TEACHER, read_speeds, teacher_of
 from lab.table_runs import FinishedRuns
 from lab.tables import Table
-from modeling_star.evaluation.reports import new_figure, plot_training_curves, save_figure
+from modeling_star.evaluation.reports import new_figure, save_figure
 
 
 def write_pictures(tables: Path, results: Path, folder: Path) -> list[Path]:
     """
     Draw the differences of every setting that has any, a mark for the difference, a line for its 95 % interval; and
-    the losses of prerequisites.
+    scores over speed.
 
     Args:
         tables: folder of the tables' files.
@@ -27,16 +27,7 @@ def write_pictures(tables: Path, results: Path, folder: Path) -> list[Path]:
     begun = list(Table.begun(tables, results))
     made = [_draw(table, setting, results, folder) for table in begun for setting in table.settings]
     made += [_draw_speed(table, results, folder) for table in begun]
-    return [picture for picture in [*made, *_losses(begun, results, folder)] if picture is not None]
-
-
-def _losses(tables: list[Table], results: Path, folder: Path) -> Iterator[Path | None]:
-    for table in tables:
-        for name, prerequisite in table.prerequisites.items():
-            kept = FinishedRuns(table, results).read_prerequisite(name)
-            if kept is not None:
-                path = folder / picture_name(table, name)
-                yield plot_training_curves(kept["log_history"], path, title=prerequisite.title)
+    return [picture for picture in made if picture is not None]
 
 
 def _draw(table: Table, setting: str, results: Path, folder: Path) -> Path | None:

@@ -1,6 +1,5 @@
 """Texts per second of a table's systems on the texts of each task."""
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +11,9 @@ from datasets import Dataset
 from tqdm import tqdm
 
 from lab.launching import environment
-from lab.table_runs import Runner
+from lab.table_runs import FinishedRuns, Runner
 from lab.tables import Configuration, Table
 from modeling_star.data.splits import load_splits
-from modeling_star.evaluation.reports import write_json
 from modeling_star.inference import Predictor
 from modeling_star.tasks.tfidf_baseline import TERMS, TfidfClassifier
 
@@ -33,8 +31,9 @@ TEACHER = "teacher"
 
 def measure_speed(runner: Runner, cells: list[list[Configuration]]) -> None:
     """
-    Measure the systems of some cells and their teachers, each task's in turn in one process, and keep the medians in
-    `TABLE/speed/TASK.json`. A model is trained for one step on labels alone: speed does not depend on its weights.
+    Measure the systems of some cells and their teachers, each task's in turn in one process, and keep the medians as
+    `speed/TASK` among the table's runs. A model is trained for one step on labels alone: speed does not depend on its
+    weights.
 
     Args:
         runner: of the table.
@@ -58,15 +57,15 @@ def measure_speed(runner: Runner, cells: list[list[Configuration]]) -> None:
     for task, models in by_task.items():
         test = f"{runner.names['DATA']}/{runner.table.tasks[task].data}/test.jsonl.gz"
         rows = load_splits(files={"test": test})["test"]
-        path = _path(runner.table, runner.results, task)
         measured = environment(use_cpu=True) | {"threads": THREADS}
-        write_json(path, {"environment": measured, "texts_per_second": _texts_per_second(models, rows, task)})
+        run = {"environment": measured, "texts_per_second": _texts_per_second(models, rows, task)}
+        runner.finished.file.keep({f"speed/{task}": run})
 
 
 def read_speeds(table: Table, results: Path, task: str) -> dict[str, dict[str, float]]:
     """Texts per second by `SETTING/SYSTEM`, or TEACHER, and batch size; empty if nothing was measured."""
-    path = _path(table, results, task)
-    return json.loads(path.read_text(encoding="utf-8"))["texts_per_second"] if path.is_file() else {}
+    run = FinishedRuns(table, results).file.read(f"speed/{task}")
+    return {} if run is None else run["texts_per_second"]
 
 
 def teacher_of(table: Table, task: str) -> str | None:
@@ -111,7 +110,3 @@ def _predict(folder: Path, batch: dict[str, list[Any]], size: int) -> Callable[[
         return lambda: predictor(batch)
     each = [{name: [cell] for name, cell in zip(batch, row, strict=True)} for row in zip(*batch.values(), strict=True)]
     return lambda: [predictor(row) for row in each]
-
-
-def _path(table: Table, results: Path, task: str) -> Path:
-    return results / table.name / "speed" / f"{task}.json"

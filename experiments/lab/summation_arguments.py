@@ -34,7 +34,7 @@ class SummationArguments:
         ["train", "time", "report"],
     )
     repeats: int = flag("Passes of which the median time is reported.", 5)
-    results: str | None = flag("Folder of the finished runs and times. None: results in the output folder.")
+    results: str | None = flag("File of the finished runs and times. None: results.jsonl in the output folder.")
     keep_models: bool = flag("Save the model of every run.", False)
 
 

@@ -16,19 +16,21 @@ import yaml
 from filelock import FileLock
 from transformers import AutoModel
 
-from lab.kept_runs import begin, check_arguments, check_resumed, claim, read_json, write_counts
+from lab.kept_runs import RunFile, begin, check_arguments, check_resumed, claim, write_counts
 from lab.launching import LOG, USUAL, environment, launch_settings, read_environment, run_to_the_end
 from lab.tables import Configuration, Table
 from modeling_star.data.splits import load_splits, take_first
 from modeling_star.errors import UserError
 from modeling_star.evaluation.bootstrap import count_examples, score_counts
 from modeling_star.evaluation.compare import MADE_BY, SCORED_BY, read_system
-from modeling_star.evaluation.reports import metrics_only, write_json, write_text
+from modeling_star.evaluation.reports import metrics_only, write_text
 from modeling_star.training.checkpoints import last_checkpoint, lock_output_dir
 
 
 # What a script writes last into its output folder.
 SCORES = "all_results.json"
+# What a kept run has of each test example.
+OF_EXAMPLES = ("counts", "references", "repeated", "repeated_by")
 
 
 class PrerequisiteError(UserError):
@@ -38,7 +40,7 @@ class PrerequisiteError(UserError):
 @dataclass(frozen=True)
 class FinishedRuns:
     """
-    The kept runs of a table, one file each: `TABLE/TASK/SETTING/SYSTEM-CONFIGURATION-seedN.json`.
+    The kept runs of a table: lines of `TABLE.jsonl` named `TASK/SETTING/SYSTEM-CONFIGURATION-seedN`.
 
     Args:
         table: the table.
@@ -48,10 +50,14 @@ class FinishedRuns:
     table: Table
     folder: Path
 
-    def path(self, configuration: Configuration, seed: int) -> Path:
-        """The file of a run."""
-        name = f"{configuration.system}-{configuration.number}-seed{seed}.json"
-        return self.folder / self.table.name / configuration.task / configuration.setting / name
+    @property
+    def file(self) -> RunFile:
+        """The file of the table's runs."""
+        return RunFile(self.folder / f"{self.table.name}.jsonl")
+
+    def keep(self, configuration: Configuration, seed: int, run: dict[str, Any]) -> None:
+        """Add a run, or replace it."""
+        self.file.keep({run_name(configuration, seed): run})
 
     def read(self, configuration: Configuration, seed: int) -> dict[str, Any] | None:
         """
@@ -60,19 +66,35 @@ class FinishedRuns:
         Raises:
             UserError: it was made with other arguments than the table has now, or scored by another metric.
         """
-        path = self.path(configuration, seed)
-        run = read_json(path)
+        name = run_name(configuration, seed)
+        run = self.file.read(name)
         if run is None:
             return None
+        where = f"{self.file.path}, run {name},"
         requested = {**configuration.arguments, "seed": seed}
-        check_arguments(path, run.get("arguments", requested), requested)
-        metric = self.table.tasks[configuration.task].metric
-        check_arguments(path, {"metric": run.get("metric", metric)}, {"metric": metric})  # early runs have none
+        check_arguments(where, run.get("arguments", requested), requested)
+        other = {"metric": self.table.tasks[configuration.task].metric, "shape": fingerprint_of_shape(requested)}
+        check_arguments(where, {name: run.get(name, value) for name, value in other.items()}, other)  # early ones
         return run
 
-    def prerequisite_path(self, name: str) -> Path:
-        """The file of a prerequisite's scores."""
-        return self.folder / self.table.name / "before" / f"{name}.json"
+    def drop_unread(self) -> None:
+        """
+        Remove from the kept runs what no page reads: what each test example adds, where validation chose another
+        configuration, or where the table reports validation scores.
+        """
+        unread: set[str] = set()
+        for cell in self.table.cells():
+            best = self.best(cell)
+            if best is not None:
+                numbers = [each.number for each in cell if each != best or self.table.split != "test"]
+                unread |= {f"{best.task}/{best.setting}/{best.system}-{number}" for number in numbers}
+        runs = {
+            name: {key: value for key, value in run.items() if key not in OF_EXAMPLES}
+            for name, run in self.file.read_all("*/*/*-seed*").items()
+            if name.rpartition("-seed")[0] in unread and "counts" in run
+        }
+        if runs:
+            self.file.keep(runs)
 
     def read_prerequisite(self, name: str) -> dict[str, Any] | None:
         """
@@ -81,11 +103,11 @@ class FinishedRuns:
         Raises:
             PrerequisiteError: it was made with other arguments than the table has now.
         """
-        path = self.prerequisite_path(name)
-        run = read_json(path)
+        run = self.file.read(f"before/{name}")
         if run is not None:
+            where = f"{self.file.path}, run before/{name},"
             try:
-                check_arguments(path, run["arguments"], self.table.prerequisite_arguments(name))
+                check_arguments(where, run["arguments"], self.table.prerequisite_arguments(name))
             except UserError as error:
                 raise PrerequisiteError(f"{error} Delete the runs that began from it too.") from None
         return run
@@ -94,11 +116,13 @@ class FinishedRuns:
         self, arguments: dict[str, Any], metric: str, began_from: dict[str, str]
     ) -> dict[str, Any] | None:
         """The kept run of another table with the same arguments, seed, metric and first model, or `None`."""
-        for path in sorted(self.folder.glob(f"*/*/*/*-seed{arguments['seed']}.json")):
-            run = read_json(path) or {}
-            same = run.get("metric", metric) == metric and run.get("began_from", began_from) == began_from
-            if run.get("arguments") == arguments and same:
-                return run
+        for path in sorted(self.folder.glob("*.jsonl")):
+            for run in RunFile(path).read_all(f"*/*/*-seed{arguments['seed']}").values():
+                other = {"metric": metric, "began_from": began_from, "shape": fingerprint_of_shape(arguments)}
+                same = all(run.get(name, value) == value for name, value in other.items())
+                same &= "counts" in run or self.table.split != "test"
+                if run.get("arguments") == arguments and same:
+                    return run
         return None
 
     def best(self, configurations: list[Configuration]) -> Configuration | None:
@@ -124,7 +148,7 @@ class Runner:
 
     Args:
         table: the table.
-        results: folder of the finished runs, one file each.
+        results: folder of the finished runs, one file for each table.
         work: folder of the runs' models and logs.
         names: values of `$DATA`, `$MINILM` and the like.
         launcher: the command before the script: `accelerate launch ...`.
@@ -182,13 +206,13 @@ class Runner:
         models: dict[str, str] = {}
         for configuration in configurations:
             models |= self._began_from(configuration.arguments)
-        for path in sorted((self.results / self.table.name).glob("*/*/*-seed*.json")):
-            kept = (read_json(path) or {}).get("began_from", {})  # early runs have none
-            for name in kept.keys() & models.keys():
-                if kept[name] != models[name]:
+        for run, kept in self.finished.file.read_all("*/*/*-seed*").items():
+            began_from = kept.get("began_from", {})  # early runs have none
+            for name in began_from.keys() & models.keys():
+                if began_from[name] != models[name]:
                     raise UserError(
-                        f"{path} began from another model named ${name}, and a mean of both means nothing. Keep the "
-                        "runs apart: --results NAME --work NAME"
+                        f"{self.finished.file.path}, run {run}, began from another model named ${name}, and a mean of "
+                        "both means nothing. Keep the runs apart: --results NAME --work NAME"
                     )
 
     def run(self, configuration: Configuration, seed: int) -> dict[str, Any] | None:
@@ -202,14 +226,13 @@ class Runner:
             UserError: the script failed, and the message names its log.
         """
         arguments = {**configuration.arguments, "seed": seed}
-        path = self.finished.path(configuration, seed)
         prerequisites = [name for name in self.table.prerequisites if name in _placeholders(arguments)]
         if not prerequisites:  # those of another table may have the same name, and be other models
             metric = self.table.tasks[configuration.task].metric
             known = self.finished.find_elsewhere(arguments, metric, self._began_from(arguments))
             if known is not None:
-                write_json(path, known | self._repeated(configuration.task, known))
-                return read_json(path)
+                self.finished.keep(configuration, seed, known | self._repeated(configuration.task, known))
+                return self.finished.read(configuration, seed)
         folder = self.work / self.table.name / configuration.cell / f"{configuration.number}-seed{seed}"
         with claim(folder) as free:
             if not free:
@@ -220,7 +243,7 @@ class Runner:
             result = self.finished.read(configuration, seed)
             if result is None:
                 result = self._run(configuration, seed, arguments, folder)
-                write_json(path, result)
+                self.finished.keep(configuration, seed, result)
                 if not self.keep_models:
                     for weights in [*folder.rglob("*.safetensors"), *folder.rglob("optimizer.pt")]:
                         weights.unlink()
@@ -257,8 +280,8 @@ class Runner:
             if kept is not None:
                 if kept["scores"] != scores:
                     raise PrerequisiteError(
-                        f"{model} is another model than that of {self.finished.prerequisite_path(name)}: its scores "
-                        f"are {scores}, not {kept['scores']}. Keep the runs apart: --results NAME --work NAME"
+                        f"{model} is another model than that of {self.finished.file.path}, run before/{name}: its "
+                        f"scores are {scores}, not {kept['scores']}. Keep the runs apart: --results NAME --work NAME"
                     )
                 return
             history = json.loads((model / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
@@ -277,7 +300,7 @@ class Runner:
                     if "loss" in entry or "eval_loss" in entry
                 ],
             }
-            write_json(self.finished.prerequisite_path(name), result)
+            self.finished.file.keep({f"before/{name}": result})
 
     def untrained(self, script: str, arguments: dict[str, Any]) -> Path:
         """The folder of a model that is trained for one step, once: of the same shape, tokenizer included."""
@@ -357,6 +380,8 @@ class Runner:
             "training_seconds": _training_seconds(scores),
             "arguments": arguments,
         }
+        shape = fingerprint_of_shape(arguments)
+        result |= {"shape": shape} if shape else {}
         began_from = self._began_from(arguments)
         result |= {"began_from": began_from} if began_from else {}
         if "test_file" not in arguments:
@@ -380,8 +405,8 @@ class Runner:
         models = {name: model for name, model in self.names.items() if name in names - {"DATA"}}
         return {name: _fingerprint_of_words(model) for name, model in models.items()}
 
-    def _repeated(self, task: str, run: dict[str, Any]) -> dict[str, str]:
-        """1 for each test row of a run whose text occurs in train too, else 0; empty if the table has no column."""
+    def _repeated(self, task: str, run: dict[str, Any]) -> dict[str, Any]:
+        """The test rows of a run whose text occurs in train too, counted from 0; empty if the table has no column."""
         column = self.table.tasks[task].repeated
         if column is None or "counts" not in run:
             return {}
@@ -390,7 +415,14 @@ class Runner:
         train = take_first(splits["train"], arguments.get("max_train_samples"))[column]
         test = take_first(splits["test"], arguments.get("max_predict_samples"))[column]
         texts = {json.dumps(text) for text in train}  # words are lists
-        return {"repeated": "".join(str(int(json.dumps(text) in texts)) for text in test), "repeated_by": column}
+        repeated = [number for number, text in enumerate(test) if json.dumps(text) in texts]
+        return {"repeated": repeated, "repeated_by": column}
+
+
+def run_name(configuration: Configuration, seed: int) -> str:
+    """The name of a kept run."""
+    setting = f"{configuration.task}/{configuration.setting}"
+    return f"{setting}/{configuration.system}-{configuration.number}-seed{seed}"
 
 
 def _placeholders(arguments: dict[str, Any]) -> set[str]:
@@ -398,8 +430,16 @@ def _placeholders(arguments: dict[str, Any]) -> set[str]:
     return set(Template(json.dumps(arguments)).get_identifiers())
 
 
+def fingerprint_of_shape(arguments: dict[str, Any]) -> str | None:
+    """A short hash of the content of the model's file in `config_name`; `None` where that is no file."""
+    path = Path(arguments.get("config_name") or "")
+    if not path.is_file():
+        return None
+    return _fingerprint(json.dumps(json.loads(path.read_text(encoding="utf-8")), sort_keys=True))
+
+
 def _fingerprint(references: Any) -> str:
-    """A short hash of the labels of the test rows."""
+    """A short hash, as of the labels of the test rows."""
     return hashlib.sha256(json.dumps(references, ensure_ascii=False, default=str).encode()).hexdigest()[:16]
 
 

@@ -187,7 +187,8 @@ class Table:
     @classmethod
     def begun(cls, tables: Path, results: Path) -> "Iterator[Table]":
         """The tables of a folder that have finished runs in another, by name."""
-        return (cls.read(path) for path in sorted(tables.glob("*.y*ml")) if (results / path.stem).is_dir())
+        names = {path.stem for path in [*results.glob("*.jsonl"), *results.glob("*/")]}  # folders of version 0.2
+        return (cls.read(path) for path in sorted(tables.glob("*.y*ml")) if path.stem in names)
 
     @property
     def argument(self) -> str:

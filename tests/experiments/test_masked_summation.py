@@ -1,7 +1,6 @@
 """Masked summation: the data, the systems, and the script that trains, times and reports them."""
 
 import csv
-import json
 import logging
 import runpy
 import shutil
@@ -13,6 +12,7 @@ import pytest
 import torch
 from filelock import FileLock
 from lab import masked_summation_page, masked_summation_runs
+from lab.kept_runs import RunFile
 from lab.masked_summation import SPLITS, SYSTEMS, MaskedSummation, System, read_shape
 from lab.masked_summation_page import command_again, write_report
 from lab.masked_summation_runs import Experiment
@@ -44,7 +44,7 @@ def experiment_of(monkeypatch: pytest.MonkeyPatch, folder: Path, *flags: Any) ->
 
 
 def kept_in(folder: Path) -> dict[str, Any]:
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (folder / "results").glob("*.json")}
+    return RunFile(folder / "results.jsonl").read_all()
 
 
 # ------ the data
@@ -199,26 +199,25 @@ def test_what_is_finished_is_not_done_again_and_new_seeds_are(
     finished: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     folder = shutil.copytree(finished, tmp_path / "again")
-    before = {path.name: path.read_bytes() for path in (finished / "results").iterdir()}
+    before = kept_in(finished)
     flags = ("--systems", "star", "vanilla", "--lengths", 4)
     with caplog.at_level(logging.INFO):
         assert run_script(monkeypatch, folder, *flags) == 0
         assert "Run 1 of" not in caplog.text
         assert run_script(monkeypatch, folder, *flags, "--systems", "star", "--seeds", 1, 2) == 0
     assert "Run 1 of 1: star-n4-seed2" in caplog.text
-    after = {path.name: path.read_bytes() for path in (folder / "results").iterdir()}
-    assert after.pop("star-n4-seed2.json")
-    assert after == before
     assert "(2)" in (folder / "results.md").read_text(encoding="utf-8")
     kept = kept_in(folder)
-    assert kept["star-n4-seed2"]["test"] != kept["star-n4-seed1"]["test"]
-    assert kept["star-n4-seed2"]["guesses"] == kept["star-n4-seed1"]["guesses"]
+    second = kept.pop("star-n4-seed2")
+    assert kept == before
+    assert second["test"] != kept["star-n4-seed1"]["test"]
+    assert second["guesses"] == kept["star-n4-seed1"]["guesses"]
 
 
 def test_results_of_other_arguments_are_neither_used_nor_replaced(
     finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = {path.name: path.read_bytes() for path in (finished / "results").iterdir()}
+    before = kept_in(finished)
     for flags, difference in (
         (("--num_train_epochs=3",), "num_train_epochs 2.0, now 3.0"),
         (("--flagged=1",), "flagged 2, now 1"),
@@ -228,7 +227,7 @@ def test_results_of_other_arguments_are_neither_used_nor_replaced(
         experiment = experiment_of(monkeypatch, finished, "--systems", "star", "--lengths", 4, *flags)
         with pytest.raises(UserError, match=difference):
             experiment.run()
-    assert {path.name: path.read_bytes() for path in (finished / "results").iterdir()} == before
+    assert kept_in(finished) == before
 
 
 class KilledError(Exception):
@@ -271,8 +270,9 @@ def test_an_interrupted_run_resumes_and_ends_as_if_it_had_not_been(
 
 def test_the_committed_result_is_that_of_its_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(ROOT)
-    kept = json.loads((ROOT / "experiments/results/masked_summation/star-n200-seed1.json").read_text(encoding="utf-8"))
-    results = ROOT / "experiments/results/masked_summation"
+    results = ROOT / "experiments/results/masked_summation.jsonl"
+    kept = RunFile(results).read("star-n200-seed1")
+    assert kept is not None
     command = [*kept["command"].split()[2:], f"--results={results}", f"--output_dir={tmp_path}"]
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), *command])
     assert Experiment(*parse((SummationArguments,), "", SUMMATION_DEFAULTS, SUMMATION_HELP)).due() == []
@@ -367,18 +367,17 @@ ENVIRONMENT = {"python": "3.11", "torch": "2.13", "transformers": "5.23", "devic
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     """Two seeds of star at n = 200, one of vanilla at n = 400, and times at n = 200."""
-    folder = tmp_path / "results"
-    folder.mkdir()
+    file = RunFile(tmp_path / "results.jsonl")
     for system, length, seed, test in (("star", 200, 1, 0.002), ("star", 200, 2, 0.004), ("vanilla", 400, 1, 0.5)):
         run = {"system": system, "length": length, "seed": seed, "validation": test, "test": test, "parameters": 1234}
         run |= {"guesses": {"half": 10 / 12, "scaled": 0.75}, "training_seconds": 60.0 * seed}
         run |= {"arguments": ARGUMENTS, "config": {}, "environment": ENVIRONMENT, "command": "python ..."}
-        (folder / f"{system}-n{length}-seed{seed}.json").write_text(json.dumps(run), encoding="utf-8")
+        file.keep({f"{system}-n{length}-seed{seed}": run})
     times = {"length": 200, "rows": 100, "seconds": {"star": [0.003, 0.001, 0.002], "vanilla": []}}
     times |= {"errors": {"vanilla": "RuntimeError: no memory"}, "environment": ENVIRONMENT}
     times["config"] = {"star": {}, "vanilla": {}}
-    (folder / "times-n200.json").write_text(json.dumps(times), encoding="utf-8")
-    return folder
+    file.keep({"times-n200": times})
+    return file.path
 
 
 def test_the_page_has_means_deviations_gaps_and_the_papers_numbers(results: Path) -> None:
@@ -417,20 +416,20 @@ def test_equal_files_give_equal_pages_and_pictures(results: Path) -> None:
     assert set(made[0]) == {"results.md", "results.csv", "figure_3a.png", "figure_3b.png"}
 
 
-def test_an_empty_folder_gives_no_page(tmp_path: Path) -> None:
+def test_an_absent_file_gives_no_page(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no finished run"):
         write_report(tmp_path / "nothing", tmp_path)
 
 
 @pytest.mark.parametrize("key", ["arguments", "config"])
 def test_runs_of_different_arguments_or_shapes_give_no_page(results: Path, tmp_path: Path, key: str) -> None:
-    path = results / "star-n200-seed2.json"
-    run = json.loads(path.read_text(encoding="utf-8"))
+    run = RunFile(results).read("star-n200-seed2")
+    assert run is not None
     run["arguments"]["dataloader_drop_last"] = False  # later results list more arguments
-    path.write_text(json.dumps(run), encoding="utf-8")
+    RunFile(results).keep({"star-n200-seed2": run})
     write_report(results, tmp_path)
     run[key]["num_train_epochs"] = 1
-    path.write_text(json.dumps(run), encoding="utf-8")
+    RunFile(results).keep({"star-n200-seed2": run})
     with pytest.raises(UserError, match="num_train_epochs"):
         write_report(results, tmp_path)
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 import yaml
-from lab.table_runs import Runner
+from lab.kept_runs import count_rows
+from lab.table_runs import FinishedRuns, Runner
 from lab.tables import Configuration, Table
 from script_samples import paired, read_rows, write_bert
 from synthetic.corpora import write_ner_corpus, write_reading_corpus, write_sentiment_corpus
 from synthetic.parallel import write_parallel_corpus
 
 from modeling_star.errors import UserError
-from modeling_star.evaluation.reports import write_json
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,15 +118,15 @@ def test_every_table_runs_and_has_its_page(path: Path, data: Path, bert: Path, t
         assert done.returncode == 0, done.stderr
     cells = [cell for cell in table.cells() if cell[0].task == task and cell[0].system in systems]
     due = [configuration for cell in cells for configuration in cell]
-    kept = sorted((tmp_path / "results").rglob("*-seed1.json"))
+    finished = FinishedRuns(table, tmp_path / "results")
+    kept = finished.file.read_all("*-seed1")
     assert len(kept) == len(due)
-    before = {path.stem for path in (tmp_path / "results").glob("*/before/*.json")}
+    before = {name.removeprefix("before/") for name in finished.file.read_all("before/*")}
     assert before == BEFORE.get(path.stem, set(table.prerequisites))
-    for one in kept:
-        run = json.loads(one.read_text(encoding="utf-8"))
+    for run in kept.values():
         assert 0 <= run["test"] <= 1
-        assert len(run["counts"].split(";")[0].split()) == SIZES["test"]
-    page = (tmp_path / "results" / "results.md").read_text(encoding="utf-8")
+        assert count_rows(run) in (SIZES["test"], 0)  # of configurations that were not chosen no counts are kept
+    page = (tmp_path / "results" / "pages" / f"{path.stem}.md").read_text(encoding="utf-8")
     assert table.title in page
     left = [path for path in (tmp_path / "work").rglob("*.safetensors") if "before" not in path.parts]
     assert not left
@@ -150,7 +150,7 @@ def test_a_custom_table_has_its_page(data: Path, tmp_path: Path) -> None:
     table.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     done = reproduce(table, "--data", data, "--results", tmp_path / "kept", "--work", tmp_path / "work")
     assert done.returncode == 0, done.stderr
-    page = (tmp_path / "kept" / "results.md").read_text(encoding="utf-8")
+    page = (tmp_path / "kept" / "pages" / "mine.md").read_text(encoding="utf-8")
     assert "| TF-IDF minus | Films |" in page
     assert "## SNLI" not in page
 
@@ -180,7 +180,7 @@ def test_a_second_call_runs_nothing_and_writes_the_same_page(data: Path, bert: P
     places = ["--results", tmp_path / "results", "--work", tmp_path / "work"]
     call = ["table5", "--data", data, "--minilm", bert, "--only", "wnut17/none/star", "--seeds", 1, *places]
     assert reproduce(*call).returncode == 0
-    page = tmp_path / "results" / "results.md"
+    page = tmp_path / "results" / "pages" / "table5.md"
     before = page.read_bytes()
     logs = {log: log.read_bytes() for log in (tmp_path / "work").rglob("log.txt")}
     assert reproduce(*call).returncode == 0
@@ -194,7 +194,7 @@ def test_data_sets_that_are_absent_are_skipped(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "holds no finished run" in done.stderr
     assert f"{tmp_path}/mtl16/MR, {tmp_path}/mtl16/apparel" in done.stderr
-    assert not list((tmp_path / "results").rglob("*.json"))
+    assert not list((tmp_path / "results").rglob("*.jsonl"))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
@@ -230,7 +230,7 @@ def _runner(table: Table, results: Path, done: Callable[[Configuration, int], bo
             if not done(configuration, seed):
                 return None
             result = {"validation": configuration.number / 4, "test": 0.5}
-            write_json(self.finished.path(configuration, seed), result)
+            self.finished.keep(configuration, seed, result)
             return result
 
     return Quick(table, results, results / "work", {}, [])
@@ -295,14 +295,14 @@ def test_kept_runs_are_run_again_and_compared(
     with pytest.raises(UserError, match="no finished run"):
         script.check_cells(runner, [cell], None)
     for seed, test in ((1, 0.5), (2, 0.52)):
-        write_json(runner.finished.path(star, seed), {"validation": 0.0, "test": test})
-    kept = runner.finished.path(star, 1).read_bytes()
+        runner.finished.keep(star, seed, {"validation": 0.0, "test": test})
+    kept = runner.finished.file.path.read_bytes()
     assert script.check_cells(runner, [cell], None) is False
     equal, within = capsys.readouterr().out.splitlines()[-2:]
     assert "seed 1" in equal
     assert "equal to the last digit" in equal
     assert "within the deviation over 2 seeds" in within
-    assert runner.finished.path(star, 1).read_bytes() == kept
+    assert runner.finished.file.path.read_bytes() == kept
 
 
 def test_runs_of_another_process_are_named(

@@ -3,8 +3,6 @@
 import gzip
 import json
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from statistics import fmean
@@ -14,11 +12,12 @@ import pytest
 import voting
 import yaml
 from huggingface_hub import ModelCard
+from lab.kept_runs import RunFile, write_counts
 from lab.results_cards import write_cards
-from lab.results_page import Cell, intervals, read_cells, table_sections, write_page
+from lab.results_page import Cell, intervals, read_cells, write_page
 from lab.results_pictures import write_pictures
 from lab.speed import measure_speed, read_speeds
-from lab.table_runs import FinishedRuns, Runner
+from lab.table_runs import FinishedRuns, Runner, fingerprint_of_shape, run_name
 from lab.tables import Table
 from sacrebleu.metrics import BLEU, CHRF
 from table_samples import with_changes
@@ -28,14 +27,13 @@ from modeling_star.evaluation.bootstrap import count_examples, score_counts
 
 
 ROOT = Path(__file__).resolve().parents[2]
+FILMS = {"title": "Films", "metric": "accuracy", "script": "run_glue.py", "recipe": "sst2", "data": "films"}
 CONTENT: dict[str, Any] = {
     "title": "A table",
     "about": "Of two systems.",
     "against": "star",
     "seeds": [1, 2],
-    "tasks": {
-        "films": {"title": "Films", "metric": "accuracy", "script": "run_glue.py", "recipe": "sst2", "data": "films"},
-    },
+    "tasks": {"films": FILMS},
     "settings": {"none": {"title": "random"}},
     "systems": {
         "star": {"title": "Star"},
@@ -64,26 +62,37 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 "environment": {"device": "cpu", "torch": "2.13.0", "threads": 1, "commit": "0123456789ab"},
                 "counts": f"{right}; 1 1 1 1",
             }
-            place = finished.path(configuration, seed)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(json.dumps(kept), encoding="utf-8")
+            finished.keep(configuration, seed, kept)
     return tmp_path
 
 
-def change_run(folder: Path, name: str, **changes: Any) -> None:
-    """Change keys of a kept run, and of mappings within."""
-    (path,) = (folder / "results").rglob(name)
-    path.write_text(json.dumps(with_changes(json.loads(path.read_text(encoding="utf-8")), changes)), encoding="utf-8")
+def page_of(folder: Path) -> str:
+    """The table's page, made now."""
+    write_page(folder / "tables", folder / "results", folder / "results.md")
+    return (folder / "pages" / "films.md").read_text(encoding="utf-8")
+
+
+def change_runs(folder: Path, pattern: str, **changes: Any) -> None:
+    """Change keys of kept runs, and of mappings within."""
+    file = RunFile(folder / "results" / "films.jsonl")
+    file.keep({name: with_changes(run, changes) for name, run in file.read_all(f"*/{pattern}").items()})
+
+
+def delete_runs(folder: Path, *systems: str) -> None:
+    """Delete the runs of some systems."""
+    file = RunFile(folder / "results" / "films.jsonl")
+    lines = file.path.read_text(encoding="utf-8").splitlines(keepends=True)
+    file.path.write_text("".join(line for line in lines if not any(f"/{name}-" in line[:60] for name in systems)))
 
 
 @pytest.mark.parametrize(
     "change", [{"counts": "1 1 1; 1 1 1"}, {"references": "another"}], ids=["fewer rows", "other labels"]
 )
 def test_runs_on_other_test_rows_make_no_page(folder: Path, change: dict[str, str]) -> None:
-    change_run(folder, "star-0-seed2.json", references="one")
-    change_run(folder, "vanilla-0-seed2.json", **change)
+    change_runs(folder, "star-0-seed2", references="one")
+    change_runs(folder, "vanilla-0-seed2", **change)
     if "references" in change:  # the first run has none
-        change_run(folder, "star-0-seed1.json", references="one")
+        change_runs(folder, "star-0-seed1", references="one")
     with pytest.raises(UserError, match=r"films/films/none: star, seed 1, and vanilla, seed 2"):
         write_page(folder / "tables", folder / "results", folder / "results.md")
 
@@ -95,26 +104,23 @@ def test_each_encoder_has_a_card_with_its_scores_and_commands(folder: Path) -> N
     (line,) = [line for line in text.splitlines() if line.startswith("| Films")]
     runs = f"{folder}/tables/films.yaml --only films/none/star --seeds 1 2"
     assert line == f"| Films | random | Star | 75.0 ± 0.0 (2) | 2.00 M | `{runs}` |"
-    assert f"kept in\n`{folder}/results/TABLE/TASK/SETTING/`" in text
+    assert f"kept in\n`{folder}/results/TABLE.jsonl`" in text
     assert "`OMP_NUM_THREADS=1 python experiments/reproduce.py RUNS --data DATA --results again" in text
     assert "No weights are published" in text
-    assert "[made/results.md](../made/results.md) has them" in text
+    assert "[made/results.md](../made/results.md)" in text
     assert "All ran on a CPU with torch 2.13.0 and OMP_NUM_THREADS=1." in text
     # A model-index has scores of weights.
     data = ModelCard(text).data
     assert (data.license, data.tags, data.eval_results) == ("apache-2.0", ["star-transformer"], None)
-    change_run(folder, "star-0-seed1.json", environment={"threads": 2})
+    change_runs(folder, "star-0-seed1", environment={"threads": 2})
     card, _ = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "made" / "results.md")
     assert "OMP_NUM_THREADS=2 python experiments/reproduce.py RUNS" in card.read_text(encoding="utf-8")
 
 
 def test_measured_speeds_are_a_table_and_a_plot(folder: Path) -> None:
     speeds = {"none/star": {"1": 100.0, "32": 1234.4}, "none/vanilla": {"1": 50.0, "32": 400.0}}
-    path = folder / "results" / "films" / "speed" / "films.json"
-    path.parent.mkdir()
-    path.write_text(json.dumps({"texts_per_second": speeds}), encoding="utf-8")
-    write_page(folder / "tables", folder / "results", folder / "results.md")
-    assert "| Star | 100 / 1,234 |" in (folder / "results.md").read_text(encoding="utf-8")
+    RunFile(folder / "results" / "films.jsonl").keep({"speed/films": {"texts_per_second": speeds}})
+    assert "| Star | 100 / 1,234 |" in page_of(folder)
     names = [picture.name for picture in write_pictures(folder / "tables", folder / "results", folder / "pictures")]
     assert "results_films_speed.png" in names
 
@@ -148,8 +154,7 @@ def test_a_card_whose_runs_are_deleted_goes_and_other_files_stay(folder: Path) -
     star, vanilla = write()
     other = folder / "cards" / "notes.md"
     other.write_text(star.read_text(encoding="utf-8"), encoding="utf-8")
-    for kept in (folder / "results").rglob("vanilla-*.json"):
-        kept.unlink()
+    delete_runs(folder, "vanilla")
     assert write() == [star]
     assert not vanilla.exists()
     assert sorted(path.name for path in other.parent.iterdir()) == ["notes.md", star.name]
@@ -183,15 +188,14 @@ def test_a_model_is_what_the_run_is_of_that_gave_it_fresh_weights(folder: Path) 
 
 
 def page_and_card(folder: Path) -> list[str]:
-    """The page, and the card of the vanilla Transformer, as they are made now."""
-    write_page(folder / "tables", folder / "results", folder / "results.md")
+    """The table's page, and the card of the vanilla Transformer, as they are made now."""
     write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
-    return [(folder / name).read_text(encoding="utf-8") for name in ("results.md", "cards/vanilla-transformer.md")]
+    return [page_of(folder), (folder / "cards" / "vanilla-transformer.md").read_text(encoding="utf-8")]
 
 
 def test_numbers_that_no_commit_is_known_of_are_marked(folder: Path) -> None:
     assert not any("†" in text for text in page_and_card(folder))
-    change_run(folder, "vanilla-0-seed2.json", environment={"commit": None})
+    change_runs(folder, "vanilla-0-seed2", environment={"commit": None})
     page, card = page_and_card(folder)
     assert "| vanilla | 50.0 ± 0.0 (2) † |" in page
     assert "| 50.0 ± 0.0 (2) † |" in card
@@ -204,14 +208,14 @@ def test_numbers_that_no_commit_is_known_of_are_marked(folder: Path) -> None:
 def test_what_ran_on_a_gpu_is_marked_and_only_the_others_are_timed(folder: Path) -> None:
     on_gpu = {"environment": {"device": "NVIDIA X1"}, "training_seconds": 12.0}
     assert not any("‡" in text for text in page_and_card(folder))
-    change_run(folder, "vanilla-0-seed2.json", **on_gpu)
+    change_runs(folder, "vanilla-0-seed2", **on_gpu)
     page, card = page_and_card(folder)
     assert "| vanilla | 50.0 ± 0.0 (2) ‡ |" in page
     assert "| vanilla | 2.00 M, 1.0 |" in page
     assert "| 50.0 ± 0.0 (2) ‡ |" in card
     assert "a CPU with torch 2.13.0 and OMP_NUM_THREADS=1, or on NVIDIA X1 with torch 2.13.0" in card
     assert all("\n‡ Has a run on a GPU" in text for text in (page, card))
-    change_run(folder, "vanilla-0-seed1.json", **on_gpu)
+    change_runs(folder, "vanilla-0-seed1", **on_gpu)
     assert "| vanilla | 2.00 M, 0.2 ‡ |" in page_and_card(folder)[0]
 
 
@@ -220,20 +224,42 @@ def test_a_card_names_the_chosen_configuration(folder: Path) -> None:
     grid = [{"learning_rate": 1e-3}, {"learning_rate": 1e-4}]
     content = {**CONTENT, "settings": {"none": {"title": "random", "grid": grid}}}
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-    for kept in (folder / "results").rglob("*-0-seed1.json"):
-        worse = {**json.loads(kept.read_text(encoding="utf-8")), "validation": 0.4}
-        kept.with_name(kept.name.replace("-0-", "-1-")).write_text(kept.read_text(encoding="utf-8"), encoding="utf-8")
-        kept.write_text(json.dumps(worse), encoding="utf-8")
+    file = RunFile(folder / "results" / "films.jsonl")
+    file.keep({name.replace("-0-", "-1-"): run for name, run in file.read_all("*-0-seed1").items()})
+    change_runs(folder, "*-0-seed1", validation=0.4)
     card, *_ = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
     assert "films.yaml --only films/none/star --configuration 1 --seeds 1`" in card.read_text(encoding="utf-8")
 
 
 def test_a_page_of_a_custom_table_names_its_file_and_its_runs(folder: Path) -> None:
-    page, _ = page_and_card(folder)
-    assert page.startswith(
-        f"# Results\n\nMade by `python experiments/reproduce.py {folder}/tables/films.yaml` from `{folder}/results/`"
-    )
-    assert f"reproduce.py {folder}/tables/films.yaml --data DATA --only" in page
+    page_of(folder)
+    summary = (folder / "results.md").read_text(encoding="utf-8")
+    assert f"`python experiments/reproduce.py {folder}/tables/films.yaml` from `{folder}/results/" in summary
+    assert f"reproduce.py {folder}/tables/films.yaml --data DATA --only" in summary
+
+
+def test_the_summary_has_a_line_for_each_task_and_links_the_pages(folder: Path) -> None:
+    page_of(folder)
+    summary = (folder / "results.md").read_text(encoding="utf-8")
+    (line,) = [line for line in summary.splitlines() if line.startswith("| [A table]")]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[:3] == ["[A table](pages/films.md)", "random", "Films"]
+    assert cells[3:5] == ["Star 75.0 ± 0.0 (2)", "vanilla 50.0 ± 0.0 (2)"]
+    assert cells[5].startswith("+25.0 [")
+    other = with_changes(CONTENT, {"averages": {"mean of two": ["films", "books"]}, "tasks": {"books": FILMS}})
+    (folder / "tables" / "films.yaml").write_text(yaml.safe_dump(other, sort_keys=False), encoding="utf-8")
+    page_of(folder)
+    assert "| mean of two | Star 75.0 ± 0.0 (2) |" in (folder / "results.md").read_text(encoding="utf-8")
+
+
+def test_the_page_of_a_table_whose_runs_are_deleted_goes(folder: Path) -> None:
+    page_of(folder)
+    runs = folder / "results" / "films.jsonl"
+    runs.rename(folder / "results" / "other.jsonl")
+    for name in ("other", "films"):
+        (folder / "tables" / f"{name}.yaml").write_text(yaml.safe_dump(CONTENT, sort_keys=False), encoding="utf-8")
+    write_page(folder / "tables", folder / "results", folder / "results.md")
+    assert [path.name for path in (folder / "pages").iterdir()] == ["other.md"]
 
 
 def test_a_page_is_not_emptied_for_lack_of_runs(folder: Path) -> None:
@@ -248,14 +274,10 @@ def test_a_picture_for_every_setting_with_a_difference(folder: Path) -> None:
     (picture,) = write_pictures(folder / "tables", folder / "results", folder / "pictures")
     assert picture.name == "results_films_none.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
-    page = folder / "results.md"
-    write_page(folder / "tables", folder / "results", page)
-    assert f"](pictures/{picture.name})" in page.read_text(encoding="utf-8")
-    for path in (folder / "results").rglob("[vl]*.json"):
-        path.unlink()
+    assert f"](../pictures/{picture.name})" in page_of(folder)
+    delete_runs(folder, "vanilla", "linear")
     assert write_pictures(folder / "tables", folder / "results", folder / "pictures") == []
-    write_page(folder / "tables", folder / "results", page)
-    assert "pictures/" not in page.read_text(encoding="utf-8")
+    assert "pictures/" not in page_of(folder)
 
 
 def test_a_picture_shows_the_differences_with_their_intervals(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,8 +305,7 @@ def test_a_picture_shows_the_differences_with_their_intervals(folder: Path, monk
 
 
 def test_masked_summation_has_its_page_beside_the_others(folder: Path) -> None:
-    kept = folder / "results" / "masked_summation"
-    kept.mkdir()
+    file = RunFile(folder / "results" / "masked_summation.jsonl")
     run = {"system": "star", "length": 20, "seed": 1, "validation": 0.1, "test": 0.25, "parameters": 1234}
     run |= {"guesses": {"half": 0.8, "scaled": 0.7}, "training_seconds": 60.0, "config": {}}
     run["command"] = "python experiments/masked_summation.py --systems star --flagged 3 --results kept"
@@ -296,7 +317,7 @@ def test_masked_summation_has_its_page_beside_the_others(folder: Path) -> None:
         "learning_rate": 1e-3,
     }
     run["environment"] = {"python": "3.11", "torch": "2.13", "transformers": "5.23", "device": "cpu", "threads": 1}
-    (kept / "star-n20-seed1.json").write_text(json.dumps(run), encoding="utf-8")
+    file.keep({"star-n20-seed1": run})
     write_page(folder / "tables", folder / "results", folder / "docs" / "results.md")
     assert "(masked_summation/results.md)" in (folder / "docs" / "results.md").read_text(encoding="utf-8")
     page = (folder / "docs" / "masked_summation" / "results.md").read_text(encoding="utf-8")
@@ -305,16 +326,16 @@ def test_masked_summation_has_its_page_beside_the_others(folder: Path) -> None:
     assert "| star | 1,234, 1.0 |" in page
     assert "‡" not in page
     at_40 = {**run, "length": 40, "environment": {**run["environment"], "device": "NVIDIA X1"}}
-    (kept / "star-n40-seed1.json").write_text(json.dumps(at_40), encoding="utf-8")
+    file.keep({"star-n40-seed1": at_40})
     write_page(folder / "tables", folder / "results", folder / "docs" / "results.md")
     both = (folder / "docs" / "masked_summation" / "results.md").read_text(encoding="utf-8")
     assert "| star | 0.2500 (1) | 0.2500 (1) ‡ |" in both
     assert "| star | 1,234, 1.0 | 1,234, 1.0 ‡ |" in both
     assert "‡ On a GPU" in both
     assert "(NVIDIA X1, threads 1" in both
-    (kept / "star-n40-seed1.json").unlink()
+    file.path.unlink()
     run["config"] = {"model_type": "star_transformer"}
-    (kept / "star-n20-seed1.json").write_text(json.dumps(run), encoding="utf-8")
+    file.keep({"star-n20-seed1": run})
     star, vanilla = write_cards(folder / "tables", folder / "results", folder / "cards", folder / "results.md")
     again = "--systems star --lengths 20 --seeds 1 --stages train report --output_dir outputs/again"
     command = f"`python experiments/masked_summation.py --flagged 3 {again}`"
@@ -326,7 +347,7 @@ def test_masked_summation_has_its_page_beside_the_others(folder: Path) -> None:
 def test_several_systems_can_be_what_the_others_are_compared_with(folder: Path) -> None:
     path = folder / "tables" / "films.yaml"
     path.write_text(yaml.safe_dump({**CONTENT, "against": ["star", "linear"]}, sort_keys=False), encoding="utf-8")
-    lines = "\n".join(table_sections(Table.read(path), folder / "results")).splitlines()
+    lines = page_of(folder).splitlines()
     first, second = lines.index("| Star minus | Films |"), lines.index("| linear minus | Films |")
     names = [line.split(" | ")[0].strip("| ") for line in lines]
     assert names[first + 2 : second - 1] == ["vanilla", "linear"]
@@ -336,10 +357,8 @@ def test_several_systems_can_be_what_the_others_are_compared_with(folder: Path) 
 def test_a_table_of_validation_scores_has_those_alone(folder: Path) -> None:
     path = folder / "tables" / "films.yaml"
     path.write_text(yaml.safe_dump({**CONTENT, "split": "validation"}, sort_keys=False), encoding="utf-8")
-    for file in (folder / "results").rglob("*.json"):
-        kept = json.loads(file.read_text(encoding="utf-8"))
-        file.write_text(json.dumps({**kept, "repeated": "0100"}), encoding="utf-8")
-    text = "\n".join(table_sections(Table.read(path), folder / "results"))
+    change_runs(folder, "*", repeated=[1])
+    text = page_of(folder)
     assert "|  | Films |\n" in text
     assert "| Star | 50.0 ± 0.0 (2) |" in text
     assert "minus" not in text
@@ -348,12 +367,10 @@ def test_a_table_of_validation_scores_has_those_alone(folder: Path) -> None:
 
 
 def test_a_further_score_of_the_same_runs_has_no_costs_of_its_own(folder: Path) -> None:
-    for path in (folder / "results").rglob("*.json"):
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        path.write_text(json.dumps({**kept, "repeated": "0100"}), encoding="utf-8")
-    table = Table.read(folder / "tables" / "films.yaml")
-    table.tasks["films"].repeated = "text"
-    text = "\n".join(table_sections(table, folder / "results"))
+    change_runs(folder, "*", repeated=[1])
+    content = with_changes(CONTENT, {"tasks": {"films": {"repeated": "text"}}})
+    (folder / "tables" / "films.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    text = page_of(folder)
     assert "|  | Films | Films, rows not in train |" in text
     assert "| parameters, training minutes | Films |\n" in text
 
@@ -364,7 +381,8 @@ def test_a_translation_has_a_column_for_chrf_from_the_same_counts(
     monkeypatch.chdir(ROOT)
     content = yaml.safe_load(yaml.safe_dump(CONTENT))
     content["tasks"]["films"] |= {"metric": "bleu", "script": "run_translation.py"}
-    path = tmp_path / "films.yaml"
+    path = tmp_path / "tables" / "films.yaml"
+    path.parent.mkdir()
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     finished = FinishedRuns(Table.read(path), tmp_path / "results")
     known = ["the cat sat on the mat", "a dog barks at it"]
@@ -376,12 +394,10 @@ def test_a_translation_has_a_column_for_chrf_from_the_same_counts(
             "parameters": 2_000_000,
             "training_seconds": 60.0,
             "environment": {"commit": "0123456789ab"},
-            "counts": "; ".join(" ".join(f"{number:g}" for number in column) for column in counts.T),
+            "counts": write_counts(counts),
         }
-        place = finished.path(configuration, 1)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(json.dumps(kept), encoding="utf-8")
-    text = "\n".join(table_sections(finished.table, tmp_path / "results"))
+        finished.keep(configuration, 1, kept)
+    text = page_of(tmp_path)
     assert "|  | Films | Films, chrF |" in text
     written = ["the cats sat on mats", "a dog barked at it"]
     bleu, chrf = (metric.corpus_score(written, [known]).score for metric in (BLEU(), CHRF()))
@@ -395,7 +411,8 @@ def test_the_committed_page_and_cards_are_what_results_give(tmp_path: Path, monk
     monkeypatch.chdir(ROOT)
     tables, results = Path("experiments/tables"), Path("experiments/results")
     write_page(tables, results, tmp_path / "results.md")
-    assert (tmp_path / "results.md").read_bytes() == Path("experiments/results.md").read_bytes()
+    for page in ("results.md", *(f"pages/{path.name}" for path in Path("experiments/pages").iterdir())):
+        assert (tmp_path / page).read_bytes() == (Path("experiments") / page).read_bytes()
     for name in ("results.md", "results.csv"):
         made = tmp_path / "masked_summation" / name
         assert made.read_bytes() == (Path("experiments") / "masked_summation" / name).read_bytes()
@@ -403,9 +420,10 @@ def test_the_committed_page_and_cards_are_what_results_give(tmp_path: Path, monk
     cards = write_cards(tables, results, tmp_path / "model_cards", tmp_path / "experiments" / "results.md")
     made = {path.name: path.read_bytes() for path in cards}
     assert made == {path.name: path.read_bytes() for path in Path("model_cards").glob("[!T]*.md")}
-    for line in Path("experiments/results.md").read_text(encoding="utf-8").splitlines():
-        if line.startswith("!["):
-            assert (Path("experiments") / line.split("](")[1].rstrip(")")).is_file()
+    texts = [path.read_text(encoding="utf-8") for path in Path("experiments/pages").iterdir()]
+    shown = {name for text in texts for name in re.findall(r"]\(\.\./pictures/(.*)\)", text)}
+    assert shown == {path.name for path in Path("experiments/pictures").iterdir()}
+    assert len(texts) == len(list(Table.begun(tables, results)))
 
 
 # A column of README's tables -> the systems that it is of.
@@ -461,9 +479,9 @@ def test_the_page_of_votes_is_what_its_results_give() -> None:
     assert voting.results_page(sets) == (folder / "results.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/getting_started.md", "experiments/findings.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/getting_started.md", "experiments/conclusions.md"])
 def test_every_interval_of_a_document_is_on_a_page(document: str) -> None:
-    pages = (ROOT / "experiments" / name for name in ("results.md", "voting/results.md"))
+    pages = [*(ROOT / "experiments" / "pages").glob("*.md"), ROOT / "experiments" / "voting" / "results.md"]
     page = "".join(path.read_text(encoding="utf-8") for path in pages)
     on_page = {
         tuple(map(float, found)) for found in re.findall(r"([+-]\d+\.\d) \[([+-]\d+\.\d), ([+-]\d+\.\d)\]", page)
@@ -490,42 +508,24 @@ def test_every_committed_run_was_made_with_what_its_table_says(monkeypatch: pyte
         finished = FinishedRuns(table, results)
         configurations = [configuration for cell in table.cells() for configuration in cell]
         requested = {
-            finished.path(configuration, seed): {**configuration.arguments, "seed": seed}
+            run_name(configuration, seed): {**configuration.arguments, "seed": seed}
             for configuration in configurations
             for seed in table.seeds
         }
         for name in table.prerequisites:
             finished.read_prerequisite(name)  # compares its arguments
-        kept = {
-            path: json.loads(path.read_text(encoding="utf-8"))
-            for path in (results / table.name).rglob("*.json")
-            if path.parent.name != "speed"
-            if path.parent.name != "before"
-        }
+        kept = finished.file.read_all("*/*/*-seed*")
         assert kept
-        assert {path: run["arguments"] for path, run in kept.items()} == {path: requested.get(path) for path in kept}
+        assert {name: run["arguments"] for name, run in kept.items()} == {name: requested.get(name) for name in kept}
 
 
-def test_the_files_of_models_are_still_those_that_committed_runs_were_made_with() -> None:
-    # A run's arguments name the file of its model, not what is in it.
-    git = shutil.which("git")
-    if git is None or not (ROOT / ".git").exists():
-        pytest.skip("not a checkout of git")
-    runs = [
-        json.loads(path.read_text(encoding="utf-8"))
-        for path in (ROOT / "experiments" / "results").rglob("*.json")
-        if path.parent.name != "speed"
-    ]
-    named = {
-        (run["environment"]["commit"].removesuffix("-dirty"), run["arguments"]["config_name"])
-        for run in runs
-        if run["environment"].get("commit") and "config_name" in run["arguments"]
-    }
-    compared = 0
-    for commit, file in sorted(named):
-        then = subprocess.run([git, "-C", str(ROOT), "show", f"{commit}:{file}"], capture_output=True, text=True)
-        if then.returncode == 0:  # a shallow clone has not all commits
-            compared += 1
-            assert json.loads(then.stdout) == json.loads((ROOT / file).read_text(encoding="utf-8")), (commit, file)
-    if not compared:
-        pytest.skip("a clone without the commits of the runs")
+def test_the_files_of_models_are_still_those_that_committed_runs_were_made_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A run's arguments name the file of its model, and `shape` says what was in it.
+    monkeypatch.chdir(ROOT)
+    files = sorted((ROOT / "experiments" / "results").glob("*.jsonl"))
+    runs = [run for file in files for run in RunFile(file).read_all().values() if "shape" in run]
+    now = {name: fingerprint_of_shape({"config_name": name}) for name in {r["arguments"]["config_name"] for r in runs}}
+    assert len(now) >= 10
+    assert all(run["shape"] == now[run["arguments"]["config_name"]] for run in runs)

@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,11 @@ import pytest
 import yaml
 from filelock import FileLock
 from lab.kept_runs import check_arguments, compare_rerun, read_counts, write_counts
-from lab.results_page import Cell, write_page
-from lab.results_pictures import write_pictures
+from lab.results_page import Cell
 from lab.table_runs import PrerequisiteError, Runner
 from lab.tables import Configuration, Table
 from script_samples import write_bert
-from table_samples import keep, runner_of, write_table
+from table_samples import keep, page_of, runner_of, write_table
 
 from modeling_star.errors import UserError
 from modeling_star.evaluation.bootstrap import count_examples
@@ -53,17 +53,27 @@ def finish_unnoticed(runner: Runner, configuration: Configuration, labels: str) 
     return model
 
 
+def forget(runner: Runner, pattern: str) -> None:
+    """Delete the lines of some runs."""
+    file = runner.finished.file
+    runs = {name: run for name, run in file.read_all().items() if not fnmatchcase(name, pattern)}
+    file.path.unlink()
+    file.keep(runs)
+
+
 def keep_elsewhere(runner: Runner, configuration: Configuration, **more: Any) -> dict[str, Any]:
     """A finished run of another table."""
     other = replace(runner, table=replace(runner.table, name="other"))
     keep(other, configuration, 1, 0.7, "10", arguments={**configuration.arguments, "seed": 1}, **more)
-    return json.loads(other.finished.path(configuration, 1).read_text(encoding="utf-8"))
+    kept = other.finished.read(configuration, 1)
+    assert kept is not None
+    return kept
 
 
 def test_the_same_run_of_another_table_is_copied(runner: Runner, star: Configuration) -> None:
     kept = keep_elsewhere(runner, star)
     assert runner.run(star, 1) == runner.finished.read(star, 1) == kept
-    runner.finished.path(star, 1).unlink()
+    forget(runner, "*")
     keep_elsewhere(runner, replace(star, arguments={**star.arguments, "learning_rate": 1.0}))
     with pytest.raises(UserError, match="stopped with 1"):
         runner.run(star, 1)
@@ -120,19 +130,16 @@ losses = [{"step": 5, "epoch": 1, "loss": 3.0}, {"step": 5, "epoch": 1, "eval_lo
     kept = runner.finished.read_prerequisite("FIRST")
     assert kept["arguments"]["train_file"] == ["$DATA/a", "$DATA/b"]
     assert kept["log_history"] == [{"step": 5, "loss": 3.0}, {"step": 5, "eval_loss": 2.0}]
-    page, pictures = tmp_path / "results.md", tmp_path / "pictures"
-    write_page(tmp_path / "tables", tmp_path / "results", page)
     facts = "accuracy 0.7, perplexity 7.389, test accuracy 1, 3.00 M parameters, 2 minutes, 1,234 tokens a second."
-    assert facts in page.read_text(encoding="utf-8")
-    assert pictures / "results_two_FIRST.png" in write_pictures(tmp_path / "tables", tmp_path / "results", pictures)
+    assert facts in page_of(tmp_path)
     # The same model may be made again, another may not replace it.
-    path = runner.finished.prerequisite_path("FIRST")
+    path = runner.finished.file.path
     before = path.read_bytes()
     (model / "all_results.json").unlink()
     assert runner.run(star, 3)["validation"] == 0.7
-    assert path.read_bytes() == before
-    path.write_text(json.dumps({**kept, "scores": {"accuracy": 0.1}}), encoding="utf-8")
-    runner.finished.path(star, 3).unlink()
+    assert runner.finished.read_prerequisite("FIRST") == kept
+    runner.finished.file.keep({"before/FIRST": {**kept, "scores": {"accuracy": 0.1}}})
+    forget(runner, "*-seed3")
     shutil.rmtree(tmp_path / "work" / "two" / star.cell / "0-seed3")
     with pytest.raises(PrerequisiteError, match="another model"):
         runner.run(star, 3)
@@ -167,7 +174,7 @@ def test_a_run_that_finished_unnoticed_is_scored_and_not_repeated(runner: Runner
     (folder / "model" / "model.safetensors").touch()
     kept = runner.run(star, 1)
     assert kept == runner.finished.read(star, 1)
-    assert (kept["test"], kept["counts"], kept["training_seconds"]) == (0.5, "1 0; 1 1", 2.0)
+    assert (kept["test"], kept["counts"], kept["training_seconds"]) == (0.5, "10; 1x2", 2.0)
     assert kept["environment"] == {"commit": "0123456789ab"}, "that of the run, not of its scoring"
     assert not (folder / "model" / "model.safetensors").exists()
 
@@ -179,7 +186,7 @@ def test_a_run_whose_predictions_have_another_score_is_not_kept(runner: Runner, 
     runner.table.tasks["films"].metric = "pearson"
     with pytest.raises(UserError, match="eval_pearson, test_pearson"):
         runner.run(star, 1)
-    assert not runner.finished.path(star, 1).exists()
+    assert not runner.finished.file.path.exists()
 
 
 def test_a_run_of_another_metric_or_of_other_arguments_is_not_used(runner: Runner, star: Configuration) -> None:
@@ -187,13 +194,13 @@ def test_a_run_of_another_metric_or_of_other_arguments_is_not_used(runner: Runne
     kept = runner.run(star, 1)
     assert list(runner.missing([star], [1])) == []
     runner.table.tasks["films"].metric = "pearson"
-    with pytest.raises(UserError, match=r"star-0-seed1.json.*accuracy, now pearson"):
+    with pytest.raises(UserError, match=r"two\.jsonl.*star-0-seed1.*accuracy, now pearson"):
         runner.finished.read(star, 1)
     with pytest.raises(UserError, match="stopped with 1"):
         replace(runner, table=replace(runner.table, name="other")).run(star, 1)
     runner.table.tasks["films"].metric = "accuracy"
     other = {**kept, "arguments": {**kept["arguments"], "num_train_epochs": 77}}
-    runner.finished.path(star, 1).write_text(json.dumps(other), encoding="utf-8")
+    runner.finished.keep(star, 1, other)
     with pytest.raises(UserError, match=r"num_train_epochs 77, now 1"):
         list(runner.missing([star], [1]))
 
@@ -216,8 +223,7 @@ def test_a_table_of_validation_scores_needs_no_test_file(tmp_path: Path, table: 
     kept = runner.run(star, 1)
     assert kept["validation"] == 0.7
     assert {"test", "counts", "repeated"}.isdisjoint(kept)
-    write_page(tmp_path / "tables", tmp_path / "results", tmp_path / "results.md")
-    assert "| Star | 70.0 (1) † |" in (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "| Star | 70.0 (1) † |" in page_of(tmp_path)
 
 
 def test_several_labels_of_a_text_are_right_or_wrong_as_one(runner: Runner, star: Configuration) -> None:
@@ -225,14 +231,15 @@ def test_several_labels_of_a_text_are_right_or_wrong_as_one(runner: Runner, star
     rows = [{"predicted": ["b", "a"], "label": ["a", "b"]}, {"predicted": [], "label": ["a"]}]
     lines = "".join(json.dumps({"index": number, **row}) + "\n" for number, row in enumerate(rows))
     (model / "predictions_test.jsonl").write_text(lines, encoding="utf-8")
-    assert runner.run(star, 1)["counts"] == "1 0; 1 1"
+    assert runner.run(star, 1)["counts"] == "10; 1x2"
 
 
 def test_counts_are_kept_to_the_last_digit() -> None:
     """Squares of labels such as years have more digits than a difference of two runs."""
     counts = count_examples("pearson", [1987.123, 1990.0], [0.1, 1 / 3])
     text = write_counts(counts)
-    assert text.startswith("1 1; 1987.123 1990; 0.1 0.333")
+    assert text.startswith("1x2; 1987.123 1990; 0.1 0.333")
+    assert text.endswith("1*1; 2*2; 1*2")
     assert read_counts(text).tolist() == counts.tolist()
 
 
@@ -285,7 +292,7 @@ def test_a_copied_run_knows_which_test_rows_are_in_train(runner: Runner, star: C
     runner.table.tasks["films"].repeated = "text"
     configuration = replace(star, arguments={**star.arguments, **files})
     keep_elsewhere(runner, configuration)
-    assert runner.run(configuration, 1)["repeated"] == runner.finished.read(configuration, 1)["repeated"] == "10"
+    assert runner.run(configuration, 1)["repeated"] == runner.finished.read(configuration, 1)["repeated"] == [0]
 
 
 def test_a_placeholder_is_a_whole_name(tmp_path: Path, table: Table) -> None:
@@ -313,15 +320,14 @@ def test_runs_from_two_models_of_one_name_are_kept_apart(tmp_path: Path, table: 
     # Nor is it copied by another table.
     copies = [replace(runner, table=replace(table, name="elsewhere")) for runner in (first, second)]
     assert copies[0].run(star, 1)["began_from"] == first.run(star, 1)["began_from"]
-    copies[0].finished.path(star, 1).unlink()
+    forget(copies[0], "*")
     with pytest.raises(UserError, match="stopped with 1"):
         copies[1].run(star, 1)
     # Nor is a folder of the other model resumed.
     (folder_of(first, star) / "arguments.json").write_text(
         json.dumps({**star.arguments, "seed": 1, "$BERT": first._began_from(star.arguments)["BERT"]}), encoding="utf-8"
     )
-    for path in (tmp_path / "results").rglob("star-*.json"):
-        path.unlink()
+    forget(first, "*/star-*")
     with pytest.raises(UserError, match=r"\$BERT"):
         second.run(star, 1)
     assert first.run(star, 1)["began_from"]

@@ -67,7 +67,9 @@ def test_the_example_for_a_csv_trains_and_classifies(minilm_path: str, tmp_path:
 
 
 def test_the_pages_link_to_files_and_headings_that_exist() -> None:
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    folders = ("docs", "experiments", "model_cards")
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    pages += [path for folder in folders for path in (ROOT / folder).rglob("*.md")]
     for page in pages:
         for target in re.findall(r"\]\((?!https?://)([^)]+)\)", page.read_text(encoding="utf-8")):
             path, _, heading = target.partition("#")
