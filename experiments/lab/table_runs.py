@@ -333,7 +333,8 @@ class Runner:
         if not resumes:  # stopped before its first checkpoint
             with lock_output_dir(model):  # not while a script is running whose reproduce.py was killed
                 pass
-            shutil.rmtree(model)
+            if model.is_dir():  # the lock removes an empty one
+                shutil.rmtree(model)
         launch = launch_settings(self.launcher)
         now = environment(bool(arguments.get("use_cpu") or launch.get("use_cpu")))
         # Neither is an argument, and both change the training.
