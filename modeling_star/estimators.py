@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import tempfile
+import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -192,14 +193,15 @@ class StarEstimator(BaseEstimator):
         estimator.classes_ = np.array(content["classes"], dtype=content.get("dtype"))
         estimator._between = content["between"]
         estimator._files = ModelFiles(folder)
-        with _quiet():
-            estimator.predictor_.load()
         return estimator
 
     @cached_property
     def predictor_(self) -> Predictor:
         check_is_fitted(self)
-        return Predictor(self._files.folder)
+        predictor = Predictor(self._files.folder)
+        with _quiet():
+            predictor.load()
+        return predictor
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_files")
@@ -293,7 +295,7 @@ class StarEstimator(BaseEstimator):
             lines = baseline_lines(self.results_, score)
             parts.append(lines[0] if lines else f"validation {score} {self.results_[f'eval_{score}']:.3f}")
         if self._warnings:
-            parts.append(f"{self._warnings} warnings, which verbose=True shows")
+            parts.append(f"{self._warnings} warning{'s' * (self._warnings > 1)}, shown with verbose=True")
         if parts:
             print("; ".join(parts))
 
@@ -381,12 +383,16 @@ class StarClassifier(ClassifierMixin, StarEstimator):
             )
         values = labels_of(labels, "labels", "fit(texts, [{}])")
         check_lengths("texts", rows, "labels", values)
+        if not rows:
+            raise UserError("There are no texts to train on: texts is empty.")
         classes, codes = np.unique(values, return_inverse=True)
         if len(classes) < 2:
             raise UserError(
                 f"The labels have {len(classes)} class, {short_repr(classes.tolist())}, and two are needed: add texts "
                 "of another label."
             )
+        if self.validation_fraction and len(classes) == len(rows):
+            raise UserError("No label occurs twice, so that no text can be held out: write validation_fraction=0.")
         given = {}
         if self.class_weight is not None:
             weights = compute_class_weight(self.class_weight, classes=classes, y=values)
@@ -517,7 +523,8 @@ def _quiet() -> Iterator[None]:
     transformers.utils.logging.set_verbosity_error()
     datasets.disable_progress_bars()
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # scikit-learn's, of scores on few rows
             yield
     finally:
         transformers.utils.logging.set_verbosity(level)

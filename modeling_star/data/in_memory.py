@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import UserError
-from .labels import short_repr
+from .labels import NO_LABEL, short_repr
 
 
 def texts_of(given: Any, name: str, call: str) -> list[str]:
@@ -76,9 +76,11 @@ def labels_of(given: Any, name: str, call: str) -> np.ndarray:
             f"{name} has {given.shape[1]} columns, and one label for each text is needed. For a classifier per column "
             "write sklearn.multioutput.MultiOutputClassifier(StarClassifier()).fit(texts, labels)"
         )
+    if hasattr(given, "__array__"):
+        given = np.asarray(given)
     rows = _rows(given, name, call)
     kind = _check_labels(rows, lambda row: f"{name}[{row}]")
-    labels = np.asarray(given).reshape(-1) if hasattr(given, "dtype") else np.array(rows)
+    labels = given.reshape(-1) if isinstance(given, np.ndarray) else np.array(rows)
     is_typed = labels.dtype != object or kind is str
     return labels if is_typed else np.array([kind(label) for label in rows])
 
@@ -126,6 +128,8 @@ def _check_labels(labels: Sequence[Any], name_of_row: Callable[[int], str]) -> t
                 f"Unknown label type: {name_of_row(row)} is {value}, and a class is needed. Write strings, or predict "
                 "numbers with: modeling-star glue --problem_type regression"
             )
+        if value in ("", *NO_LABEL):
+            raise UserError(f"{name_of_row(row)} is {value!r}, which means that there is no label: omit this row.")
         firsts.setdefault(type(value), row)
     if len(firsts) > 1 and set(firsts) != {int, float}:
         one, other = list(firsts.values())[:2]
@@ -166,7 +170,9 @@ def repetitions(weights: Any, size: int, seed: int) -> np.ndarray:
     if values.shape != (size,):
         raise UserError(f"sample_weight has the shape {list(values.shape)}; [{size}] is needed, one for each text.")
     if not (np.isfinite(values).all() and (values >= 0).all() and values.any()):
-        raise UserError("sample_weight has a weight below 0 or not finite, or all are 0: write numbers from 0 up.")
+        raise UserError(
+            "sample_weight has a number below 0 or not finite, or is zero everywhere: write numbers from 0 up."
+        )
     expected = (values * size / values.sum()).round(9)
     return np.floor(expected + np.random.default_rng(seed).random(size) * (expected % 1 > 0)).astype(np.int64)
 
@@ -180,11 +186,11 @@ def _rows(given: Any, name: str, call: str) -> list[Any]:
     columns = getattr(given, "columns", getattr(given, "column_names", None))
     if shape is not None and len(shape) == 2 and shape[1] == 1:
         given = given[:, 0] if columns is None else given[columns[0]]
-    elif shape is not None and len(shape) != 1:
+    elif shape and len(shape) != 1:
         has = f"the shape {list(shape)}" if columns is None else f"the columns {', '.join(map(str, columns))}"
         line = f"{name}[:, 0]" if columns is None else f"{name}[{columns[0]!r}]"
         raise UserError(f"{name} has {has}, and one column is needed: write {line}, say.")
-    if isinstance(given, (Mapping, set, frozenset)) or not isinstance(given, Iterable):
+    if isinstance(given, (Mapping, set, frozenset)) or not isinstance(given, Iterable) or shape == ():
         raise UserError(f"{name} is {short_repr(given)}, not a list: write {call.format('...')}")
     return list(given)
 

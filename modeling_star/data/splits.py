@@ -7,6 +7,7 @@ Splits with columns and labels for run_ner.py and run_glue.py, from files or dat
     train = take_first(splits["train"], 1000)
 """
 
+import heapq
 import logging
 import random
 from collections import Counter
@@ -312,9 +313,18 @@ def _some_of_each(groups: Mapping[Any, list[int]], size: int, draw: random.Rando
     size = min(size, total - len(groups))
     share = {value: size * len(rows) / total for value, rows in groups.items()}
     taken = {value: min(int(share[value]), len(rows) - 1) for value, rows in groups.items()}
-    while sum(taken.values()) < size:  # add one where rounding removed most
-        open_ones = [value for value, rows in groups.items() if taken[value] < len(rows) - 1]
-        taken[max(open_ones, key=lambda value: (share[value] - taken[value], len(groups[value])))] += 1
+
+    def entry(order: int, value: Any) -> tuple[float, int, int, Any]:
+        return taken[value] - share[value], -len(groups[value]), order, value
+
+    # Add one where rounding removed most.
+    open_ones = [entry(order, value) for order, value in enumerate(groups) if taken[value] < len(groups[value]) - 1]
+    heapq.heapify(open_ones)
+    for _ in range(size - sum(taken.values())):
+        *_, order, value = heapq.heappop(open_ones)
+        taken[value] += 1
+        if taken[value] < len(groups[value]) - 1:
+            heapq.heappush(open_ones, entry(order, value))
     return {row for value, rows in groups.items() for row in draw.sample(rows, taken[value])}
 
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import logging
+import random
 
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
@@ -10,7 +11,14 @@ from real_data import data_folder
 from script_samples import jsonl
 from task_samples import one, table
 
-from modeling_star.data.splits import hold_out, load_splits, prepare_classification, prepare_tagging, take_first
+from modeling_star.data.splits import (
+    _some_of_each,
+    hold_out,
+    load_splits,
+    prepare_classification,
+    prepare_tagging,
+    take_first,
+)
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 from modeling_star.evaluation.metrics import is_entity_scheme
@@ -497,3 +505,32 @@ def test_published_glove_vectors_cover_the_words_of_sst5() -> None:
     with gzip.open(path, "rt", encoding="utf-8") as file:
         numbers = next(line.split()[1:] for line in file if line.startswith("the "))
     assert table[tokenizer.get_vocab()["the"]].tolist() == pytest.approx([float(number) for number in numbers])
+
+
+def some_of_each_one_by_one(groups: dict[int, list[int]], size: int, draw: random.Random) -> set[int]:
+    """`_some_of_each`, which looks through all groups for each row that rounding removed."""
+    total = sum(map(len, groups.values()))
+    size = min(size, total - len(groups))
+    share = {value: size * len(rows) / total for value, rows in groups.items()}
+    taken = {value: min(int(share[value]), len(rows) - 1) for value, rows in groups.items()}
+    while sum(taken.values()) < size:
+        open_ones = [value for value, rows in groups.items() if taken[value] < len(rows) - 1]
+        taken[max(open_ones, key=lambda value: (share[value] - taken[value], len(groups[value])))] += 1
+    return {row for value, rows in groups.items() for row in draw.sample(rows, taken[value])}
+
+
+def test_hold_out_chooses_the_rows_that_it_always_chose():
+    draw = random.Random(0)
+    for _ in range(300):
+        groups: dict[int, list[int]] = {}
+        for row in range(draw.randint(2, 80)):
+            groups.setdefault(draw.choice([0, 0, draw.randint(1, 20)]), []).append(row)
+        size = draw.randint(1, 40)
+        chosen = _some_of_each(groups, size, random.Random(1))
+        assert chosen == some_of_each_one_by_one(groups, size, random.Random(1))
+
+
+def test_hold_out_of_many_classes_takes_their_part():
+    labels = [f"label {number // 2}" for number in range(60_000)]
+    splits = hold_out(DatasetDict({"train": table(label=labels)}), 0.1, classes="label")
+    assert len(splits["validation"]) == len(set(splits["validation"]["label"][:])) == 6_000
