@@ -214,10 +214,10 @@ def _is_tagged(item: Mapping[str, Any]) -> bool:
 
 
 def _recognise_rows(items: Sequence[Mapping[str, Any]]) -> JsonFormat | None:
-    texts = [name for name in _TEXTS if all(isinstance(item.get(name), str) for item in items)]
+    texts = [name for name in (*_TEXTS, *items[0]) if all(isinstance(item.get(name), str) for item in items)]
     if not texts:
         return None
-    text = texts[0]
+    text = texts[0] if texts[0] in _TEXTS else max(texts, key=lambda name: len(items[0][name]))
     names = dict.fromkeys(itertools.chain(_SPANS, *items))
     for name in names:
         cells = [item[name] for item in items if item.get(name) is not None]
@@ -248,6 +248,10 @@ def _has_spans(cells: Sequence[Any], name: str) -> bool:
 def _is_span(value: Any) -> bool:
     if isinstance(value, list):
         return len(value) >= 3 and _are_offsets(value[:2]) and isinstance(value[2], str)
+    if isinstance(value, dict) and isinstance(value.get("points"), list):
+        return all(
+            isinstance(point, dict) and _are_offsets(map(point.get, ("start", "end"))) for point in value["points"]
+        )
     if not isinstance(value, dict) or not _are_offsets([_first(value, _START), _first(value, _END)]):
         return False
     label = _first(value, _LABEL)
@@ -288,6 +292,9 @@ class JsonRows:
 def _spans(cell: Iterable[Any]) -> Iterator[Span]:
     """The spans of a list; one with several labels is several."""
     for value in cell:
+        if isinstance(value, dict) and "points" in value:  # of Dataturks
+            yield from _spans({**point, "label": value["label"]} for point in value["points"])
+            continue
         if isinstance(value, dict):
             start, end = _first(value, _START), _first(value, _END)
             label, surface = _first(value, _LABEL), _first(value, _SURFACE)
@@ -345,7 +352,7 @@ def _label_studio(name: str, item: _Item) -> Iterator[Document]:
     results = [each for each in (finished[0]["result"] if finished else []) if each.get("type", "").endswith("labels")]
     texts = {key: value for key, value in data.items() if isinstance(value, str)}
     known = [each.get("to_name") for each in results] + [*_TEXTS]
-    text = next((texts[key] for key in known if key in texts), None) or next(iter(texts.values()), None)
+    text = next((texts[key] for key in known if key in texts), max(texts.values(), key=len, default=None))
     if text is None:
         raise UserError("the task has no text. Export tasks with texts alone.")
     spans: list[Span] = []

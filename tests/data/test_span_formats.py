@@ -254,6 +254,50 @@ WEBANNO = (
         ),
         pytest.param("a__tsv", WEBANNO, id="WebAnno"),
         pytest.param(
+            "a__json",
+            jsonl(
+                [
+                    {
+                        "content": TEXT,
+                        "annotation": [
+                            {"label": ["PER"], "points": [{"start": 0, "end": 8, "text": "Mira Keil"}]},
+                            {"label": ["LOC"], "points": [{"start": 18, "end": 22, "text": "Quell"}]},
+                        ],
+                        "extras": None,
+                    }
+                ]
+            ),
+            id="Dataturks",
+        ),
+        pytest.param(
+            "a__json",
+            json.dumps(
+                [
+                    {
+                        "id": "x1",
+                        "reviewText": TEXT,
+                        "ner": [
+                            {"start": 0, "end": 9, "text": "Mira Keil", "labels": ["PER"]},
+                            {"start": 18, "end": 23, "text": "Quell", "labels": ["LOC"]},
+                        ],
+                    }
+                ]
+            ),
+            id="JSON_MIN with other names",
+        ),
+        pytest.param(
+            "a__json",
+            json.dumps(
+                [
+                    {
+                        **task(TEXT, (0, 9, "Mira Keil", "PER"), (18, 23, "Quell", "LOC")),
+                        "data": {"id": "7", "body": TEXT},
+                    },
+                ]
+            ),
+            id="Label Studio with other names",
+        ),
+        pytest.param(
             "a__jsonl",
             jsonl(
                 [
