@@ -4,6 +4,7 @@ Find the columns of texts, words, tags, labels and answers: by the flag, else by
 Every function raises a `UserError` that lists the columns if a named one is absent or none has a known name.
 """
 
+import itertools
 import logging
 import shlex
 from collections.abc import Iterable, Sequence
@@ -193,6 +194,12 @@ def list_names(dataset: Dataset) -> list[str]:
     """The columns that hold lists, such as the words of a sentence."""
     inner = {name: getattr(feature, "feature", None) for name, feature in dataset.features.items()}
     return [name for name in dataset.column_names if inner[name] is not None and not isinstance(inner[name], dict)]
+
+
+def are_known(names: Iterable[str], more: Iterable[str] = ()) -> bool:
+    """Whether any name is a known one, or one of `more`, in any case: those of a header line."""
+    known = {*_TOKENS, *_TAGS, *_TEXTS, *_LABELS, *_CONTEXTS, *_ANSWERS, *itertools.chain(*_PAIRS), *more} - {"_"}
+    return not {name.strip().casefold() for name in known}.isdisjoint(name.strip().casefold() for name in names)
 
 
 def is_first_row(names: Iterable[str]) -> bool:

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import io
+import shlex
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import IO, cast
 import pyarrow
 
 from ..errors import UserError, is_bug
+from .encodings import is_wide, not_utf8
 
 
 FORMATS = {
@@ -33,6 +35,8 @@ FORMATS = {
 
 PACKED = (".gz", ".bz2", ".zst")
 """The endings of packed files."""
+
+_UNPACK = {".gz": "gzip -dc", ".bz2": "bzip2 -dc", ".zst": "zstd -dc"}
 
 
 def ending_of(path: Path) -> str:
@@ -68,17 +72,26 @@ def reading(path: Path) -> Iterator[None]:
         if "corresponds to no data" in str(cause):
             raise no_rows(path) from None
         if isinstance(cause, UnicodeError):
-            unpack, name = ("gzip -dc", Path(path.stem)) if path.suffix == ".gz" else ("cat", path)
-            advice = f"`{unpack} {path} | iconv -f GB18030 -t UTF-8 > {name.stem}_utf8{name.suffix}`"
-            raise UserError(f"{path}{_undecodable_line(path)} is not UTF-8 text ({cause}). Write {advice}") from error
+            raise _not_utf8(path) from error
         if isinstance(cause, (gzip.BadGzipFile, EOFError, zlib.error)):
             raise UserError(f"{path} is a broken or incomplete gzip file ({cause}). Write it again.") from error
         raise UserError(f"{path} could not be read: {cause}") from error
 
 
-def open_text(path: Path) -> IO[str]:
-    """Open a UTF-8 text file, unpacked if its first bytes are those of gzip, bzip2 or Zstandard."""
-    return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline=None)
+def open_text(path: Path, newline: str | None = None) -> IO[str]:
+    """
+    Open a UTF-8 text file, unpacked if its first bytes are those of gzip, bzip2 or Zstandard.
+
+    Args:
+        newline: as in `open`; "" keeps the line ends.
+
+    Raises:
+        UserError: the file is UTF-16 or UTF-32, which can be UTF-8 with zeros too.
+    """
+    with open_bytes(path) as content:
+        if is_wide(content.read(1 << 10)):
+            raise _not_utf8(path)
+    return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline=newline)
 
 
 def open_bytes(path: Path) -> IO[bytes]:
@@ -94,15 +107,17 @@ def open_bytes(path: Path) -> IO[bytes]:
     return open(path, "rb")
 
 
-def _undecodable_line(path: Path) -> str:
-    """The first line that is not UTF-8, as part of a message."""
+def _not_utf8(path: Path) -> UserError:
+    """The error of a file in another encoding, with the line that converts it."""
+    unpack = _UNPACK.get(path.suffix)
+    name, given = Path(path.stem) if unpack else path, shlex.quote(str(path))
+    written = shlex.quote(f"{name.stem}_utf8{name.suffix}")
+
+    def convert(iconv: str) -> str:
+        return f"{unpack} {given} | {iconv} > {written}" if unpack else f"{iconv} {given} > {written}"
+
     with open_bytes(path) as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                line.decode()
-            except UnicodeDecodeError:
-                return f", line {number}"
-    return ""
+        return not_utf8(str(path), lines, convert)
 
 
 def no_rows(path: Path) -> UserError:

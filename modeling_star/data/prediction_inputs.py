@@ -8,18 +8,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow
 from datasets import Dataset, DatasetDict
 from pyarrow.parquet import ParquetFile
 
 from ..errors import UserError
 from .columns import find_predicted_columns, find_reading_columns
 from .conll import conll_width, fits_columns, has_tags
-from .files import is_data, is_table, open_bytes, open_text, reading
+from .encodings import HALF_CHARACTER, is_wide, not_utf8, warn_of_halves
+from .files import FORMATS, ending_of, is_data, is_table, open_bytes, open_text, reading
 from .labels import literal_list
 from .parallel_text import keys_of
 from .readers import has_blocks, read_file, stream_rows
 from .span_formats import is_span_folder, read_span_texts
 from .squad import flatten_squad
+from .tables import lacks_header
 from .writing_systems import between_words
 
 
@@ -66,7 +69,7 @@ def read_texts(
         text_column_name: see `find_predicted_columns`.
         column_names: see `readers.read_file`.
         trained_on: the text columns of the training, used if the file has them.
-        trained_columns: the `column_names` of the training, used for CoNLL and `.txt` files with as many columns.
+        trained_columns: the `column_names` of the training, used for files with as many columns and no header line.
 
     Raises:
         UserError: the file cannot be read, or has no such column or text.
@@ -76,7 +79,7 @@ def read_texts(
             try:
                 yield from _of_lines("standard input", (line.rstrip("\n") for line in lines), pairs)
             except UnicodeDecodeError as error:
-                raise UserError(f"Standard input is not UTF-8 text ({error}): convert it with iconv") from error
+                raise not_utf8("Standard input", error.object.splitlines(True), str, is_numbered=False) from error
         return
     path = Path(path)
     if not path.is_file() and not is_span_folder(path):
@@ -87,8 +90,13 @@ def read_texts(
             yield from ((number, text) for number, text in enumerate(texts) if text.strip())
             return
     if column_names is None and trained_columns:
-        fits = conll_width(path) == len(trained_columns) if is_table(path) else fits_columns(path, trained_columns)
-        column_names = trained_columns if fits else None
+        if FORMATS.get(ending_of(path)) in ("csv", "tsv"):
+            fits = lacks_header(path, trained_columns)
+        else:
+            fits = conll_width(path) == len(trained_columns) if is_table(path) else fits_columns(path, trained_columns)
+        if fits:
+            column_names = trained_columns
+            logger.info("%s has the columns of the training: %s", path, ", ".join(trained_columns))
     if not (is_table(path) or column_names or has_tags(path)):
         if text_column_name is not None:
             raise UserError(f"{path} has lines of text and no columns: omit --text_column_name.")
@@ -107,7 +115,7 @@ def read_texts(
         rows = itertools.chain(first, rows)
         with reading(path):
             names = dict.fromkeys(name for row in first for name in row)
-            sample = Dataset.from_dict({name: [row.get(name) for row in first] for name in names})
+            sample = Dataset(pyarrow.table({name: _typed([row.get(name) for row in first]) for name in names}))
         keys = keys_of(sample.features[sample.column_names[0]]) if len(sample.column_names) == 1 else None
         if keys:  # {"translation": {"zh": ..., "en": ...}}: the first is the source, as in training
             column = sample.column_names[0]
@@ -124,9 +132,12 @@ def read_texts(
         )
         for name in columns
     ]
-    omitted = 0
+    omitted, halves = 0, []
     for number, cells in enumerate(rows):
         row: list[Any] = [_text_of(path, number, name, cells.get(name)) for name in columns]
+        if any(HALF_CHARACTER.search("".join(text)) for text in row):
+            halves.append(number + 1)
+            row = [_without_halves(text) for text in row]
         if not all("".join(text).strip() for text in row):
             omitted += 1
             continue
@@ -135,6 +146,7 @@ def read_texts(
         yield number, QuestionContext(*row) if questions else (row[0], row[1]) if pairs else row[0]
     if omitted:
         logger.warning("%s: %d rows without a text in %s are omitted", path, omitted, ", ".join(columns))
+    warn_of_halves(path, halves)
 
 
 def data_files(paths: Sequence[str]) -> list[str]:
@@ -188,6 +200,8 @@ def text_columns(
 def _of_lines(source: str, lines: Iterable[str], pairs: bool) -> Iterator[tuple[int, Text]]:
     for number, line in enumerate(lines):
         parts = line.split("\t")
+        if "\0" in line and is_wide(line.encode()):  # its ASCII characters are valid UTF-8
+            raise not_utf8(source, [line.encode()], str, is_numbered=False)
         if pairs and line.strip() and len(parts) != 2:
             raise UserError(f"{source}, line {number + 1}: --pairs reads two texts separated by one tab")
         if line.strip():
@@ -201,10 +215,32 @@ def joined(texts: Sequence[Any], between: str | None = None) -> list[Any]:
     return [between.join(text) if isinstance(text, list) else text for text in texts]
 
 
+def _typed(cells: list[Any]) -> pyarrow.Array:
+    """The first cells of a column: texts if any is one; without a type if they have several, as in some metadata."""
+    try:
+        return pyarrow.array(cells)
+    except (pyarrow.ArrowException, TypeError, ValueError, OverflowError):
+        if any(isinstance(cell, str) for cell in cells):
+            return pyarrow.array([_without_halves(cell) if isinstance(cell, str) else None for cell in cells])
+        if all(cell is None or _are_words(cell) for cell in cells):
+            return pyarrow.array([cell and _without_halves(cell) for cell in cells])
+        return pyarrow.nulls(len(cells))
+
+
+def _are_words(cell: Any) -> bool:
+    return isinstance(cell, list) and all(isinstance(word, str) for word in cell)
+
+
+def _without_halves(text: str | list[str]) -> str | list[str]:
+    if isinstance(text, list):
+        return [HALF_CHARACTER.sub("\ufffd", word) for word in text]
+    return HALF_CHARACTER.sub("\ufffd", text)
+
+
 def _text_of(path: Path, row: int, column: str, cell: Any) -> str | list[str]:
     """A cell as a text or as words; words can be written into a csv cell."""
     words = literal_list(cell) if isinstance(cell, str) else cell
-    if words and isinstance(words, list) and all(isinstance(word, str) for word in words):
+    if words and _are_words(words):
         return words
     if cell is None or cell == [] or isinstance(cell, str):
         return cell or ""

@@ -1,22 +1,22 @@
 """Read data files (csv, tsv, json, parquet, CoNLL, running text) as `datasets.Dataset`."""
 
-import csv
 import glob
 import itertools
-import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from datasets import Dataset, Features, IterableDataset, Value, load_dataset
-from datasets.exceptions import DatasetsError
+import pyarrow
+from datasets import Dataset, IterableDataset, Value, load_dataset
 from pyarrow.parquet import ParquetFile
 
 from ..errors import UserError
 from .conll import has_sentences, has_tags, read_conll, stream_conll
+from .encodings import HALF_CHARACTER, warn_of_halves
 from .files import FORMATS, ending_of, no_rows, open_bytes, open_text, reading
+from .json_rows import read_json, stream_json
 from .span_formats import read_span_format
+from .tables import read_table, stream_table
 
 
 SampleBy = Literal["line", "paragraph", "file"]
@@ -57,16 +57,17 @@ def read_file(
     kind = _format_of(path, sample_by, column_names)
     with reading(path):
         if kind == "json":
-            dataset = _read_json(path, cache_dir)
+            dataset = read_json(path, cache_dir, _load)
         elif kind == "parquet":
-            dataset = _load("parquet", path, cache_dir)
+            dataset = _read_parquet(path, cache_dir)
         elif kind == "text":
+            open_text(path).close()  # which refuses UTF-16
             unit = "document" if sample_by == "file" else sample_by
             dataset = _load("text", path, cache_dir, sample_by=unit, encoding="utf-8-sig")
         elif kind == "conll":
             dataset = read_conll(path, cache_dir, column_names)
         else:
-            dataset = _read_csv(path, kind, cache_dir, column_names)
+            dataset = read_table(path, cache_dir, kind, column_names)
     if dataset.num_rows == 0:
         raise no_rows(path)
     return dataset
@@ -102,108 +103,37 @@ def _format_of(path: Path, sample_by: SampleBy | None = None, column_names: Sequ
     return kind
 
 
-# ------ csv and tsv
+# ------ Parquet
 
 
-def _read_csv(path: Path, kind: str, cache_dir: str | None, column_names: Sequence[str] | None) -> Dataset:
-    """A table in which every cell is text: "NA", "007" and "1.0" too."""
-    separator, quoting = _csv_dialect(path, kind)
-    rows = _csv_rows(path, separator, quoting, column_names)
-    names = next(rows)
-    for _ in rows:  # pandas fills short rows silently
-        pass
-    features = Features(dict.fromkeys(names, Value("string")))
-    options: dict[str, Any] = {"names": names, "header": None} if column_names else {}
-    options |= {"sep": separator, "quoting": quoting, "keep_default_na": False}
-    return _load("csv", path, cache_dir, features=features, **options)
-
-
-def _csv_dialect(path: Path, kind: str) -> tuple[str, Literal[0, 3]]:
-    """The separator and the quoting of a csv or tsv file."""
-    csv.field_size_limit(sys.maxsize)
-    if kind == "csv":
-        return ",", csv.QUOTE_MINIMAL
-    return "\t", csv.QUOTE_MINIMAL if _quotes_enclose_cells(path) else csv.QUOTE_NONE
-
-
-def _csv_rows(
-    path: Path, separator: str, quoting: Literal[0, 3], column_names: Sequence[str] | None
-) -> Iterator[list[str]]:
-    """The names of the columns, then the cells of each row; empty lines are no rows."""
-    with open_text(path) as lines:
-        rows = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
-        first = next(filter(None, rows), [])
-        names = list(column_names or (name or f"Unnamed: {place}" for place, name in enumerate(first)))
-        if column_names and _folded(first) == _folded(names):
-            raise UserError(f"{path} has a header line: omit --column_names.")
-        yield names
-        for row in itertools.chain([first] if column_names else [], rows):
-            if row and len(row) != len(names):
-                raise UserError(
-                    f"{path}, line {rows.line_num} has {len(row)} cells, not the {len(names)} of {', '.join(names)}. "
-                    f"Write one cell per column, and quotation marks around texts with {separator!r}."
-                )
-            if row:
-                yield row
-
-
-def _folded(names: Sequence[str]) -> list[str]:
-    return sorted(name.strip().casefold() for name in names)
-
-
-def _quotes_enclose_cells(path: Path) -> bool:
-    """Whether quotation marks in a tsv file enclose cells (pandas), not belong to the text (GLUE)."""
-    widths = set()
+def _read_parquet(path: Path, cache_dir: str | None) -> Dataset:
+    dataset = _load("parquet", path, cache_dir)
     try:
-        with open_text(path) as lines:
-            for row in csv.reader(lines, delimiter="\t", strict=True):
-                if any("\t" in cell for cell in row):
-                    return False
-                widths.add(len(row) or 1)
-    except csv.Error:
-        return False
-    return len(widths) == 1
+        dataset.data.validate(full=True)
+    except pyarrow.ArrowInvalid:  # bytes that are no text
+        return Dataset.from_list(list(_parquet_rows(path)), features=dataset.features)
+    return dataset
 
 
-# ------ json
+def _parquet_rows(path: Path, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of a file; bytes that are not UTF-8 are read as U+FFFD, with a warning."""
+    count, broken = 0, []
 
+    def cells(column: pyarrow.Array) -> list[Any]:
+        try:
+            return column.to_pylist()
+        except UnicodeDecodeError:
+            content = column.cast(pyarrow.large_binary()).to_pylist()
+            texts = [cell if cell is None else cell.decode(errors="replace") for cell in content]
+            broken.extend(count + row for row, text in enumerate(texts, 1) if text and "\ufffd" in text)
+            return texts
 
-def _read_json(path: Path, cache_dir: str | None) -> Dataset:
-    """json lines, a json list of objects, or an object with such a list in "data"."""
-    options = {"encoding": "utf8"}  # datasets does not check the bytes if it is "utf-8", the default
-    try:
-        dataset = _load("json", path, cache_dir, **options)
-        if dataset.num_rows == 1 and isinstance(getattr(dataset.features.get("data"), "feature", None), dict):
-            return _load("json", path, cache_dir, field="data", **options)
-        if "timestamp" not in str(dataset.features):
-            return dataset
-    except (DatasetsError, ValueError):
-        pass
-    # datasets reads texts such as "2020-01-01" as dates, fails where whole numbers become fractions late in the file,
-    # and does not name the line of an error.
-    rows = list(_json_rows(path))
-    names = dict.fromkeys(name for row in rows for name in row)
-    return Dataset.from_dict({name: [row.get(name) for row in rows] for name in names})
-
-
-def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a json file, one after the other."""
-    with open_text(path) as lines:
-        is_list = lines.read(1 << 10).lstrip().startswith("[")
-        lines.seek(0)
-        items = json.load(lines) if is_list else (line for line in lines)
-        for number, item in enumerate(items, 1):
-            if not is_list:
-                if not item.strip():
-                    continue
-                try:
-                    item = json.loads(item)
-                except json.JSONDecodeError as error:
-                    raise UserError(f"{path}, line {number} is not valid json ({error}).") from error
-            if not isinstance(item, dict):
-                example = '{"text": "a fine film", "label": "positive"}'
-                raise UserError(f"{path}, row {number} is not an object. Write rows as {example}")
-            yield item
+    with open_bytes(path) as file, ParquetFile(file) as table:
+        for batch in table.iter_batches(_PARQUET_ROWS, columns=columns):
+            rows = zip(*map(cells, batch.columns), strict=True)
+            yield from (dict(zip(batch.schema.names, row, strict=True)) for row in rows)
+            count += len(batch)
+    warn_of_halves(path, broken)
 
 
 # ------ Streams
@@ -260,23 +190,9 @@ def _table_rows(path: Path, kind: str, column_names: Sequence[str] | None) -> It
     if kind == "conll":
         yield from stream_conll(path, column_names)
     elif kind in ("csv", "tsv"):
-        rows = _csv_rows(path, *_csv_dialect(path, kind), column_names)
-        names = next(rows)
-        yield from (dict(zip(names, row, strict=True)) for row in rows)
-    elif kind == "json" and _is_json_object(path):
-        yield from _read_json(path, None)
+        yield from stream_table(path, kind, column_names)
     else:
         yield from _rows(path, "line")
-
-
-def _is_json_object(path: Path) -> bool:
-    """Whether a json file is one object over many lines, such as {"data": [...]}, not a list or an object per line."""
-    with open_text(path) as lines:
-        first = next(filter(str.strip, lines), "")
-    try:
-        return not first.lstrip().startswith("[") and isinstance(json.loads(first).get("data"), list)
-    except ValueError:
-        return True
 
 
 def has_blocks(path: Path) -> bool:
@@ -300,6 +216,9 @@ def _stream(paths: list[str], sample_by: SampleBy, column: str) -> Iterator[dict
             cell = row.get(column)
             if cell is not None and not isinstance(cell, str):
                 raise UserError(f"{path}, row {number} has {str(cell)[:60]!r} in column {column!r}, not a text.")
+            if cell is not None and HALF_CHARACTER.search(cell):
+                warn_of_halves(Path(path), [number])
+                cell = HALF_CHARACTER.sub("\ufffd", cell)
             yield {column: cell}
 
 
@@ -310,11 +229,9 @@ def _rows(path: Path, sample_by: SampleBy, columns: list[str] | None = None) -> 
         if kind == "text":
             yield from ({"text": text} for text in _texts(path, sample_by))
         elif kind == "parquet":
-            with open_bytes(path) as content, ParquetFile(content) as file:
-                for batch in file.iter_batches(_PARQUET_ROWS, columns=columns):
-                    yield from batch.to_pylist()
+            yield from _parquet_rows(path, columns)
         else:
-            yield from _json_rows(path)
+            yield from stream_json(path)
 
 
 def _texts(path: Path, sample_by: SampleBy) -> Iterator[str]:

@@ -8,11 +8,14 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow
 import pytest
 from datasets import Dataset
+from pyarrow.parquet import write_table
 
 from modeling_star.data.prediction_inputs import count_rows, data_files, joined, read_texts
+from modeling_star.data.readers import read_file
 from modeling_star.errors import UserError
 
 
@@ -228,3 +231,59 @@ def test_the_first_texts_come_before_a_broken_line(tmp_path: Path) -> None:
     assert next(rows) == (0, "fine")
     with pytest.raises(UserError, match="line 3001"):
         list(rows)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"text": "a", "label": [[0, 4, "PER"]]}, {"text": "b", "label": []}],
+        [{"id": 1, "text": "a", "meta": {"by": "x"}}, {"id": "q", "text": "b", "meta": "none"}],
+        [{"text": "a", "n": 1 << 70}, {"text": "b", "n": 1.5}],
+        [{"text": "a", "spans": [{"start": 1}]}, {"text": "b", "spans": [{"start": "x"}, 3]}],
+    ],
+)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_columns_that_are_not_needed_can_have_any_cells(tmp_path: Path, rows: list[Any], name: str) -> None:
+    text = json.dumps(rows) if name == "a.json" else "\n".join(map(json.dumps, rows))
+    assert texts_of(written(tmp_path / name, text)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("row", [2, 1501])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet"])
+def test_half_a_character_is_replaced_and_its_row_named(
+    tmp_path: Path, name: str, row: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, texts = tmp_path / name, ["fine"] * 1600
+    texts[row - 1] = "bad \ud83d"
+    if name == "a.parquet":
+        content = [text.encode("utf-8", "surrogatepass") for text in texts]
+        offsets = pyarrow.array([0, *np.cumsum([*map(len, content)])], pyarrow.int32()).buffers()[1]
+        column = pyarrow.Array.from_buffers(
+            pyarrow.string(), 1600, [None, offsets, pyarrow.py_buffer(b"".join(content))]
+        )
+        write_table(pyarrow.table({"text": column}), path)
+    else:
+        objects = [json.dumps({"text": text}) for text in texts]
+        path.write_text(f"[{','.join(objects)}]" if name == "a.json" else "\n".join(objects), encoding="utf-8")
+    for read in (texts_of(path), read_file(path)["text"][:]):
+        assert len(read) == 1600
+        assert read[row - 1].startswith("bad \ufffd")
+    assert caplog.text.count(f"row {row}\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("a.tsv", "1\tMira\tB-PER\n2\twent\tO\n\n1\tin\tO\n", [["Mira", "went"], ["in"]]),
+        ("a.csv", "3,a fine film,good\n4,dull,bad\n", ["a fine film", "dull"]),
+        ("a.csv", "3;a fine film;good\n4;dull;bad\n", ["a fine film", "dull"]),
+        ("a.tsv", "n\ttext\tlabel\n1\tdull\tbad\n", ["dull"]),
+        ("a.csv", "id,Text,label\n1,dull,bad\n", ["dull"]),
+    ],
+)
+def test_the_column_names_of_the_training_count_where_a_table_has_no_header(
+    tmp_path: Path, name: str, text: str, expected: list[Any]
+) -> None:
+    names = ["_", "tokens", "ner_tags"] if "Mira" in text else ["n", "body", "label"]
+    path = written(tmp_path / name, text)
+    assert texts_of(path, trained_columns=names, trained_on=names[1]) == expected

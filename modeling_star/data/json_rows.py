@@ -1,0 +1,114 @@
+"""Read json: an object per line, a list of objects, objects over several lines, or {"data": [...]}."""
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from datasets.exceptions import DatasetsError
+
+from ..errors import UserError
+from .caching import cached_copy
+from .encodings import HALF_CHARACTER, warn_of_halves
+from .files import open_bytes, open_text
+
+
+_HALF_ESCAPE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
+)
+
+
+def read_json(path: Path, cache_dir: str | None, load: Callable[..., Dataset]) -> Dataset:
+    """
+    A json file; see `readers.read_file`.
+
+    Args:
+        load: reads one file with a builder of `datasets`.
+    """
+    halves = _rows_with_halves(path)
+    warn_of_halves(path, halves)
+
+    def write(copy: Path) -> None:
+        rows = (json.dumps(row, ensure_ascii=False) for row in stream_json(path))
+        with open(copy, "w", encoding="utf-8") as lines:
+            lines.writelines(HALF_CHARACTER.sub("\ufffd", row) + "\n" for row in rows)
+
+    # datasets reads lines. It takes some objects over several lines for one row, and drops halves of characters.
+    lines = path if _has_lines(path) and not halves else cached_copy(path, cache_dir, ".jsonl", write)
+    try:
+        dataset = load(
+            "json", lines, cache_dir, encoding="utf8"
+        )  # it does not check the bytes of "utf-8", the default
+        if "timestamp" not in str(dataset.features):
+            return dataset
+    except (DatasetsError, ValueError):
+        pass
+    # datasets reads texts such as "2020-01-01" as dates, fails where whole numbers become fractions late in the file,
+    # and does not name the line of an error.
+    rows = list(stream_json(lines))
+    names = dict.fromkeys(name for row in rows for name in row)
+    return Dataset.from_dict({name: [row.get(name) for row in rows] for name in names})
+
+
+def stream_json(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a file, one after the other; halves of characters remain."""
+    for number, item in enumerate(_line_items(path) if _has_lines(path) else _block_items(path), 1):
+        if not isinstance(item, dict):
+            example = '{"text": "a fine film", "label": "positive"}'
+            raise UserError(f"{path}, row {number} is not an object. Write rows as {example}")
+        yield item
+
+
+def _line_items(path: Path) -> Iterator[Any]:
+    with open_text(path) as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                try:
+                    yield json.loads(line)
+                except json.JSONDecodeError as error:
+                    raise UserError(f"{path}, line {number} is not valid json ({error}).") from error
+
+
+def _block_items(path: Path) -> list[Any]:
+    """The items of a list, or the rows of {"data": [...]}, or objects one after the other."""
+    with open_text(path) as file:
+        text = file.read()
+    decoder, items, end = json.JSONDecoder(), [], 0
+    while start := re.compile(r"\S").search(text, end):
+        try:
+            item, end = decoder.raw_decode(text, start.start())
+        except json.JSONDecodeError as error:
+            raise UserError(f"{path}, line {error.lineno} is not valid json ({error}).") from error
+        items.append(item)
+    if len(items) != 1:
+        return items
+    if isinstance(items[0], list):
+        return [{"text": item} if isinstance(item, str) else item for item in items[0]]
+    return items[0]["data"] if _has_rows(items[0]) else items
+
+
+def _has_rows(item: Any) -> bool:
+    rows = item.get("data") if isinstance(item, dict) else None
+    return isinstance(rows, list) and bool(rows) and all(isinstance(row, dict) for row in rows)
+
+
+def _has_lines(path: Path) -> bool:
+    """Whether a file has an object per line, and is neither a list, nor an object over lines or with rows in it."""
+    with open_text(path) as lines:
+        first, second = itertools.islice(itertools.chain(filter(str.strip, lines), ("", "")), 2)
+    try:
+        return not first.lstrip().startswith("[") and (bool(second) or not _has_rows(json.loads(first)))
+    except ValueError:
+        return False
+
+
+def _rows_with_halves(path: Path) -> list[int]:
+    """The numbers of the rows that have an escape of half a character, from 1."""
+    with open_bytes(path) as lines:
+        if not any(map(_HALF_ESCAPE.search, lines)):
+            return []
+    rows = enumerate(stream_json(path), 1)
+    return [number for number, row in rows if HALF_CHARACTER.search(json.dumps(row, ensure_ascii=False))]

@@ -1,0 +1,200 @@
+"""
+Read csv and tsv files, for training and for prediction alike.
+
+Every cell is a text: "NA", "007" and "1.0" too. The separator, and how quotation marks are escaped, is found in the
+file; what is not usual is shown.
+"""
+
+import csv
+import itertools
+import logging
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow
+from datasets import Dataset
+
+from ..errors import UserError
+from .caching import cached_copy
+from .columns import are_known
+from .files import FORMATS, ending_of, open_bytes, open_text, reading
+
+
+logger = logging.getLogger(__name__)
+
+_ROWS_AT_ONCE, _ROWS_INSPECTED = 1000, 50
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+_USUAL = {"csv": ",", "tsv": "\t"}
+_EXCEL = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)  # the line before the header that tells Excel the separator
+_DECIMALS = re.compile(r"\d,\d")
+
+
+class Dialect(NamedTuple):
+    """How a table is written: the arguments of `csv.reader`, and the lines before its header."""
+
+    separator: str
+    quoting: int
+    escape: str | None = None
+    skipped: int = 0
+
+
+def read_table(path: Path, cache_dir: str | None, kind: str, column_names: Sequence[str] | None) -> Dataset:
+    """A csv or tsv file; see `readers.read_file`."""
+    dialect = _dialect(path, kind, column_names)
+    _show(path, kind, dialect)
+
+    def write(copy: Path) -> None:
+        rows = _rows(path, dialect, column_names)
+        schema = pyarrow.schema([(name, pyarrow.string()) for name in next(rows)])
+        with pyarrow.OSFile(str(copy), "wb") as file, pyarrow.ipc.new_stream(file, schema) as stream:
+            while batch := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+                columns = [pyarrow.array(cells, pyarrow.string()) for cells in zip(*batch, strict=True)]
+                stream.write_batch(pyarrow.record_batch(columns, schema))
+
+    return Dataset.from_file(str(cached_copy(path, cache_dir, ".arrow", write, dialect, column_names)))
+
+
+def stream_table(path: Path, kind: str, column_names: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+    """The rows of a csv or tsv file."""
+    dialect = _dialect(path, kind, column_names)
+    _show(path, kind, dialect)
+    rows = _rows(path, dialect, column_names)
+    names = next(rows)
+    yield from (dict(zip(names, row, strict=True)) for row in rows)
+
+
+def lacks_header(path: Path, column_names: Sequence[str]) -> bool:
+    """Whether a csv or tsv file has as many columns as there are names, and its first line has none of known names."""
+    with reading(path):
+        kind = FORMATS[ending_of(path)]
+        first = next(_rows(path, _dialect(path, kind, None), None))
+    return len(first) == len(column_names) and not are_known(first, column_names)
+
+
+def _rows(path: Path, dialect: Dialect, column_names: Sequence[str] | None) -> Iterator[list[str]]:
+    """The names of the columns, then the cells of each row; empty lines are no rows."""
+    with open_text(path, newline="") as lines:
+        rows = csv.reader(
+            itertools.islice(lines, dialect.skipped, None),
+            delimiter=dialect.separator,
+            quoting=dialect.quoting,  # type: ignore[arg-type]
+            escapechar=dialect.escape,
+            strict=True,
+        )
+        try:
+            first = next(filter(None, rows), [])
+            names = list(column_names or _distinct(first))
+            if column_names and _folded(first) == _folded(names):
+                raise UserError(f"{path} has a header line: omit --column_names.")
+            yield names
+            cells, width = itertools.chain([first] if column_names else [], rows), len(names)
+            if width == 1:  # a line of blanks is empty too
+                cells = (row for row in cells if row and not row[0].isspace())
+            for row in cells:
+                if len(row) == width:
+                    yield row
+                elif row and not (len(row) == 1 and row[0].isspace()):
+                    raise UserError(
+                        f"{path}, line {rows.line_num + dialect.skipped} has {len(row)} cells, not the {width} "
+                        f"of {', '.join(names)}. Write one cell per column, and quotation marks around texts with "
+                        f"{dialect.separator!r}."
+                    )
+        except csv.Error as error:
+            raise UserError(
+                f"{path}, line {rows.line_num + dialect.skipped}: {error}. Within quoted texts, write quotation marks "
+                'twice: "she said ""fine"""'
+            ) from error
+
+
+def _distinct(header: list[str]) -> list[str]:
+    """The names of a header line: those without a name, such as the index of pandas, and repeated ones get one."""
+    names: dict[str, None] = {}
+    for index, name in enumerate(header):
+        name = name or f"Unnamed: {index}"
+        copies = (f"{name}.{number}" for number in itertools.count(1))
+        names[next(each for each in itertools.chain([name], copies) if each not in names)] = None
+    return list(names)
+
+
+def _folded(names: Sequence[str]) -> list[str]:
+    return sorted(name.strip().casefold() for name in names)
+
+
+# ------ Dialects
+
+
+def _dialect(path: Path, kind: str, column_names: Sequence[str] | None) -> Dialect:
+    """How a file is written."""
+    csv.field_size_limit(sys.maxsize)
+    with open_text(path, newline="") as lines:
+        first = next(lines, "")
+        excel = _EXCEL.fullmatch(first)
+        sample = list(itertools.islice(itertools.chain([] if excel else [first], lines), _ROWS_INSPECTED))
+    separator = excel[1] if excel else _separator(sample, _USUAL[kind], len(column_names or ()))
+    dialect = Dialect(separator, csv.QUOTE_MINIMAL, skipped=1 if excel else 0)
+    if separator not in _SEPARATORS:
+        raise UserError(f"{path} is separated by {separator!r}. Write it with commas, semicolons, tabs or |")
+    if separator == "\t" and not _quotes_enclose_cells(path):
+        return dialect._replace(quoting=csv.QUOTE_NONE)
+    escaped = dialect._replace(escape="\\")
+    is_escaped = _has_escapes(path) and not _is_whole(path, dialect, column_names)
+    return escaped if is_escaped and _is_whole(path, escaped, column_names) else dialect
+
+
+def _show(path: Path, kind: str, dialect: Dialect) -> None:
+    """Warn of a dialect that is not the usual one of the file's ending."""
+    if dialect.separator != _USUAL[kind]:
+        logger.warning("%s is separated by %s.", path, _SEPARATORS[dialect.separator])
+    if dialect.escape:
+        logger.warning("%s has quotation marks escaped by backslashes, which are removed.", path)
+
+
+def _separator(lines: list[str], usual: str, width: int) -> str:
+    """The separator that gives most rows the same number of cells: at least two, or as many as column names."""
+
+    def fitting(separator: str) -> int:
+        if separator == "\t":
+            widths = [line.count("\t") + 1 for line in lines if line.strip()]  # quotation marks can be text
+        elif separator == "," and all(line.count(",") == len(_DECIMALS.findall(line)) for line in lines):
+            return 0
+        else:
+            widths = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
+        wanted = width or next(iter(widths), 0)
+        return sum(each == wanted for each in widths) if wanted > 1 else 0
+
+    return max((usual, *_SEPARATORS), key=fitting)
+
+
+def _quotes_enclose_cells(path: Path) -> bool:
+    """Whether quotation marks in a tsv file enclose cells (pandas), not belong to the text (GLUE)."""
+    widths = set()
+    try:
+        with open_text(path, newline="") as lines:
+            for row in csv.reader(lines, delimiter="\t", strict=True):
+                if any("\t" in cell for cell in row):
+                    return False
+                widths.add(len(row) or 1)
+    except csv.Error:
+        return False
+    return len(widths) == 1
+
+
+def _has_escapes(path: Path) -> bool:
+    last = b""
+    with open_bytes(path) as file:
+        while block := file.read(1 << 20):
+            if b'\\"' in block or (last == b"\\" and block.startswith(b'"')):
+                return True
+            last = block[-1:]
+    return False
+
+
+def _is_whole(path: Path, dialect: Dialect, column_names: Sequence[str] | None) -> bool:
+    """Whether all rows have as many cells as there are columns."""
+    try:
+        return all(_rows(path, dialect, column_names))
+    except UserError:
+        return False
