@@ -172,10 +172,7 @@ def check_columns(
     for column in columns:
         lacking = [split for split, rows in splits.items() if column not in rows.column_names]
         if lacking and (everywhere or "train" in lacking):
-            names = [name for name in splits[lacking[0]].column_names if name not in used]
-            known = _called(_LABELS if flag == "--label_column_name" else _TEXTS, names)
-            known = [*_called(TAGS if flag == "--label_column_name" else TOKENS, names), *known]
-            example = shlex.quote([*known, *names, *splits[lacking[0]].column_names][0])
+            example = shlex.quote(suggested(splits[lacking[0]], flag, used))
             raise UserError(
                 f"{', '.join(lacking)} has no column {column!r} but {listed(splits)}. Write e.g. `{flag} {example}`"
             )
@@ -198,8 +195,26 @@ def list_names(dataset: Dataset) -> list[str]:
 
 def are_known(names: Iterable[str], more: Iterable[str] = ()) -> bool:
     """Whether any name is a known one, or one of `more`, in any case: those of a header line."""
-    known = {*_TOKENS, *_TAGS, *_TEXTS, *_LABELS, *_CONTEXTS, *_ANSWERS, *itertools.chain(*_PAIRS), *more} - {"_"}
+    known = {*TOKENS, *TAGS, *_TEXTS, *_LABELS, *_CONTEXTS, *_ANSWERS, *itertools.chain(*_PAIRS), *more} - {"_"}
     return not {name.strip().casefold() for name in known}.isdisjoint(name.strip().casefold() for name in names)
+
+
+def suggested(dataset: Dataset, flag: str, used: Iterable[str] = ()) -> str:
+    """
+    The likely column for a flag: the longest texts, or another column, with a known name or few distinct cells.
+
+    Args:
+        used: columns with another purpose.
+    """
+    names = [name for name in dataset.column_names if name not in used] or dataset.column_names
+    cells = {name: [str(cell) for cell in dataset[name][:200]] for name in names}
+    texts = [name for name in (*text_names(dataset), *list_names(dataset)) if name in names]
+    likely = [name for name in texts if name not in _called((*_LABELS, *TAGS), texts)] or texts or names
+    text = [*_called((*TOKENS, *_TEXTS), likely), max(likely, key=lambda name: sum(map(len, cells[name])))][0]
+    if flag != "--label_column_name":
+        return text
+    others = [name for name in names if name != text] or names
+    return [*_called((*_LABELS, *TAGS, *_ANSWERS), others), *sorted(others, key=lambda name: len({*cells[name]}))][0]
 
 
 def is_first_row(names: Iterable[str]) -> bool:
@@ -234,7 +249,7 @@ def _first(splits: DatasetDict, names: Sequence[str], flag: str, without_train: 
         return names[0]
     if without_train is not None and "train" not in splits:
         return without_train
-    example = shlex.quote(_example(splits).column_names[-1])
+    example = shlex.quote(suggested(_example(splits), flag))
     raise UserError(
         f"No column of {listed(splits)} has a known name. Name it, e.g. `{flag} {example}`; without a header line, "
         "name all: `--column_names text,label`"

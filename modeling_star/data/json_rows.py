@@ -13,7 +13,7 @@ from datasets.exceptions import DatasetsError
 from ..errors import UserError
 from .caching import cached_copy
 from .encodings import HALF_CHARACTER, warn_of_halves
-from .files import open_bytes, open_text
+from .files import no_rows, open_bytes, open_text
 
 
 _HALF_ESCAPE = re.compile(
@@ -38,10 +38,11 @@ def read_json(path: Path, cache_dir: str | None, load: Callable[..., Dataset]) -
 
     # datasets reads lines. It takes some objects over several lines for one row, and drops halves of characters.
     lines = path if _has_lines(path) and not halves else cached_copy(path, cache_dir, ".jsonl", write)
+    if lines.stat().st_size == 0:
+        raise no_rows(path)
     try:
-        dataset = load(
-            "json", lines, cache_dir, encoding="utf8"
-        )  # it does not check the bytes of "utf-8", the default
+        # datasets does not check the bytes of "utf-8", its default.
+        dataset = load("json", lines, cache_dir, encoding="utf8")
         if "timestamp" not in str(dataset.features):
             return dataset
     except (DatasetsError, ValueError):
@@ -99,10 +100,13 @@ def _has_lines(path: Path) -> bool:
     """Whether a file has an object per line, and is neither a list, nor an object over lines or with rows in it."""
     with open_text(path) as lines:
         first, second = itertools.islice(itertools.chain(filter(str.strip, lines), ("", "")), 2)
+    if first.lstrip().startswith("["):
+        return False
     try:
-        return not first.lstrip().startswith("[") and (bool(second) or not _has_rows(json.loads(first)))
+        value = json.loads(first)
     except ValueError:
         return False
+    return bool(second) or not _has_rows(value)
 
 
 def _rows_with_halves(path: Path) -> list[int]:

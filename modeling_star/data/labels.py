@@ -5,6 +5,7 @@ import json
 import logging
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -28,12 +29,12 @@ Encoded = tuple[tuple[str, ...], dict[str, list[Any]], Any]
 NO_LABEL = (IGNORE_INDEX, str(IGNORE_INDEX))  # cells of a csv are texts
 
 _INFERENCE = {"entailment", "neutral", "contradiction"}
-_NONE = re.compile(r"|nan|-1(\.0)?")
 _MARKS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 _PREFIXES = "".join(ENTITY_PREFIXES)
 _SEPARATORS = "|；;，、,"
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d*)?([eE][+-]?\d+)?")
+_NUMBERS = re.compile(r"\d+( \d+)+")
 _NUMPY_GAP = re.compile(r"""(['"])\s+\1""")
 
 
@@ -136,30 +137,75 @@ def is_unlabelled(cells: Cells | None, minus_one_is_a_class: bool = False) -> bo
     return not minus_one_is_a_class and all(map(is_minus_one, cells))
 
 
-def texts_as_numbers(cells: Mapping[str, Cells | None], fractions: bool) -> dict[str, Cells | None]:
+def texts_as_numbers(
+    cells: Mapping[str, Cells | None], fractions: bool, label_list: Sequence[str] | None = None
+) -> dict[str, Cells | None]:
     """
-    Labels as numbers if all are texts of numbers, as in csv files.
+    Labels as numbers if all are texts of numbers, as in csv files; the "nan" of pandas among them is no label.
 
     Args:
-        fractions: whether "3.5" is a number, or only "3".
+        fractions: whether "3.5" is a number, or only "3" and "3.0".
+        label_list: a saved model's labels: texts that are among them remain.
     """
     texts = {value for values in cells.values() for value in values or () if isinstance(value, str)}
-    if texts and all(map(_WHOLE.fullmatch, texts)):
-        numbers: dict[str, int | float] = {text: int(text) for text in texts}
-    elif fractions and texts and all(map(_NUMBER.fullmatch, texts)):
-        numbers = {text: float(text) for text in texts}
-    else:
+    written = {text for text in texts if text.lower() != "nan"}
+    if not written or not all(map(_NUMBER.fullmatch, written)) or written <= {*(label_list or ())}:
         return dict(cells)
+    numbers: dict[str, int | float | None] = {
+        text: int(text) if _WHOLE.fullmatch(text) else float(text) for text in written
+    }
+    if not fractions and any(is_fraction(number) for number in numbers.values()):
+        return dict(cells)
+    numbers |= dict.fromkeys(texts - written)
     return {
         split: values and [numbers[value] if isinstance(value, str) else value for value in values]
         for split, values in cells.items()
     }
 
 
+def is_fraction(value: Any) -> bool:
+    """Whether a label is a number with a fraction: 5.0 has none."""
+    return isinstance(value, float) and not value.is_integer()
+
+
 def split_labels(text: str) -> list[str]:
-    """The labels of one cell: "a, b", "a|b" and "a; b" are two; only the first separator of `|;,` in it counts."""
-    separator = next((mark for mark in _SEPARATORS if mark in text), ",")
-    return [part.strip() for part in text.split(separator) if part.strip()]
+    """
+    The labels of one cell: "a, b", "a|b" and "a; b" are two; only the first separator of `|;,` in it counts.
+
+    Blanks separate numbers: "2 25" are two labels.
+    """
+    separator = next((mark for mark in _SEPARATORS if mark in text), None)
+    if separator is None and _NUMBERS.fullmatch(text):
+        return text.split()
+    return [part.strip() for part in text.split(separator or ",") if part.strip()]
+
+
+def check_single_labels(cells: Mapping[str, Cells], column: str) -> None:
+    """
+    Check that classes are not several labels in one cell, as "2,25" or "sports|politics".
+
+    Raises:
+        UserError: the parts of a cell are all classes of other cells, or the parts of all cells are numbers.
+    """
+    names = {value for _, _, value in labels_of(cells) if isinstance(value, str)}
+    parts = {name: split_labels(name) for name in names}
+    several = sorted(name for name in names if len(parts[name]) > 1)
+    counts = Counter(part for name in names for part in {*parts[name]})
+    are_numbers = all(_WHOLE.fullmatch(part) for part in counts)
+    for name in several:
+        if are_numbers or names.issuperset(parts[name]):
+            raise UserError(
+                f"Column {column!r} has {short_repr(name)}, which seem to be several labels. Write --problem_type "
+                "multi_label_classification, or --problem_type single_label_classification if it is one class."
+            )
+    shared = [name for name in several if any(counts[part] > 1 for part in parts[name])]
+    if shared:
+        logger.warning(
+            "Column %r has %s, which is one class. If it has several labels, write --problem_type "
+            "multi_label_classification",
+            column,
+            short_repr(shared[0]),
+        )
 
 
 def join_label_columns(
@@ -323,7 +369,8 @@ def problem_type_of(cells: Mapping[str, Cells], column: str) -> ProblemType:
     types = check_types(labels_of(cells), column, (str, int, float, bool, list))
     if list in types:
         return "multi_label_classification"
-    return "regression" if float in types else "single_label_classification"
+    is_regression = float in types and any(is_fraction(value) for _, _, value in labels_of(cells))
+    return "regression" if is_regression else "single_label_classification"
 
 
 def encode_classes(
@@ -332,7 +379,7 @@ def encode_classes(
     """One id per row."""
     check_types(labels_of(cells), column, (str, int, bool, float))
     for split, row, value in labels_of(cells):
-        if type(value) is float and not value.is_integer():
+        if is_fraction(value):
             raise UserError(
                 f"{row_ref(split, row)}: the label {value!r} in column {column!r} is a fraction. Write "
                 "--problem_type regression, or labels as whole numbers or text."

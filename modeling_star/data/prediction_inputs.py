@@ -87,7 +87,7 @@ def read_texts(
     if not (pairs or contexts or questions or text_column_name or column_names):
         texts = read_span_texts(path, trained_on)
         if texts is not None:
-            yield from ((number, text) for number, text in enumerate(texts) if text.strip())
+            yield from ((number, _without_halves(text)) for number, text in enumerate(texts) if text.strip())
             return
     if column_names is None and trained_columns:
         if FORMATS.get(ending_of(path)) in ("csv", "tsv"):

@@ -7,11 +7,13 @@ Splits with columns and labels for run_ner.py and run_glue.py, from files or dat
     train = take_first(splits["train"], 1000)
 """
 
+import glob
 import heapq
+import json
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +23,7 @@ from datasets.exceptions import DatasetsError
 
 from ..errors import UserError
 from ..models.configuration_encoder import PROBLEM_TYPES
+from .annotation_marks import rejected_rows
 from .character_spans import named_as_others
 from .columns import find_classification_columns, find_tagging_columns, listed
 from .conll import columns_like
@@ -30,6 +33,7 @@ from .labels import (
     NO_LABEL,
     Cells,
     ProblemType,
+    check_single_labels,
     check_types,
     class_names,
     declared_names,
@@ -202,7 +206,7 @@ def check_source(dataset_name: str | None, paths: Iterable[str | Path]) -> None:
 
 def load_named(name: str, config: str | None = None, **options: Any) -> Any:
     """
-    The splits of a data set of the Hub, or of a local folder.
+    The splits of a data set of the Hub, or of a local folder, which can be one of `save_to_disk`.
 
     Args:
         name, config, options: as in `datasets.load_dataset`.
@@ -210,8 +214,12 @@ def load_named(name: str, config: str | None = None, **options: Any) -> Any:
     Raises:
         UserError: the data set cannot be loaded.
     """
+    files = _saved_files(Path(name, config or ""))
     try:
-        splits = load_dataset(name, config, **options)
+        if files:
+            splits = load_dataset("arrow", data_files=files, **options | {"revision": None})
+        else:
+            splits = load_dataset(name, config, **options)
         for rows in splits.values():
             if isinstance(rows, Dataset):
                 rows.data.validate(full=True)  # that strings are UTF-8, which loading json lines does not
@@ -222,6 +230,27 @@ def load_named(name: str, config: str | None = None, **options: Any) -> Any:
             f"The data set {full_name} could not be read: {error.__cause__ or error}. Check --dataset_name and "
             "--dataset_config_name, or use local files: --train_file train.jsonl"
         ) from error
+
+
+def _saved_files(folder: Path) -> dict[str, list[str]]:
+    """
+    Split -> the files of a folder that `save_to_disk` wrote; empty for other folders.
+
+    `load_from_disk` would keep the caches of a run in this folder, where `load_dataset` then takes them for data.
+    """
+    saved = {}
+    for state in sorted([*folder.glob("state.json"), *folder.glob("*/state.json")]):
+        content = json.loads(state.read_text(encoding="utf-8"))
+        split = state.parent.name if state.parent != folder else content.get("_split") or "train"
+        saved[split] = [
+            glob.escape(str((state.parent / file["filename"]).resolve())) for file in content["_data_files"]
+        ]
+    deeper = None if saved else next(folder.glob("*/*/state.json"), None)
+    if deeper is not None:
+        raise UserError(
+            f"{folder} has saved data sets in its folders. Name one: --dataset_name {deeper.parent.parent}"
+        )
+    return saved
 
 
 def with_validation_name(splits: Any) -> Any:
@@ -396,13 +425,14 @@ def prepare_tagging(
     text, label = find_tagging_columns(splits, text_column_name, label_column_name, task_name)
     words, tags, keep = {}, {}, {}
     for split, dataset in splits.items():
+        rejected = rejected_rows(split, dataset, (text, label))
         words[split] = [_as_list(cell) for cell in dataset[text][:]]
         cells = label_cells(dataset, label)
         if cells is not None and any(cells):
-            tags[split] = [_as_list(cell) for cell in cells]
-        empty = [row for row, tokens in enumerate(words[split]) if not tokens]
+            tags[split] = [None if row in rejected else _as_list(cell) for row, cell in enumerate(cells)]
+        empty = [row for row, tokens in enumerate(words[split]) if not tokens and row not in rejected]
         drop_or_raise(split, empty, f"no words in column {text!r}", drop_empty)
-        keep[split] = sorted(set(range(len(dataset))) - set(empty))
+        keep[split] = sorted(set(range(len(dataset))) - set(empty) - rejected)
         for row in keep[split]:
             _check_words(split, row, words[split][row], text)
             if split in tags:
@@ -515,7 +545,9 @@ def prepare_classification(
         raise UserError(f"--problem_type is {problem_type!r}. Write one of {', '.join(PROBLEM_TYPES)}, or omit it.")
     splits, label_columns = join_label_columns(splits, label_column_name, drop_empty)
     texts, label = find_classification_columns(splits, text_column_name, label_column_name)
-    dropped = {split: _rows_without_text(split, dataset, texts, drop_empty) for split, dataset in splits.items()}
+    dropped = {split: rejected_rows(split, dataset, (*texts, label)) for split, dataset in splits.items()}
+    for split, dataset in splits.items():
+        dropped[split] |= _rows_without_text(split, dataset, texts, drop_empty, dropped[split])
     numbers = _label_values(splits, label, problem_type, is_score=task_name == "stsb", label_list=label_list)
     minus_ones = [is_minus_one(value) for value in numbers.get("train") or ()]
     minus_one_is_a_class = "-1" in (label_list or ()) or (any(minus_ones) and not all(minus_ones))
@@ -533,6 +565,8 @@ def prepare_classification(
     check_train(splits, cells, label)
     detected = "regression" if task_name == "stsb" else problem_type_of(cells, label)
     kind = cast(ProblemType, problem_type or detected)
+    if problem_type is None and kind == "single_label_classification" and not label_list:
+        check_single_labels(cells, label)
     if kind == "regression":
         labels, encoded, feature = encode_numbers(cells, label)
     else:
@@ -558,7 +592,7 @@ def _label_values(
     """The labels of each split, with texts of numbers as numbers, and `None` for -100 where it is not a score."""
     cells = {split: label_cells(dataset, label) for split, dataset in splits.items()}
     is_class = problem_type == "single_label_classification"
-    numbers = texts_as_numbers(cells, fractions=not is_class)
+    numbers = texts_as_numbers(cells, fractions=not is_class, label_list=label_list)
     if problem_type == "regression" or is_score or str(IGNORE_INDEX) in (label_list or ()):
         return numbers
     types = (int, str, float) if is_class else (int, str)
@@ -568,11 +602,15 @@ def _label_values(
     }
 
 
-def _rows_without_text(split: str, dataset: Dataset, columns: Sequence[str], drop_empty: bool) -> set[int]:
-    """The rows to drop: those without a text, and with `drop_empty` those with a blank one."""
+def _rows_without_text(
+    split: str, dataset: Dataset, columns: Sequence[str], drop_empty: bool, omitted: Collection[int]
+) -> set[int]:
+    """The rows to drop: those without a text, and with `drop_empty` those with a blank one; none of `omitted`."""
     empty: list[int] = []
     blank: list[int] = []
     for row, texts in enumerate(zip(*(dataset[column][:] for column in columns), strict=True)):
+        if row in omitted:
+            continue
         if any(text is not None and not isinstance(text, str) for text in texts):
             raise UserError(
                 f"{row_ref(split, row)} has {short_repr(texts)} in {', '.join(columns)}, not a text. Name the column "

@@ -8,7 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..inference.question_answering import Window, encode_windows
+from .annotation_marks import rejected_rows
 from .caching import source_version
 from .columns import find_reading_columns
 from .labels import row_ref, short_repr
@@ -127,15 +128,15 @@ def prepare_reading(
         splits: from `load_splits` and `flatten_squad`: one row for each question.
         text_column_name, label_column_name: see `find_reading_columns`.
         version_2: questions may have no answer, as in SQuAD 2.0.
-        drop_empty: drop rows without a question or a context, with a warning, instead of raising an error.
+        drop_empty: drop rows without a question, a context, or an answer in it, with a warning, instead of an error.
 
     Returns:
         The splits. Rows without an id get their number, from 1 on. A split without a single answer is unlabelled (with
         `version_2`: one without the column).
 
     Raises:
-        UserError: a column is absent; a text or an answer is missing or has another form; an answer is not at its
-            place; an id occurs twice.
+        UserError: a column is absent; a text or an answer is missing or has another form; no answer of a question is a
+            span of its context; an id occurs twice.
     """
     question, context, label = find_reading_columns(splits, text_column_name, label_column_name)
     result = {}
@@ -146,7 +147,7 @@ def prepare_reading(
             batched=True,
             with_indices=True,
             remove_columns=dataset.column_names,
-            features=Features({**_TEXTS, "answers": ANSWERS} if labelled else _TEXTS),
+            features=Features({**_TEXTS, "answers": ANSWERS, "omitted": Value("int64")} if labelled else _TEXTS),
             desc=f"Reading {split}",
         )
         empty = [
@@ -155,8 +156,20 @@ def prepare_reading(
             if not all(text.strip() for text in texts)
         ]
         drop_or_raise(split, empty, f"no text in column {question!r} or {context!r}", drop_empty)
-        if empty:
-            rows = rows.select(sorted(set(range(len(rows))) - set(empty)))
+        dropped = {*empty, *rejected_rows(split, dataset, (question, context, label))}
+        if labelled:
+            counts = rows["omitted"][:]
+            unusable = [row for row, count in enumerate(counts) if count < 0 and row not in dropped]
+            if unusable and not drop_empty:
+                _raise_unusable(row_ref(split, unusable[0]), rows[unusable[0]]["id"], dataset[unusable[0]][label])
+            drop_or_raise(split, unusable, "no answer that is in its context", drop_empty)
+            dropped.update(unusable)
+            omitted = sum(count for row, count in enumerate(counts) if row not in dropped)
+            if omitted:
+                logger.warning("%s: %d other answers that are not in their context are omitted.", split, omitted)
+            rows = rows.remove_columns("omitted")
+        if dropped:
+            rows = rows.select(sorted(set(range(len(rows))) - dropped))
         if not len(rows):
             raise UserError(f"The {split} split has no row with a text in {question!r} and in {context!r}.")
         ids = rows["id"][:]
@@ -200,16 +213,17 @@ class _RowReader:
             "context": contexts,
         }
         if self.label in batch:
-            output["answers"] = []
+            output |= {"answers": [], "omitted": []}
             cells = zip(indices, output["id"], questions, contexts, batch[self.label], strict=True)
             for row, name, question, context, cell in cells:
                 place = f"{row_ref(self.split, row)} (question {name!r})"
                 answers = _read_answers(cell)
                 if answers is None:
                     raise UserError(f"{place}: column {self.label!r} holds {short_repr(cell)}. {_FORM}")
-                if question.strip() and context.strip():
-                    _check_answers(place, answers, context)
-                output["answers"].append(answers)
+                usable = _usable(answers, context) if question.strip() and context.strip() else answers
+                is_unusable = answers["text"] and not usable["text"]
+                output["answers"].append(usable)
+                output["omitted"].append(-1 if is_unusable else len(answers["text"]) - len(usable["text"]))
         return output
 
 
@@ -225,13 +239,21 @@ def _read_answers(cell: Any) -> dict[str, list[Any]] | None:
     return {"text": texts, "answer_start": starts} if whole else None
 
 
-def _check_answers(place: str, answers: dict[str, list[Any]], context: str) -> None:
-    for text, start in zip(answers["text"], answers["answer_start"], strict=True):
-        if not text or start < 0 or context[start : start + len(text)] != text:
-            raise UserError(
-                f"{place}: the context does not have the answer {short_repr(text)} at character {start}. Characters "
-                "are counted from 0."
-            )
+def _usable(answers: dict[str, list[Any]], context: str) -> dict[str, list[Any]]:
+    """The answers that are spans of the context."""
+    pairs = zip(answers["text"], answers["answer_start"], strict=True)
+    spans = [
+        (text, start) for text, start in pairs if text and start >= 0 and context[start : start + len(text)] == text
+    ]
+    return {"text": [text for text, _ in spans], "answer_start": [start for _, start in spans]}
+
+
+def _raise_unusable(where: str, name: str, cell: Any) -> NoReturn:
+    answers = _read_answers(cell)
+    raise UserError(
+        f"{where} (question {name!r}): the context does not have the answer {short_repr(answers['text'][0])} at "
+        f"character {answers['answer_start'][0]}. Characters are counted from 0; omit such questions: --drop_empty"
+    )
 
 
 # Model inputs

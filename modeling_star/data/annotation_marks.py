@@ -1,0 +1,62 @@
+"""Columns in which annotation tools say that a row is no example, or to which part of the data it belongs."""
+
+import logging
+import re
+from collections.abc import Iterable
+
+from datasets import Dataset
+
+from ..errors import UserError
+
+
+logger = logging.getLogger(__name__)
+
+# Names without case and marks: `was_cancelled` and "wasCancelled" are one.
+_STATES = {
+    *("answer", "status", "state", "decision", "verdict"),
+    *(f"{part}status" for part in ("annotation", "label", "record", "response", "review")),
+}
+_REFUSED = {
+    *("reject", "rejected", "ignore", "ignored", "discard", "discarded", "skip", "skipped"),
+    *("cancelled", "canceled", "invalid"),
+}
+_REFUSALS = {prefix + word for prefix in ("", "is", "was") for word in _REFUSED - {"invalid"}}
+_APPROVALS = {"accept", "accepted", "isaccepted", "wasaccepted"}
+_UNCLEAR = {"isvalid", "valid", "approved", "isapproved", "reviewed", "split", "subset", "partition", "istest"}
+_YES, _NO = {"true", "1", "1.0", "yes"}, {"false", "0", "0.0", "no"}
+
+
+def rejected_rows(split: str, dataset: Dataset, used: Iterable[str]) -> set[int]:
+    """
+    The rows that annotators rejected, cancelled or ignored, with a warning.
+
+    Prodigy marks them in `answer`, Label Studio in `was_cancelled`, Argilla in `status`. Of columns with more than one
+    meaning, such as `is_valid` or `split`, all rows are used, with a warning.
+
+    Args:
+        used: the columns of texts and labels.
+
+    Raises:
+        UserError: all rows were rejected.
+    """
+    rejected: set[int] = set()
+    for column in dataset.column_names:
+        name = re.sub(r"[\W_]", "", column).lower()
+        if column in used or not (name in _STATES or name in _REFUSALS | _APPROVALS | _UNCLEAR):
+            continue
+        cells = [str(cell).strip().lower() for cell in dataset[column][:]]
+        if name in _UNCLEAR:
+            values = sorted({*cells})
+            if 1 < len(values) < 10:
+                listed = ", ".join(values)
+                logger.warning("Column %r of %s has %s: rows of all of them are used.", column, split, listed)
+            continue
+        refused = _REFUSED if name in _STATES else _YES if name in _REFUSALS else _NO
+        rows = {row for row, cell in enumerate(cells) if cell in refused}
+        if rows:
+            listed = ", ".join(sorted({cells[row] for row in rows}))
+            logger.warning("%d rows of %s are omitted: column %r has %s.", len(rows), split, column, listed)
+        rejected |= rows
+    if rejected and len(rejected) == len(dataset):
+        raise UserError(f"Annotators rejected every row of the {split} split. Remove the column that says so.")
+    return rejected
