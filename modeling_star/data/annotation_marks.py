@@ -1,4 +1,4 @@
-"""Columns in which annotation tools say that a row is no example, or to which part of the data it belongs."""
+"""Columns in which annotation tools say that a row is no example."""
 
 import logging
 import re
@@ -22,7 +22,6 @@ _REFUSED = {
 }
 _REFUSALS = {prefix + word for prefix in ("", "is", "was") for word in _REFUSED - {"invalid"}}
 _APPROVALS = {"accept", "accepted", "isaccepted", "wasaccepted"}
-_UNCLEAR = {"isvalid", "valid", "approved", "isapproved", "reviewed", "split", "subset", "partition", "istest"}
 _YES, _NO = {"true", "1", "1.0", "yes"}, {"false", "0", "0.0", "no"}
 
 
@@ -30,8 +29,8 @@ def rejected_rows(split: str, dataset: Dataset, used: Iterable[str]) -> set[int]
     """
     The rows that annotators rejected, cancelled or ignored, with a warning.
 
-    Prodigy marks them in `answer`, Label Studio in `was_cancelled`, Argilla in `status`. Of columns with more than one
-    meaning, such as `is_valid` or `split`, all rows are used, with a warning.
+    Prodigy marks them in `answer`, Label Studio in `was_cancelled`, Argilla in `status`. Columns with more than one
+    meaning, such as `is_valid` or `split`, are shown by `inspection`.
 
     Args:
         used: the columns of texts and labels.
@@ -42,15 +41,9 @@ def rejected_rows(split: str, dataset: Dataset, used: Iterable[str]) -> set[int]
     rejected: set[int] = set()
     for column in dataset.column_names:
         name = re.sub(r"[\W_]", "", column).lower()
-        if column in used or not (name in _STATES or name in _REFUSALS | _APPROVALS | _UNCLEAR):
+        if column in used or name not in _STATES | _REFUSALS | _APPROVALS:
             continue
         cells = [str(cell).strip().lower() for cell in dataset[column][:]]
-        if name in _UNCLEAR:
-            values = sorted({*cells})
-            if 1 < len(values) < 10:
-                listed = ", ".join(values)
-                logger.warning("Column %r of %s has %s: rows of all of them are used.", column, split, listed)
-            continue
         refused = _REFUSED if name in _STATES else _YES if name in _REFUSALS else _NO
         rows = {row for row, cell in enumerate(cells) if cell in refused}
         if rows:

@@ -117,7 +117,8 @@ def _read_parquet(path: Path, cache_dir: str | None) -> Dataset:
 
 def _parquet_rows(path: Path, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
     """The rows of a file; bytes that are not UTF-8 are read as U+FFFD, with a warning."""
-    count, broken = 0, []
+    count = 0
+    broken: list[int] = []
 
     def cells(column: pyarrow.Array) -> list[Any]:
         try:

@@ -62,6 +62,7 @@ from .word_rows import sentences_of_words
 
 logger = logging.getLogger(__name__)
 
+_SPLIT_NAMES = ("train", "validation", "dev", "val", "valid", "test")
 _ROW = "row_in_data"
 """The place of a row before others were dropped or held out for validation."""
 
@@ -238,18 +239,19 @@ def _saved_files(folder: Path) -> dict[str, list[str]]:
 
     `load_from_disk` would keep the caches of a run in this folder, where `load_dataset` then takes them for data.
     """
+    described = folder / "dataset_dict.json"
+    names = json.loads(described.read_text(encoding="utf-8"))["splits"] if described.is_file() else _SPLIT_NAMES
     saved = {}
-    for state in sorted([*folder.glob("state.json"), *folder.glob("*/state.json")]):
-        content = json.loads(state.read_text(encoding="utf-8"))
-        split = state.parent.name if state.parent != folder else content.get("_split") or "train"
-        saved[split] = [
-            glob.escape(str((state.parent / file["filename"]).resolve())) for file in content["_data_files"]
-        ]
-    deeper = None if saved else next(folder.glob("*/*/state.json"), None)
+    for part in (folder, *(folder / name for name in names)):
+        if (part / "state.json").is_file():
+            state = json.loads((part / "state.json").read_text(encoding="utf-8"))
+            split = part.name if part != folder else state.get("_split") or "train"
+            files = [part.resolve() / file["filename"] for file in state["_data_files"]]
+            saved[split] = [glob.escape(str(file)) for file in files]
+    deeper = None if saved else next(folder.glob("*/**/state.json"), None)
     if deeper is not None:
-        raise UserError(
-            f"{folder} has saved data sets in its folders. Name one: --dataset_name {deeper.parent.parent}"
-        )
+        one = deeper.parent.parent if (deeper.parent.parent / "dataset_dict.json").is_file() else deeper.parent
+        raise UserError(f"{folder} has saved data sets in its folders. Name one: --dataset_name {one}")
     return saved
 
 

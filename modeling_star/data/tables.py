@@ -90,7 +90,8 @@ def _rows(path: Path, dialect: Dialect, column_names: Sequence[str] | None) -> I
             if column_names and _folded(first) == _folded(names):
                 raise UserError(f"{path} has a header line: omit --column_names.")
             yield names
-            cells, width = itertools.chain([first] if column_names else [], rows), len(names)
+            cells: Iterator[list[str]] = itertools.chain([first] if column_names else [], rows)
+            width = len(names)
             if width == 1:  # a line of blanks is empty too
                 cells = (row for row in cells if row and not row[0].isspace())
             for row in cells:
