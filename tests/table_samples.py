@@ -1,9 +1,11 @@
 """A small table of experiments for tests: two tasks, two settings, three systems; and finished runs of it."""
 
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import yaml
+from lab.kept_runs import RunFile
 from lab.results_page import write_page
 from lab.table_runs import Runner
 from lab.tables import Configuration, Table
@@ -58,6 +60,13 @@ def page_of(tmp_path: Path) -> str:
     """The page of the table, made now."""
     write_page(tmp_path / "tables", tmp_path / "results", tmp_path / "results.md")
     return (tmp_path / "pages" / "two.md").read_text(encoding="utf-8")
+
+
+def forget(file: RunFile, pattern: str) -> None:
+    """Delete the lines of the runs whose names match."""
+    runs = {name: run for name, run in file.read_all().items() if not fnmatchcase(name, pattern)}
+    file.path.unlink()
+    file.keep(runs)
 
 
 def keep(

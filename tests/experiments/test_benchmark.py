@@ -79,20 +79,11 @@ def test_an_unknown_system_is_refused(name: str) -> None:
         check_systems(Options(reference=[name]))
 
 
-def test_onnx_runtime_does_not_train() -> None:
+def test_what_onnx_runtime_and_a_cpu_cannot_do_is_refused() -> None:
     with pytest.raises(UserError, match="star-onnx"):
         Options(systems=["star-onnx"], mode="train")
-
-
-def test_cuda_graphs_need_a_gpu() -> None:
     with pytest.raises(UserError, match="--graphs"):
         Options(systems=["star"], graphs=True)
-
-
-def test_lengths_are_one_a_line(tmp_path: Path) -> None:
-    path = tmp_path / "lengths.txt"
-    path.write_text("16\n3\n\n 9 \n", encoding="utf-8")
-    assert benchmark_workloads.read_lengths(path) == [16, 3, 9]
 
 
 @pytest.mark.parametrize(
@@ -112,8 +103,8 @@ def test_lengths_of_a_data_set_are_counted_in_words(tmp_path: Path, rows: list[d
 
 
 def test_batches_are_in_the_files_order_and_truncated(tmp_path: Path) -> None:
-    for name, lengths in {"a.txt": "9 2 7", "b.txt": "1 8"}.items():
-        (tmp_path / name).write_text(lengths.replace(" ", "\n"), encoding="utf-8")
+    for name, lengths in {"a.txt": "9\n2\n\n 7 \n", "b.txt": "1\n8"}.items():
+        (tmp_path / name).write_text(lengths, encoding="utf-8")
     workload = benchmark_workloads.lengths_workload([tmp_path / "a.txt", tmp_path / "b.txt"], 2, truncate=8)
     assert workload == Workload("a.txt and 1 more", [[8, 2], [7], [1, 8]])
 
@@ -369,19 +360,11 @@ def test_results_are_written_as_csv_markdown_and_plots(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *("results.csv", "results.md", "time_by_length.png", "time_by_length_best.png")
     ]
-    assert (tmp_path / "results.md").read_text(encoding="utf-8") == page
     with open(tmp_path / "results.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 3 * 2 * 2  # workloads, systems, whole and best
     assert {row["batching"] for row in rows} == {"whole", "best"}
-    for text in (
-        "the command",
-        f"PyTorch {torch.__version__}",
-        "threads ",
-        "5 texts, 34 tokens, longest 16, in 2 batches",
-    ):
-        assert text in page
-    assert "padded, 59 % of them are real" in page  # 34 of 3 x 16 + 2 x 5
+    assert all(word in page for word in ("the command", torch.__version__, "34 tokens", "59 %"))  # of 3 x 16 + 2 x 5
     assert page.count("| 3x8 | star |") == 2
 
 
@@ -423,23 +406,15 @@ def test_the_script_measures_a_file_of_lengths_and_prints_its_table(tmp_path: Pa
     (tmp_path / "lengths.txt").write_text("16\n3\n9\n", encoding="utf-8")
     command = [sys.executable, "experiments/benchmark.py", "--systems", "star", "bert-sdpa"]
     command += ["--hidden_size=12", "--num_heads=2", "--vocab_size=100", "--lexicon_words=300", "--repeats=1"]
-    command += [
-        "--lengths",
-        str(tmp_path / "lengths.txt"),
-        "--batch_size=2",
-        "--truncate=8",
-        "--memory",
-        "--threads=1",
-    ]
+    command += ["--lengths", str(tmp_path / "lengths.txt"), "--batch_size=2", "--truncate=8", "--memory"]
+    command += ["--threads=1"]
     command += ["--mode=train", "--output_dir", str(tmp_path / "out")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "results.md").read_text(encoding="utf-8") in done.stdout
-    assert "3 texts, 19 tokens, longest 8, in 2 batches" in done.stdout
     with open(tmp_path / "out" / "results.csv", encoding="utf-8", newline="") as file:
         assert all(float(row["megabytes"]) >= 0 and row["error"] == "" for row in csv.DictReader(file))
-    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert "holds results.csv, results.md, and nothing is overwritten" in again.stderr
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True).returncode == 1  # nothing is overwritten
 
 
 def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:

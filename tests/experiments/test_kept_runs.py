@@ -17,6 +17,7 @@ from script_runner import EXPERIMENTS
 from table_samples import keep, page_of, runner_of, write_table
 
 from modeling_star.errors import UserError
+from modeling_star.evaluation.bootstrap import count_examples
 
 
 def test_of_runs_that_are_added_at_once_none_is_lost(tmp_path: Path) -> None:
@@ -74,6 +75,9 @@ def test_counts_of_any_numbers_are_read_as_they_were_written(rows: list[tuple[fl
 def test_counts_are_short_and_those_of_version_0_2_are_read() -> None:
     rows = np.array([[1, 1, 12], [0, 1, 3], [1, 1, 0]])
     assert write_counts(rows) == "101; 1x3; 12 3 0"
+    pearson = count_examples("pearson", [1987.123, 1990.0], [0.1, 1 / 3])  # squares, to the last digit
+    assert write_counts(pearson) == f"1x2; 1987.123 1990; 0.1 {1 / 3}; 1*1; 2*2; 1*2"
+    assert np.array_equal(read_counts(write_counts(pearson)), pearson)
     assert read_counts("1 0 1; 1 1 1; 12 3 0").tolist() == rows.tolist()
 
 

@@ -20,7 +20,7 @@ from lab.speed import measure_speed, read_speeds
 from lab.table_runs import FinishedRuns, Runner, fingerprint_of_shape, run_name
 from lab.tables import Table
 from sacrebleu.metrics import BLEU, CHRF
-from table_samples import with_changes
+from table_samples import forget, with_changes
 
 from modeling_star.errors import UserError
 from modeling_star.evaluation.bootstrap import count_examples, score_counts
@@ -78,13 +78,6 @@ def change_runs(folder: Path, pattern: str, **changes: Any) -> None:
     file.keep({name: with_changes(run, changes) for name, run in file.read_all(f"*/{pattern}").items()})
 
 
-def delete_runs(folder: Path, *systems: str) -> None:
-    """Delete the runs of some systems."""
-    file = RunFile(folder / "results" / "films.jsonl")
-    lines = file.path.read_text(encoding="utf-8").splitlines(keepends=True)
-    file.path.write_text("".join(line for line in lines if not any(f"/{name}-" in line[:60] for name in systems)))
-
-
 @pytest.mark.parametrize(
     "change", [{"counts": "1 1 1; 1 1 1"}, {"references": "another"}], ids=["fewer rows", "other labels"]
 )
@@ -104,11 +97,9 @@ def test_each_encoder_has_a_card_with_its_scores_and_commands(folder: Path) -> N
     (line,) = [line for line in text.splitlines() if line.startswith("| Films")]
     runs = f"{folder}/tables/films.yaml --only films/none/star --seeds 1 2"
     assert line == f"| Films | random | Star | 75.0 ± 0.0 (2) | 2.00 M | `{runs}` |"
-    assert f"kept in\n`{folder}/results/TABLE.jsonl`" in text
+    assert f"`{folder}/results/TABLE.jsonl`" in text
     assert "`OMP_NUM_THREADS=1 python experiments/reproduce.py RUNS --data DATA --results again" in text
-    assert "No weights are published" in text
     assert "[made/results.md](../made/results.md)" in text
-    assert "All ran on a CPU with torch 2.13.0 and OMP_NUM_THREADS=1." in text
     # A model-index has scores of weights.
     data = ModelCard(text).data
     assert (data.license, data.tags, data.eval_results) == ("apache-2.0", ["star-transformer"], None)
@@ -154,7 +145,7 @@ def test_a_card_whose_runs_are_deleted_goes_and_other_files_stay(folder: Path) -
     star, vanilla = write()
     other = folder / "cards" / "notes.md"
     other.write_text(star.read_text(encoding="utf-8"), encoding="utf-8")
-    delete_runs(folder, "vanilla")
+    forget(RunFile(folder / "results" / "films.jsonl"), "*/vanilla-*")
     assert write() == [star]
     assert not vanilla.exists()
     assert sorted(path.name for path in other.parent.iterdir()) == ["notes.md", star.name]
@@ -275,19 +266,14 @@ def test_a_picture_for_every_setting_with_a_difference(folder: Path) -> None:
     assert picture.name == "results_films_none.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert f"](../pictures/{picture.name})" in page_of(folder)
-    delete_runs(folder, "vanilla", "linear")
+    forget(RunFile(folder / "results" / "films.jsonl"), "*/[vl]*-seed?")
     assert write_pictures(folder / "tables", folder / "results", folder / "pictures") == []
     assert "pictures/" not in page_of(folder)
 
 
 def test_a_picture_shows_the_differences_with_their_intervals(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures: list[Any] = []
-
-    def keep(figure: Any, path: Path, title: str) -> Path:
-        figures.append(figure)
-        return path
-
-    monkeypatch.setattr("lab.results_pictures.save_figure", keep)
+    monkeypatch.setattr("lab.results_pictures.save_figure", lambda figure, *_: figures.append(figure))
     write_pictures(folder / "tables", folder / "results", folder / "pictures")
     (table,) = Table.begun(folder / "tables", folder / "results")
     expected = intervals(table, read_cells(table, "none", folder / "results"), table.against[0])
@@ -331,8 +317,6 @@ def test_masked_summation_has_its_page_beside_the_others(folder: Path) -> None:
     both = (folder / "docs" / "masked_summation" / "results.md").read_text(encoding="utf-8")
     assert "| star | 0.2500 (1) | 0.2500 (1) ‡ |" in both
     assert "| star | 1,234, 1.0 | 1,234, 1.0 ‡ |" in both
-    assert "‡ On a GPU" in both
-    assert "(NVIDIA X1, threads 1" in both
     file.path.unlink()
     run["config"] = {"model_type": "star_transformer"}
     file.keep({"star-n20-seed1": run})

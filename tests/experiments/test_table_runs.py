@@ -4,22 +4,20 @@ import json
 import shutil
 import sys
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from filelock import FileLock
-from lab.kept_runs import check_arguments, compare_rerun, read_counts, write_counts
+from lab.kept_runs import check_arguments, compare_rerun
 from lab.results_page import Cell
 from lab.table_runs import PrerequisiteError, Runner
 from lab.tables import Configuration, Table
 from script_samples import write_bert
-from table_samples import keep, page_of, runner_of, write_table
+from table_samples import forget, keep, page_of, runner_of, write_table
 
 from modeling_star.errors import UserError
-from modeling_star.evaluation.bootstrap import count_examples
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,14 +51,6 @@ def finish_unnoticed(runner: Runner, configuration: Configuration, labels: str) 
     return model
 
 
-def forget(runner: Runner, pattern: str) -> None:
-    """Delete the lines of some runs."""
-    file = runner.finished.file
-    runs = {name: run for name, run in file.read_all().items() if not fnmatchcase(name, pattern)}
-    file.path.unlink()
-    file.keep(runs)
-
-
 def keep_elsewhere(runner: Runner, configuration: Configuration, **more: Any) -> dict[str, Any]:
     """A finished run of another table."""
     other = replace(runner, table=replace(runner.table, name="other"))
@@ -73,7 +63,7 @@ def keep_elsewhere(runner: Runner, configuration: Configuration, **more: Any) ->
 def test_the_same_run_of_another_table_is_copied(runner: Runner, star: Configuration) -> None:
     kept = keep_elsewhere(runner, star)
     assert runner.run(star, 1) == runner.finished.read(star, 1) == kept
-    forget(runner, "*")
+    forget(runner.finished.file, "*")
     keep_elsewhere(runner, replace(star, arguments={**star.arguments, "learning_rate": 1.0}))
     with pytest.raises(UserError, match="stopped with 1"):
         runner.run(star, 1)
@@ -139,7 +129,7 @@ losses = [{"step": 5, "epoch": 1, "loss": 3.0}, {"step": 5, "epoch": 1, "eval_lo
     assert runner.run(star, 3)["validation"] == 0.7
     assert runner.finished.read_prerequisite("FIRST") == kept
     runner.finished.file.keep({"before/FIRST": {**kept, "scores": {"accuracy": 0.1}}})
-    forget(runner, "*-seed3")
+    forget(runner.finished.file, "*-seed3")
     shutil.rmtree(tmp_path / "work" / "two" / star.cell / "0-seed3")
     with pytest.raises(PrerequisiteError, match="another model"):
         runner.run(star, 3)
@@ -234,15 +224,6 @@ def test_several_labels_of_a_text_are_right_or_wrong_as_one(runner: Runner, star
     assert runner.run(star, 1)["counts"] == "10; 1x2"
 
 
-def test_counts_are_kept_to_the_last_digit() -> None:
-    """Squares of labels such as years have more digits than a difference of two runs."""
-    counts = count_examples("pearson", [1987.123, 1990.0], [0.1, 1 / 3])
-    text = write_counts(counts)
-    assert text.startswith("1x2; 1987.123 1990; 0.1 0.333")
-    assert text.endswith("1*1; 2*2; 1*2")
-    assert read_counts(text).tolist() == counts.tolist()
-
-
 def test_a_run_that_resumes_with_another_commit_has_none(runner: Runner, star: Configuration, tmp_path: Path) -> None:
     program = """import json, pathlib, sys, yaml
 folder = pathlib.Path(yaml.safe_load(open(sys.argv[2]))["output_dir"])
@@ -320,14 +301,14 @@ def test_runs_from_two_models_of_one_name_are_kept_apart(tmp_path: Path, table: 
     # Nor is it copied by another table.
     copies = [replace(runner, table=replace(table, name="elsewhere")) for runner in (first, second)]
     assert copies[0].run(star, 1)["began_from"] == first.run(star, 1)["began_from"]
-    forget(copies[0], "*")
+    forget(copies[0].finished.file, "*")
     with pytest.raises(UserError, match="stopped with 1"):
         copies[1].run(star, 1)
     # Nor is a folder of the other model resumed.
     (folder_of(first, star) / "arguments.json").write_text(
         json.dumps({**star.arguments, "seed": 1, "$BERT": first._began_from(star.arguments)["BERT"]}), encoding="utf-8"
     )
-    forget(first, "*/star-*")
+    forget(first.finished.file, "*/star-*")
     with pytest.raises(UserError, match=r"\$BERT"):
         second.run(star, 1)
     assert first.run(star, 1)["began_from"]
