@@ -124,7 +124,7 @@ def resolve_offsets(path: Path, file: SpanFile) -> SpanFile:
     costs = dict.fromkeys(readings, 0)
     if len(readings) > 1:
         for document in file.documents:
-            if len(readings) > len(file.units) or not document.text.isascii():
+            if len(readings) > len(file.units) or not _is_plain(document.text):
                 for reading, cost in zip(readings, _costs(document, readings), strict=True):
                     costs[reading] += cost
     unit, inclusive = min(costs, key=lambda reading: costs[reading])  # the first of equal ones
@@ -150,7 +150,7 @@ def _show_reading(
 ) -> None:
     """Show how offsets are read where that makes a difference, with an example."""
     for before, after in zip(file.documents, documents, strict=True):
-        if before.text.isascii() and reading in file.units:
+        if _is_plain(before.text) and reading in file.units:
             continue
         tables = [code_points(before.text, unit) for unit, _ in equal]
         for old, span in zip(before.spans or (), after.spans or (), strict=True):
@@ -162,11 +162,16 @@ def _show_reading(
                 return
 
 
+def _is_plain(text: str) -> bool:
+    """Whether a text has the same offsets in every unit; the end of a line of Windows is one grapheme."""
+    return text.isascii() and "\r\n" not in text
+
+
 def code_points(text: str, unit: str) -> Sequence[int]:
     """The code point at each offset of a unit, the end of the text included."""
     if unit == "UTF-16 units" and max(text, default="") > "\uffff":
         return [*(i for i, letter in enumerate(text) for _ in range(1 + (letter > "\uffff"))), len(text)]
-    if unit == "graphemes" and not text.isascii():
+    if unit == "graphemes" and not _is_plain(text):
         return [*(match.start() for match in regex.finditer(r"\X", text)), len(text)]
     return range(len(text) + 1)
 

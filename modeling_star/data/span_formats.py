@@ -134,7 +134,7 @@ def _read_brat(path: Path) -> SpanFile:
             text = content.read().decode("utf-8")  # with \r\n, which brat counts as two characters
         name = str(annotations.relative_to(path)) if path.is_dir() else annotations.name
         with reading(annotations), open_text(annotations) as lines:
-            spans = [span for line in enumerate(lines, 1) for span in _brat_spans(annotations, *line, file)]
+            spans = [span for line in enumerate(lines, 1) for span in _brat_spans(annotations, *line, text, file)]
         if "\r\n" in text and any(text[each.start : each.end] != each.surface for each in spans if each.surface):
             text = text.replace("\r\n", "\n")
         file.documents.append(Document(name, text, spans))
@@ -145,7 +145,7 @@ def _read_brat(path: Path) -> SpanFile:
     return file
 
 
-def _brat_spans(path: Path, number: int, line: str, file: SpanFile) -> Iterator[Span]:
+def _brat_spans(path: Path, number: int, line: str, text: str, file: SpanFile) -> Iterator[Span]:
     """The span of a line, or the fragments of a discontinuous one."""
     if not line.startswith("T"):
         return
@@ -153,7 +153,11 @@ def _brat_spans(path: Path, number: int, line: str, file: SpanFile) -> Iterator[
     if match is None:
         raise UserError(f"{path}, line {number} is {line[:60]!r}. Lines of spans are T1<tab>LABEL 0 4<tab>TEXT.")
     label, offsets, surface = match.groups()
-    fragments = [tuple(map(int, pair.split())) for pair in offsets.split(";")]
+    fragments: list[tuple[int, int]] = []
+    for start, end in (map(int, pair.split()) for pair in offsets.split(";")):
+        if fragments and not text[fragments[-1][1] : start].strip():  # brat divides a span at the end of a line
+            start = fragments.pop()[0]
+        fragments.append((start, end))
     file.counts["spans have several parts, each of which is an entity of its own"] += len(fragments) > 1
     # The surface has a blank between the parts.
     known, at = len(surface) == sum(end - start + 1 for start, end in fragments) - 1, 0

@@ -378,6 +378,12 @@ def test_doccano_can_count_graphemes(write):
     assert sentences(path) == [([firefighter, "saw", "Quell"], ["O", "O", "B-LOC"])]
 
 
+@pytest.mark.parametrize("start", [5, 6])
+def test_the_end_of_a_line_of_windows_counts_once_or_twice(write, start):
+    path = write(a__jsonl=doccano("Mira\r\nKeil went", (start, start + 4, "PER")))
+    assert sentences(path) == [(["Mira", "Keil", "went"], ["O", "B-PER", "O"])]
+
+
 def test_an_ambiguous_offset_is_shown_as_a_warning(write, caplog):
     sentences(write(a__jsonl=doccano("\U0001f44d米拉去了", (2, 3, "PER"))))
     assert any(record.levelname == "WARNING" and "UTF-16" in record.message for record in caplog.records)
@@ -506,6 +512,24 @@ def test_half_a_character_is_replaced(write, caplog):
     assert sentences(path) == [(["Mira", "\ufffd", "went"], ["B-PER", "O", "O"])]
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "\ufeff" + doccano(TEXT, (0, 9, "PER"), (18, 23, "LOC")).replace("\n", "\r\n"),
+        json.dumps({"text": TEXT, "label": [[0, 9, "PER"], [18, 23, "LOC"]]}, indent=1) + "\n",
+        doccano("", *()) + doccano(TEXT, (0, 9, "PER"), (18, 23, "LOC")),
+        "\n" + doccano(TEXT, (0, 9, "PER"), (18, 23, "LOC")) + "\n\n",
+    ],
+)
+def test_the_layout_of_the_json_does_not_matter(write, content):
+    assert sentences(write(a__jsonl=content)) == [(WORDS, TAGS)]
+
+
+def test_a_broken_line_of_json_is_named(write):
+    with pytest.raises(UserError, match="line 2"):
+        sentences(write(a__jsonl=doccano(TEXT, (0, 9, "PER")) + "{oops\n"))
+
+
 def test_rows_with_words_and_tags_are_read_as_before(write):
     row = {
         "tokens": ["It", "rains"],
@@ -527,7 +551,7 @@ def test_a_brat_folder_is_read_by_lines(tmp_path, caplog):
         "b/c.txt": "North and South Quell\r\nMira lives there\r\n",
         "b/c.ann": "T1\tLOC 0 5;16 21\tNorth Quell\nT3\tPER 23 27\tMira\n",
         "d.txt": "Mira\nKeil went.\n",
-        "d.ann": "T1\tPER 0 9\tMira Keil\n",
+        "d.ann": "T1\tPER 0 4;5 9\tMira Keil\n",
         "e.txt": "Nobody has annotated it\n",
     }
     for name, content in files.items():
