@@ -4,6 +4,7 @@ The commands of the package, `modeling-star NAME ...`: a module with a `main` fo
 Nothing heavy is imported here, so that `--help` answers at once.
 """
 
+import difflib
 import importlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -78,7 +79,7 @@ def parse_run(groups: tuple[type, ...], description: str, *args: Any, **options:
         for name in (field.name for field in fields(group)):
             value = getattr(group, name)
             if isinstance(value, str) and name == "config_name":
-                setattr(group, name, shipped(value, "models", ".json"))
+                setattr(group, name, _shape(value))
             elif isinstance(value, str) and value.startswith("configuration/"):
                 setattr(group, name, shipped(value))
     return parsed
@@ -109,10 +110,36 @@ def _with_recipe(typed: list[str]) -> list[str]:
 
 def _recipe(name: str) -> str:
     path = shipped(name, "recipes", ".yaml")
-    if Path(path).suffix not in (".yaml", ".yml", ".json"):
-        names = ", ".join(sorted(file.stem for file in (CONFIGURATION / "recipes").iterdir()))
-        raise SystemExit(f"There is no recipe {name}: name a YAML or JSON file, or one of {names}.")
+    names = _names("recipes")
+    if Path(path).suffix not in (".yaml", ".yml", ".json") or not Path(path).is_file():
+        if Path(name).is_file():
+            raise SystemExit(f"{name} is no recipe, which is YAML or JSON: write --train_file {name} for data.")
+        listed = ", ".join(names)
+        raise SystemExit(
+            f"There is no recipe {name}: name a YAML or JSON file, or one of {listed}.{_like(name, names)}"
+        )
     return path
+
+
+def _shape(name: str) -> str:
+    """The file of a shape, or any other name as it is, which may be a folder or of the Hub."""
+    path = shipped(name, "models", ".json")
+    hint = _like(name, _names("models")) if "/" not in name or name.startswith("configuration/") else ""
+    if hint and not Path(path).exists():
+        raise SystemExit(f"{Path(sys.argv[0]).name}: --config_name {name} does not exist.{hint}")
+    return path
+
+
+def _names(kind: str) -> list[str]:
+    return sorted(file.stem for file in (CONFIGURATION / kind).iterdir())
+
+
+def _like(name: str, names: Sequence[str]) -> str:
+    """A sentence that names what a mistyped name may mean: letters differ, or the end is missing."""
+    stem = Path(name).stem if Path(name).suffix in (".json", ".yaml", ".yml") else Path(name).name
+    similar = difflib.get_close_matches(stem.lower(), names, n=1, cutoff=0.7)
+    similar = similar or [each for each in names if each.startswith(f"{stem.lower()}-")]
+    return f" Did you mean {similar[0]}?" if similar else ""
 
 
 def shipped(name: str, kind: str = "", ending: str = "") -> str:

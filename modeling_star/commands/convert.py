@@ -29,15 +29,15 @@ def main() -> None:
     from ..errors import UserError
     from ..models.configuration_big import BigTransformerConfig
     from ..models.modeling_big import BigTransformerForMaskedLM, BigTransformerModel
-    from ..training.builders import check_lexicon, read_lexicon
+    from ..training.builders import check_lexicon, loading, read_lexicon
     from ..training.checkpoints import check_new, seal_model
     from ..training.cli_errors import as_user_error
 
     try:
         check_new(arguments.output_dir)
         check_lexicon(arguments.lexicon)
-        with as_user_error():
-            architectures = AutoConfig.from_pretrained(arguments.bert).architectures or []
+        with as_user_error(), loading("NAME", arguments.bert):
+            architectures = AutoConfig.from_pretrained(arguments.bert, trust_remote_code=False).architectures or []
             has_head = not {"BertForMaskedLM", "BertForPreTraining"}.isdisjoint(architectures)
             tokenizer = AutoTokenizer.from_pretrained(arguments.bert)
             lexicon = None

@@ -21,6 +21,9 @@ def main() -> None:
     parser.add_argument("--trust_remote_code", action="store_true", help="run the code in the model's folder")
     parser.add_argument("--log_level", choices=("info", "debug"), default="info", help="debug: print tracebacks too")
     arguments = parser.parse_args()
+    page = arguments.output_file
+    if page.suffix.lower() not in (".html", ".htm"):
+        parser.error(f"--output_file {page} would hold HTML: write --output_file {page.with_suffix('.html')}")
 
     from ..evaluation.reports import plot_explanation, write_text
     from ..inference.explain import as_html, explain

@@ -41,7 +41,7 @@ class ModelArguments:
         "Configuration of a fresh model: a file, or a name such as star-base, the paper's form; without it or "
         "--model_type, star-plus."
     )
-    config_overrides: str | None = flag("Configuration fields to set, such as hidden_size=200,use_crf=false.")
+    config_overrides: str | None = flag("Configuration fields to set, such as hidden_size=192,use_crf=false.")
     tokenizer_name: str | None = flag("Tokenizer, if not the model's; without any, one is trained on the data.")
     tokenizer_kind: Literal["word", "wordpiece", "character"] = flag(
         "Kind of a trained tokenizer: character suits Chinese, word suits word vectors.", "word"
@@ -256,10 +256,58 @@ RECIPE_KEYS = frozenset(
 FRESH_MODEL = frozenset(
     ("model_type", "config_name", "config_overrides", "embeddings_name_or_path", "embeddings_mode")
 ) | {"freeze_embeddings", "tokenizer_kind", "lower_case", "vocab_size", "vocabulary_from"}
+# What people type for some flags, and in other programs: by the flag that is meant, one of which a script has.
+_MEANT = {
+    "learning_rate": "lr rate step_size",
+    "per_device_train_batch_size": "batch_size bs batch batchsize train_batch_size per_gpu_train_batch_size "
+    "train_bs mini_batch_size",
+    "per_device_eval_batch_size": "eval_batch_size per_gpu_eval_batch_size dev_batch_size test_batch_size",
+    "num_train_epochs": "epochs epoch num_epochs n_epochs nb_epochs max_epochs train_epochs number_of_epochs",
+    "max_steps": "steps num_steps train_steps num_train_steps max_train_steps updates",
+    "max_seq_length": "max_length max_len maxlen max_seq_len seq_length seq_len sequence_length block_size max_tokens",
+    "model_name_or_path": "model model_name model_path pretrained pretrained_model model_id base_model bert "
+    "checkpoint_path init_checkpoint",
+    "tokenizer_name": "tokenizer tokenizer_name_or_path tokenizer_path",
+    "config_name": "config config_file shape architecture arch",
+    "train_file": "train train_data training_data train_path training_file train_set data_file data input input_file",
+    "validation_file": "dev dev_file valid valid_file val val_file validation eval_file dev_data validation_data "
+    "valid_data eval_data development_file",
+    "test_file": "test test_data test_path test_set predict_file",
+    "validation_fraction": "validation_split dev_size val_size test_size",
+    "dataset_name": "dataset dataset_path data_dir",
+    "output_dir": "output out out_dir outdir output_folder output_path save_dir save_path model_dir output_file "
+    "save_to",
+    "text_column_name": "text_column text text_col text_field sentence_column words_column",
+    "label_column_name": "label_column label labels label_col target tags_column label_field",
+    "lr_scheduler_type": "scheduler lr_scheduler schedule",
+    "warmup_steps": "warmup warmup_ratio warmup_proportion num_warmup_steps",
+    "weight_decay": "wd l2 decay",
+    "gradient_accumulation_steps": "grad_accum accumulation_steps accumulate_grad_batches grad_acc_steps",
+    "max_grad_norm": "clip grad_clip clip_grad gradient_clip gradient_clip_val clip_grad_norm",
+    "early_stopping_patience": "patience early_stopping early_stop",
+    "resume_from_checkpoint": "resume checkpoint resume_from ckpt continue",
+    "dataloader_num_workers": "num_workers workers n_workers",
+    "seed": "random_seed random_state",
+    "use_cpu": "no_cuda cpu no_gpu",
+    "eval_strategy": "evaluation_strategy",
+    "metric_for_best_model": "metric best_metric monitor",
+    "label_smoothing_factor": "label_smoothing smoothing",
+    "lower_case": "do_lower_case lowercase uncased",
+    "optim": "optimizer",
+    "log_level": "verbose verbosity",
+    "embeddings_name_or_path": "embeddings embedding word_vectors vectors glove",
+    "source_column": "source source_lang src src_lang",
+    "target_column": "target_lang tgt tgt_lang",
+    "config_overrides hidden_size=192": "hidden_size hidden_dim hidden dim d_model",
+    "config_overrides num_hidden_layers=2": "num_layers layers num_hidden_layers n_layers",
+    "config_overrides num_attention_heads=6": "num_heads heads num_attention_heads n_heads",
+    "config_overrides hidden_dropout_prob=0.1": "dropout hidden_dropout_prob",
+}
 # What to do in place of some flags that a script does not have.
 _INSTEAD = {
     "token": " Set HF_TOKEN, or run `hf auth login`.",
     "cache_dir": " Set HF_HOME.",
+    **dict.fromkeys(("device", "gpu", "gpus", "cuda"), " A GPU is used if there is one; --use_cpu uses none."),
     "overwrite_output_dir": " Nothing is overwritten: delete the folder, or name another.",
 }
 
@@ -509,7 +557,10 @@ def _about_unknown(argument: str, known: set[str]) -> str:
 def _did_you_mean(name: str, known: set[str], prefix: str = "") -> str:
     if name in _INSTEAD:
         return _INSTEAD[name]
-    similar = difflib.get_close_matches(name, sorted(known), n=1) or sorted(each for each in known if name in each)
+    meant = [flag for flag, words in _MEANT.items() if name in words.split() and flag.split()[0] in known]
+    similar = (
+        meant or difflib.get_close_matches(name, sorted(known), n=1) or sorted(each for each in known if name in each)
+    )
     return f" Did you mean {prefix}{similar[0]}?" if similar else ""
 
 

@@ -24,6 +24,7 @@ from ..models.modeling_encoder import EncoderPreTrainedModel, longest_input
 from ..models.vocabulary import VocabularyTables, word_marker
 from .arguments import ModelArguments
 from .checkpoints import differences
+from .sources import check_exists, did_you_mean_source
 
 
 logger = logging.getLogger(__name__)
@@ -60,20 +61,42 @@ def loading(flag: str, name: str) -> Iterator[None]:
     Raises:
         UserError: `name` is no folder and no model of the Hub, or cannot be read.
     """
+    check_exists(flag, name)
     try:
         yield
     except Exception as error:  # damaged files raise many kinds
         if isinstance(error, UserError) or is_bug(error):
             raise
-        is_path = name.startswith((".", "/", "~")) or name.endswith("/") or name.count("/") > 1
-        reason = f"there is no such folder (looked in {Path.cwd()})"
-        if Path(name).exists() or not is_path:
-            is_usual = isinstance(error, (OSError, ValueError, ImportError))
-            reason = str(error) if is_usual else f"{type(error).__name__}: {error}"
+        is_usual = isinstance(error, (OSError, ValueError, ImportError))
+        reason = str(error) if is_usual else f"{type(error).__name__}: {error}"
+        hint = "" if Path(name).exists() else did_you_mean_source(name)
+        if lacks_type(Path(name)):
+            reason = f"{Path(name) / 'config.json'} has no model_type, such as star_transformer"
+        elif "trust_remote_code" in reason:
+            reason = "it runs code of its own. Inspect that code, then add --trust_remote_code"
         raise UserError(
-            f"{flag} {name} could not be loaded: {reason.rstrip('.')}. Name a model's folder, or a model of the Hub: "
-            "bert-base-cased"
+            f"{flag} {name} could not be loaded: {reason.rstrip('.')}.{hint} Name a model's folder, or a model of the "
+            "Hub: bert-base-cased"
         ) from error
+
+
+def lacks_type(folder: Path) -> bool:
+    """Whether a folder has a configuration that does not name its kind of model."""
+    path = folder / "config.json"
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    except ValueError:
+        return False
+    return isinstance(fields, dict) and "model_type" not in fields
+
+
+def check_names(arguments: ModelArguments) -> None:
+    """
+    Raises:
+        UserError: a name of a model is neither here nor on the Hub; raised before data are read.
+    """
+    for flag in ("model_name_or_path", "config_name", "tokenizer_name", "embeddings_name_or_path"):
+        check_exists(f"--{flag}", getattr(arguments, flag))
 
 
 def hub_options(arguments: ModelArguments) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ..evaluation.reports import (
 from ..inference.loading import check_whole
 from ..models.modeling_encoder import longest_input
 from .arguments import DataArguments, ModelArguments, RunArguments
-from .builders import check_embeddings, check_lexicon, check_resumed, length_limit
+from .builders import check_embeddings, check_lexicon, check_names, check_resumed, length_limit
 from .checkpoints import (
     ARGUMENTS,
     ManifestWriter,
@@ -37,6 +37,7 @@ from .cli_errors import as_main_process, as_user_error, script_messages
 from .guards import warn_about_overlap, warn_about_unknown_tokens
 from .learning_rates import check_learning_rates, learning_rates, pretrained_parameters
 from .run_card import run_card
+from .sources import check_exists
 from .task import Task
 from .trainer import LESS_IS_BETTER, EarlyStopping, FineTuner, settle_training
 
@@ -97,6 +98,8 @@ def run(
     task_class.check_arguments(data_args, training)
     check_lexicon(model_args.lexicon)
     check_embeddings(model_args)
+    check_names(model_args)
+    check_exists("--dataset_name", data_args.dataset_name, "dataset")
     check_learning_rates(model_args, run_args)
     folder = Path(training.output_dir)
     seeds = run_args.seeds or [training.seed]

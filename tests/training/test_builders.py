@@ -88,8 +88,8 @@ def test_positions_follow_the_length_of_inputs_where_they_limit_it(kind: str, ex
     [
         ("bert-base-cased", "sentencepiece is missing"),
         ("user/model", "sentencepiece is missing"),
-        ("outputs/mine/", "outputs/mine/ could not be loaded: there is no such folder"),
-        ("./mine", "./mine could not be loaded: there is no such folder"),
+        ("outputs/mine/", "outputs/mine/ does not exist"),
+        ("./mine", "./mine does not exist"),
     ],
 )
 def test_an_error_names_the_reason_or_the_missing_folder(
