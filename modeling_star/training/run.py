@@ -178,7 +178,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
     with as_user_error():
         tokenizer, model = task.build()
         if not training.do_train:
-            check_whole(str(task.model_args.model_name_or_path), model, task.new_parameters)
+            check_whole(str(task.model_args.model_name_or_path), model, task.new_parameters or ())
         if checkpoint:
             check_resumed(checkpoint, tokenizer, model.config)
         limit = length_limit(model.config, task.data_args.max_seq_length)
@@ -252,7 +252,7 @@ def separate_rates(task: Task, training: TrainingArguments, model: PreTrainedMod
     rate, decay = task.run_args.encoder_learning_rate, task.run_args.layerwise_lr_decay
     if (rate, decay) == (None, None):
         return {}
-    names = pretrained_parameters(model, task.new_parameters)
+    names = pretrained_parameters(model, task.new_parameters or ())
     return learning_rates(names, training.learning_rate if rate is None else rate, 1.0 if decay is None else decay)
 
 
