@@ -5,6 +5,7 @@ import json
 import logging
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -280,6 +281,20 @@ def has_names(labels: Sequence[str]) -> bool:
     return any(name != f"LABEL_{place}" for place, name in enumerate(labels))
 
 
+def _warn_about_alike(names: Iterable[str]) -> None:
+    """Warn about labels that differ only in capitals, blanks or the width of their letters."""
+    alike: dict[str, list[str]] = {}
+    for name in sorted(names):
+        alike.setdefault("".join(unicodedata.normalize("NFKC", name).casefold().split()), []).append(name)
+    pairs = [" and ".join(map(repr, same)) for same in alike.values() if len(same) > 1]
+    if pairs:
+        logger.warning(
+            "Labels that differ only in capitals or blanks are different classes: %s. Write them alike in the data if "
+            "they are one.",
+            "; ".join(pairs[:10]),
+        )
+
+
 def label_ids(
     names: Mapping[str, set[str]], declared: Sequence[str], label_list: Sequence[str] | None
 ) -> tuple[tuple[str, ...], dict[str, int]]:
@@ -300,6 +315,7 @@ def label_ids(
         unseen = sorted(here - names.get("train", here))
         if unseen:
             logger.warning("Labels of the %s split that never occur in train: %s", split, ", ".join(unseen[:20]))
+    _warn_about_alike(present)
     labels = (*declared, *ordered(present - set(declared)))
     nameless = label_list is not None and not has_names(label_list) and len(labels) == len(label_list)
     if label_list is None or (nameless and present - set(label_list)):

@@ -46,6 +46,17 @@ _CHANGED_BY_SAVING = (
 )
 # A fresh model that neither --model_type nor --config_name describes: configuration/models/star-plus.json.
 STAR_PLUS: dict[str, Any] = {"position_embedding_type": "ring", "residual": True}
+# A small pretrained model of the types that transformers has and users name most.
+_PRETRAINED = {
+    "bert": "bert-base-uncased",
+    "roberta": "roberta-base",
+    "distilbert": "distilbert-base-uncased",
+    "albert": "albert-base-v2",
+    "electra": "google/electra-small-discriminator",
+    "deberta-v2": "microsoft/deberta-v3-small",
+    "xlm-roberta": "xlm-roberta-base",
+    "modernbert": "answerdotai/ModernBERT-base",
+}
 _LEXICONS = ("jieba", "whole_word")
 _FEWEST_USED = 0.9  # share of the embeddings that a model's own tokenizer uses; some tables are rounded up
 
@@ -323,6 +334,15 @@ def fresh_model(
     if max_seq_length is not None and positions in ("learned", "absolute"):  # others have no limit
         fields.setdefault("max_position_embeddings", max(max_seq_length, 512))
     is_ours = issubclass(model_class, EncoderPreTrainedModel)
+    if config_name is not None and saved_type is None:
+        logger.warning(f"--config_name {config_name} has no model_type: a {standard.model_type} is built.")
+    if not is_ours and head != "AutoModelForMaskedLM":  # which pretrains
+        is_saved = config_name is not None and not config_name.endswith(".json")
+        name = config_name if is_saved else _PRETRAINED.get(standard.model_type, "NAME")
+        logger.warning(
+            f"A {standard.model_type} with random weights is trained, which needs more data than a pretrained one: "
+            f"write --model_name_or_path {name} in place of --model_type and --config_name to fine-tune one."
+        )
     if (embeddings_name_or_path is not None or freeze_embeddings) and not is_ours:
         raise UserError(
             "--embeddings_name_or_path and --freeze_embeddings work with the encoders of this package, not with "
@@ -352,7 +372,7 @@ def _classes(head: str, model_type: str) -> tuple[PreTrainedConfig, type[PreTrai
     except ValueError:
         raise UserError(
             f"--model_type {model_type} is unknown: star_transformer, big_transformer, vanilla_transformer, disan, "
-            "bilstm, or a type of transformers."
+            "bilstm, or a type of transformers; a pretrained model has the flag --model_name_or_path."
         ) from None
     except KeyError:
         raise UserError(f"--model_type {model_type} has no {head.removeprefix('AutoModel')}: name another.") from None

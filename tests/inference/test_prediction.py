@@ -455,3 +455,34 @@ def test_a_service_predicts_as_the_predictor(tagger: Path, monkeypatch: pytest.M
     answer = client.post("/predict", json={"texts": TEXTS})
     assert answer.json() == Predictor(str(tagger))({"text": TEXTS})["found"]
     assert client.post("/predict", json={"texts": []}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"texts": ["half \\ud83d a character"]}', 422),
+        (b'{"texts": ["\\ud83d", "Secret"], "\\ud83d": 1}', 422),
+        (b'{"texts": ["Secret", 5]}', 422),
+        (b'{"texts": "Secret"}', 422),
+        (b'{"text": ["Secret"]}', 422),
+        (b'{"texts": ["Secret"', 422),
+        (b"\xff\xfeSecret", 422),
+        (b'{"texts": ["' + b"Secret" * 20_000 + b'"]}', 422),
+        (b'{"texts": [' + b'"Secret",' * 2000 + b'""]}', 422),
+        (b'{"texts": [' + b",".join([b'"' + b"a" * 90_000 + b'"'] * 12) + b"]}", 413),
+        (b'{"texts": ["' + b"Secret" * 1_500_000 + b'"]}', 413),
+        (b" " * 9_000_000, 413),
+    ],
+)
+@pytest.mark.parametrize("is_announced", [True, False])
+def test_a_service_refuses_a_request_without_repeating_it(
+    body: bytes, status: int, is_announced: bool, tagger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODEL", str(tagger))
+    client = TestClient(runpy.run_path(str(Path(__file__).resolve().parents[2] / "docs" / "serve.py"))["app"])
+    parts = (body[start : start + 100_000] for start in range(0, len(body), 100_000))
+    content = body if is_announced else parts
+    answer = client.post("/predict", content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status
+    assert "Secret" not in answer.text
+    assert len(answer.content) < 20_000

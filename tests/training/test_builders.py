@@ -132,3 +132,20 @@ def test_truncated_weights_are_a_user_error(tiny_bert_path: str, tmp_path: Path)
     weights.write_bytes(weights.read_bytes()[:300])
     with pytest.raises(UserError, match=re.escape(str(folder))):
         saved_model("AutoModelForSequenceClassification", str(folder), {})
+
+
+@pytest.mark.parametrize(
+    ("source", "line"), [("bert", "bert-base-uncased"), ("roberta", "roberta-base"), ("folder", "")]
+)
+def test_a_foreign_model_with_random_weights_is_warned_about(
+    source: str, line: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    BertConfig(**sizes).save_pretrained(tmp_path)
+    named = {"config_name": str(tmp_path)} if source == "folder" else {"model_type": source, "overrides": sizes}
+    fresh_model("AutoModelForSequenceClassification", None, {"num_labels": 2}, **named)
+    assert f"--model_name_or_path {line or tmp_path} " in caplog.text
+    caplog.clear()
+    fresh_model("AutoModelForMaskedLM", None, {}, **named)  # pretraining begins with random weights
+    fresh_model("AutoModelForSequenceClassification", None, {"num_labels": 2}, overrides={"hidden_size": 6})
+    assert "random weights" not in caplog.text
