@@ -2,7 +2,8 @@
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from datasets import Dataset
 
@@ -44,7 +45,7 @@ def rejected_rows(split: str, dataset: Dataset, used: Iterable[str]) -> set[int]
         if column in used or name not in _STATES | _REFUSALS | _APPROVALS:
             continue
         cells = [str(cell).strip().lower() for cell in dataset[column][:]]
-        refused = _REFUSED if name in _STATES else _YES if name in _REFUSALS else _NO
+        refused = _refusing(name)
         rows = {row for row, cell in enumerate(cells) if cell in refused}
         if rows:
             listed = ", ".join(sorted({cells[row] for row in rows}))
@@ -53,3 +54,18 @@ def rejected_rows(split: str, dataset: Dataset, used: Iterable[str]) -> set[int]
     if rejected and len(rejected) == len(dataset):
         raise UserError(f"Annotators rejected every row of the {split} split. Remove the column that says so.")
     return rejected
+
+
+def is_rejected(row: Mapping[str, Any]) -> bool:
+    """Whether a row says that annotators rejected, cancelled or ignored it; see `rejected_rows`."""
+    marks = {name: cell for name, cell in row.items() if isinstance(cell, str | int)}
+    return any(
+        str(cell).strip().lower() in _refusing(re.sub(r"[\W_]", "", name).lower()) for name, cell in marks.items()
+    )
+
+
+def _refusing(name: str) -> set[str]:
+    """The values with which a column refuses a row."""
+    if name in _STATES:
+        return _REFUSED
+    return _YES if name in _REFUSALS else _NO if name in _APPROVALS else set()

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import UserError
 from ..models.crf import entity_tag
+from .annotation_marks import is_rejected
 from .character_spans import NOT_ANNOTATED, Document, Span, SpanFile
 from .files import open_text
 
@@ -23,7 +24,6 @@ _START = ("start", "start_offset", "startOffset", "start_idx", "begin")
 _END = ("end", "end_offset", "endOffset", "end_idx")
 _LABEL = ("label", "labels", "type", "entity_group", "entity_type", "tag")
 _SURFACE = ("text", "surface", "word", "value", "entity")
-_REJECTED = ("reject", "ignore")  # the answers of Prodigy
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SPACE = re.compile(r"[\s,]*")
 
@@ -101,8 +101,8 @@ def has_text_column(path: Path, column: str) -> bool:
 
 def _lacks(item: _Item, documents: Sequence[Document]) -> Iterator[str]:
     """Why documents have no spans, and what else was left out."""
-    if isinstance(item, dict) and item.get("answer") in _REJECTED:
-        yield "rows with the answer reject or ignore are omitted"
+    if isinstance(item, dict) and is_rejected(item):
+        yield "rows that annotators rejected or ignored are omitted"
     elif any(document.spans is None for document in documents):
         yield NOT_ANNOTATED
     if any(_SURROGATE.search(document.text) for document in documents):
@@ -286,7 +286,7 @@ class JsonRows:
             )
         )
         words = [Span(t["start"], t["end"], "word", t.get("text")) for t in tokens] if has_offsets else None
-        yield Document(name, text, None if item.get("answer") in _REJECTED else spans, words)
+        yield Document(name, text, None if is_rejected(item) else spans, words)
 
 
 def _spans(cell: Iterable[Any]) -> Iterator[Span]:

@@ -466,7 +466,7 @@ def test_rejected_and_ignored_rows_of_prodigy_are_omitted_from_training_alone(wr
     ]
     path = write(a__jsonl=jsonl(rows))
     assert sentences(path) == [(WORDS, TAGS), (["No", "."], ["O", "O"])]
-    assert "2 rows with the answer" in caplog.text
+    assert "2 rows that annotators rejected" in caplog.text
     assert [number for number, _ in read_texts(path)] == [0, 1, 2, 3]
 
 
