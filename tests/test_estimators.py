@@ -533,8 +533,8 @@ class OfNumbers(StarClassifier):
         tags.input_tags.two_d_array, tags.input_tags.string = True, False
         return tags
 
-    def fit(self, table: Any, labels: Any, sample_weight: Any = None) -> "OfNumbers":  # type: ignore[override]
-        return super().fit(self.texts(table, reset=True), labels, sample_weight)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "OfNumbers":  # type: ignore[override]  # noqa: N803
+        return super().fit(self.texts(X, reset=True), y, sample_weight)
 
     def predict_proba(self, table: Any) -> np.ndarray:
         check_is_fitted(self)
