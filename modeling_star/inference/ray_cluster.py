@@ -37,14 +37,14 @@ def connect(address: str) -> None:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise UserError('Ray is not installed: write pip install "modeling-star[ray]".') from error
+        raise UserError('Ray is not installed: write pip install "modeling-star[ray]".') from None
     try:
         ray.init(address, logging_level="WARNING")
-    except (ConnectionError, ValueError) as error:
+    except (ConnectionError, ValueError):
         raise UserError(
             f"There is no Ray cluster at {address!r}: write --ray local to start one on this machine, or the "
             "HOST:PORT that `ray start --head` prints."
-        ) from error
+        ) from None
 
 
 def predict_on_ray(predictor: Predictor, parts: Iterable[tuple[Path, Window]]) -> Iterator[tuple[Path, Predicted]]:
@@ -74,7 +74,8 @@ def predict_on_ray(predictor: Predictor, parts: Iterable[tuple[Path, Window]]) -
         try:
             part, predicted, cut = pool.get_next_unordered()
         except ray.exceptions.RayTaskError as error:
-            raise error.cause from error
+            # The traceback of a fault of the code is in the text of Ray's error.
+            raise error.cause from None if isinstance(error.cause, UserError) else error
         predictor.texts_seen += len(predicted)
         predictor.texts_cut += cut
         return part, predicted

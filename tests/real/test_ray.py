@@ -70,6 +70,7 @@ def test_two_workers_write_the_file_of_one_process_also_after_a_kill(
 
 def test_the_error_of_a_worker_is_that_of_the_predictor(address: str, tagger_folder: Path, tmp_path: Path) -> None:
     predictor = Predictor(shutil.copytree(tagger_folder, tmp_path / "gone"))
+    assert predictor.options  # the files are read once, as predict_to_file does
     shutil.rmtree(tmp_path / "gone")
     with pytest.raises(UserError, match="gone"):
         list(predict_on_ray(predictor, [(tmp_path / "part", [({}, "Bo sees Oslo")])]))
