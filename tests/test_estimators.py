@@ -194,14 +194,6 @@ def test_a_pickle_has_no_pickle_inside_and_writes_no_file_elsewhere(
         foreign.__setstate__({"files": {f"../{tmp_path.name}": b""}})
 
 
-def test_skops_reads_an_estimator(classifier: StarClassifier) -> None:
-    skops = pytest.importorskip("skops.io", reason="skops is not installed")
-    dumped = skops.dumps(classifier)
-    types = skops.get_untrusted_types(data=dumped)
-    assert all(name.startswith("modeling_star.") for name in types)
-    assert np.array_equal(skops.loads(dumped, trusted=types).predict_proba(TEXTS), classifier.predict_proba(TEXTS))
-
-
 @pytest.mark.slow
 def test_ensembles_and_searches_fit_in_several_processes() -> None:
     star = StarClassifier(**TINY, validation_fraction=0)

@@ -36,7 +36,7 @@ def connect(address: str) -> None:
     """
     try:
         import ray
-    except ModuleNotFoundError as error:
+    except ModuleNotFoundError:
         raise UserError('Ray is not installed: write pip install "modeling-star[ray]".') from None
     try:
         ray.init(address, logging_level="WARNING")
