@@ -208,6 +208,7 @@ def read_rows(
                 pairs=arguments.pairs,
                 contexts=arguments.question is not None,
                 questions=model.task == "question-answering" and arguments.question is None and not arguments.pairs,
+                tags=model.task == "token-classification",
                 text_column_name=arguments.text_column_name,
                 column_names=split_names(arguments.column_names),
                 trained_on=trained.get("text_column_name") or trained.get("source_column"),

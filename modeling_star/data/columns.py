@@ -20,7 +20,8 @@ GOLD_LABEL = "gold_label"
 """The label column of SNLI's and MultiNLI's own files."""
 
 # Known names, the first one that is present wins.
-TOKENS = ("tokens", "words", "token", "word", "form", "text", "sentence")
+ONE_WORD = ("tokens", "words", "token", "word", "form")
+TOKENS = (*ONE_WORD, "text", "sentence")
 PARTS_OF_SPEECH = ("pos_tags", "upos", "pos", "xpos_tags", "chunk_tags", "pos_tag")
 TAGS = ("ner_tags", "tags", "labels", "label", "ner", "ner_tag", "tag", *PARTS_OF_SPEECH)
 _TAGS_OF_ANY_TASK = ("tags", "labels", "label")

@@ -13,7 +13,7 @@ from datasets import Dataset, DatasetDict
 from pyarrow.parquet import ParquetFile
 
 from ..errors import UserError
-from .columns import find_predicted_columns, find_reading_columns
+from .columns import ONE_WORD, TAGS, find_predicted_columns, find_reading_columns
 from .conll import conll_width, fits_columns, has_tags
 from .encodings import HALF_CHARACTER, is_wide, not_utf8, warn_of_halves
 from .files import FORMATS, ending_of, is_data, is_table, open_bytes, open_text, reading
@@ -23,6 +23,7 @@ from .readers import has_blocks, read_file, stream_rows
 from .span_formats import is_span_folder, read_span_texts
 from .squad import flatten_squad
 from .tables import lacks_header
+from .word_rows import check_order, find_keys, group_rows, has_word_rows, no_keys
 from .writing_systems import between_words
 
 
@@ -48,6 +49,7 @@ def read_texts(
     pairs: bool = False,
     contexts: bool = False,
     questions: bool = False,
+    tags: bool = False,
     text_column_name: str | None = None,
     column_names: Sequence[str] | None = None,
     trained_on: str | None = None,
@@ -66,6 +68,7 @@ def read_texts(
         pairs: two texts per row, separated by a tab in lines.
         contexts: the texts are contexts of one question.
         questions: each row has its own question, in the columns of run_qa.py.
+        tags: the model labels words, so that a table with one word per row has sentences; see `word_rows`.
         text_column_name: see `find_predicted_columns`.
         column_names: see `readers.read_file`.
         trained_on: the text columns of the training, used if the file has them.
@@ -122,7 +125,12 @@ def read_texts(
             sample = sample.flatten().rename_columns({f"{column}.{key}": key for key in keys})
             rows = (row[column] for row in rows)
             trained_on = trained_on or keys[0]
+    if tags and text_column_name is None and trained_on not in sample.column_names:
+        words = [name for name in sample.column_names if name.casefold() in ONE_WORD]
+        text_column_name = words[0] if len(words) == 1 else None
     columns = text_columns(sample, text_column_name, trained_on, pairs=pairs, contexts=contexts, questions=questions)
+    if tags and len(columns) == 1:
+        rows = _sentences_of_words(path, sample, rows, columns[0])
     as_text = len(columns) == 2 or contexts
     separators = [
         between_words(
@@ -147,6 +155,23 @@ def read_texts(
     if omitted:
         logger.warning("%s: %d rows without a text in %s are omitted", path, omitted, ", ".join(columns))
     warn_of_halves(path, halves)
+
+
+def _sentences_of_words(
+    path: Path, sample: Dataset, rows: Iterator[dict[str, Any]], text: str
+) -> Iterator[dict[str, Any]]:
+    """The sentences of a table with one word per row, as training reads them; other rows as they are."""
+    if not has_word_rows(sample, text):
+        return rows
+    keys = find_keys(sample, text)
+    if keys is None:
+        if text.casefold() in ONE_WORD and any(name.casefold() in TAGS for name in sample.column_names):
+            raise no_keys(str(path), text)
+        return rows
+    check_order(sample, str(path), keys)
+    names = [*keys.names, *([keys.number] if keys.number else []), text]
+    sentences = group_rows(([row.get(name) for name in names] for row in rows), keys)
+    return ({text: [row[-1] for row in sentence]} for sentence in sentences)
 
 
 def data_files(paths: Sequence[str]) -> list[str]:

@@ -61,8 +61,7 @@ def sentences_of_words(
         labels = [label] if label in rows.column_names else []
         columns = [*keys.names, *([keys.number] if keys.number else []), text, *labels]
         first = len(columns) - 1 - len(labels)
-        if keys.names:
-            check_order(zip(*(rows[name][:] for name in keys.names), strict=True), split, keys.names)
+        check_order(rows, split, keys)
         sentences = group_rows(zip(*(rows[name][:] for name in columns), strict=True), keys)
         lists: dict[str, list[Any]] = {name: [] for name in columns[first:]}
         for sentence in sentences:
@@ -148,10 +147,13 @@ def group_rows(rows: Iterable[Sequence[Any]], keys: Keys) -> Iterator[list[Seque
         yield sentence
 
 
-def check_order(rows: Iterable[Sequence[Any]], source: str, names: Sequence[str]) -> None:
+def check_order(rows: Dataset, source: str, sentences: Keys) -> None:
     """Check that the rows of a sentence follow each other, unless the numbers of sentences begin again."""
+    names = sentences.names
+    if not names:
+        return
     keys: list[tuple[Any, ...]] = []
-    for row in rows:
+    for row in zip(*(rows[name][:] for name in names), strict=True):
         keys.append(_below(keys[-1] if keys else (), row))
     firsts = [0, *(row for row in range(1, len(keys)) if keys[row] != keys[row - 1])]
     runs = [keys[row] for row in firsts]

@@ -6,6 +6,7 @@ import pytest
 from script_samples import jsonl
 from task_samples import one
 
+from modeling_star.data.prediction_inputs import read_texts
 from modeling_star.data.splits import load_splits, prepare_tagging
 from modeling_star.errors import UserError
 
@@ -42,6 +43,12 @@ def test_rows_of_a_word_are_sentences_by_their_identifiers(tmp_path: Path, colum
     train = data.splits["train"]
     assert train[data.text_column][:] == TWO
     assert [data.id2label[tag] for tags in train[data.label_column] for tag in tags] == TAGS
+    assert [text for _, text in read_texts(path, tags=True)] == TWO
+
+
+def test_a_classifier_reads_a_word_of_each_row(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("sentence_id,words,labels\n0,Ann,a\n0,sees,b\n", encoding="utf-8")
+    assert [text for _, text in read_texts(tmp_path / "a.csv")] == ["Ann", "sees"]
 
 
 def test_sentences_may_be_numbered_anew_in_each_document() -> None:
@@ -58,9 +65,12 @@ def test_sentences_may_be_numbered_anew_in_each_document() -> None:
         ({"sentence_id": [0, 1, 0, 1, 2], "words": WORDS, "labels": TAGS}, "row 3.*Sort"),
     ],
 )
-def test_rows_of_a_word_without_a_sentence_are_refused(columns: dict, message: str) -> None:
+def test_rows_of_a_word_without_a_sentence_are_refused(tmp_path: Path, columns: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         prepare_tagging(one(**columns))
+    one(**columns)["train"].to_csv(tmp_path / "a.csv")
+    with pytest.raises(UserError, match=message):
+        list(read_texts(tmp_path / "a.csv", tags=True))
 
 
 def test_a_word_of_each_sentence_in_lists_stays_as_it_is() -> None:
