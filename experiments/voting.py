@@ -23,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 
 from modeling_star import StarClassifier
 from modeling_star.evaluation.bootstrap import bootstrap_mean, count_examples, score_counts
-from modeling_star.evaluation.reports import write_json
+from modeling_star.files import write_json
 
 
 FOLDER = Path("experiments/voting")

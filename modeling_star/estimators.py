@@ -31,7 +31,8 @@ from .data.splits import check_fraction, hold_out
 from .data.writing_systems import between_words
 from .errors import UserError
 from .evaluation.metrics import EntityScores, is_entity_scheme
-from .evaluation.reports import baseline_lines, write_json
+from .evaluation.reports import baseline_lines
+from .files import write_json
 from .inference.prediction import Prediction, Predictor
 from .tasks.distillation import DistillClassificationTask, DistillTaggingTask
 from .tasks.sequence_classification import ClassificationTask

@@ -21,7 +21,8 @@ from lab.benchmark_systems import PARTS, UNMASKED
 from lab.benchmark_workloads import Workload
 from lab.plots import plot_over_length
 from modeling_star import __version__
-from modeling_star.evaluation.reports import BLUE, GREEN, ORANGE, markdown_table, write_text
+from modeling_star.evaluation.reports import BLUE, GREEN, ORANGE, markdown_table
+from modeling_star.files import write_text
 
 
 # Whether our Triton kernels run.

@@ -17,7 +17,7 @@ from scipy.stats import t
 from lab.launching import read_environment
 from lab.tables import with_kept_names
 from modeling_star.errors import UserError
-from modeling_star.evaluation.reports import write_json, write_text
+from modeling_star.files import write_json, write_text
 from modeling_star.training.checkpoints import differences
 
 

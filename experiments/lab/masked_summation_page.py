@@ -14,7 +14,8 @@ from lab.launching import ran_on_gpu
 from lab.masked_summation import SYSTEMS
 from lab.plots import plot_over_length
 from modeling_star.errors import UserError
-from modeling_star.evaluation.reports import BLUE, GREEN, ORANGE, markdown_table, write_text
+from modeling_star.evaluation.reports import BLUE, GREEN, ORANGE, markdown_table
+from modeling_star.files import write_text
 from modeling_star.training.checkpoints import differences
 
 

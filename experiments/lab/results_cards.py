@@ -17,7 +17,8 @@ from lab.launching import ran_on_gpu
 from lab.masked_summation_page import SavedRuns, command_again, error_cell
 from lab.results_page import EARLY_NOTE, GPU_NOTE, SUMMATION_RUNS, Cell, read_cells
 from lab.tables import Table
-from modeling_star.evaluation.reports import markdown_table, write_text
+from modeling_star.evaluation.reports import markdown_table
+from modeling_star.files import write_text
 from modeling_star.training.model_card import FAMILIES
 
 

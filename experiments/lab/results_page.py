@@ -21,7 +21,8 @@ from lab.tables import Configuration, Table
 from modeling_star.errors import UserError
 from modeling_star.evaluation.bootstrap import Interval, bootstrap_counts, bootstrap_mean, score_counts
 from modeling_star.evaluation.compare import summary
-from modeling_star.evaluation.reports import markdown_table, write_text
+from modeling_star.evaluation.reports import markdown_table
+from modeling_star.files import write_text
 
 
 INTRODUCTION = """# Results

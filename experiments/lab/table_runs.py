@@ -23,7 +23,8 @@ from modeling_star.data.splits import load_splits, take_first
 from modeling_star.errors import UserError
 from modeling_star.evaluation.bootstrap import count_examples, score_counts
 from modeling_star.evaluation.compare import MADE_BY, SCORED_BY, read_system
-from modeling_star.evaluation.reports import metrics_only, write_text
+from modeling_star.evaluation.reports import metrics_only
+from modeling_star.files import write_text
 from modeling_star.training.checkpoints import last_checkpoint, lock_output_dir
 
 

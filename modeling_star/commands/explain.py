@@ -25,7 +25,8 @@ def main() -> None:
     if page.suffix.lower() not in (".html", ".htm"):
         parser.error(f"--output_file {page} would hold HTML: write --output_file {page.with_suffix('.html')}")
 
-    from ..evaluation.reports import plot_explanation, write_text
+    from ..evaluation.reports import plot_explanation
+    from ..files import write_text
     from ..inference.explain import as_html, explain
     from ..inference.prediction import Predictor, SavedModel
     from ..training.builders import loading

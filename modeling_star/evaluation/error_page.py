@@ -11,8 +11,8 @@ import jinja2
 import numpy as np
 from seqeval.metrics.sequence_labeling import get_entities
 
+from ..files import write_text
 from .metrics import seqeval_labels
-from .reports import write_text
 
 
 TEMPLATE = Path(__file__).with_name("error_page.html")

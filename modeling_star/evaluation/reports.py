@@ -1,16 +1,15 @@
-"""Reports of a run: JSON, Markdown tables and plots. Files are written atomically."""
+"""Reports of a run: Markdown tables and plots."""
 
-import json
 import math
 import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import numpy as np
 from matplotlib import font_manager
@@ -21,6 +20,8 @@ from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 from sklearn.metrics import ConfusionMatrixDisplay, confusion_matrix, precision_recall_fscore_support
 
+from ..files import write_atomically, write_text  # noqa: F401 (tasks/translation.py imports it here)
+
 
 BLUE, ORANGE, GREEN = "#2a6fbb", "#d9782d", "#3c8d5a"
 # The first font that is installed draws Chinese labels; without one they appear as boxes.
@@ -28,51 +29,6 @@ _CJK_FONTS = ["Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuan
 # Timings and counters that Trainer and the scripts log beside the metrics.
 _NOT_METRICS = re.compile(r"(^|_)(runtime|per_second|loss|epoch|samples|time)$|(^|_)mem_")
 _SPLIT_PREFIXES = ("eval_", "test_", "predict_")
-
-
-def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> Path:
-    """Write a file by `write(stream)`, whole or not at all: after an error the old content stays.
-
-    Returns:
-        The path written. Missing folders are created.
-    """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # in the same folder: a file can be replaced in one step only within one file system
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as stream:
-            write(stream)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return path
-
-
-def write_text(path: str | os.PathLike[str], text: str) -> Path:
-    """Write UTF-8 text with "\\n" line ends, atomically."""
-    return write_atomically(path, lambda stream: stream.write(text.encode()))
-
-
-def write_json(path: str | os.PathLike[str], data: Any) -> Path:
-    """Write indented JSON, atomically. NumPy numbers and arrays become plain ones; NaN and infinities become null."""
-    return write_text(path, json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def _plain(value: Any) -> Any:
-    """`value` in the types of JSON."""
-    if isinstance(value, (np.ndarray, np.generic)):
-        value = value.tolist()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
 
 
 # Tables

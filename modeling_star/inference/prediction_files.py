@@ -27,7 +27,7 @@ from pyarrow.parquet import ParquetFile, ParquetWriter, write_table
 from ..data.prediction_inputs import Text
 from ..data.writing_systems import between_words
 from ..errors import UserError
-from ..folders import no_empty_folder
+from ..files import no_empty_folder
 from .prediction import Prediction, Predictor
 
 

@@ -15,8 +15,9 @@ from transformers import DataCollator, DataCollatorWithPadding, EvalPrediction, 
 from ..data.squad import ReadingData, flatten_squad, prepare_reading, window_features, windows_of
 from ..errors import UserError
 from ..evaluation.metrics import AnswerScores
-from ..evaluation.reports import markdown_table, plot_scores, write_json, write_text
+from ..evaluation.reports import markdown_table, plot_scores
 from ..evaluation.squad import Language, answer_language, best_threshold, score_answers
+from ..files import write_json, write_text
 from ..inference.question_answering import DEFAULTS, Answer, find_answers
 from ..training.arguments import ReadingArguments
 from ..training.losses import SpanLoss

@@ -16,14 +16,8 @@ from ..data.tokenizers import tokenize_texts
 from ..errors import UserError
 from ..evaluation.error_page import BOTH, MISSED, WRONG, Confusion, Mistake, write_error_page
 from ..evaluation.metrics import GLUE_METRICS, TaskMetrics, are_predicted, metrics_for
-from ..evaluation.reports import (
-    baseline_lines,
-    classes_report,
-    confusion_counts,
-    labels_report,
-    plot_confusion_matrix,
-    write_text,
-)
+from ..evaluation.reports import baseline_lines, classes_report, confusion_counts, labels_report, plot_confusion_matrix
+from ..files import write_text
 from ..models.configuration_base import did_you_mean
 from ..training.arguments import ClassificationArguments
 from ..training.run_card import EXAMPLE_CHARACTERS

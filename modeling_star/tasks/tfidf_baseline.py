@@ -16,7 +16,8 @@ from transformers import EvalPrediction, TrainingArguments
 
 from ..data.writing_systems import FIRST_CJK
 from ..errors import UserError
-from ..evaluation.reports import score_prefix, write_atomically, write_json
+from ..evaluation.reports import score_prefix
+from ..files import write_atomically, write_json
 from ..inference.loading import check_files, check_finite, reading_model
 from ..training.checkpoints import ARGUMENTS, run_config, write_manifest
 from ..training.losses import class_weights

@@ -35,8 +35,8 @@ from ..evaluation.reports import (
     per_entity_table,
     plot_confusion_matrix,
     plot_entity_scores,
-    write_text,
 )
+from ..files import write_text
 from ..models.crf import may_follow, tag_scheme, typed_labels
 from ..models.vocabulary import word_marker
 from ..training.arguments import TaggingArguments

@@ -17,8 +17,7 @@ from safetensors import safe_open
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ..errors import UserError, is_bug
-from ..evaluation.reports import write_json
-from ..folders import no_empty_folder
+from ..files import no_empty_folder, write_json
 from ..inference.loading import MANIFEST, MODEL_FILES, describe, find_change
 from .arguments import DataArguments, ModelArguments, RunArguments, current_names
 

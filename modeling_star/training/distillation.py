@@ -28,7 +28,7 @@ from transformers.trainer_utils import TrainOutput
 from ..data.labels import IGNORE_INDEX
 from ..data.tokenizers import NO_WORD, SPECIAL_TOKENS, max_length_or_none
 from ..errors import UserError
-from ..evaluation.reports import write_atomically
+from ..files import write_atomically
 from ..inference.loading import load_model, load_tokenizer
 from ..models.modeling_encoder import longest_input
 from .builders import loading

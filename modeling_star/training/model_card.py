@@ -14,7 +14,8 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..data.tokenizers import max_length_or_none
 from ..evaluation.metrics import is_entity_scheme
-from ..evaluation.reports import escaped, markdown_table, write_text
+from ..evaluation.reports import escaped, markdown_table
+from ..files import write_text
 from ..inference.pipelines import is_plain_iob
 
 

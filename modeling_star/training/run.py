@@ -11,15 +11,8 @@ from typing import Any
 from transformers import PreTrainedModel, TrainingArguments, set_seed
 
 from ..errors import UserError
-from ..evaluation.reports import (
-    baseline_lines,
-    plot_training_curves,
-    score_prefix,
-    seeds_table,
-    summarize_seeds,
-    write_json,
-    write_text,
-)
+from ..evaluation.reports import baseline_lines, plot_training_curves, score_prefix, seeds_table, summarize_seeds
+from ..files import write_json, write_text
 from ..inference.loading import check_whole
 from ..models.modeling_encoder import longest_input
 from .arguments import DataArguments, ModelArguments, RunArguments

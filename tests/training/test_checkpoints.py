@@ -12,7 +12,7 @@ from task_samples import TINY, Parsed, trainer_of
 from transformers import TrainingArguments
 
 from modeling_star.errors import UserError
-from modeling_star.evaluation.reports import write_json
+from modeling_star.files import write_json
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.training.arguments import ModelArguments, RunArguments
 from modeling_star.training.checkpoints import (

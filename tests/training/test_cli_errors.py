@@ -15,7 +15,7 @@ from transformers import TrainingArguments
 
 from modeling_star.data.files import reading
 from modeling_star.errors import UserError
-from modeling_star.evaluation.reports import write_json
+from modeling_star.files import write_json
 from modeling_star.models.configuration_base import did_you_mean
 from modeling_star.training.builders import loading
 from modeling_star.training.checkpoints import check_output_dir, lock_output_dir

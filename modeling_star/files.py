@@ -1,0 +1,69 @@
+"""Write files whole or not at all, and folders that are not left empty."""
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+
+def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> Path:
+    """Write a file by `write(stream)`, whole or not at all: after an error the old content stays.
+
+    Returns:
+        The path written. Missing folders are created.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # in the same folder: a file can be replaced in one step only within one file system
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as stream:
+            write(stream)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> Path:
+    """Write UTF-8 text with "\\n" line ends, atomically."""
+    return write_atomically(path, lambda stream: stream.write(text.encode()))
+
+
+def write_json(path: str | os.PathLike[str], data: Any) -> Path:
+    """Write indented JSON, atomically. NumPy numbers and arrays become plain ones; NaN and infinities become null."""
+    return write_text(path, json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    """`value` in the types of JSON."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+@contextmanager
+def no_empty_folder(folder: Path) -> Iterator[None]:
+    """Make a folder and its parents, and remove those that were made here and stay empty."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # not empty, or removed
+            for path in made:
+                path.rmdir()
