@@ -60,14 +60,14 @@ def find_tagging_columns(
     texts = text_names(example)
     # Lists before texts, as in {"text": "It rains", "tokens": ["It", "rains"]}.
     words = [*_called(TOKENS, lists), *_called(TOKENS, texts)]
-    text = text_column_name or _first(splits, words, "--text_column_name")
+    text = text_column_name or _first(splits, words, "--text_column_name", without_header="tokens,tags")
     known: tuple[str, ...] = TAGS
     others = [name for name in lists if name != text]
     if task_name:
         known = (f"{task_name}_tags", task_name, *(n for n in TAGS if task_name in n), *_TAGS_OF_ANY_TASK)
         others = [name for name in others if name not in _called(TAGS, others)]
     tags = [name for name in _called(known, [*lists, *texts]) if name != text] or (others if len(others) == 1 else [])
-    label = label_column_name or _first(splits, tags, "--label_column_name", without_train="tags")
+    label = label_column_name or _first(splits, tags, "--label_column_name", "tags", without_header="tokens,tags")
     _check(splits, (text,), label)
     return text, label
 
@@ -215,7 +215,9 @@ def suggested(dataset: Dataset, flag: str, used: Iterable[str] = ()) -> str:
     if flag != "--label_column_name":
         return text
     others = [name for name in names if name != text] or names
-    return [*_called((*_LABELS, *TAGS, *_ANSWERS), others), *sorted(others, key=lambda name: len({*cells[name]}))][0]
+    distinct = {name: len({*cells[name]}) for name in others}
+    varied = sorted(others, key=lambda name: (distinct[name] < 2, distinct[name]))
+    return [*_called((*_LABELS, *TAGS, "accept", *_ANSWERS), others), *varied][0]  # Prodigy's choices are in "accept"
 
 
 def is_first_row(names: Iterable[str]) -> bool:
@@ -244,7 +246,13 @@ def _called(known: Iterable[str], names: Sequence[str]) -> list[str]:
     return exact + [n for meant in known for n in names if n not in exact and n.strip().casefold() == meant]
 
 
-def _first(splits: DatasetDict, names: Sequence[str], flag: str, without_train: str | None = None) -> str:
+def _first(
+    splits: DatasetDict,
+    names: Sequence[str],
+    flag: str,
+    without_train: str | None = None,
+    without_header: str = "text,label",
+) -> str:
     """The first of some names; without a training split, a name that need not be there."""
     if names:
         return names[0]
@@ -253,7 +261,7 @@ def _first(splits: DatasetDict, names: Sequence[str], flag: str, without_train: 
     example = shlex.quote(suggested(_example(splits), flag))
     raise UserError(
         f"No column of {listed(splits)} has a known name. Name it, e.g. `{flag} {example}`; without a header line, "
-        "name all: `--column_names text,label`"
+        f"name all: `--column_names {without_header}`"
     )
 
 

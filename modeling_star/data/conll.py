@@ -21,6 +21,7 @@ from .conll_layout import (
     SENTENCE_END,
     Roles,
     are_names,
+    are_tags,
     find_roles,
     is_header,
 )
@@ -98,6 +99,12 @@ def columns_like(path: str | Path, other: str | Path | None) -> list[str] | None
 def _layout(path: Path, column_names: Sequence[str] | None, is_shown: bool = True) -> tuple[_Form, dict[int, str]]:
     """The form of a file and the names of its columns, from its first lines."""
     form, names, sentences = _first_sentences(path)
+    every = list(itertools.chain.from_iterable(itertools.chain.from_iterable(sentences)))
+    if form.separator is None and form.width > 1 and any(all(mark in cell[1:-1] for cell in every) for mark in "/|_"):
+        raise UserError(
+            f"{path} has words with tags in their lines, such as {every[0]!r}. Write one word per line and its tag "
+            "after a tab, and an empty line after each sentence."
+        )
     if column_names:
         chosen = [name for name in column_names if name != "_"]
         if len(column_names) != form.width or not chosen or len(set(chosen)) < len(chosen):
@@ -296,9 +303,11 @@ def has_sentences(path: Path, column_names: Sequence[str]) -> bool:
 def has_tags(path: Path) -> bool:
     """
     Whether a `.txt`, `.csv` or `.tsv` file without column names is CoNLL: empty lines between sentences, and in each
-    other line a word with the tag of an entity, or with any tag below a header line.
+    other line a word with a well-known tag, or with any tag below a header line.
     """
-    if not (has_sentences(path, ["tokens"]) or SENTENCE_END.search("\n".join(_first_lines(path)))):
+    lines = _first_lines(path)
+    has_marks = any(map(GLOBAL_COLUMNS.match, lines)) or any(map(SENTENCE_END.search, lines))
+    if not (has_marks or "\n\n" in "\n".join(lines).strip()):
         return False
     try:
         form, names, sentences = _first_sentences(path)
@@ -307,11 +316,13 @@ def has_tags(path: Path) -> bool:
         roles = find_roles(sentences, names)
     except (UserError, csv.Error):  # not the same number of cells in each line
         return False
-    lines = [line for sentence in sentences for line in sentence]
     named = names is not None and names[roles.words].casefold() in TOKENS
-    tags = roles.tags
-    tagged = tags is not None and all(entity_tag(line[tags]) for line in lines[1:]) and entity_tag(lines[-1][tags])
-    return bool(named or tagged) and not any(" " in line[roles.words].strip() for line in lines)
+    tokens = list(itertools.chain.from_iterable(sentences))
+    tags = [] if roles.tags is None else [cells[roles.tags] for cells in tokens[1:] or tokens]  # the first: a header
+    tagged = bool(tags) and are_tags(tags)
+    if any(" " in cells[roles.words].strip() for cells in tokens):  # texts, unless each has the tag of an entity
+        return tagged and any("-" in tag for tag in tags)
+    return named or tagged
 
 
 def fits_columns(path: str | Path, column_names: Sequence[str]) -> bool:

@@ -41,6 +41,7 @@ _WORD_CLASSES = {
     *("-RRB-", "#", "$", "HYPH", "NFP", "ADD", "AFX"),
 }
 """The parts of speech of Universal Dependencies and of the Penn Treebank."""
+_LETTERS = {*"BIEMSOLUW"}  # tags of one type of entity, or of word segmentation
 
 Rows = Sequence[Sequence[Sequence[str]]]
 """The cells of the lines of sentences."""
@@ -82,7 +83,8 @@ def find_roles(sentences: Rows, names: Sequence[str] | None = None, given: Seque
     columns = [_Column(values, sentences, index) for index, values in enumerate(zip(*lines, strict=True))]
     width = len(columns)
     known = given or names or ()
-    is_conllu = not names and width == 10 and lines[0][0].isdigit()
+    first = lines[0][0]  # that of a range, where the first word is one of several: "1-2 du"
+    is_conllu = not names and width == 10 and (first.isdigit() or bool(RANGE_OR_EMPTY_NODE.fullmatch(first)))
     words = 1 if is_conllu and not given else _words(columns, known)
     number = 0 if is_conllu else next((c.index for c in columns if c.counts and c.index != words), None)
     tags = _main_tags([column for column in columns if column.index not in (words, number)], known)
@@ -109,6 +111,13 @@ def find_roles(sentences: Rows, names: Sequence[str] | None = None, given: Seque
         chosen |= {words: "tokens"} if tags is None else {words: "tokens", tags: "tags"}
         chosen = {index: name for index, name in sorted(chosen.items()) if index not in (number, group)}
     return roles._replace(columns=chosen)
+
+
+def are_tags(values: Sequence[str]) -> bool:
+    """Whether values are tags without a doubt: of entities, of word segmentation, or well-known parts of speech."""
+    kinds = set(values)
+    parts_of_speech = kinds <= _WORD_CLASSES and sum(map(str.isalpha, kinds)) > 1
+    return parts_of_speech or all(kind in _LETTERS or entity_tag(kind) for kind in kinds)
 
 
 def default_names(width: int) -> list[str]:

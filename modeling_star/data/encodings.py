@@ -108,6 +108,8 @@ def not_utf8(
             others += line
         if len(others) > _SAMPLE:
             break
+    if b"\0\0" in start + others and not is_wide(start):
+        return UserError(f"{source} is not a text file but has binary data. Save its texts as UTF-8.")
     where = f"{source}, line {first or 1}" if is_numbered else source
     if not is_wide(start) and (readable > len(others) or _HALF.search(others)):
         advice = convert("iconv -c -f UTF-8 -t UTF-8")

@@ -26,6 +26,8 @@ FORMATS = {
     ".txt": "conll",
     ".conll": "conll",
     ".conllu": "conll",
+    ".conllup": "conll",
+    ".cupt": "conll",
     ".bio": "conll",
     ".iob": "conll",
     ".iob2": "conll",

@@ -1,4 +1,4 @@
-"""Read json: an object per line, a list of objects, objects over several lines, or {"data": [...]}."""
+"""Read json: an object per line, objects over several lines, a list, {"data": [...]}, or columns of pandas."""
 
 import itertools
 import json
@@ -88,12 +88,22 @@ def _block_items(path: Path) -> list[Any]:
         return items
     if isinstance(items[0], list):
         return [{"text": item} if isinstance(item, str) else item for item in items[0]]
-    return items[0]["data"] if _has_rows(items[0]) else items
+    return _rows_of(items[0]) or items
 
 
-def _has_rows(item: Any) -> bool:
+def _rows_of(item: Any) -> list[Any]:
+    """The rows of {"data": [...]}, or of pandas' columns or index, with the numbers of the rows; else none."""
     rows = item.get("data") if isinstance(item, dict) else None
-    return isinstance(rows, list) and bool(rows) and all(isinstance(row, dict) for row in rows)
+    if isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
+        return rows
+    if not (isinstance(item, dict) and item and all(isinstance(cells, dict) and cells for cells in item.values())):
+        return []
+    if all(map(str.isdecimal, item)):
+        return list(item.values())
+    columns = [list(cells) for cells in item.values()]
+    if any(numbers != columns[0] for numbers in columns) or not all(map(str.isdecimal, columns[0])):
+        return []
+    return [{name: cells[number] for name, cells in item.items()} for number in columns[0]]
 
 
 def _has_lines(path: Path) -> bool:
@@ -106,7 +116,7 @@ def _has_lines(path: Path) -> bool:
         value = json.loads(first)
     except ValueError:
         return False
-    return bool(second) or not _has_rows(value)
+    return bool(second) or not _rows_of(value)
 
 
 def _rows_with_halves(path: Path) -> list[int]:

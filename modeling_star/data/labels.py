@@ -139,7 +139,7 @@ def is_unlabelled(cells: Cells | None, minus_one_is_a_class: bool = False) -> bo
 
 
 def texts_as_numbers(
-    cells: Mapping[str, Cells | None], fractions: bool, label_list: Sequence[str] | None = None
+    cells: Mapping[str, Cells | None], fractions: bool, label_list: Sequence[str] | None = None, commas: bool = False
 ) -> dict[str, Cells | None]:
     """
     Labels as numbers if all are texts of numbers, as in csv files; the "nan" of pandas among them is no label.
@@ -147,17 +147,20 @@ def texts_as_numbers(
     Args:
         fractions: whether "3.5" is a number, or only "3" and "3.0".
         label_list: a saved model's labels: texts that are among them remain.
+        commas: whether "3,5" is a number, with a warning.
     """
     texts = {value for values in cells.values() for value in values or () if isinstance(value, str)}
-    written = {text for text in texts if text.lower() != "nan"}
-    if not written or not all(map(_NUMBER.fullmatch, written)) or written <= {*(label_list or ())}:
+    written = {text: text.replace(",", ".") if commas else text for text in texts if text.lower() != "nan"}
+    if not written or not all(map(_NUMBER.fullmatch, written.values())) or written.keys() <= {*(label_list or ())}:
         return dict(cells)
     numbers: dict[str, int | float | None] = {
-        text: int(text) if _WHOLE.fullmatch(text) else float(text) for text in written
+        text: int(digits) if _WHOLE.fullmatch(digits) else float(digits) for text, digits in written.items()
     }
+    if changed := sorted(text for text, digits in written.items() if text != digits):
+        logger.warning("Labels have decimal commas: %s is read as %s", changed[0], written[changed[0]])
     if not fractions and any(is_fraction(number) for number in numbers.values()):
         return dict(cells)
-    numbers |= dict.fromkeys(texts - written)
+    numbers |= dict.fromkeys(texts - written.keys())
     return {
         split: values and [numbers[value] if isinstance(value, str) else value for value in values]
         for split, values in cells.items()
@@ -197,7 +200,8 @@ def check_single_labels(cells: Mapping[str, Cells], column: str) -> None:
         if are_numbers or names.issuperset(parts[name]):
             raise UserError(
                 f"Column {column!r} has {short_repr(name)}, which seem to be several labels. Write --problem_type "
-                "multi_label_classification, or --problem_type single_label_classification if it is one class."
+                "multi_label_classification, or --problem_type single_label_classification if it is one class, or "
+                "--problem_type regression if it is a number."
             )
     shared = [name for name in several if any(counts[part] > 1 for part in parts[name])]
     if shared:

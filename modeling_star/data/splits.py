@@ -594,8 +594,9 @@ def _label_values(
     """The labels of each split, with texts of numbers as numbers, and `None` for -100 where it is not a score."""
     cells = {split: label_cells(dataset, label) for split, dataset in splits.items()}
     is_class = problem_type == "single_label_classification"
-    numbers = texts_as_numbers(cells, fractions=not is_class, label_list=label_list)
-    if problem_type == "regression" or is_score or str(IGNORE_INDEX) in (label_list or ()):
+    is_score = is_score or problem_type == "regression"
+    numbers = texts_as_numbers(cells, fractions=not is_class, label_list=label_list, commas=is_score)
+    if is_score or str(IGNORE_INDEX) in (label_list or ()):
         return numbers
     types = (int, str, float) if is_class else (int, str)
     return {

@@ -93,6 +93,21 @@ def test_a_missing_column_lists_those_present_and_the_flag(prepare, columns, nam
     assert all(name in str(caught.value) for name in names)
 
 
+@pytest.mark.parametrize(
+    ("cells", "label"),
+    [
+        (
+            {"text": ["a b", "c d"], "options": ["x", "x"], "accept": [["A"], ["B"]], "answer": ["accept"] * 2},
+            "accept",
+        ),
+        ({"v1": ["ham", "spam", "ham"], "v2": ["a long text", "c d e f", "g h"], "Unnamed: 2": ["", "", ""]}, "v1"),
+    ],
+)
+def test_the_suggested_label_column_is_neither_a_verdict_nor_constant(cells, label):
+    with pytest.raises(UserError, match=f"--label_column_name {label}`"):
+        prepare_classification(one(**cells))
+
+
 def test_a_column_that_one_split_lacks_is_named_with_the_split():
     splits = DatasetDict({"train": table(text=["x"], label=[0]), "test": table(txt=["x"])})
     with pytest.raises(UserError, match=r"test has no column 'text'.*test: 'txt'"):

@@ -7,6 +7,7 @@ import pytest
 
 from modeling_star.data.prediction_inputs import read_texts
 from modeling_star.data.splits import load_splits, prepare_tagging
+from modeling_star.errors import UserError
 
 
 TWO = [["Ann/B-PER", "ran/O"], ["Oslo/B-LOC", "is/O"]]
@@ -109,13 +110,66 @@ def test_a_text_with_an_empty_line_in_a_table_is_no_sentence(tmp_path: Path) -> 
     assert rows["text"][:] == ["a fine film\n\nreally", "bad"]
 
 
-def test_cupt_has_words_and_its_last_column(tmp_path: Path) -> None:
+def test_texts_with_an_empty_line_between_them_are_no_sentences(tmp_path: Path) -> None:
+    path = write(tmp_path, "train.tsv", "text|label\na fine film|non-toxic\n\nbad|toxic\n")
+    rows = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))["train"]
+    assert rows["text"][:] == ["a fine film", "bad"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("Zinc|B\nand|O\n\nfolic|B\nacid|I\n", [["Zinc/B", "and/O"], ["folic/B", "acid/I"]]),  # BioBERT
+        ("今|B\n天|E\n\n好|S\n啊|S\n", [["今/B", "天/E"], ["好/S", "啊/S"]]),
+        ("Ann|PROPN\nran|VERB\n\nIt|PRON\nis|AUX\n", [["Ann/PROPN", "ran/VERB"], ["It/PRON", "is/AUX"]]),
+        ("1|Ann|NNP\n2|ran|VBD\n\n1|It|PRP\n2|is|VBZ\n", [["Ann/NNP", "ran/VBD"], ["It/PRP", "is/VBZ"]]),
+        ("New York|B-LOC\nis|O\n\nAnn|B-PER\n", [["New York/B-LOC", "is/O"], ["Ann/B-PER"]]),
+    ],
+)
+@pytest.mark.parametrize("name", ["train.tsv", "train.txt", "train.conll"])
+def test_a_table_of_words_with_known_tags_needs_no_header_line(
+    tmp_path: Path, name: str, text: str, sentences: list[list[str]]
+) -> None:
+    path = write(tmp_path, name, text)
+    assert tagged(path) == sentences
+    assert [" ".join(words) for _, words in read_texts(path)] == [
+        " ".join(word.split("/")[0] for word in sentence) for sentence in sentences
+    ]
+
+
+@pytest.mark.parametrize("mark", ["/", "_", "|"])
+def test_words_with_their_tags_in_one_line_are_no_columns(tmp_path: Path, mark: str) -> None:
+    path = tmp_path / "train.txt"
+    path.write_text(f"Ann{mark}NNP ran{mark}VBD\nIt{mark}PRP is{mark}VBZ\n", encoding="utf-8")
+    with pytest.raises(UserError, match="one word per line"):
+        tagged(path)
+
+
+def test_a_table_without_known_tags_is_read_with_the_names_that_the_message_suggests(tmp_path: Path) -> None:
+    path = write(tmp_path, "train.tsv", "Ann|NAM\nran|VER\n\nIt|PRO\nis|VER\n")
+    with pytest.raises(UserError, match="--column_names tokens,tags"):
+        tagged(path)
+    assert tagged(path, ["tokens", "tags"]) == [["Ann/NAM", "ran/VER"], ["It/PRO", "is/VER"]]
+
+
+@pytest.mark.parametrize("first", ["1-2", "0.1"])
+def test_conllu_may_begin_with_a_range_or_an_empty_node(tmp_path: Path, first: str) -> None:
+    text = (
+        f"{first}|Du|_|_|_|_|_|_|_|_\n1|De|de|ADP|_|_|3|case|_|_\n2|le|le|DET|_|_|3|det|_|_\n"
+        "3|vin|vin|NOUN|_|_|0|root|_|SpaceAfter=No\n\n1|Oui|oui|INTJ|_|_|0|root|_|_\n"
+    )
+    assert tagged(write(tmp_path, "train.conllu", text)) == [["De/ADP", "le/DET", "vin/NOUN"], ["Oui/INTJ"]]
+
+
+@pytest.mark.parametrize("name", ["train.cupt", "train.conllup", "train.tsv", "train.conllu"])
+def test_cupt_has_words_and_its_last_column(tmp_path: Path, name: str) -> None:
     text = (
         "# global.columns = ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC PARSEME:MWE\n"
         "1|He|he|PRON|_|_|3|nsubj|_|_|*\n2-3|gives|_|_|_|_|_|_|_|_|*\n2|give|give|VERB|_|_|0|root|_|_|1:VID\n"
         "3|up|up|ADP|_|_|2|x|_|_|1\n\n1|No|no|INTJ|_|_|0|root|_|_|*\n"
     )
-    path = write(tmp_path, "train.cupt.conllu", text)
+    path = write(tmp_path, name, text)
+    assert [words for _, words in read_texts(path)] == [["He", "give", "up"], ["No"]]
     assert tagged(path) == [["He/*", "give/1:VID", "up/1"], ["No/*"]]
     rows = load_splits(files={"train": path}, cache_dir=str(tmp_path / "cache"))["train"]
     assert rows["pos_tags"][:] == [["PRON", "VERB", "ADP"], ["INTJ"]]

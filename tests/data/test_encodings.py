@@ -96,6 +96,13 @@ def test_a_few_bytes_among_utf8_are_omitted(tmp_path, monkeypatch, broken):
     assert len(list(read_texts("a_utf8.txt"))) == 10
 
 
+@pytest.mark.parametrize("name", ["train.arrow", "image.txt", "train.csv"])
+def test_binary_data_have_no_encoding(tmp_path, name):
+    (tmp_path / name).write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\xff\xfe\xaa\n" * 20)
+    with pytest.raises(UserError, match="binary"):
+        list(read_texts(tmp_path / name))
+
+
 @pytest.mark.parametrize(("encoding", "name"), [("latin-1", "WINDOWS-1252"), ("utf-16-le", "UTF-16LE")])
 def test_standard_input_is_refused_with_its_encoding(monkeypatch, encoding, name):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXTS["Spanish"].encode(encoding))))

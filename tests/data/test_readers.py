@@ -27,6 +27,8 @@ TAGGED = [
         ("train.v2.JSONL", jsonl(TAGGED)),
         ("train.json", json.dumps(TAGGED, indent=1)),
         ("train.json", json.dumps({"version": 1, "data": TAGGED})),
+        ("train.json", json.dumps({name: {i: TAGGED[i][name] for i in (0, 1)} for name in TAGGED[0]})),  # pandas
+        ("train.json", json.dumps(dict(enumerate(TAGGED)), indent=1)),
         ("train.csv", "tokens,ner_tags\nAnna lives in Oslo .,B-PER O O B-LOC O\n"),
         ("train.tsv", "tokens\tner_tags\nAnna lives in Oslo .\tB-PER O O B-LOC O\n"),
         ("train.csv", "tokens,ner_tags\n\"['Anna', 'lives', 'in', 'Oslo', '.']\",B-PER O O B-LOC O\n"),

@@ -241,6 +241,7 @@ def test_numbers_and_several_labels_are_stored_as_floats():
     ("labels", "forced", "ids", "names"),
     [
         ([1, 3, 2], "regression", [1.0, 3.0, 2.0], ()),
+        (["1,5", "0,25", "2"], "regression", [1.5, 0.25, 2.0], ()),  # of a German Excel
         ([1.0, 3.0, 1.0], "single_label_classification", [0, 1, 0], ("1", "3")),
         (["0.5", "1.5", "0.5"], "single_label_classification", [0, 1, 0], ("0.5", "1.5")),
         (["a, b", "b", "a"], "multi_label_classification", [[1, 1], [0, 1], [1, 0]], ("a", "b")),
