@@ -13,11 +13,9 @@ from . import auto
 if TYPE_CHECKING:
     from .estimators import *  # noqa: F403
     from .inference.question_answering import answer_question as answer_question
-    from .inference.translation import translate as translate
     from .models.configuration_big import *  # noqa: F403
     from .models.configuration_bilstm import *  # noqa: F403
     from .models.configuration_disan import *  # noqa: F403
-    from .models.configuration_encoder_decoder import TextEncoderDecoderConfig as TextEncoderDecoderConfig
     from .models.configuration_star import *  # noqa: F403
     from .models.configuration_vanilla import *  # noqa: F403
     from .models.lexicon import Lexicon as Lexicon
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from .models.modeling_bilstm import *  # noqa: F403
     from .models.modeling_disan import *  # noqa: F403
     from .models.modeling_encoder import EncoderOutput as EncoderOutput
-    from .models.modeling_encoder_decoder import TextEncoderDecoderModel as TextEncoderDecoderModel
     from .models.modeling_star import *  # noqa: F403
     from .models.modeling_vanilla import *  # noqa: F403
 
@@ -37,15 +34,20 @@ _MODULES = {
     "StarClassifier": "estimators",
     "StarTagger": "estimators",
     "answer_question": "inference.question_answering",
-    "translate": "inference.translation",
     **auto.MODULES,
 }
+_MOVED = ("TextEncoderDecoderConfig", "TextEncoderDecoderModel", "translate")
 __all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
     if name in ("inference", "models"):
         return importlib.import_module(f".{name}", __name__)
+    if name in _MOVED:
+        raise ImportError(  # another error would not be shown by `from modeling_star import ...`
+            f"{name} has left the package: in a checkout of the project set PYTHONPATH=experiments and write "
+            f"from translation import {name}"
+        )
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)

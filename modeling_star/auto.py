@@ -22,7 +22,6 @@ ENCODERS = {
     "bilstm": ("bilstm", "BiLstm"),
 }
 """Model type -> ending of the modules and beginning of the class names."""
-TRANSLATOR = "text_encoder_decoder"
 
 # transformers' tables of names -> ending of the class that serves them.
 _TABLES = {
@@ -35,8 +34,6 @@ _TABLES = {
 _ENDINGS = (*_TABLES.values(), "PreTrainedModel")
 
 MODULES = {
-    "TextEncoderDecoderConfig": "models.configuration_encoder_decoder",
-    "TextEncoderDecoderModel": "models.modeling_encoder_decoder",
     **{f"{stem}Config": f"models.configuration_{name}" for name, stem in ENCODERS.values()},
     **{f"{stem}{ending}": f"models.modeling_{name}" for name, stem in ENCODERS.values() for ending in _ENDINGS},
 }
@@ -59,33 +56,25 @@ def register(package: str) -> None:
 
 
 def _add_configurations(configuration_auto: ModuleType, package: ModuleType) -> None:
-    stems = {**{model_type: stem for model_type, (_, stem) in ENCODERS.items()}, TRANSLATOR: "TextEncoderDecoder"}
-    for model_type, stem in stems.items():
+    for model_type, (_, stem) in ENCODERS.items():
         configuration_auto.CONFIG_MAPPING_NAMES[model_type] = f"{stem}Config"
         # Where it looks for the class: it has no public way to name a module (seen in 5.23).
         configuration_auto.CONFIG_MAPPING._modules[model_type] = package
 
 
 def _add_models(modeling_auto: ModuleType, package: ModuleType) -> None:
-    classes = [
-        (table, model_type, stem, f"{stem}{ending}")
-        for table, ending in _TABLES.items()
-        for model_type, (_, stem) in ENCODERS.items()
-    ]
-    stem = "TextEncoderDecoder"
-    classes.append(("MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING", TRANSLATOR, stem, f"{stem}Model"))
-    for table, model_type, stem, name in classes:
-        getattr(modeling_auto, f"{table}_NAMES")[model_type] = name
-        mapping = getattr(modeling_auto, table)
-        mapping._reverse_config_mapping[f"{stem}Config"] = model_type
-        mapping._modules[model_type] = package
+    for table, ending in _TABLES.items():
+        names, mapping = getattr(modeling_auto, f"{table}_NAMES"), getattr(modeling_auto, table)
+        for model_type, (_, stem) in ENCODERS.items():
+            names[model_type] = f"{stem}{ending}"
+            mapping._reverse_config_mapping[f"{stem}Config"] = model_type
+            mapping._modules[model_type] = package
 
 
 def _publish(module: ModuleType) -> None:
     """Saved folders carry the code of their classes, so that they load where this package is not installed."""
     autos = {
         "Config": "AutoConfig",
-        "TextEncoderDecoderModel": "AutoModelForSeq2SeqLM",
         **{ending: f"AutoModel{ending.removeprefix('Model')}" for ending in _TABLES.values()},
     }
     for name in module.__all__:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python
-"""`modeling-star translation` as a script, for `accelerate launch`."""
+"""Says where this script is now."""
 
-from modeling_star.commands import run
+from modeling_star.commands import MOVED
 
 
 if __name__ == "__main__":
-    run("translation")
+    raise SystemExit(f"run_translation.py: {MOVED}")

@@ -25,12 +25,11 @@ from real_data import data_folder
 from script_runner import ScriptRunner, script_runner
 from script_samples import QUICK, TINY, files, read_rows, write_bert, write_corpora, write_rows
 from table_samples import CONTENT
-from task_samples import GROUPS, ROWS, Parsed, flags
+from task_samples import GROUPS, OWN_TRAINING, ROWS, Parsed, flags
 
 from modeling_star.data.splits import load_splits
 from modeling_star.models import modeling_disan
 from modeling_star.models import token_layout as tokens
-from modeling_star.tasks.translation import TranslationTask
 from modeling_star.training.task import Task
 
 
@@ -159,9 +158,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Par
         path = write_rows(tmp_path / f"{kind.__name__}.jsonl", ROWS[kind])
         monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
         monkeypatch.setattr(sys, "argv", ["script.py", f"--train_file={path}", *given])
-        own = flags.TRANSLATION_DEFAULTS if kind is TranslationTask else None
-        training = "Seq2SeqTrainingArguments" if kind is TranslationTask else "TrainingArguments"
-        return flags.parse(GROUPS[kind], "A script.", own, training_class=training)
+        return flags.parse(GROUPS[kind], "A script.", **OWN_TRAINING.get(kind, {}))
 
     return parse
 

@@ -66,7 +66,7 @@ class ScriptRunner:
             environment = {} if processes == 1 else rank_environment(rank, processes, port)
             command = {
                 "argv": [
-                    str((SCRIPTS if (SCRIPTS / script).exists() else EXPERIMENTS) / script),
+                    str((EXPERIMENTS if (EXPERIMENTS / script).exists() else SCRIPTS) / script),
                     *map(str, arguments),
                 ],
                 "environment": environment,
@@ -145,6 +145,21 @@ def rank_environment(rank: int, processes: int, port: int) -> dict[str, str]:
     }
 
 
+def run_processes(program: str, kind: str, out: Path, processes: int) -> dict[str, Any]:
+    """Run a file in several processes; returns what the first one writes to `out`."""
+    port = free_port()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, program, kind, str(out)],
+            env={**environment, **rank_environment(rank, processes, port)},
+        )
+        for rank in range(processes)
+    ]
+    assert [process.wait(timeout=300) for process in started] == [0] * processes
+    return json.loads(out.read_text(encoding="utf-8"))
+
+
 # The process that forks
 
 
@@ -154,6 +169,7 @@ def serve() -> None:
     os.dup2(2, 1)  # nothing else may speak on the channel
     sys.path.insert(0, str(EXPERIMENTS))
     import_what_scripts_import()
+    importlib.import_module("translation.task")
     for line in sys.stdin:
         request = json.loads(line)
         if request["do"] == "start":

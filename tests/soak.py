@@ -31,7 +31,6 @@ from typing import Any
 
 from script_runner import Done, import_what_scripts_import, run_command
 from script_samples import files, hashes, jsonl, log_of, read_rows, results_of, write_corpora, write_texts
-from synthetic.parallel import write_parallel_corpus
 
 
 LIMIT = 60.0
@@ -174,7 +173,7 @@ def mutate_file(case: Case, path: Path) -> None:
     path.write_bytes(mutated(case.random, path.read_bytes()))
 
 
-TASKS = {"entities": "ner", "reviews": "glue", "reading": "qa", "parallel": "translation", "texts": "mlm"}
+TASKS = {"entities": "ner", "reviews": "glue", "reading": "qa", "texts": "mlm"}
 
 
 def data_case(case: Case) -> None:
@@ -192,17 +191,8 @@ def data_case(case: Case) -> None:
     path = case.folder / f"{source.name}{packed or ''}"
     path.write_bytes(content)
     case.counts["files"] += 1
-    flags = {
-        "translation": (
-            "--source_column=zh",
-            "--target_column=en",
-            "--model_type=star_transformer",
-            "--vocab_size=300",
-        )
-    }
-    size = ("--config_overrides=encoder.hidden_size=16,encoder.num_attention_heads=2",)
     task = TASKS[shape]
-    options = (*flags.get(task, ()), *(size if task == "translation" else SIZE), *BRIEF, "--max_steps=1")
+    options = (*SIZE, *BRIEF, "--max_steps=1")
     done = case.run(f"run_{task}.py", f"--train_file={path}", *options, "--output_dir=run", "--save_strategy=no")
     case.counts["accepted"] += done.code == 0
     if done.code == 0:
@@ -446,16 +436,15 @@ def prepare(samples: Path) -> None:
 
     corpora = write_corpora(samples / "corpora")
     write_texts(corpora / "texts", corpora / "reviews")
-    write_parallel_corpus(corpora / "parallel", sizes={"train": 48, "validation": 13, "test": 11})
-    for shape in ("entities", "reviews", "reading", "parallel"):
+    for shape in ("entities", "reviews", "reading"):
         rows = read_rows(corpora / shape / "train.jsonl")[:30]
         folder = samples / "formats" / shape
         folder.mkdir(parents=True)
         (folder / "rows.jsonl").write_text(jsonl(rows), encoding="utf-8")
         (folder / "rows.json").write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
         Dataset.from_list(rows).to_parquet(folder / "rows.parquet")
-        if shape in ("reviews", "parallel"):
-            flat = Dataset.from_list([row.get("translation", row) for row in rows])
+        if shape == "reviews":
+            flat = Dataset.from_list(rows)
             flat.to_csv(folder / "rows.csv", index=False)
             flat.to_csv(folder / "rows.tsv", index=False, sep="\t")
         if shape == "entities":
@@ -538,7 +527,6 @@ def main() -> None:
     import modeling_star.tasks.question_answering
     import modeling_star.tasks.sequence_classification
     import modeling_star.tasks.token_classification
-    import modeling_star.tasks.translation
     import modeling_star.training.run  # noqa: F401
 
     is_case = arguments.seed.split("-")[0] in CASES

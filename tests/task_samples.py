@@ -9,7 +9,6 @@ from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.token_classification import TaggingTask
-from modeling_star.tasks.translation import TranslationTask
 from modeling_star.training import arguments as flags
 from modeling_star.training.task import Task
 from modeling_star.training.trainer import settle_training
@@ -20,12 +19,9 @@ GROUPS: dict[type[Task], tuple[type, ...]] = {
     ClassificationTask: (flags.ClassificationModelArguments, flags.ClassificationArguments, flags.LabelRunArguments),
     ReadingTask: (flags.ModelArguments, flags.ReadingArguments, flags.RunArguments),
     PretrainingTask: (flags.ModelArguments, flags.TextArguments, flags.RunArguments),
-    TranslationTask: (
-        flags.TranslationModelArguments,
-        flags.TranslationArguments,
-        flags.TranslationRunArguments,
-    ),
 }
+# Options of `parse`, of tasks with other training arguments.
+OWN_TRAINING: dict[type[Task], dict[str, Any]] = {}
 ROWS: dict[type[Task], list[dict[str, Any]]] = {
     TaggingTask: [
         {"tokens": ["Ann", "sees", "Oslo", "and", "Rome"], "tags": ["B-PER", "O", "B-LOC", "O", "B-LOC"]},
@@ -42,7 +38,6 @@ ROWS: dict[type[Task], list[dict[str, Any]]] = {
         for number in range(16)
     ],
     PretrainingTask: [{"text": f"a b c d e f {number}"} for number in range(9)],
-    TranslationTask: [{"zh": f"雨{number % 4}", "en": f"rain {number}"} for number in range(16)],
 }
 
 Parsed = tuple[Any, Any, Any, Any]

@@ -18,7 +18,10 @@ from modeling_star.errors import UserError
 
 
 # The code that a result depends on; results and pages change with every run.
-CODE = ("modeling_star", "configuration", "run_scripts", "constraints.txt")
+CODE = (
+    *("modeling_star", "configuration", "run_scripts", "constraints.txt"),
+    *("experiments/run_translation.py", "experiments/translation"),
+)
 # Launch settings that a kept environment does not mention.
 USUAL = {"num_processes": 1, "mixed_precision": "no"}
 # Output of a command that `run_to_the_end` runs.
@@ -38,6 +41,12 @@ def round_as_avx2() -> None:
     if requested or torch.backends.cpu.get_cpu_capability() == "AVX512":
         for name, value in AVX2.items():
             os.environ.setdefault(name, value)
+
+
+def script_path(name: str) -> Path:
+    """The file of a script, from the project's folder: an experiment's own, or one of the package's commands."""
+    path = Path("experiments") / name
+    return path if path.is_file() else Path("run_scripts") / name
 
 
 def environment(use_cpu: bool = False) -> dict[str, Any]:

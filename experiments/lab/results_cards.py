@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import translation.task  # noqa: F401  # adds the families of translators
 from huggingface_hub import ModelCardData
 
 from lab.launching import ran_on_gpu

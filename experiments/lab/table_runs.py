@@ -17,7 +17,7 @@ from filelock import FileLock
 from transformers import AutoModel
 
 from lab.kept_runs import RunFile, begin, check_arguments, check_resumed, claim, write_counts
-from lab.launching import LOG, USUAL, environment, launch_settings, read_environment, run_to_the_end
+from lab.launching import LOG, USUAL, environment, launch_settings, read_environment, run_to_the_end, script_path
 from lab.tables import Configuration, Table
 from modeling_star.data.splits import load_splits, take_first
 from modeling_star.errors import UserError
@@ -346,7 +346,7 @@ class Runner:
             filled["config_overrides"] = {"use_crf": False, **filled.get("config_overrides", {})}
         filled |= {"output_dir": str(model), "resume_from_checkpoint": "last"}
         write_text(recipe, yaml.safe_dump(filled, allow_unicode=True))
-        code = run_to_the_end([*self.launcher, f"run_scripts/{script}", str(recipe)], folder)
+        code = run_to_the_end([*self.launcher, str(script_path(script)), str(recipe)], folder)
         if code:
             tail = (folder / LOG).read_text(encoding="utf-8").strip().splitlines()[-3:]
             raise UserError(f"{title} stopped with {code}; {folder / LOG}: {tail}")

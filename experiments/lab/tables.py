@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import translation.scores  # noqa: F401  # makes BLEU and chrF known to the tables of metrics
 import yaml
 from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
@@ -284,13 +285,13 @@ def with_kept_names(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def read_recipe(name: str) -> dict[str, Any]:
     """
-    The arguments of `configuration/recipes/NAME.yaml`, without the `use_crf: false` of taggers: kept results were made
-    when this was the default, and `Runner` writes it for each run.
+    The arguments of a recipe, which is a file or `configuration/recipes/NAME.yaml`, without the `use_crf: false` of
+    taggers: kept results were made when this was the default, and `Runner` writes it for each run.
 
     Raises:
         UserError: there is no such file.
     """
-    path = Path("configuration/recipes") / f"{name}.yaml"
+    path = Path(name) if name.endswith(".yaml") else Path("configuration/recipes") / f"{name}.yaml"
     if not path.is_file():
         names = ", ".join(sorted(each.stem for each in path.parent.glob("*.yaml")))
         raise UserError(f"There is no recipe {path}; there are {names or 'none: run from the project folder'}.")

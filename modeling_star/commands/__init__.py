@@ -22,16 +22,16 @@ COMMANDS = {
     "glue": "train a classifier of texts or pairs of texts",
     "qa": "train a model for question answering",
     "mlm": "pretrain an encoder by masked language modelling",
-    "translation": "train a translator",
     "distill": "distil a fine-tuned model into a small one",
     "convert": "make a BiG-Transformer of a BERT",
-    "predict": "tag, classify, answer or translate texts with a saved model",
+    "predict": "tag or classify texts, or answer questions in them, with a saved model",
     "export": "write a model for ONNX Runtime, in float32 and 8 bits",
     "explain": "show what a prediction follows from, as a page and a picture",
     "demo": "try a classifier or a tagger in the browser",
     "compare": "compare finished runs on the same test file",
     "push": "upload a trained model to the Hub",
 }
+MOVED = "translation has left the package: in a checkout write python experiments/run_translation.py"
 _EXTRAS = {"export": "train,onnx", "demo": "train,demo"}  # what the others need is in "train"
 
 
@@ -45,6 +45,8 @@ def main() -> None:
     if name == "--version":
         print(f"modeling-star {__version__}")
         return
+    if name == "translation":
+        raise SystemExit(f"modeling-star: {MOVED}")
     if name not in COMMANDS:
         raise SystemExit(f"modeling-star: there is no command {name!r}. Write one of {', '.join(COMMANDS)}.")
     sys.argv = [f"modeling-star {name}", *sys.argv[2:]]

@@ -5,8 +5,8 @@ Compare finished runs on the same test file: scores over seeds, and differences 
     modeling-star glue ... --seeds 1 2 3 --output_dir outputs/bert
     modeling-star compare outputs/star outputs/bert
 
-Prints Markdown: the first folder against each other one. The folders are the outputs of `glue`, `ner`, `qa` or
-`translation`, with one seed or several. An interval (paired bootstrap) without 0 shows a difference that other test
+Prints Markdown: the first folder against each other one. The folders are the outputs of `glue`, `ner` or `qa`,
+with one seed or several. An interval (paired bootstrap) without 0 shows a difference that other test
 examples and seeds would show too.
 """
 
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument(
         "--metric",
         help="accuracy, macro_f1, weighted_f1, f1 (of the second of two labels), matthews_correlation, micro_f1 (of "
-        "several labels), entity_f1, answer_f1, answer_em, bleu, bleu_zh, chrf, "
+        "several labels), entity_f1, answer_f1, answer_em, "
         "pearson (default: the metric that the runs were scored by)",
     )
     arguments = parser.parse_args()

@@ -1,5 +1,5 @@
 """
-Tag, classify, rate or translate texts with a saved model, or find the answer to a question in them.
+Tag, classify or rate texts with a saved model, or find the answer to a question in them.
 
     modeling-star predict outputs/quickstart/model "Maria Keller moved to Oslo."
     modeling-star predict outputs/sst2 --file texts.txt --json > predictions.jsonl
@@ -9,7 +9,6 @@ Tag, classify, rate or translate texts with a saved model, or find the answer to
     zcat reviews.txt.gz | head -100 | modeling-star predict outputs/sst2 --file -
     modeling-star predict outputs/drcd --question "Who moved to Oslo?" "Maria Keller moved to Oslo."
     modeling-star predict outputs/snli --pairs "A man plays a guitar." "Somebody makes music."
-    modeling-star predict outputs/tatoeba_zh_en "我们都哭了。"
 
 Entities and answers come with character offsets: text[start:end] is the entity.
 """
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="folder or Hub name of a model for tagging, classes, answers or translation")
+    parser.add_argument("model", help="folder or Hub name of a model for tagging, classes or answers")
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="texts to predict on")
     parser.add_argument(
         "--file",

@@ -18,7 +18,6 @@ from .conll import conll_width, fits_columns, has_tags
 from .encodings import HALF_CHARACTER, is_wide, not_utf8, warn_of_halves
 from .files import FORMATS, ending_of, is_data, is_table, open_bytes, open_text, reading
 from .labels import literal_list
-from .parallel_text import keys_of
 from .readers import has_blocks, read_file, stream_rows
 from .span_formats import is_span_folder, read_span_texts
 from .squad import flatten_squad
@@ -119,15 +118,6 @@ def read_texts(
         with reading(path):
             names = dict.fromkeys(name for row in first for name in row)
             sample = Dataset(pyarrow.table({name: _typed([row.get(name) for row in first]) for name in names}))
-        keys = keys_of(sample.features[sample.column_names[0]]) if len(sample.column_names) == 1 else None
-        if keys:  # {"translation": {"zh": ..., "en": ...}}: the first is the source, as in training
-            column = sample.column_names[0]
-            sample = sample.flatten().rename_columns({f"{column}.{key}": key for key in keys})
-            rows = (row[column] for row in rows)
-            trained_on = trained_on or keys[0]
-    if tags and text_column_name is None and trained_on not in sample.column_names:
-        words = [name for name in sample.column_names if name.casefold() in ONE_WORD]
-        text_column_name = words[0] if len(words) == 1 else None
     columns = text_columns(sample, text_column_name, trained_on, pairs=pairs, contexts=contexts, questions=questions)
     if tags and len(columns) == 1:
         rows = _sentences_of_words(path, sample, rows, columns[0])

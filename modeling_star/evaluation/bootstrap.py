@@ -16,7 +16,6 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from .metrics import seqeval_labels
 from .squad import Language, answer_language, score_answers
-from .translation_scores import bleu_of_counts, chrf_of_counts, count_translations
 
 
 class Interval(NamedTuple):
@@ -28,7 +27,7 @@ class Interval(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Metric:
+class Metric:
     """A metric that is a function of sums over examples: resampling then only adds rows of numbers.
 
     `count(references, predictions)` gives `[examples, k]`; `score` of sums `[..., k]` gives metrics `[...]`.
@@ -48,22 +47,21 @@ def count_runs(
         metric: "accuracy", "macro_f1", "weighted_f1", "f1" (the second of two labels in their order, 1 of 0 and 1) or
             "matthews_correlation" (of labels, or of lists of labels: tagged sentences, whose words with the reference
             `None` do not count), "entity_f1" (lists of entity tags), "micro_f1" (lists of the labels of a text,
-            or these in JSON), "answer_f1" or "answer_em" (a text against the list of a question's answers), "bleu",
-            "bleu_zh" (texts, tokenized as English or as Chinese) or "chrf" (all three from 0 to 1), "pearson" or
-            "mse" (numbers).
+            or these in JSON), "answer_f1" or "answer_em" (a text against the list of a question's answers),
+            "pearson" or "mse" (numbers), or another key of `METRICS`.
         references: one item for each example.
         runs: the predictions of each run, one item for each example.
         language: of answers; `None`: guessed from the references.
 
     Returns:
-        The counts of each run `[examples, k]`; "answer_f1" and "answer_em" share theirs, and so do "bleu" and "chrf".
+        The counts of each run `[examples, k]`; "answer_f1" and "answer_em" share theirs.
 
     Raises:
         ValueError: for unequal lengths, or an unknown metric.
     """
-    if metric not in _METRICS:
-        raise ValueError(f"metric={metric!r}; choose one of {', '.join(_METRICS)}.")
-    count = _METRICS[metric].count
+    if metric not in METRICS:
+        raise ValueError(f"metric={metric!r}; choose one of {', '.join(METRICS)}.")
+    count = METRICS[metric].count
     options: dict[str, Any] = {}
     if count is _count_answers:
         options["language"] = language or answer_language(answer for answers in references for answer in answers)
@@ -81,7 +79,7 @@ def count_examples(
 
 def score_counts(metric: str, counts: np.ndarray) -> float:
     """The metric of one run, from its counts `[examples, k]`."""
-    return float(_METRICS[metric].score(counts.sum(axis=0)))
+    return float(METRICS[metric].score(counts.sum(axis=0)))
 
 
 def bootstrap_counts(
@@ -155,7 +153,7 @@ def _resample(
     # One product resamples the counts of all runs.
     flat = counts.reshape(examples, -1)
     times = (np.bincount(draw.examples, minlength=examples).astype(np.float64) for draw in draws)
-    values = _METRICS[metric].score(np.stack([weights @ flat for weights in times]).reshape(-1, runs, width))
+    values = METRICS[metric].score(np.stack([weights @ flat for weights in times]).reshape(-1, runs, width))
     scores_a, scores_b = values[:, : len(runs_a)], values[:, len(runs_a) :]
     pairs = zip(scores_a, scores_b, draws, strict=True)
     return np.array([a[draw.runs_a].mean() - b[draw.runs_b].mean() for a, b, draw in pairs])
@@ -296,25 +294,17 @@ def _divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
     return np.divide(numerator, denominator, out=np.zeros(np.shape(numerator)), where=np.asarray(denominator) != 0)
 
 
-_METRICS = {
-    "accuracy": _Metric(_count_correct, _ratio),
-    "entity_f1": _Metric(_count_entities, _ratio),
-    "micro_f1": _Metric(_count_sets, _ratio),
-    "answer_f1": _Metric(_count_answers, lambda sums: _divide(sums[..., 0], sums[..., 2])),
-    "answer_em": _Metric(_count_answers, lambda sums: _divide(sums[..., 1], sums[..., 2])),
-    "bleu": _Metric(
-        lambda truth, guess: count_translations(guess, truth, "13a"), lambda sums: bleu_of_counts(sums[..., :10])
-    ),
-    "bleu_zh": _Metric(
-        lambda truth, guess: count_translations(guess, truth, "zh"), lambda sums: bleu_of_counts(sums[..., :10])
-    ),
-    "chrf": _Metric(
-        lambda truth, guess: count_translations(guess, truth, "13a"), lambda sums: chrf_of_counts(sums[..., 10:])
-    ),
-    "macro_f1": _Metric(_count_confusions, _macro_f1),
-    "weighted_f1": _Metric(_count_confusions, _weighted_f1),
-    "f1": _Metric(_count_confusions, lambda sums: _label_f1(sums)[..., 1]),
-    "matthews_correlation": _Metric(_count_confusions, _matthews),
-    "pearson": _Metric(_count_moments, _pearson),
-    "mse": _Metric(_count_moments, _mean_squared_error),
+METRICS = {
+    "accuracy": Metric(_count_correct, _ratio),
+    "entity_f1": Metric(_count_entities, _ratio),
+    "micro_f1": Metric(_count_sets, _ratio),
+    "answer_f1": Metric(_count_answers, lambda sums: _divide(sums[..., 0], sums[..., 2])),
+    "answer_em": Metric(_count_answers, lambda sums: _divide(sums[..., 1], sums[..., 2])),
+    "macro_f1": Metric(_count_confusions, _macro_f1),
+    "weighted_f1": Metric(_count_confusions, _weighted_f1),
+    "f1": Metric(_count_confusions, lambda sums: _label_f1(sums)[..., 1]),
+    "matthews_correlation": Metric(_count_confusions, _matthews),
+    "pearson": Metric(_count_moments, _pearson),
+    "mse": Metric(_count_moments, _mean_squared_error),
 }
+"""The metrics by name; an experiment may add its own."""

@@ -19,24 +19,23 @@ from .reports import baseline_line, markdown_table, summarize_seeds
 
 # The kind of a prediction (a key that marks the task) -> the metrics by which such runs may have been scored: the name
 # in all_results.json, and the full score there. Classifiers, whose texts have the names of their columns, come first.
+# An experiment may add its own kind to this table and to the next ones.
 SCORED_BY = {
     "index": {"accuracy": ("accuracy", 1), "pearson": ("pearson", 1)},
     "tokens": {"entity_f1": ("f1", 1), "accuracy": ("accuracy", 1)},
     "n_best": {"answer_f1": ("f1", 1)},
-    "source": {"bleu": ("bleu", 100), "bleu_zh": ("bleu", 100)},
 }
 # The script that writes predictions of a kind.
-MADE_BY = {"run_glue.py": "index", "run_ner.py": "tokens", "run_qa.py": "n_best", "run_translation.py": "source"}
+MADE_BY = {"run_glue.py": "index", "run_ner.py": "tokens", "run_qa.py": "n_best"}
 
 _MULTI_LABEL = {"micro_f1": ("micro_f1", 1)}
 _BY_LABEL = ("macro_f1", "weighted_f1", "f1", "matthews_correlation")
 # Other metrics that --metric may name. `None`: all_results.json has no such score; a tagger's "f1" there is that of
 # entities.
-_OTHERS: dict[str, dict[str, tuple[str, int] | None]] = {
+OTHERS: dict[str, dict[str, tuple[str, int] | None]] = {
     "index": {**{metric: (metric, 1) for metric in _BY_LABEL}, **_MULTI_LABEL},
     "tokens": dict.fromkeys(_BY_LABEL),
     "n_best": {"answer_em": ("exact_match", 1)},
-    "source": {"chrf": ("chrf", 100)},
 }
 
 
@@ -64,7 +63,7 @@ class System:
 
 def read_system(folder: Path, split: str = "test") -> System:
     """
-    The runs in an output folder of run_glue.py, run_ner.py, run_qa.py or run_translation.py.
+    The runs in an output folder of run_glue.py, run_ner.py or run_qa.py.
 
     Args:
         folder: with one run, or with those of `--seeds` in seed-1, seed-2, ...
@@ -179,7 +178,7 @@ def _choose_metric(systems: Sequence[System], metric: str | None, prefix: str) -
         UserError: it does not fit the predictions, or the scores in all_results.json.
     """
     first = systems[0]
-    known = {**SCORED_BY[first.kind], **_OTHERS[first.kind]}
+    known = {**SCORED_BY[first.kind], **OTHERS[first.kind]}
     if metric is not None and metric not in known:
         raise UserError(f"--metric {metric} does not fit these predictions: choose one of {', '.join(known)}.")
     scored_by = {**(_MULTI_LABEL if first.is_multi_label else {}), **SCORED_BY[first.kind]}

@@ -1,4 +1,4 @@
-"""Prediction with saved models: pipelines, question answering, translation, long texts in windows, many texts."""
+"""Prediction with saved models: pipelines, question answering, long texts in windows, many texts."""
 
 from typing import TYPE_CHECKING, Any
 

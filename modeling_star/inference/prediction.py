@@ -1,4 +1,4 @@
-"""Predict with a saved model of any task: entities, labels, numbers, answers or translations of texts."""
+"""Predict with a saved model of any task: entities, labels, numbers or answers."""
 
 import hashlib
 import itertools
@@ -33,14 +33,13 @@ from .long_runs import Shortened, longest_run, shorten, tokenizing
 from .pipelines import EntityGroups, aggregation_for, path_probabilities
 from .question_answering import answer_question
 from .threads import map_in_threads
-from .translation import translate
 
 
 logger = logging.getLogger(__name__)
 
 Prediction = dict[str, Any]
 """An entity or answer (`label`, `start`, `end`, `text`, `score`), a label (`label`, `score`; of several per text also
-`predicted`), a number (`value`), or a translation (`text`)."""
+`predicted`), or a number (`value`)."""
 
 _TASKS = {
     "ForTokenClassification": "token-classification",
@@ -51,9 +50,8 @@ _CLASSES = {
     "token-classification": "AutoModelForTokenClassification",
     "text-classification": "AutoModelForSequenceClassification",
     "question-answering": "AutoModelForQuestionAnswering",
-    "translation": "AutoModelForSeq2SeqLM",
 }
-_MODEL_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "arguments.json")
+_MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "arguments.json")
 _TOKENS_AT_ONCE = 16384  # of a batch, padding included: a limit on memory where texts are long
 
 
@@ -64,7 +62,7 @@ class SavedModel:
 
     Args:
         name: folder or Hub name.
-        task: "token-classification", "text-classification", "question-answering", "translation" or "tfidf".
+        task: "token-classification", "text-classification", "question-answering" or "tfidf".
         arguments: of its training, where the folder has them.
         config: of a model of transformers.
         remote: `trust_remote_code` for `from_pretrained`.
@@ -91,9 +89,9 @@ class SavedModel:
         config = load_config(name, trust_remote_code=trust_remote_code)
         architecture = (config.architectures or [""])[0]
         task = next((task for ending, task in _TASKS.items() if architecture.endswith(ending)), None)
-        if task is None and not config.is_encoder_decoder:
-            raise UserError(f"{name} is a {architecture}, which tags, classifies, answers or translates nothing.")
-        return cls(name, task or "translation", arguments, config, {"trust_remote_code": trust_remote_code})
+        if task is None:
+            raise UserError(f"{name} is a {architecture}, which tags, classifies or answers nothing.")
+        return cls(name, task, arguments, config, {"trust_remote_code": trust_remote_code})
 
     @property
     def takes_pairs(self) -> bool | None:
@@ -243,8 +241,6 @@ class Predictor:
                 return {"label": "string", **span, "score": "float64"}
             case "question-answering":
                 return {**span, "score": "float64"}
-            case "translation":
-                return {"text": "string"}
         if self.saved.config.problem_type == "regression" and self.saved.config.num_labels == 1:
             return {"value": "float64"}
         several = self.saved.config.problem_type == "multi_label_classification"
@@ -271,13 +267,6 @@ class Predictor:
                 found = self._classify(plain)
             case "question-answering":
                 found = [self._answer(text) for text in plain]
-            case "translation":
-                order = sorted(range(len(plain)), key=lambda place: len(plain[place]))
-                by_length = [self._shortened(plain[place]).text for place in order]
-                with tokenizing(plain):
-                    translations = translate(by_length, self.model, self.tokenizer, batch_size=self.batch_size)
-                placed = dict(zip(order, translations, strict=True))
-                found = [[{"text": placed[place]}] for place in range(len(plain))]
             case _:
                 found = list(_classify_by_terms(self.saved, plain))
         self.texts_seen += len(texts)

@@ -322,8 +322,8 @@ def save_options(config: PreTrainedConfig, task: str, options: dict[str, Any]) -
 
     Args:
         config: of a model that is to be saved.
-        task: "question-answering" or "translation".
-        options: arguments of `answer_question` or `translate`; options of other tasks are kept.
+        task: transformers' name of it, such as "question-answering".
+        options: arguments of its call, such as those of `answer_question`; options of other tasks are kept.
     """
     config.task_specific_params = {**(getattr(config, "task_specific_params", None) or {}), task: options}
 

@@ -84,20 +84,6 @@ class TaggingModelArguments(ModelArguments):
 
 
 @dataclass
-class TranslationModelArguments(ModelArguments):
-    """Model, tokenizer and embeddings of a translator."""
-
-    model_type: str | None = flag(f"Type of a fresh model: marian, or an encoder {_TYPES} (default: marian).")
-    config_name: str | None = flag("Configuration of a fresh model, such as configuration/models/marian-small.json.")
-    config_overrides: str | None = flag("Configuration fields to set, such as dropout=0.3,encoder.hidden_size=200.")
-    tokenizer_kind: Literal["bpe"] = flag(  # type: ignore[assignment]  # another choice than the encoders'
-        "Kind of a trained tokenizer: byte pairs, learned from both languages together.", "bpe"
-    )
-    lower_case: bool = flag("Lower-case the text in a trained tokenizer.", False)
-    vocab_size: int = flag("Maximum vocabulary size of a trained tokenizer.", 8000)
-
-
-@dataclass
 class DataArguments:
     """Data of any script."""
 
@@ -194,23 +180,6 @@ class TextArguments(DataArguments):
 
 
 @dataclass
-class TranslationArguments(FileArguments):
-    """Data of run_translation.py."""
-
-    _argument_group_name = "data and translation"
-
-    source_column: str | None = flag("Column of the source texts, or their key in the column translation.")
-    target_column: str | None = flag("Column of the target texts, or their key in the column translation.")
-    max_seq_length: int | None = flag("Maximum number of tokens of a source or target in training.", 256)
-    num_beams: int = flag("Beams of the reported scores; --generation_num_beams sets those during training.", 4)
-    length_penalty: float = flag("Exponent of the length by which a beam's log-probability is divided.", 0.5)
-    max_extra_tokens: int = flag("Maximum number of tokens of a translation beyond those of its source.", 50)
-    bleu_tokenize: Literal["13a", "intl", "zh", "char", "none"] | None = flag(
-        "Tokenizer of sacrebleu; without it, zh for Chinese targets, otherwise 13a."
-    )
-
-
-@dataclass
 class RunArguments:
     """The run."""
 
@@ -237,13 +206,6 @@ class LabelRunArguments(RunArguments):
     """The run, on data with classes."""
 
     class_weights: str = flag("Weights of the classes in the loss: none, balanced, or one number per class.", "none")
-
-
-@dataclass
-class TranslationRunArguments(RunArguments):
-    """The run of a translator."""
-
-    average_checkpoints: int = flag("Average the weights of the last N checkpoints; 0 takes the best one.", 5)
 
 
 # Old names, accepted on the command line, in recipes and in the arguments of earlier runs.
@@ -296,8 +258,6 @@ _MEANT = {
     "optim": "optimizer",
     "log_level": "verbose verbosity",
     "embeddings_name_or_path": "embeddings embedding word_vectors vectors glove",
-    "source_column": "source source_lang src src_lang",
-    "target_column": "target_lang tgt tgt_lang",
     "config_overrides hidden_size=192": "hidden_size hidden_dim hidden dim d_model",
     "config_overrides num_hidden_layers=2": "num_layers layers num_hidden_layers n_layers",
     "config_overrides num_attention_heads=6": "num_heads heads num_attention_heads n_heads",
@@ -331,21 +291,6 @@ PRETRAINING_DEFAULTS: dict[str, Any] = {
     "save_strategy": "steps",
     "save_steps": 500,
     "include_num_input_tokens_seen": "non_padding",
-}
-
-# The training of https://arxiv.org/abs/1706.03762, section 5.
-TRANSLATION_DEFAULTS: dict[str, Any] = {
-    "adam_beta1": 0.9,
-    "adam_beta2": 0.98,
-    "adam_epsilon": 1e-9,
-    "lr_scheduler_type": "inverse_sqrt",
-    "warmup_steps": 0.1,
-    "label_smoothing_factor": 0.1,
-    "per_device_train_batch_size": 64,
-    "per_device_eval_batch_size": 64,
-    "predict_with_generate": True,
-    "generation_num_beams": 1,
-    "save_total_limit": 5,
 }
 
 TRAINING_HELP = """

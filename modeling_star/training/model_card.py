@@ -5,7 +5,7 @@ import json
 import math
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -26,14 +26,13 @@ FAMILIES = {
     "vanilla_transformer": "standard Transformer encoder ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762))",
     "disan": "DiSAN ([Shen et al., 2018](https://arxiv.org/abs/1709.04696))",
     "bilstm": "BiLSTM ([Hochreiter and Schmidhuber, 1997](https://doi.org/10.1162/neco.1997.9.8.1735))",
-    "marian": "standard Transformer ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762))",
-    "text_encoder_decoder": "Transformer decoder on an encoder of this package",
     "bert": "BERT ([Devlin et al., 2019](https://arxiv.org/abs/1810.04805))",
 }
 _VERSIONS = ("modeling-star", "transformers", "torch", "tokenizers", "datasets")
 # Our metrics in the Hub's collection, and on the card.
 _HUB_METRICS = {"pearson": "pearsonr", "macro_f1": "f1", "micro_f1": "f1", "weighted_f1": "f1"}
-_TITLES = {"bleu": "BLEU", "chrf": "chrF"}
+TITLES: dict[str, str] = {}
+"""Names of metrics that are no word with a capital, by their keys."""
 # Invented examples by language: a sentence without one word, the word, and a question that it answers.
 _INVENTED = {
     "en": ("Anna drove from Oslo to {} on Sunday.", "Bergen", "Where did Anna drive?"),
@@ -116,41 +115,18 @@ def usage_code(folder: str | Path, content: CardContent) -> str:
     """Python code that loads the model and prints its output for the first example."""
     folder = Path(folder)
     remote = ", trust_remote_code=True" if _needs_remote_code(folder) else ""
-    name = _quoted(content.repo_id or shown_path(str(folder)))
+    name = quoted(content.repo_id or shown_path(str(folder)))
     example = content.examples[0] if content.examples else _invented_example(content)
-    if content.task == "question-answering":
-        question, context = example
-        options = "".join(f", {key}={value!r}" for key, value in content.usage_options.items())
-        # transformers 5 has no pipeline for answers or translations.
-        return f"""\
-from modeling_star import answer_question
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained({name}{remote})
-model = AutoModelForQuestionAnswering.from_pretrained({name}{remote})
-question = {_quoted(question)}
-context = {_quoted(context)}
-for answer in answer_question(question, context, model, tokenizer{options}):
-    print(answer.text, answer.start, answer.end, answer.score)"""
-    if content.task == "translation":
-        return f"""\
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained({name}{remote})
-model = AutoModelForSeq2SeqLM.from_pretrained({name}{remote})
-texts = [{_quoted(example)}]
-inputs = tokenizer(texts, padding=True, return_tensors="pt", return_token_type_ids=False)
-print(tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True))"""
-    if content.task == "token-classification":
-        return _tagger_code(name, remote, _as_input(example)["text"], content)
+    if content.task in USAGE:
+        return USAGE[content.task](name, remote, example, content)
     options = ', function_to_apply="none"' if content.regression else ""
     options += ", truncation=True" if _has_limit(folder) else ""
     inputs = _as_input(example)
     return f"""\
 from transformers import pipeline
 
-model = pipeline({_quoted(content.task)}, model={name}{options}{remote})
-print(model({_quoted(inputs if len(inputs) > 1 else inputs["text"])}))"""
+model = pipeline({quoted(content.task)}, model={name}{options}{remote})
+print(model({quoted(inputs if len(inputs) > 1 else inputs["text"])}))"""
 
 
 def _invented_example(content: CardContent) -> str | tuple[str, str]:
@@ -163,7 +139,24 @@ def _invented_example(content: CardContent) -> str | tuple[str, str]:
     return (text, text) if content.is_pair else text
 
 
-def _tagger_code(name: str, remote: str, text: str, content: CardContent) -> str:
+def _reader_code(name: str, remote: str, example: Any, content: CardContent) -> str:
+    question, context = example
+    options = "".join(f", {key}={value!r}" for key, value in content.usage_options.items())
+    # transformers 5 has no pipeline for answers.
+    return f"""\
+from modeling_star import answer_question
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained({name}{remote})
+model = AutoModelForQuestionAnswering.from_pretrained({name}{remote})
+question = {quoted(question)}
+context = {quoted(context)}
+for answer in answer_question(question, context, model, tokenizer{options}):
+    print(answer.text, answer.start, answer.end, answer.score)"""
+
+
+def _tagger_code(name: str, remote: str, example: Any, content: CardContent) -> str:
+    text = _as_input(example)["text"]
     has_entities = not content.label_list or is_entity_scheme(content.label_list)
     is_grouped = has_entities or content.aggregation == "first"
     options = f', aggregation_strategy="{content.aggregation}"' if is_grouped else ""
@@ -175,12 +168,20 @@ def _tagger_code(name: str, remote: str, text: str, content: CardContent) -> str
 {start}from transformers import pipeline
 
 model = pipeline("token-classification", model={name}{options}{remote})
-text = {_quoted(text)}
+text = {quoted(text)}
 for entity in model(text):
     print(text[entity["start"] : entity["end"]], entity["{label}"], entity["score"])"""
 
 
-def _quoted(value: Any) -> str:
+USAGE: dict[str, Callable[[str, str, Any, CardContent], str]] = {
+    "question-answering": _reader_code,
+    "token-classification": _tagger_code,
+}
+"""The code under "Use" by task, from the model's quoted name, the argument that trusts its code, an example and the
+card's content; other tasks have a pipeline. An experiment may add its own."""
+
+
+def quoted(value: Any) -> str:
     """Strings, and dictionaries of strings, as Python source in double quotes, with readable Chinese."""
     return json.dumps(value, ensure_ascii=False)
 
@@ -219,7 +220,7 @@ def _card_data(content: CardContent, measured: Mapping[str, Mapping[str, float]]
             dataset_name=content.dataset_name,
             dataset_split=split,
             metric_type=_HUB_METRICS.get(name, name),
-            metric_name=_TITLES.get(name, name[0].upper() + name[1:].replace("_", " ").replace("f1", "F1")),
+            metric_name=TITLES.get(name, name[0].upper() + name[1:].replace("_", " ").replace("f1", "F1")),
             metric_value=round(value, 6),
         )
         for split, metrics in measured.items()

@@ -47,7 +47,6 @@ _BY_SCORE = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
 
 _SHARDS = torch.distributed.is_available()  # some builds of torch are for one process alone
 if _SHARDS:
-    from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
     from torch.distributed.tensor import DTensor, distribute_tensor
 
 
@@ -89,21 +88,6 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
         if _SHARDS and isinstance(target, DTensor):
             tensor = distribute_tensor(tensor.to(target.device), target.device_mesh, target.placements)
         target.copy_(tensor)
-
-
-def generate_options(model: nn.Module) -> dict[str, Any]:
-    """
-    Options that the `generate` of a sharded model needs; none for other models.
-
-    `generate` reads an encoder's parameters outside the model's forward, where they are shards: it is registered as a
-    forward. All processes gather in each step, so that none may finish before the others; transformers does this
-    automatically only for the first version of FSDP (seen in 5.23).
-    """
-    if not (_SHARDS and isinstance(model, FSDPModule)):
-        return {}
-    if "generate" not in vars(model):
-        register_fsdp_forward_method(model, "generate")
-    return {"synced_gpus": True}
 
 
 class EarlyStopping(EarlyStoppingCallback):
@@ -356,8 +340,7 @@ def settle_training(
     settled.logging_nan_inf_filter = False  # it would replace NaN by the mean of other losses
     if not has_validation:
         settled.eval_strategy = "no"
-    is_ours = isinstance(getattr(model, "encoder", model), EncoderPreTrainedModel)
-    if is_ours and settled.ddp_find_unused_parameters is None:
+    if isinstance(model, EncoderPreTrainedModel) and settled.ddp_find_unused_parameters is None:
         settled.ddp_find_unused_parameters = False  # these models have none
     if training.do_train:
         _choose_best(settled, run_args, metrics)
@@ -396,10 +379,8 @@ def _choose_best(settled: TrainingArguments, run_args: RunArguments, metrics: Me
             )
     elif not (saves_best or follows) and settled.metric_for_best_model is None:
         return
-    # A translator that does not generate during training measures only its loss.
-    names = metrics.score_names() if getattr(settled, "predict_with_generate", True) else []
-    main = metrics.metric_for_best_model if names is None or names else "loss"
-    settled.metric_for_best_model = settled.metric_for_best_model or main
+    names = metrics.score_names()
+    settled.metric_for_best_model = settled.metric_for_best_model or metrics.metric_for_best_model
     best = settled.metric_for_best_model.removeprefix("eval_")
     if names is not None and best not in ["loss", *names]:
         raise UserError(f"--metric_for_best_model {best} is not measured: write {', '.join(['loss', *names])}.")

@@ -11,7 +11,6 @@ import pytest
 
 import modeling_star
 from modeling_star.data import packing, squad, tokenizers
-from modeling_star.data import parallel_text as translation_data
 from modeling_star.data.caching import source_version
 from modeling_star.data.readers import read_file
 from modeling_star.errors import UserError
@@ -19,7 +18,7 @@ from modeling_star.errors import UserError
 
 ENCODERS = (
     *(tokenizers._TextEncoder, tokenizers._WordEncoder, packing.PieceEncoder),
-    *(squad._Unfolder, squad.WindowEncoder, translation_data._PairEncoder),
+    *(squad._Unfolder, squad.WindowEncoder),
 )
 TOKENIZE = """
 import sys
@@ -56,7 +55,6 @@ def test_features_are_made_anew_where_the_code_that_makes_them_has_changed(tmp_p
 def test_every_encoder_has_the_version_of_its_source(encoder: Any) -> None:
     others = {squad.WindowEncoder: "modeling_star.inference.question_answering"}
     others[tokenizers._WordEncoder] = "modeling_star.inference.sliding_windows"
-    others[translation_data._PairEncoder] = "modeling_star.data.subwords"
     modules = (encoder.__module__, *([others[encoder]] if encoder in others else []))
     assert encoder.__dataclass_fields__["version"].default == source_version(*modules)
 

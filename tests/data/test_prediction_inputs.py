@@ -76,12 +76,6 @@ def test_nested_questions_give_each_context_once(tmp_path: Path) -> None:
     assert texts_of(path, contexts=True) == ["Ann sings.", "b"]
 
 
-def test_one_side_of_translations_is_read(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl", '{"translation": {"zh": "雨", "en": "rain"}}\n')
-    assert texts_of(path) == ["雨"]
-    assert texts_of(path, trained_on="en") == texts_of(path, text_column_name="en") == ["rain"]
-
-
 def test_the_column_of_the_training_is_read_where_the_file_has_it(tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", "评论,text,n\n好,x,1\n")
     assert texts_of(path, trained_on="评论") == ["好"]

@@ -344,6 +344,7 @@ def test_answers_are_scored_by_f1_and_by_exact_match(table: Table, tmp_path: Pat
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments" / "tables").glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_projects_tables_use_flags_that_the_scripts_have(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers import Seq2SeqTrainingArguments, TrainingArguments
+    from translation.arguments import TranslationArguments, TranslationModelArguments, TranslationRunArguments
 
     monkeypatch.chdir(ROOT)
     shared = (arguments.ModelArguments, arguments.RunArguments, TrainingArguments)
@@ -354,9 +355,9 @@ def test_the_projects_tables_use_flags_that_the_scripts_have(path: Path, monkeyp
         "run_distill.py": (AnyDistillationArguments, *shared),
         "run_mlm.py": (arguments.TextArguments, *shared),
         "run_translation.py": (
-            arguments.TranslationModelArguments,
-            arguments.TranslationArguments,
-            arguments.TranslationRunArguments,
+            TranslationModelArguments,
+            TranslationArguments,
+            TranslationRunArguments,
             Seq2SeqTrainingArguments,
         ),
     }

@@ -189,7 +189,9 @@ def command(case: Case, data: Path) -> list[str]:
     arguments = []
     for flag in case.flags:
         if flag.startswith("recipe:"):
-            path = ROOT / "configuration" / "recipes" / f"{flag.removeprefix('recipe:')}.yaml"
+            name = f"{flag.removeprefix('recipe:')}.yaml"
+            folders = (ROOT / "configuration" / "recipes", ROOT / "experiments" / "translation" / "recipes")
+            path = next(folder / name for folder in folders if (folder / name).is_file())
             shape = yaml.safe_load(path.read_text(encoding="utf-8")).get("config_name")
             arguments += [str(path), *([f"--config_name={ROOT / shape}"] if shape else [])]
         else:
@@ -319,9 +321,10 @@ def run_as_process(script: str, *arguments: str) -> None:
         RuntimeError: it failed.
     """
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
+    path = ROOT / ("experiments" if script == "run_translation.py" else "run_scripts") / script
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [sys.executable, str(ROOT / "run_scripts" / script), *arguments],
+            [sys.executable, str(path), *arguments],
             cwd=folder,
             env=environment | {"HF_HOME": folder},
             capture_output=True,

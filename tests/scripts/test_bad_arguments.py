@@ -20,7 +20,7 @@ def bad_rows(corpora: Path, change: dict[str, Any], row: int = 2) -> list[dict[s
 
 @pytest.fixture(scope="module")
 def bad(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
-    """Files that no run can use, and pairs.jsonl of translations."""
+    """Files that no run can use."""
     folder = tmp_path_factory.mktemp("bad")
     entities, reading = read_rows(corpora / "entities" / "train.jsonl"), corpora / "reading" / "train.jsonl"
     write_rows(folder / "lengths.jsonl", bad_rows(corpora / "entities" / "train.jsonl", {"ner_tags": ["O", "O"]}))
@@ -34,12 +34,10 @@ def bad(tmp_path_factory: pytest.TempPathFactory, corpora: Path) -> Path:
     (folder / "one.csv").write_text("text,label\n" + "a fine film,good\n" * 9)
     write_rows(folder / "elsewhere.jsonl", bad_rows(reading, {"answers": {"text": ["xyz"], "answer_start": [3]}}))
     write_rows(folder / "unanswered.jsonl", bad_rows(reading, {"answers": {"text": [], "answer_start": []}}))
-    write_rows(folder / "pairs.jsonl", [{"zh": f"我 有 {n}", "en": f"I have {n}"} for n in range(20)])
     return folder
 
 
-NER, GLUE, QA, MLM, TRANSLATION = "run_ner.py", "run_glue.py", "run_qa.py", "run_mlm.py", "run_translation.py"
-MARIAN = "--train_file={bad}/pairs.jsonl --vocab_size=60"
+NER, GLUE, QA, MLM = "run_ner.py", "run_glue.py", "run_qa.py", "run_mlm.py"
 # What is wrong -> script, flags, and what the message names.
 BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
     # Data
@@ -102,17 +100,6 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
         ["ngram_buckets", "run_glue.py"],
     ),
     "TF-IDF of answers": (QA, "--train_file={reading} --model_type=tfidf", ["tfidf"]),
-    "a translator without a size": (TRANSLATION, MARIAN + " --model_type=marian", ["--config_name"]),
-    "a translator that generates nothing": (
-        TRANSLATION,
-        MARIAN + " --model_type=bert --config_overrides=hidden_size=16",
-        ["--model_type bert"],
-    ),
-    "a field of which side": (
-        TRANSLATION,
-        MARIAN + " --model_type=star_transformer --config_overrides=hidden_size=16",
-        ["encoder.hidden_size=16"],
-    ),
     # The run
     "folder in use": (NER, "--train_file={entities} --output_dir={tagger}", ["{tagger}"]),
     "nothing to resume": (NER, "--train_file={entities} --resume_from_checkpoint=last --output_dir={bad}", ["{bad}"]),
@@ -148,7 +135,7 @@ def test_bad_input_is_an_error_in_one_line_and_no_file_changes(
     script, flags, named = BAD_INPUTS[what]
     places = {"bad": bad, "tagger": tagger, "bert": bert}
     places |= {name: corpora / name / "train.jsonl" for name in ("entities", "sentiment", "reading")}
-    shape = [] if script == TRANSLATION or "config_overrides" in flags else TINY
+    shape = [] if "config_overrides" in flags else TINY
     output = [] if "--output_dir" in flags else [f"--output_dir={tmp_path}/run"]
     before = {folder: hashes(folder) for folder in (bad, tagger, bert)}
     done = scripts.run(script, *shape, *QUICK, *flags.format(**places).split(), *output)

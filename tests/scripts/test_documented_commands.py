@@ -26,7 +26,7 @@ from modeling_star.commands import COMMANDS
 FIRST = ("README.md", *(f"docs/{name}.md" for name in ("getting_started", "train", "predict", "models", "from_bert")))
 OTHERS = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} - {*FIRST, "docs/decisions.md"}
 PAGES = (*FIRST, *sorted(OTHERS))
-TRAININGS = ("ner", "glue", "qa", "mlm", "translation", "distill")
+TRAININGS = ("ner", "glue", "qa", "mlm", "distill")
 TINY = ["--max_steps=2", "--use_cpu", "--disable_tqdm=true", "--report_to=none", "--max_predict_samples=4"]
 # The rest of the shape is a recipe's or the default.
 SHAPE = ["--config_overrides", "hidden_size=16,num_attention_heads=2"]
@@ -92,7 +92,7 @@ def write_data(folder: Path) -> None:
             tagged["tokens"] += chinese  # for tokenizers of characters and their lexicon
             tagged["ner_tags"] += ["O"] * len(chinese)
             review["text"] += chinese
-            rows.append({**tagged, **review, "translation": {"zh": chinese, "en": review["text"]}})
+            rows.append({**tagged, **review})
         for row in reading[split]:
             row["question"] += "谁搬到了奥斯陆？"
         lines = ["\n".join(map(" ".join, zip(row["tokens"], row["ner_tags"], strict=True))) for row in entities[split]]
@@ -175,7 +175,7 @@ class Pages:
                 arguments += ["--output_dir", "outputs/recipe"]
             shutil.rmtree(self.folder / arguments[arguments.index("--output_dir") + 1], ignore_errors=True)
             arguments += TINY if name != "mlm" else TINY[:-1]
-            if "--model_name_or_path" not in arguments and "tfidf" not in arguments and name != "translation":
+            if "--model_name_or_path" not in arguments and "tfidf" not in arguments:
                 arguments += SHAPE
         self.check(page, command, str(self.folder / program), *arguments, processes=processes)
 

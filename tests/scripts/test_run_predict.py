@@ -1,4 +1,4 @@
-"""run_predict.py on tiny taggers and classifiers; answers and translations are tested with their scripts."""
+"""run_predict.py on tiny taggers and classifiers; answers are tested with their script."""
 
 import json
 import subprocess

@@ -13,11 +13,9 @@ from safetensors.torch import load_file, save_file
 from script_samples import read_rows, write_rows, write_typeless_tokenizer
 from sklearn.linear_model import LogisticRegression
 from task_samples import ROWS, TINY, Parsed, trainer_of
-from torch import Tensor
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 from modeling_star import StarTransformerConfig
-from modeling_star.data.subwords import train_subword_tokenizer
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 from modeling_star.tasks.distillation import DistillTaggingTask
@@ -26,14 +24,12 @@ from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.tfidf_baseline import NUMBERS, TERMS, TfidfClassifier, run_tfidf
 from modeling_star.tasks.token_classification import TaggingTask
-from modeling_star.tasks.translation import TranslationTask
 from modeling_star.training.arguments import LabelRunArguments, TaggingModelArguments
 from modeling_star.training.builders import saved_model
 from modeling_star.training.distillation_arguments import DistillTaggingArguments
 from modeling_star.training.run import run, run_once
 from modeling_star.training.task import Task
 from modeling_star.training.trainer import average_checkpoints, load_weights
-from modeling_star.training.translation_builders import fresh_translator
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,71 +58,12 @@ def test_pretraining_smooths_its_loss_and_hides_other_tokens_in_every_epoch(
     assert begun == [0, 1, 2]
 
 
-def test_translation_smooths_its_loss(parsed: Callable[..., Parsed], tmp_path: Path) -> None:
-    small = "d_model=16,encoder_layers=1,decoder_layers=1,encoder_attention_heads=2,decoder_attention_heads=2"
-    arguments = parsed(TranslationTask, f"--config_overrides={small}", "--report_to=none", "--vocab_size=60")
-    _, trainer = trainer_of(TranslationTask, arguments, tmp_path / "run")
-    assert trainer.compute_loss_func.smoothing == 0.1  # the paper's, by default
-    arguments = parsed(TranslationTask, f"--config_overrides={small}", "--report_to=none", "--generation_num_beams=3")
-    assert arguments[-1].generation_num_beams == 3
-
-
-def test_the_defaults_of_translation_are_those_of_the_paper(parsed: Callable[..., Parsed]) -> None:
-    training = parsed(TranslationTask)[-1]
-    assert (training.adam_beta1, training.adam_beta2, training.adam_epsilon) == (0.9, 0.98, 1e-9)
-    assert (training.lr_scheduler_type, training.warmup_steps) == ("inverse_sqrt", 0.1)
-    assert training.predict_with_generate
-    assert parsed(TaggingTask)[-1].adam_beta2 != 0.98
-
-
-def test_the_reported_scores_have_their_own_beams(
-    parsed: Callable[..., Parsed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes = "--model_type=star_transformer --config_overrides=encoder.hidden_size=16,encoder.num_attention_heads=2"
-    beams = ("--generation_num_beams=2", "--num_beams=3", "--generation_max_length=4", "--validation_fraction=0.5")
-    arguments = parsed(TranslationTask, *sizes.split(), *beams, "--report_to=none", "--vocab_size=60")
-    _, trainer = trainer_of(TranslationTask, arguments, tmp_path / "run")
-    seen: list[tuple[int, int]] = []
-    generate = trainer.model.generate
-
-    def spy(**options: Any) -> Tensor:
-        seen.append((options["num_beams"], options["max_length"]))
-        return generate(**options)
-
-    monkeypatch.setattr(trainer.model, "generate", spy)
-    trainer.evaluate()
-    assert set(seen) == {(2, 4)}
-    seen.clear()
-    trainer.predict(trainer.eval_dataset)
-    assert {beams for beams, _ in seen} == {3}
-    assert all(longest > 50 for _, longest in seen), "as the saved model translates"
-
-
-@pytest.mark.parametrize(
-    ("given", "searches"),
-    [
-        (
-            "--model_type=star_transformer --config_overrides=encoder.hidden_size=16,encoder.num_attention_heads=2",
-            False,
-        ),
-        ("--model_type=marian --config_overrides=d_model=16", None),
-    ],
-)
-def test_processes_search_for_unused_parameters_where_a_model_may_have_some(
-    parsed: Callable[..., Parsed], tmp_path: Path, given: str, searches: bool | None
-) -> None:
-    arguments = parsed(TranslationTask, *given.split(), "--report_to=none", "--vocab_size=60")
-    _, trainer = trainer_of(TranslationTask, arguments, tmp_path / "run")
-    assert trainer.args.ddp_find_unused_parameters is searches
-
-
 # What is held out
 
 
-@pytest.mark.parametrize(("kind", "column"), [(ReadingTask, "context"), (TranslationTask, "source")])
-def test_equal_texts_are_held_out_together(task_of: Callable[..., Any], kind: type[Task], column: str) -> None:
-    splits = task_of(kind, "--validation_fraction=0.5").data.splits
-    learnt, held = set(splits["train"][column]), set(splits["validation"][column])
+def test_equal_texts_are_held_out_together(task_of: Callable[..., Any]) -> None:
+    splits = task_of(ReadingTask, "--validation_fraction=0.5").data.splits
+    learnt, held = set(splits["train"]["context"]), set(splits["validation"]["context"])
     assert learnt
     assert held
     assert not learnt & held
@@ -150,12 +87,6 @@ def test_flags_of_reading_reach_its_metrics(task_of: Callable[..., Any]) -> None
     assert (metrics.n_best_size, metrics.max_answer_length, metrics.language) == (7, 9, "zh")
     assert metrics.null_threshold == 1.5
     assert task_of(ReadingTask).metrics.null_threshold is None
-
-
-def test_flags_of_translation_reach_its_metrics(task_of: Callable[..., Any]) -> None:
-    assert task_of(TranslationTask).metrics.tokenize == "13a"
-    assert task_of(TranslationTask, "--bleu_tokenize=char").metrics.tokenize == "char"
-    assert task_of(TranslationTask, "--source_column=en", "--target_column=zh").metrics.tokenize == "zh"
 
 
 def test_flags_of_tagging_reach_the_features(task_of: Callable[..., Any]) -> None:
@@ -230,18 +161,6 @@ def test_contradictory_flags_are_refused(
     *groups, training = parsed(ClassificationTask, *flags, f"--output_dir={tmp_path / 'run'}")
     with pytest.raises(UserError, match=words):
         run(ClassificationTask, *groups, training)
-
-
-@pytest.mark.parametrize("kind", ["big_transformer", "marian"])
-def test_a_translators_configuration_must_be_of_the_given_type(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    tokenizer = train_subword_tokenizer(["a b c", "d e f"], vocab_size=40)
-    shape = "configuration/models/star-translation-small.json"
-    small = {"encoder.hidden_size": 16, "encoder.num_attention_heads": 2, "encoder.num_hidden_layers": 1}
-    model = fresh_translator(tokenizer, model_type="star_transformer", config_name=shape, overrides=small)
-    assert model.config.encoder.model_type == "star_transformer"
-    with pytest.raises(UserError, match=f"--model_type {kind} is given"):
-        fresh_translator(tokenizer, model_type=kind, config_name=shape, overrides=small)
 
 
 # Saved models
@@ -362,7 +281,9 @@ def test_a_siamese_model_refuses_a_tokenizer_without_token_types(
         tmp_path / "rows.jsonl",
         [{"sentence1": f"text {n}", "sentence2": "more", "label": "ab"[n == 0]} for n in range(8)],
     )
-    train_subword_tokenizer(["text more"] * 2, vocab_size=100).save_pretrained(tmp_path / "tokenizer")
+    train_tokenizer(["text more"] * 2, "wordpiece", vocab_size=100).save_pretrained(tmp_path / "tokenizer")
+    file = tmp_path / "tokenizer" / "tokenizer.json"
+    file.write_text(re.sub('"type_id": ?1', '"type_id": 0', file.read_text()))
     given = (f"--train_file={rows}", f"--tokenizer_name={tmp_path / 'tokenizer'}")
     ClassificationTask(*parsed(ClassificationTask, *given)[:3]).build()
     with pytest.raises(UserError, match=r"pair_mode.*--tokenizer_name"):

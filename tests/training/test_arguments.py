@@ -17,7 +17,6 @@ from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.token_classification import TaggingTask
-from modeling_star.tasks.translation import TranslationTask
 from modeling_star.training.arguments import (
     FRESH_LEARNING_RATE,
     PRETRAINING_DEFAULTS,
@@ -38,8 +37,7 @@ from modeling_star.training.task import Task
 def parsed(monkeypatch: pytest.MonkeyPatch, *arguments: Any, kind: type[Task] = ClassificationTask) -> tuple[Any, ...]:
     """Model, data, run and training arguments of a command line."""
     monkeypatch.setattr(sys, "argv", ["run_scripts/run_ner.py", *map(str, arguments)])
-    training = "Seq2SeqTrainingArguments" if kind is TranslationTask else "TrainingArguments"
-    return parse(GROUPS[kind], "A script.", training_class=training)
+    return parse(GROUPS[kind], "A script.")
 
 
 def error_of(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> str:
@@ -67,7 +65,6 @@ COMMON = ("--train_file", "--learning_rate", "--embeddings_name_or_path", "--see
         ("run_glue.py", COMMON),
         ("run_qa.py", (*COMMON, "--doc_stride", "--version_2_with_negative")),
         ("run_mlm.py", (*COMMON, "--streaming", "--mask_unit")),
-        ("run_translation.py", (*COMMON, "--length_penalty", "(default: 64)", "(default: 0.1)")),
     ],
 )
 def test_help_imports_nothing_heavy(script: str, words: tuple[str, ...], tmp_path: Path) -> None:
@@ -283,7 +280,6 @@ def test_a_recipe_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch, 
 def test_every_recipe_is_read_by_its_script(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     kinds = {"run_glue": ClassificationTask, "run_qa": ReadingTask, "run_mlm": PretrainingTask}
-    kinds["run_translation"] = TranslationTask
     kind = next((kind for script, kind in kinds.items() if script in text), TaggingTask)
     if "run_distill" in text:
         monkeypatch.setitem(GROUPS, kind, (GROUPS[kind][0], AnyDistillationArguments, GROUPS[kind][2]))

@@ -15,7 +15,6 @@ from modeling_star.evaluation.metrics import metrics_for
 from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.token_classification import TaggingTask
-from modeling_star.tasks.translation import TranslationTask
 from modeling_star.training import run as running
 from modeling_star.training.run import train
 from modeling_star.training.trainer import settle_training
@@ -172,17 +171,3 @@ def test_as_many_checkpoints_are_kept_as_are_averaged(
     *_, run, training = parsed(TaggingTask, "--average_checkpoints=4")
     training.save_total_limit = limit
     assert settled(training, run).save_total_limit == kept
-
-
-@pytest.mark.parametrize(("generates", "best"), [(True, "bleu"), (False, "loss")])
-def test_a_translator_is_chosen_by_what_is_measured(
-    task_of: Callable[..., Any], parsed: Callable[..., Parsed], generates: bool, best: str
-) -> None:
-    *_, run, training = parsed(TranslationTask, f"--predict_with_generate={generates}", "--average_checkpoints=0")
-    model: Any = torch.nn.Linear(1, 1)
-    metrics = task_of(TranslationTask).metrics
-    assert settle_training(training, run, metrics, model, True).metric_for_best_model == best
-    training.metric_for_best_model = "chrf"
-    if not generates:
-        with pytest.raises(UserError, match="--metric_for_best_model chrf"):
-            settle_training(training, run, metrics, model, True)

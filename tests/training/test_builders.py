@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import BertConfig, BertModel, MarianConfig, RobertaConfig
+from transformers import BertConfig, BertModel, RobertaConfig
 
 from modeling_star import StarTransformerConfig
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 from modeling_star.training.builders import check_vocabulary, fresh_model, loading, saved_model
-from modeling_star.training.translation_builders import fresh_translator
 
 
 SHAPE: dict[str, Any] = {"hidden_size": 16, "num_attention_heads": 2}
@@ -63,16 +62,6 @@ def test_a_saved_models_shape_may_be_put_on_other_embeddings(tmp_path: Path, mod
     assert frozen
     assert all(".embeddings." in name for name in frozen)
     assert (model.config.backbone_config is None) == (mode == "static")
-
-
-def test_a_fresh_peer_that_translates_has_as_many_rows_as_the_tokenizer_entries(tmp_path: Path) -> None:
-    sizes = {
-        f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads", "ffn_dim")
-    }
-    MarianConfig(vocab_size=300, pad_token_id=299, d_model=8, **sizes).save_pretrained(tmp_path)
-    tokenizer = train_tokenizer(["a b c d e f"] * 3, "word")
-    model = fresh_translator(tokenizer, model_type="marian", config_name=str(tmp_path))
-    assert model.get_input_embeddings().weight.shape == model.lm_head.weight.shape == (len(tokenizer), 8)
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("learned", 600), ("ring", 512), ("sinusoidal", 512), ("none", 512)])

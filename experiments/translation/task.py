@@ -21,15 +21,12 @@ from transformers import (
 )
 from transformers.trainer_utils import EvalLoopOutput, PredictionOutput
 
-from ..data.parallel_text import SOURCE, TARGET, TranslationData, encode_translations, prepare_translation
-from ..data.subwords import train_subword_tokenizer
-from ..data.writing_systems import language_of
-from ..evaluation.reports import markdown_table, write_text
-from ..evaluation.translation_scores import TranslationMetrics, bleu_signature
-from ..inference.translation import generate_translations
-from ..models.modeling_encoder import longest_input
-from ..training.arguments import ModelArguments, RunArguments, TranslationArguments
-from ..training.builders import (
+from modeling_star.data.writing_systems import language_of
+from modeling_star.errors import UserError
+from modeling_star.evaluation.reports import markdown_table, write_text
+from modeling_star.models.modeling_encoder import longest_input
+from modeling_star.training.arguments import ModelArguments, RunArguments
+from modeling_star.training.builders import (
     check_vocabulary,
     hub_options,
     load_tokenizer,
@@ -37,10 +34,18 @@ from ..training.builders import (
     set_lexicon,
     set_vocabulary,
 )
-from ..training.losses import MetricsWithLoss, TaskLoss
-from ..training.task import Task
-from ..training.trainer import FineTuner, generate_options
-from ..training.translation_builders import check_languages, fresh_translator, set_generation
+from modeling_star.training.losses import MetricsWithLoss, TaskLoss
+from modeling_star.training.model_card import FAMILIES, TITLES, USAGE, CardContent, quoted
+from modeling_star.training.task import Task
+from modeling_star.training.trainer import FineTuner
+
+from .arguments import TranslationArguments
+from .builders import check_languages, fresh_translator, set_generation
+from .generation import generate_options, generate_translations
+from .modeling_encoder_decoder import TextEncoderDecoderModel
+from .parallel_text import SOURCE, TARGET, TranslationData, encode_translations, prepare_translation
+from .scores import TranslationMetrics, bleu_signature
+from .subwords import train_subword_tokenizer
 
 
 logger = logging.getLogger(__name__)
@@ -127,6 +132,21 @@ class TranslationTask(Task[TranslationArguments]):
         self.tokenizer: PreTrainedTokenizerBase | None = None
         self.limits: dict[str, int | None] = {}
         self.decoder_start: int | None = None
+
+    @classmethod
+    def check_arguments(cls, data_args: TranslationArguments, training: TrainingArguments) -> None:
+        """
+        As in `Task`; without `predict_with_generate` the best model is that of the lowest loss.
+
+        Raises:
+            UserError: as in `Task`, or another score is to choose it.
+        """
+        super().check_arguments(data_args, training)
+        if not training.predict_with_generate:
+            chosen = training.metric_for_best_model or "loss"
+            if chosen.removeprefix("eval_") != "loss":
+                raise UserError(f"--metric_for_best_model {chosen} is not measured: write --predict_with_generate.")
+            training.metric_for_best_model = chosen
 
     def load_data(self) -> TranslationData:
         options = self.data_args
@@ -235,6 +255,8 @@ class TranslationTask(Task[TranslationArguments]):
         tokenizer: PreTrainedTokenizerBase,
         features: dict[str, Any],
     ) -> TranslationTrainer:
+        if isinstance(model, TextEncoderDecoderModel) and training.ddp_find_unused_parameters is None:
+            training.ddp_find_unused_parameters = False  # it has none
         validation = self.validation_features(features)
         metrics: Any = self.metrics if validation is None else self.metrics_of("validation", validation)
         trainer = TranslationTrainer(
@@ -293,3 +315,24 @@ class TranslationTask(Task[TranslationArguments]):
             "beams, length penalty": beams,
             "BLEU": bleu_signature(self.metrics.tokenize),
         }
+
+
+def _translator_code(name: str, remote: str, example: str, content: CardContent) -> str:
+    # transformers 5 has no pipeline for translations.
+    return f"""\
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained({name}{remote})
+model = AutoModelForSeq2SeqLM.from_pretrained({name}{remote})
+texts = [{quoted(example)}]
+inputs = tokenizer(texts, padding=True, return_tensors="pt", return_token_type_ids=False)
+print(tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True))"""
+
+
+# What model cards say about translators.
+USAGE[TranslationTask.pipeline] = _translator_code
+TITLES |= {"bleu": "BLEU", "chrf": "chrF"}
+FAMILIES |= {
+    "marian": "standard Transformer ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762))",
+    "text_encoder_decoder": "Transformer decoder on an encoder of this package",
+}

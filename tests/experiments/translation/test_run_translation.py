@@ -18,8 +18,7 @@ from script_samples import (
     write_rows,
 )
 from synthetic.parallel import write_parallel_corpus
-
-from modeling_star.evaluation.translation_scores import score_translations
+from translation.scores import score_translations
 
 
 SIZES = {"train": 48, "validation": 13, "test": 11}
@@ -62,8 +61,7 @@ def test_a_run_leaves_a_translator_with_its_scores_and_card(
     translators: dict[str, Path], corpus: Path, kind: str
 ) -> None:
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-    from modeling_star import translate
+    from translation import translate
 
     folder = translators[kind]
     results, rows = results_of(folder), read_rows(folder / "predictions_test.jsonl")
@@ -120,8 +118,7 @@ def test_texts_that_are_too_long_are_reported_and_max_length_limits_translations
     translators: dict[str, Path], corpus: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-    from modeling_star import translate
+    from translation import translate
 
     monkeypatch.setattr(logging.getLogger("modeling_star"), "propagate", True)
     folder = translators["marian"]
@@ -137,14 +134,41 @@ def test_texts_that_are_too_long_are_reported_and_max_length_limits_translations
     assert f"{len(tokenizer(long)['input_ids']) - limit:,} tokens are not translated" in caplog.text
 
 
-def test_run_predict_translates(scripts: ScriptRunner, translators: dict[str, Path], corpus: Path) -> None:
-    text = read_rows(corpus / "test.jsonl")[0]["translation"]["zh"]
-    done = scripts.check("run_predict.py", translators["big"], text, "--json")
-    (row,) = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
-    assert row["text"] == text
-    assert set(row["found"][0]) == {"text"}
-    readable = scripts.check("run_predict.py", translators["big"], text).out.splitlines()
-    assert readable[-2:] == [text, f"    {row['found'][0]['text']}".rstrip()]
+# What is wrong -> flags, and what the message names.
+BAD_INPUTS = {
+    "a translator without a size": ("--model_type=marian", "--config_name"),
+    "a model that generates nothing": ("--model_type=bert --config_overrides=hidden_size=16", "--model_type bert"),
+    "a field of which side": (
+        "--model_type=star_transformer --config_overrides=hidden_size=16",
+        "encoder.hidden_size=16",
+    ),
+    "a score that is not measured": (
+        "--predict_with_generate=false --metric_for_best_model=bleu --average_checkpoints=0",
+        "--metric_for_best_model bleu",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD_INPUTS)
+def test_bad_input_is_an_error_in_one_line(scripts: ScriptRunner, corpus: Path, tmp_path: Path, what: str) -> None:
+    flags, named = BAD_INPUTS[what]
+    done = scripts.run("run_translation.py", *files(corpus), *SHORT, *flags.split(), f"--output_dir={tmp_path}/run")
+    assert done.code == 1, done.out + done.error
+    assert "Traceback" not in done.error, done.error
+    (message,) = [line for line in done.error.splitlines() if line.startswith("run_translation.py: ")]
+    assert named in message
+    assert not any((tmp_path / "run").glob("*"))
+
+
+def test_predict_names_a_translator_that_it_does_not_know(scripts: ScriptRunner, translators: dict[str, Path]) -> None:
+    done = scripts.run("run_predict.py", translators["marian"], "雨")
+    assert done.code == 1
+    assert "MarianMTModel" in done.error.splitlines()[-1]
+
+
+def test_help_lists_the_flags_and_the_defaults(scripts: ScriptRunner) -> None:
+    text = scripts.check("run_translation.py", "--help").out
+    assert all(words in text for words in ("--length_penalty", "--learning_rate", "(default: 64)", "(default: 0.1)"))
 
 
 @pytest.mark.parametrize("mode", ["vectors", "static"])
@@ -152,8 +176,7 @@ def test_an_encoder_takes_embeddings_that_exist(
     scripts: ScriptRunner, corpus: Path, tmp_path: Path, tiny_bert_path: str, mode: str
 ) -> None:
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-    from modeling_star.data.subwords import train_subword_tokenizer
+    from translation.subwords import train_subword_tokenizer
 
     source = tmp_path / "vectors.txt"
     source.write_text("玛 1.0 2.0 3.0 4.0\n丽 0.5 0.25 0.125 0\n", encoding="utf-8")

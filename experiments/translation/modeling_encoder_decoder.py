@@ -13,15 +13,16 @@ from transformers import initialization as init
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils import can_return_tuple
 
+from modeling_star.models.crf import IGNORE_INDEX
+from modeling_star.models.modeling_big import BigTransformerModel
+from modeling_star.models.modeling_bilstm import BiLstmModel
+from modeling_star.models.modeling_disan import DisanModel
+from modeling_star.models.modeling_encoder import EncoderModel, EncoderOutput, as_published
+from modeling_star.models.modeling_star import StarTransformerModel
+from modeling_star.models.modeling_vanilla import VanillaTransformerModel
+from modeling_star.models.token_layout import is_traced
+
 from .configuration_encoder_decoder import TextEncoderDecoderConfig
-from .crf import IGNORE_INDEX
-from .modeling_big import BigTransformerModel
-from .modeling_bilstm import BiLstmModel
-from .modeling_disan import DisanModel
-from .modeling_encoder import EncoderModel, EncoderOutput, as_published
-from .modeling_star import StarTransformerModel
-from .modeling_vanilla import VanillaTransformerModel
-from .token_layout import is_traced
 
 
 # The parameter that is saved where several sides share one table.
@@ -44,7 +45,7 @@ class TextEncoderDecoderModel(PreTrainedModel, GenerationMixin):
 
     ```python
     >>> import torch
-    >>> from modeling_star import TextEncoderDecoderConfig, TextEncoderDecoderModel
+    >>> from translation import TextEncoderDecoderConfig, TextEncoderDecoderModel
 
     >>> model = TextEncoderDecoderModel(TextEncoderDecoderConfig(vocab_size=100)).eval()
     >>> model(torch.tensor([[5, 6, 7]]), decoder_input_ids=torch.tensor([[2, 8]])).logits.shape

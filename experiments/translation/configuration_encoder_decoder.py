@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import MarianConfig, PreTrainedConfig
 
-from .configuration_base import BaseConfig, did_you_mean
-from .configuration_big import BigTransformerConfig
-from .configuration_bilstm import BiLstmConfig
-from .configuration_disan import DisanConfig
-from .configuration_encoder import MOST_REPEATED, EncoderConfig
-from .configuration_star import StarTransformerConfig
-from .configuration_vanilla import VanillaTransformerConfig
+from modeling_star.models.configuration_base import BaseConfig, did_you_mean
+from modeling_star.models.configuration_big import BigTransformerConfig
+from modeling_star.models.configuration_bilstm import BiLstmConfig
+from modeling_star.models.configuration_disan import DisanConfig
+from modeling_star.models.configuration_encoder import MOST_REPEATED, EncoderConfig
+from modeling_star.models.configuration_star import StarTransformerConfig
+from modeling_star.models.configuration_vanilla import VanillaTransformerConfig
 
 
 ENCODER_CONFIGS: dict[str, type[EncoderConfig]] = {

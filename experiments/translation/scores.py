@@ -1,4 +1,4 @@
-"""Scores of translations: BLEU and chrF by sacrebleu."""
+"""Scores of translations: BLEU and chrF by sacrebleu, and as metrics that runs are compared by."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -7,6 +7,9 @@ import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.helpers import extract_all_char_ngrams
 from transformers import EvalPrediction
+
+from modeling_star.evaluation.bootstrap import METRICS, Metric
+from modeling_star.evaluation.compare import MADE_BY, OTHERS, SCORED_BY
 
 
 @dataclass(frozen=True)
@@ -122,3 +125,19 @@ def chrf_of_counts(sums: np.ndarray) -> np.ndarray:
     recall = (matched / np.maximum(expected, 1)).sum(axis=-1) / orders
     weighted = 4 * precision + recall
     return np.where(weighted > 0, 5 * precision * recall / np.where(weighted > 0, weighted, 1), 0.0)
+
+
+def _metric(tokenize: str, score: Callable[[np.ndarray], np.ndarray]) -> Metric:
+    return Metric(lambda references, texts: count_translations(texts, references, tokenize), score)
+
+
+# Each from 0 to 1; BLEU of words as 13a or as Chinese characters.
+METRICS |= {
+    "bleu": _metric("13a", lambda sums: bleu_of_counts(sums[..., :10])),
+    "bleu_zh": _metric("zh", lambda sums: bleu_of_counts(sums[..., :10])),
+    "chrf": _metric("13a", lambda sums: chrf_of_counts(sums[..., 10:])),
+}
+# Runs of run_translation.py, whose predictions have a "source", and the full score in their all_results.json.
+MADE_BY["run_translation.py"] = "source"
+SCORED_BY["source"] = {"bleu": ("bleu", 100), "bleu_zh": ("bleu", 100)}
+OTHERS["source"] = {"chrf": ("chrf", 100)}

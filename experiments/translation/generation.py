@@ -8,10 +8,10 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from ..errors import UserError
-from ..models.modeling_encoder import longest_input
-from ..models.utils import eval_mode
-from .question_answering import saved_options
+from modeling_star.errors import UserError
+from modeling_star.inference.question_answering import saved_options
+from modeling_star.models.modeling_encoder import longest_input
+from modeling_star.models.utils import eval_mode
 
 
 logger = logging.get_logger(__name__)
@@ -79,6 +79,25 @@ def generate_translations(
     return model.generate(**inputs, logits_processor=processors, max_length=longest, **options)
 
 
+def generate_options(model: PreTrainedModel) -> dict[str, Any]:
+    """
+    Options that the `generate` of a sharded model needs; none for other models.
+
+    `generate` reads an encoder's parameters outside the model's forward, where they are shards: it is registered as a
+    forward. All processes gather in each step, so that none may finish before the others; transformers does this
+    automatically only for the first version of FSDP (seen in 5.23).
+    """
+    if not torch.distributed.is_available():  # some builds of torch are for one process alone
+        return {}
+    from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
+
+    if not isinstance(model, FSDPModule):
+        return {}
+    if "generate" not in vars(model):
+        register_fsdp_forward_method(model, "generate")
+    return {"synced_gpus": True}
+
+
 def translate(
     texts: str | list[str],
     model: PreTrainedModel,
@@ -105,7 +124,7 @@ def translate(
     Example:
 
     ```python
-    >>> from modeling_star import translate
+    >>> from translation import translate
     >>> from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     >>> model = AutoModelForSeq2SeqLM.from_pretrained("outputs/tatoeba")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from .tokenizers import CJK, RUN, SEPARATORS, SPECIAL_TOKENS
+from modeling_star.data.tokenizers import CJK, RUN, SEPARATORS, SPECIAL_TOKENS
 
 
 SPACE = "▁"  # SentencePiece's sign for a space, and so that of most translation models

@@ -1,4 +1,4 @@
-"""The parts of run_translation.py: tokens, columns, scores, averages, limits."""
+"""The parts of run_translation.py: tokens, columns, scores, limits."""
 
 import copy
 import json
@@ -9,12 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from datasets import Dataset, DatasetDict, Features, Translation, Value
 from lab.tables import Table
-from safetensors.torch import save_file
 from samples import word_tokenizer
 from synthetic.parallel import SLOTS, sentence_pair, write_parallel_corpus
 from tokenizers import decoders
@@ -27,22 +25,22 @@ from transformers import (
     MBartTokenizer,
     SuppressTokensLogitsProcessor,
 )
+from translation import translate
+from translation.builders import check_languages, fresh_translator, set_generation
+from translation.configuration_encoder_decoder import TextEncoderDecoderConfig
+from translation.generation import SourceLengthLimit, generate_translations
+from translation.parallel_text import _PairEncoder, encode_translations, prepare_translation
+from translation.subwords import start_and_end, train_subword_tokenizer
 
-from modeling_star import translate
-from modeling_star.data.parallel_text import _PairEncoder, encode_translations, prepare_translation
 from modeling_star.data.splits import load_splits
-from modeling_star.data.subwords import start_and_end, train_subword_tokenizer
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
-from modeling_star.inference.translation import SourceLengthLimit, generate_translations
-from modeling_star.models.configuration_encoder_decoder import TextEncoderDecoderConfig
 from modeling_star.training.builders import load_tokenizer
 from modeling_star.training.losses import TaskLoss
 from modeling_star.training.trainer import average_checkpoints, load_weights
-from modeling_star.training.translation_builders import check_languages, fresh_translator, set_generation
 
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAIRS = [sentence_pair(37 * number) for number in range(150)]
 TEXTS = [pair[side] for side in ("en", "zh") for pair in PAIRS]
 
@@ -84,7 +82,7 @@ def test_a_rare_character_gets_no_token_and_no_other_text_changes() -> None:
 def test_a_trained_tokenizer_is_the_same_in_every_process_and_loads_by_itself(tokenizer: Any, tmp_path: Path) -> None:
     program = (
         "import json, sys\n"
-        "from modeling_star.data.subwords import train_subword_tokenizer\n"
+        "from translation.subwords import train_subword_tokenizer\n"
         "texts = json.loads(sys.stdin.read())\n"
         "print(train_subword_tokenizer(texts, vocab_size=300).backend_tokenizer.to_str())"
     )
@@ -329,41 +327,6 @@ def test_label_smoothing_takes_no_notice_of_padding_and_matches_plain_loops() ->
     assert sum(halves).item() == pytest.approx(total / 4, rel=1e-6)
 
 
-# Averages
-
-
-def test_checkpoints_are_averaged_tensor_by_tensor(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    folders, saved = [], []
-    for number in range(5):
-        folder = tmp_path / f"checkpoint-{number}"
-        folder.mkdir()
-        weights = {"a": torch.randn(3, 2), "b": torch.randn(4).half(), "words": torch.tensor([number])}
-        parts = [{"a": weights["a"]}, {"b": weights["b"], "words": weights["words"]}]
-        for part, tensors in enumerate(parts):
-            save_file(tensors, folder / f"model-{part}.safetensors")
-        folders.append(folder)
-        saved.append(weights)
-    mean = average_checkpoints(folders)
-    assert mean["words"].item() == 0  # that of the first named, the newest
-    for name in ("a", "b"):
-        assert mean[name].dtype == saved[0][name].dtype
-        for place in np.ndindex(*mean[name].shape):
-            expected = sum(weights[name][place].item() for weights in saved) / 5
-            assert mean[name][place].item() == pytest.approx(expected, rel=1e-6 if name == "a" else 1e-3, abs=1e-6)
-    assert average_checkpoints(folders[:1])["a"].equal(saved[0]["a"])
-
-
-def test_averages_are_refused_for_lack_of_checkpoints_or_of_one_model(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no whole checkpoint to average"):
-        average_checkpoints([])
-    for name, width in (("one", 2), ("other", 3)):
-        (tmp_path / name).mkdir()
-        save_file({"a": torch.zeros(width)}, tmp_path / name / "model.safetensors")
-    with pytest.raises(UserError, match="name another --output_dir"):
-        average_checkpoints([tmp_path / "one", tmp_path / "other"])
-
-
 # Writing
 
 
@@ -516,7 +479,7 @@ def test_the_shapes_of_one_table_have_the_same_budget(monkeypatch: pytest.Monkey
 
 
 def test_marian_base_is_the_papers_base_model(tokenizer: Any) -> None:
-    shape = str(ROOT / "configuration/models/marian-base.json")
+    shape = str(ROOT / "experiments/translation/shapes/marian-base.json")
     model = fresh_translator(tokenizer, model_type="marian", config_name=shape, overrides={"vocab_size": 37000})
     # Table 3: 65 million parameters, of which the vocabulary's 37,000 rows of 512 are shared three times.
     assert 60e6 < model.num_parameters(only_trainable=True) < 66e6

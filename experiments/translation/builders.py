@@ -5,11 +5,12 @@ from typing import Any
 import transformers
 from transformers import AutoConfig, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..data.subwords import start_and_end
-from ..errors import UserError
-from ..models.configuration_encoder_decoder import ENCODER_CONFIGS, TextEncoderDecoderConfig
-from ..models.modeling_encoder_decoder import ENCODERS, TextEncoderDecoderModel
-from .builders import check_kind, check_overrides, config_fields, without_lexicon
+from modeling_star.errors import UserError
+from modeling_star.training.builders import check_kind, check_overrides, config_fields, without_lexicon
+
+from .configuration_encoder_decoder import ENCODER_CONFIGS, TextEncoderDecoderConfig
+from .modeling_encoder_decoder import ENCODERS, TextEncoderDecoderModel
+from .subwords import start_and_end
 
 
 _OURS = TextEncoderDecoderConfig.model_type

@@ -1,17 +1,18 @@
 """BLEU and chrF of added counts against sacrebleu, and in Trainer's metrics."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from naive_bootstrap import naive_bootstrap, paired_bootstrap
 from sacrebleu.metrics import BLEU, CHRF
+from script_samples import write_rows
 from synthetic.parallel import sentence_pair
 from transformers import EvalPrediction
-
-from modeling_star.evaluation.bootstrap import count_examples
-from modeling_star.evaluation.translation_scores import (
+from translation.scores import (
     TranslationMetrics,
     bleu_of_counts,
     bleu_signature,
@@ -19,6 +20,9 @@ from modeling_star.evaluation.translation_scores import (
     count_characters,
     count_ngrams,
 )
+
+from modeling_star.evaluation.bootstrap import count_examples
+from modeling_star.evaluation.compare import compare, read_system
 
 
 PAIRS = [sentence_pair(37 * number) for number in range(150)]
@@ -99,3 +103,20 @@ def test_the_metrics_score_decoded_ids_against_the_texts_as_written() -> None:
     with pytest.raises(ValueError, match="1 translations were made for 2 references"):
         metrics(EvalPrediction(predictions=(np.ones((1, 4)), np.ones((1, 2))), label_ids=np.ones((1, 4))))
     assert "tok:zh" in bleu_signature("zh")
+
+
+@pytest.mark.parametrize(
+    ("text", "scores", "metric", "shown"),
+    [
+        ("it rains today now", {"test_bleu": 100}, None, "bleu"),
+        ("今天下雨了", {"test_bleu": 100}, None, "bleu_zh"),
+        ("it rains", {"test_chrf": 100}, "chrf", "chrf"),
+    ],
+)
+def test_runs_are_compared_by_the_metric_that_they_were_scored_by(
+    tmp_path: Path, text: str, scores: dict[str, float], metric: str | None, shown: str
+) -> None:
+    write_rows(tmp_path / "predictions_test.jsonl", [{"source": "雨", "label": text, "predicted": text}])
+    (tmp_path / "all_results.json").write_text(json.dumps(scores), encoding="utf-8")
+    system = read_system(tmp_path)
+    assert f"| {shown}, % |" in compare([system, system], metric)

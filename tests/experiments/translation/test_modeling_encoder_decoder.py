@@ -8,9 +8,8 @@ import torch
 from common import lexicon_of, some_words, trained_by
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, BertConfig, MarianConfig
-
-from modeling_star import TextEncoderDecoderConfig, TextEncoderDecoderModel
-from modeling_star.inference.translation import generate_translations
+from translation import TextEncoderDecoderConfig, TextEncoderDecoderModel
+from translation.generation import generate_translations
 
 
 KINDS = ("star_transformer", "big_transformer", "vanilla_transformer", "disan", "bilstm")

@@ -9,13 +9,14 @@ from typing import Any
 from datasets import Dataset, DatasetDict, Translation
 from transformers import PreTrainedTokenizerBase
 
-from ..errors import UserError
-from .caching import source_version
-from .columns import check_columns, is_first_row, listed, text_names
-from .splits import drop_or_raise
+from modeling_star.data.caching import source_version
+from modeling_star.data.columns import check_columns, is_first_row, listed, text_names
+from modeling_star.data.splits import drop_or_raise
+from modeling_star.data.tokenizers import map_rows, warn_about_cuts
+from modeling_star.data.writing_systems import HAN, KANA
+from modeling_star.errors import UserError
+
 from .subwords import start_and_end
-from .tokenizers import map_rows, warn_about_cuts
-from .writing_systems import HAN, KANA
 
 
 logger = logging.getLogger(__name__)
@@ -173,7 +174,7 @@ class _PairEncoder:
     source_limit: int | None
     target_limit: int | None
     decoder_start: int
-    version: str = source_version(__name__, "modeling_star.data.subwords")
+    version: str = source_version(__name__, "translation.subwords")
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         # As `translate` encodes a source, with all special tokens.
