@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -79,7 +79,7 @@ def generate_translations(
     return model.generate(**inputs, logits_processor=processors, max_length=longest, **options)
 
 
-def generate_options(model: PreTrainedModel) -> dict[str, Any]:
+def generate_options(model: nn.Module) -> dict[str, Any]:
     """
     Options that the `generate` of a sharded model needs; none for other models.
 

@@ -23,7 +23,8 @@ from transformers.trainer_utils import EvalLoopOutput, PredictionOutput
 
 from modeling_star.data.writing_systems import language_of
 from modeling_star.errors import UserError
-from modeling_star.evaluation.reports import markdown_table, write_text
+from modeling_star.evaluation.reports import markdown_table
+from modeling_star.files import write_text
 from modeling_star.models.modeling_encoder import longest_input
 from modeling_star.training.arguments import ModelArguments, RunArguments
 from modeling_star.training.builders import (
