@@ -23,7 +23,8 @@ GROUPS = (TaggingModelArguments, TaggingArguments, LabelRunArguments)
 
 
 def test_every_script_is_a_command() -> None:
-    scripts = [path.read_text(encoding="utf-8") for path in SCRIPTS.glob("*.py")]
+    moved = SCRIPTS / "run_translation.py"  # says where it is now
+    scripts = [path.read_text(encoding="utf-8") for path in SCRIPTS.glob("*.py") if path != moved]
     assert len(scripts) == len(COMMANDS)
     for name in COMMANDS:
         assert callable(importlib.import_module(f"modeling_star.commands.{name}").main)
