@@ -2,7 +2,8 @@
 Makes the models known to transformers and PEFT by name, at no cost before either is imported.
 
 transformers itself has tables of names, and imports a model's module when its class is needed. Ours are added to these
-tables; `AutoModel.register` needs classes, whose import takes seconds.
+tables; `AutoModel.register` needs classes, whose import takes seconds, and is used where a version of transformers has
+no such tables.
 """
 
 import importlib
@@ -57,30 +58,41 @@ def register(package: str) -> None:
 
 def _add_configurations(configuration_auto: ModuleType, package: ModuleType) -> None:
     for model_type, (_, stem) in ENCODERS.items():
-        configuration_auto.CONFIG_MAPPING_NAMES[model_type] = f"{stem}Config"
         # Where it looks for the class: it has no public way to name a module (seen in 5.23).
-        configuration_auto.CONFIG_MAPPING._modules[model_type] = package
+        modules = getattr(configuration_auto.CONFIG_MAPPING, "_modules", None)
+        if modules is None:
+            configuration_auto.AutoConfig.register(model_type, getattr(package, f"{stem}Config"))
+        else:
+            configuration_auto.CONFIG_MAPPING_NAMES[model_type] = f"{stem}Config"
+            modules[model_type] = package
 
 
 def _add_models(modeling_auto: ModuleType, package: ModuleType) -> None:
     for table, ending in _TABLES.items():
-        names, mapping = getattr(modeling_auto, f"{table}_NAMES"), getattr(modeling_auto, table)
+        mapping = getattr(modeling_auto, table)
+        is_known = all(hasattr(mapping, private) for private in ("_reverse_config_mapping", "_modules"))
         for model_type, (_, stem) in ENCODERS.items():
-            names[model_type] = f"{stem}{ending}"
-            mapping._reverse_config_mapping[f"{stem}Config"] = model_type
-            mapping._modules[model_type] = package
+            if is_known:
+                getattr(modeling_auto, f"{table}_NAMES")[model_type] = f"{stem}{ending}"
+                mapping._reverse_config_mapping[f"{stem}Config"] = model_type
+                mapping._modules[model_type] = package
+            else:
+                auto = getattr(modeling_auto, _auto_name(f"{stem}{ending}"))
+                auto.register(getattr(package, f"{stem}Config"), getattr(package, f"{stem}{ending}"))
 
 
 def _publish(module: ModuleType) -> None:
     """Saved folders carry the code of their classes, so that they load where this package is not installed."""
-    autos = {
-        "Config": "AutoConfig",
-        **{ending: f"AutoModel{ending.removeprefix('Model')}" for ending in _TABLES.values()},
-    }
     for name in module.__all__:
-        auto = next((auto for ending, auto in autos.items() if name.endswith(ending)), None)
-        if name in MODULES and auto is not None and not name.endswith("PreTrainedModel"):
-            getattr(module, name).register_for_auto_class(auto)
+        if name in MODULES and not name.endswith("PreTrainedModel"):
+            getattr(module, name).register_for_auto_class(_auto_name(name))
+
+
+def _auto_name(name: str) -> str:
+    """The auto class that loads a class of `MODULES`."""
+    if name.endswith("Config"):
+        return "AutoConfig"
+    return f"AutoModel{next(ending for ending in _TABLES.values() if name.endswith(ending)).removeprefix('Model')}"
 
 
 def _after_import(name: str, function: Callable[[ModuleType], object]) -> None:

@@ -107,6 +107,34 @@ def test_names_are_registered_for_every_auto_class() -> None:
             assert model._auto_class == name
 
 
+def test_classes_are_registered_where_the_tables_of_names_are_others(tmp_path: Path) -> None:
+    modeling_star.StarTransformerModel(modeling_star.StarTransformerConfig(**TINY)).save_pretrained(tmp_path)
+    code = """
+import json, sys
+from transformers.models.auto import auto_factory, configuration_auto
+for table in (configuration_auto._LazyConfigMapping, auto_factory._LazyAutoMapping):
+    names = {"_modules", "_reverse_config_mapping"}
+    def hidden(self, name, names=names):
+        caller = sys._getframe(1).f_globals["__name__"]
+        if name in names and caller.startswith("modeling_star"):
+            raise AttributeError(name)
+        return object.__getattribute__(self, name)
+    table.__getattribute__ = hidden
+import modeling_star
+from transformers import AutoConfig, AutoModel, AutoModelForTokenClassification
+config = AutoConfig.from_pretrained(sys.argv[1])
+models = [AutoModel.from_pretrained(sys.argv[1]), AutoModelForTokenClassification.from_config(config)]
+print(json.dumps([*(type(model).__name__ for model in models), models[0]._auto_class]))
+"""
+    expected = [
+        "StarTransformerModel",
+        "StarTransformerForTokenClassification",
+        "AutoModel",
+        "TextEncoderDecoderModel",
+    ]
+    assert run(code, str(tmp_path)) == expected
+
+
 def test_a_module_that_cannot_be_imported_is_registered_when_it_can(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

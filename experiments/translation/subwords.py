@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from modeling_star.data.tokenizers import CJK, RUN, SEPARATORS, SPECIAL_TOKENS
+from modeling_star.data.tokenizers import SPECIAL_TOKENS
+from modeling_star.data.writing_systems import CJK, RUN, SEPARATORS
 
 
 SPACE = "▁"  # SentencePiece's sign for a space, and so that of most translation models

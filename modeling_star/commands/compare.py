@@ -11,7 +11,6 @@ examples and seeds would show too.
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 
@@ -31,9 +30,8 @@ def main() -> None:
         parser.error(f"{arguments.folders[0]} needs another folder to be compared with: name two or more")
 
     from ..evaluation.compare import compare, read_system
+    from ..training.cli_errors import command_messages
 
-    try:
+    with command_messages("modeling-star compare"):
         systems = [read_system(folder, arguments.split) for folder in arguments.folders]
         print(compare(systems, arguments.metric, arguments.split))
-    except ValueError as error:
-        sys.exit(f"{Path(sys.argv[0]).name}: {error}")

@@ -10,7 +10,6 @@ tokenizer (docs/from_bert.md).
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 
@@ -26,14 +25,14 @@ def main() -> None:
 
     from transformers import AutoConfig, AutoTokenizer
 
-    from ..errors import UserError
+    from ..inference.loading import check_whole
     from ..models.configuration_big import BigTransformerConfig
     from ..models.modeling_big import BigTransformerForMaskedLM, BigTransformerModel
     from ..training.builders import check_lexicon, loading, read_lexicon
     from ..training.checkpoints import check_new, seal_model
-    from ..training.cli_errors import as_user_error
+    from ..training.cli_errors import as_user_error, command_messages
 
-    try:
+    with command_messages("modeling-star convert", arguments.output_dir):
         check_new(arguments.output_dir)
         check_lexicon(arguments.lexicon)
         with as_user_error(), loading("NAME", arguments.bert):
@@ -46,9 +45,8 @@ def main() -> None:
             model = (BigTransformerForMaskedLM if has_head else BigTransformerModel).from_bert(
                 arguments.bert, arguments.layers, arguments.radius, lexicon
             )
+        check_whole(arguments.bert, model, ())
         model.save_pretrained(arguments.output_dir)
         tokenizer.save_pretrained(arguments.output_dir)
         seal_model(arguments.output_dir)
-    except UserError as error:
-        sys.exit(f"modeling-star convert: {error}")
     print(f"{type(model).__name__} with {model.num_parameters():,} parameters written to {arguments.output_dir}")

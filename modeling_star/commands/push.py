@@ -12,7 +12,6 @@ trust_remote_code=True) works without this package.
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 
@@ -28,10 +27,10 @@ def main() -> None:
     parser.add_argument("--examples", action="store_true", help="upload a card that shows examples from the data")
     arguments = parser.parse_args()
 
-    from ..errors import UserError
+    from ..training.cli_errors import command_messages
     from ..training.hub import files_to_share, upload
 
-    try:
+    with command_messages("modeling-star push"):
         files = files_to_share(arguments.folder, arguments.predictions, arguments.examples)
         for path in files:
             print(f"{(arguments.folder / path).stat().st_size:>12,}  {path}")
@@ -40,6 +39,4 @@ def main() -> None:
         commit = upload(
             arguments.folder, files, arguments.repo, private=arguments.private or None, message=arguments.message
         )
-    except UserError as error:
-        sys.exit(str(error))
     print(commit.commit_url)

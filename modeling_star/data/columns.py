@@ -259,6 +259,14 @@ def _first(
     if without_train is not None and "train" not in splits:
         return without_train
     example = shlex.quote(suggested(_example(splits), flag))
+    numbers = _called((*TOKENS, *_TEXTS), _example(splits).column_names) if flag == "--text_column_name" else []
+    if numbers:
+        kind = getattr(_example(splits).features[numbers[0]], "dtype", "other values")
+        others = text_names(_example(splits))
+        other = f", or name another: `{flag} {shlex.quote(others[0])}`" if others else ""
+        raise UserError(
+            f"Column {numbers[0]!r} of {listed(splits)} holds {kind}, not texts: write strings in it{other}."
+        )
     raise UserError(
         f"No column of {listed(splits)} has a known name. Name it, e.g. `{flag} {example}`; without a header line, "
         f"name all: `--column_names {without_header}`"

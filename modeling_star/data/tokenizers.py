@@ -18,7 +18,8 @@ from transformers import BatchEncoding, PreTrainedTokenizerBase, PreTrainedToken
 from ..inference.sliding_windows import NOT_READ, select_max_context
 from .caching import source_version
 from .labels import IGNORE_INDEX
-from .writing_systems import are_split_by_character
+from .long_runs import shorten_all
+from .writing_systems import CHARACTER, CJK, RUN, SEPARATORS, are_split_by_character
 
 
 logger = logging.getLogger(__name__)
@@ -39,20 +40,14 @@ _MAY_DIFFER = 0.05  # share of sentences
 _MAY_BE_CUT = 0.01  # share of tokens
 NO_WORD = NOT_READ  # in the column `word_ids`: no word is read at this token
 
-# White space, control characters and invisible separators are between tokens and belong to none. The zero-width joiner
-# is not among them: it joins the parts of one emoji.
-SEPARATORS = r"[\s\p{Cc}\x{AD}\x{200B}\x{2060}\x{FEFF}]+"
-CJK = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\x{30FC}"
 _LETTER = rf"[\p{{L}}&&[^{CJK}]]"
-RUN = rf"[[\p{{L}}\p{{M}}\p{{N}}\x{{200C}}\x{{200D}}]&&[^{CJK}]]+"
 _PIECES = [
     r"[0-9#*]\x{FE0F}?\x{20E3}",  # keycap emoji, before their digit counts as a number
     r"\p{Nd}+(?:[.,:]\p{Nd}+)+",  # 3.14, 1,000, 10:30
     rf"[{CJK}]\p{{M}}*",  # every CJK character alone
     RUN,  # a word or a number of any other script
-    r"\X",  # anything else, a whole emoji (skin tone, family, flag) at a time
+    CHARACTER,  # anything else, a whole emoji (skin tone, family, flag) at a time
 ]
-CHARACTER = _PIECES[-1]
 # do + n't and it + 's, as in the Penn Treebank and so in GloVe
 _NOT = rf"(?i:n['’]t)(?!{_LETTER})"
 _CONTRACTIONS = [rf"{_LETTER}+?(?={_NOT})|{_NOT}", rf"['’](?i:s|m|d|re|ve|ll)(?!{_LETTER})"]
@@ -273,7 +268,7 @@ class _TextEncoder:
     version: str = source_version(__name__)
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
-        texts = [batch[column] for column in self.columns]
+        texts = [shorten_all(batch[column], self.tokenizer) for column in self.columns]
         # Without a limit first, to count the tokens that are cut.
         encoding = self.tokenizer(*texts, verbose=False)
         lengths = [len(ids) for ids in encoding["input_ids"]]
@@ -413,6 +408,7 @@ class _WordEncoder:
         )
 
     def _tokenize(self, sentences: list[list[str]]) -> BatchEncoding:
+        sentences = [shorten_all(words, self.tokenizer) for words in sentences]
         if self.limit is None:
             return self.tokenizer(sentences, is_split_into_words=True, verbose=False)
         return self.tokenizer(

@@ -1,7 +1,8 @@
 """Chinese and Japanese characters, and the separators of words.
 
-HAN and KANA belong inside a `[...]` of Python's `re`. `evaluation.squad` has other ranges, those of CMRC 2018's
-evaluation, and `tokenizers` names Unicode's scripts, as the regular expressions of its library can.
+HAN and KANA belong inside a `[...]` of Python's `re`; SEPARATORS, CJK, RUN and CHARACTER are for the library
+`tokenizers`, whose regular expressions name Unicode's scripts. `evaluation.squad` has other ranges, those of CMRC
+2018's evaluation.
 """
 
 import itertools
@@ -14,6 +15,13 @@ HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 KANA = "\u3040-\u30ff"
 FIRST_CJK = 0x2E80
 """About the first character of Chinese, Japanese and Korean: enough to guess the script of a text."""
+
+# White space, control characters and invisible separators are between tokens and belong to none. The zero-width joiner
+# is not among them: it joins the parts of one emoji.
+SEPARATORS = r"[\s\p{Cc}\x{AD}\x{200B}\x{2060}\x{FEFF}]+"
+CJK = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\x{30FC}"
+RUN = rf"[[\p{{L}}\p{{M}}\p{{N}}\x{{200C}}\x{{200D}}]&&[^{CJK}]]+"
+CHARACTER = r"\X"
 
 _CJK = re.compile(f"[{HAN}{KANA}]")
 _SENTENCES_INSPECTED = 1000

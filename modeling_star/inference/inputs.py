@@ -1,6 +1,7 @@
 """Check the columns and texts that programs give to a `Predictor`."""
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Any
 
@@ -25,10 +26,9 @@ def cells_of(batch: Mapping[str, Any]) -> dict[str, list[Any]]:
     """
     columns: dict[str, list[Any]] = {}
     for name, cells in batch.items():
-        if isinstance(cells, (str, bytes)) or not isinstance(cells, Iterable):
-            raise UserError(
-                f"Column {name!r} is {shown(cells)}, and a list is needed: write {{{name!r}: [{shown(cells)}]}}."
-            )
+        if isinstance(cells, (str, bytes, Mapping, Set)) or not isinstance(cells, Iterable):
+            line = shown(cells) if isinstance(cells, str) else "'A text.'"
+            raise UserError(f"Column {name!r} is {shown(cells)}, and a list is needed: write {{{name!r}: [{line}]}}.")
         columns[name] = [_plain(cell) for cell in cells]
     lengths = {name: len(cells) for name, cells in columns.items()}
     if len(set(lengths.values())) > 1:
@@ -46,10 +46,12 @@ def as_dataset(columns: Mapping[str, list[Any]]) -> Dataset:
     """The columns whose cells have one type, for the choice of those of the texts; one without a cell has texts."""
     typed = {}
     for name, cells in columns.items():
-        with suppress(pa.ArrowException):  # a mixed column has no texts
-            typed[name] = pa.array(
-                [*map(_encodable, cells)] if any(x is not None for x in cells) else [""] * len(cells)
-            )
+        # What a column of texts has beside texts is named by its row when it is read.
+        if any(isinstance(cell, str) for cell in cells) or all(cell is None for cell in cells):
+            typed[name] = pa.array([""] * len(cells))
+            continue
+        with suppress(pa.ArrowException, OverflowError):  # of several types without a text
+            typed[name] = pa.array([*map(_encodable, cells)])
     return Dataset(pa.table(typed))
 
 
@@ -59,7 +61,9 @@ def _encodable(cell: Any) -> Any:
     return cell.encode(errors="replace").decode() if isinstance(cell, str) else cell
 
 
-def texts_of(texts: Iterable[Any], task: str, pairs: bool, name: str) -> list[Text]:
+def texts_of(
+    texts: Iterable[Any], task: str, pairs: bool, name: str, numbers: Sequence[int] | None = None
+) -> list[Text]:
     """
     Texts as the task reads them: strings and lists of words, pairs, or questions with their contexts.
 
@@ -68,6 +72,7 @@ def texts_of(texts: Iterable[Any], task: str, pairs: bool, name: str) -> list[Te
         task: of the model.
         pairs: whether a classifier reads pairs.
         name: of the model, for messages.
+        numbers: of the texts, for messages; from 1 by default.
 
     Raises:
         UserError: they are a single text or a table, or one of them is not what the model reads.
@@ -78,7 +83,7 @@ def texts_of(texts: Iterable[Any], task: str, pairs: bool, name: str) -> list[Te
             'predictor({"text": ["A text."]})'
         )
     checked: list[Text] = []
-    for number, text in enumerate(texts, 1):
+    for number, text in zip(numbers or itertools.count(1), texts, strict=False):
         sides = [text] if isinstance(text, str) else list(text) if isinstance(text, (list, tuple, np.ndarray)) else []
         is_text = bool(sides) or isinstance(text, (list, np.ndarray))
         if not is_text or not all(isinstance(side, str) for side in sides):

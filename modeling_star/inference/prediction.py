@@ -21,6 +21,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from .. import __version__
+from ..data.long_runs import Shortened, longest_run, shorten, tokenizing
 from ..data.prediction_inputs import QuestionContext, Text, joined, text_columns
 from ..data.tokenizers import max_length_or_none
 from ..data.writing_systems import between_words
@@ -29,7 +30,6 @@ from ..models.modeling_encoder import longest_input
 from .cuda_graphs import cuda_graphs
 from .inputs import as_dataset, cells_of, texts_of
 from .loading import load_config, load_model, load_tokenizer
-from .long_runs import Shortened, longest_run, shorten, tokenizing
 from .pipelines import EntityGroups, aggregation_for, path_probabilities
 from .question_answering import answer_question
 from .threads import map_in_threads
@@ -204,6 +204,7 @@ class Predictor:
         Raises:
             UserError: a column is no list or has no texts, or columns have different lengths.
         """
+        batch = {name: list(cells) if isinstance(cells, Iterator) else cells for name, cells in batch.items()}
         rows = cells_of(batch)
         if not any(rows.values()):
             return {**batch, "found": []}
@@ -224,7 +225,7 @@ class Predictor:
             sides = [joined([side[place] for place in places]) for side in cells]
             texts = [make(*pair) for pair in zip(*sides, strict=True)]
         found: list[list[Prediction]] = [[] for _ in cells[0]]
-        for place, (_, predictions) in zip(places, self.predict(texts), strict=True):
+        for place, (_, predictions) in zip(places, self._predict(texts, [place + 1 for place in places]), strict=True):
             found[place] = predictions
         return {**batch, "found": found}
 
@@ -256,7 +257,13 @@ class Predictor:
         Raises:
             UserError: these are no list, or one of them is no such text.
         """
-        texts = texts_of(texts, self.saved.task, self.pairs, self.saved.name)
+        return self._predict(texts)
+
+    def _predict(
+        self, texts: Sequence[Text], numbers: Sequence[int] | None = None
+    ) -> list[tuple[Text, list[Prediction]]]:
+        """`predict`; messages name the texts by `numbers`."""
+        texts = texts_of(texts, self.saved.task, self.pairs, self.saved.name, numbers)
         if not texts:
             return []
         plain = joined(texts, self.delimiter)

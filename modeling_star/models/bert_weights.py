@@ -13,6 +13,8 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedConfig
 from transformers.utils import logging
 
+from .utils import check_taken
+
 
 logger = logging.get_logger(__name__)
 
@@ -111,7 +113,10 @@ def copy_bert(
         masked_lm_head: takes the BERT's head of masked words, where the checkpoint has one.
     """
     if masked_lm_head is None:
-        bert = AutoModel.from_pretrained(name_or_path, add_pooling_layer=False, dtype=torch.float32, **hub)
+        bert, report = AutoModel.from_pretrained(
+            name_or_path, add_pooling_layer=False, dtype=torch.float32, output_loading_info=True, **hub
+        )
+        check_taken(name_or_path, report["missing_keys"])
     else:
         bert = _copy_head(masked_lm_head, name_or_path, hub)
     _copy(encoder.embeddings, bert.embeddings, _EMBEDDINGS)
@@ -125,6 +130,7 @@ def _copy_head(head: nn.Module, name_or_path: str | Path, hub: dict[str, Any]) -
     source, report = AutoModelForMaskedLM.from_pretrained(
         name_or_path, dtype=torch.float32, output_loading_info=True, **hub
     )
+    check_taken(name_or_path, (key for key in report["missing_keys"] if not key.startswith("cls.")))
     if any(key.startswith("cls.predictions.transform") for key in report["missing_keys"]):
         logger.warning(f"{name_or_path} has no head of a masked language model: the model's is new.")
     else:

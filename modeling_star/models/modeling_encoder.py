@@ -18,6 +18,7 @@ from .char_cnn import CharCNN
 from .configuration_encoder import EncoderConfig
 from .embeddings import TokenEmbeddings, first_position, read_vectors
 from .token_layout import TokenLayout, is_fixed, is_traced
+from .utils import check_taken
 from .vocabulary import Vocabulary, VocabularyTables
 
 
@@ -212,7 +213,9 @@ class EncoderPreTrainedModel(PreTrainedModel):
             raise ValueError(f'mode={mode!r} is given; "static", "contextual" or "vectors" is allowed.')
         hub = {"revision": revision, "token": token, "cache_dir": cache_dir}
         source_config = AutoConfig.from_pretrained(name_or_path, **hub)
-        source = AutoModel.from_pretrained(name_or_path, config=source_config, dtype=torch.float32, **hub)
+        source, report = AutoModel.from_pretrained(
+            name_or_path, config=source_config, dtype=torch.float32, output_loading_info=True, **hub
+        )
         table = source.get_input_embeddings().weight
         taken = {"vocab_size": len(table), "freeze_embeddings": freeze, "pad_token_id": source_config.pad_token_id}
         if mode == "contextual":
@@ -220,10 +223,13 @@ class EncoderPreTrainedModel(PreTrainedModel):
             taken |= {"backbone_config": source_config, "position_embedding_type": "none"}
         else:
             taken["embedding_size"] = table.shape[1]
+            names = {name for name, weight in source.named_parameters() if weight is table}
+            check_taken(name_or_path, names & {*report["missing_keys"]})
         model = cls(cls.config_class(**{**taken, **fields}))
         if mode == "contextual":
             backbone = model._embeddings.backbone
             names = backbone.state_dict().keys()  # without the pooler's
+            check_taken(name_or_path, names & {*report["missing_keys"]})
             backbone.load_state_dict({k: v for k, v in source.state_dict().items() if k in names})
         else:
             model._copy_table(table.detach())

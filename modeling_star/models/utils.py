@@ -6,7 +6,7 @@ files.
 import functools
 import gzip
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
@@ -127,6 +127,24 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
                         module.train(modes[module])
 
 
+def check_taken(name: str | Path, missing: Iterable[str]) -> None:
+    """
+    Args:
+        name: Hub name or folder of a model whose weights are copied.
+        missing: the names of those that its file lacks, and that `from_pretrained` made random.
+
+    Raises:
+        ValueError: there are some.
+    """
+    lacking = sorted(missing)
+    if lacking:
+        more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+        raise ValueError(
+            f"The weights of {name} are not all there: its file lacks {', '.join(lacking[:3])}{more}. Copy its files "
+            'again, or name another model, "bert-base-cased".'
+        )
+
+
 def open_text(path: Path, errors: str = "strict") -> IO[str]:
     """
     Open a UTF-8 text file, unpacked if its first bytes are those of gzip.
@@ -140,4 +158,4 @@ def open_text(path: Path, errors: str = "strict") -> IO[str]:
     return cast(IO[str], (gzip.open if is_packed else open)(path, "rt", encoding="utf-8-sig", errors=errors))
 
 
-__all__ = ["Dropout", "eval_mode", "first_derivatives_only", "is_plain", "open_text", "readable"]
+__all__ = ["Dropout", "check_taken", "eval_mode", "first_derivatives_only", "is_plain", "open_text", "readable"]

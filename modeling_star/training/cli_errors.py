@@ -74,9 +74,11 @@ def script_messages(training: TrainingArguments) -> Iterator[None]:
     except Exception as error:
         # torch and safetensors have their own errors for a full disk.
         is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-        if not is_full and not (folder.is_dir() and shutil.disk_usage(folder).free < _FULL):
-            raise
         logger.debug("Traceback:", exc_info=True)
+        if not is_full and not (folder.is_dir() and shutil.disk_usage(folder).free < _FULL):
+            if not training.should_log:
+                raise  # its reason may not be that of the process which prints
+            raise SystemExit(f"{script}: {one_line(error, folder)}") from None
         raise SystemExit(
             f"{script}: the disk of {folder} is full ({error}). {_how_to_resume(folder)} Make room first; "
             "--save_total_limit 1 keeps fewer checkpoints."

@@ -10,6 +10,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, TrainingArguments, set_seed
 
+from ..data.long_runs import tokenizing
 from ..errors import UserError
 from ..evaluation.reports import baseline_lines, plot_training_curves, score_prefix, seeds_table, summarize_seeds
 from ..files import write_json, write_text
@@ -168,7 +169,7 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
             "interruption."
         )
     check_parts(task, training)
-    with as_user_error():
+    with as_user_error(), tokenizing():
         tokenizer, model = task.build()
         if not training.do_train:
             check_whole(str(task.model_args.model_name_or_path), model, task.new_parameters or ())

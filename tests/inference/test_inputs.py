@@ -9,13 +9,15 @@ import pandas as pd
 import pytest
 import torch
 from common import TINY
+from datasets import Dataset
 
 import modeling_star
+from modeling_star.data import long_runs
+from modeling_star.data.long_runs import longest_run, shorten
 from modeling_star.data.prediction_inputs import QuestionContext
-from modeling_star.data.tokenizers import train_tokenizer
+from modeling_star.data.tokenizers import tokenize_texts, train_tokenizer
 from modeling_star.errors import UserError
-from modeling_star.inference import Predictor, long_runs
-from modeling_star.inference.long_runs import longest_run, shorten
+from modeling_star.inference import Predictor
 
 
 TEXT = "a good film"
@@ -109,6 +111,23 @@ def test_probabilities_are_not_rounded(tmp_path: Path) -> None:
     assert sorted(each["score"] for each in found) == pytest.approx(sorted(logits.softmax(-1).tolist()), abs=1e-7)
 
 
+@pytest.mark.parametrize("cells", [["", None, 3, TEXT], [None, TEXT, 3], [TEXT, b"film"], [TEXT, 2.5, None]])
+def test_a_cell_that_is_no_text_is_named_by_its_row(cells: list[Any], predictor: Predictor) -> None:
+    row = next(row for row, cell in enumerate(cells, 1) if cell and cell != TEXT)
+    with pytest.raises(UserError, match=rf"\b{row}\b"):
+        predictor({"text": cells})
+
+
+@pytest.mark.parametrize("cells", [[1, 2], [0.5], [b"film"], [True, False]])
+def test_a_column_of_texts_that_has_none_is_refused_as_such(cells: list[Any], predictor: Predictor) -> None:
+    with pytest.raises(UserError, match=r"not a text|not texts"):
+        predictor({"id": [*range(len(cells))], "text": cells})
+
+
+def test_an_iterator_is_predicted_and_returned_as_a_list(predictor: Predictor) -> None:
+    assert predictor({"text": iter([TEXT])}) == predictor({"text": [TEXT]})
+
+
 @pytest.mark.parametrize("head", HEADS[:2])
 def test_scores_that_are_no_numbers_are_an_error(head: str, tmp_path: Path) -> None:
     predictor = Predictor(saved(tmp_path, head))
@@ -128,6 +147,8 @@ RUNS = [
     f"don't x{'7' * 240}n't",
     f"http://{RUN}/{RUN}! a {RUN}-{RUN}",
     f"@{RUN} {RUN} 李{RUN}李 é{RUN}é",
+    f"the {'ภาษาไทยกิน' * 24} film, {'при' * 80}n't, {'é1' * 120}",
+    f"{'٣' * 240}.{'5' * 240}, {'a' * 120}é{'a' * 120}n't {'क्षि' * 60}",
     RUN,
 ]
 
@@ -157,6 +178,17 @@ def test_predictions_of_a_text_with_long_runs_are_those_of_the_whole_text(
     assert any(found for _, found in expected)
     monkeypatch.setattr(long_runs, "LONGEST_RUN", 110)
     assert Predictor(tmp_path, question=question).predict(texts) == expected
+
+
+def test_a_training_text_with_long_runs_has_the_tokens_of_the_whole_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = Dataset.from_dict({"text": RUNS})
+    tokenizer = train_tokenizer([TEXT], "wordpiece", min_frequency=1, vocab_size=60)
+    expected = tokenize_texts(rows, tokenizer, load_from_cache_file=False)["input_ids"][:]
+    monkeypatch.setattr(long_runs, "LONGEST_RUN", 110)
+    given: list[str] = []
+    monkeypatch.setattr(long_runs, "shorten", lambda *args: given.append(shorten(*args).text) or shorten(*args))
+    assert tokenize_texts(rows, tokenizer, load_from_cache_file=False)["input_ids"][:] == expected
+    assert all(len(short) < len(text) for short, text in zip(given, RUNS, strict=True))
 
 
 def test_tokenizers_of_other_packages_and_of_single_characters_are_given_whole_texts() -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from common import TINY
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertForTokenClassification
+from transformers import BertConfig, BertForMaskedLM, BertForTokenClassification
 
 import modeling_star
 from modeling_star.data.tokenizers import train_tokenizer
@@ -179,3 +179,24 @@ def test_weights_have_the_permissions_of_other_files(mask: int, folder: Path) ->
     finally:
         os.umask(before)
     assert stat.S_IMODE((folder / "model.safetensors").stat().st_mode) == 0o666 & ~mask
+
+
+@pytest.mark.parametrize("lacking", ["embeddings.word_embeddings.weight", "encoder.layer.1.output.dense.bias"])
+def test_a_bert_whose_weights_are_not_all_there_is_not_copied(lacking: str, tmp_path: Path) -> None:
+    BertForMaskedLM(
+        BertConfig(vocab_size=30, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)
+    ).save_pretrained(tmp_path)
+    edit_weights(tmp_path, lambda weights: weights.pop(f"bert.{lacking}"), is_sealed=False)
+    star, shape = modeling_star.StarTransformerModel, {"hidden_size": 16, "num_attention_heads": 2}
+    uses: list[Callable[[], Any]] = [
+        lambda: modeling_star.BigTransformerModel.from_bert(tmp_path, [0, 1]),
+        lambda: modeling_star.BigTransformerForMaskedLM.from_bert(tmp_path, [0, 1]),
+        lambda: star.from_embeddings(tmp_path, "contextual", **shape),
+    ]
+    if "embeddings" in lacking:
+        uses.append(lambda: star.from_embeddings(tmp_path, **shape))
+    else:  # the layer is not copied
+        star.from_embeddings(tmp_path, **shape)
+    for use in uses:
+        with pytest.raises(ValueError, match=lacking):
+            use()

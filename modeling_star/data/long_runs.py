@@ -1,5 +1,5 @@
 """
-Long runs of letters and digits without a blank, such as a gene or a file in base64, shortened for a tokenizer.
+Long runs of letters and digits without a blank, such as a gene or a text in Thai, shortened for a tokenizer.
 
 The regular expression that splits texts in a trained tokenizer gives up within a match of about ten million steps, and
 the library ends the process. A run that is longer than any entry of the vocabulary is one unknown token, whatever is
@@ -14,16 +14,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import regex
 from transformers import PreTrainedTokenizerBase
 
-from ..data.tokenizers import CHARACTER, SEPARATORS
 from ..errors import UserError
+from .writing_systems import CHARACTER, RUN, SEPARATORS
 
 
 LONGEST_RUN = 10_000
 """The most letters and digits in a row that a trained tokenizer is given; a word piece has at most 100."""
 
-_LETTER, _DIGIT = re.compile("[A-Za-z]"), re.compile("[0-9]")
+_RUN = regex.compile(re.sub(r"\\x\{(\w+)\}", lambda code: chr(int(code[1], 16)), RUN), regex.V1)
+# A contraction has letters alone, a number digits alone, a name after @ is ASCII: a long run keeps one of each kind.
+_KINDS = [
+    regex.compile(kind) for kind in (r"[A-Za-z]", r"[0-9]", r"[^\P{L}A-Za-z]", r"[^\P{Nd}0-9]", r"[^\p{L}\p{Nd}]")
+]
 
 
 @dataclass(frozen=True)
@@ -64,15 +69,16 @@ def shorten(text: str, longest: int | None) -> Shortened:
         text: of any length.
         longest: from `longest_run`; `None`: omit nothing.
     """
-    if longest is None or len(text) <= longest:
+    if longest is None or max(map(len, text.split()), default=0) <= longest:
         return Shortened(text)
-    half = longest // 2 - 1
+    half = (longest - len(_KINDS) + 1) // 2
     parts, firsts, omitted = [], [], [0]
     end = length = 0
-    for run in re.finditer(rf"[A-Za-z0-9]{{{longest + 1},}}", text):
-        # A contraction has letters alone, a number digits alone: a run of both keeps one of each.
-        kinds = [match.group() for match in (_LETTER.search(run.group()), _DIGIT.search(run.group())) if match]
-        head = text[end : run.start() + half] + "".join(kinds)
+    for run in _RUN.finditer(text):
+        if run.end() - run.start() <= longest:
+            continue
+        kinds = [kind.search(text, run.start(), run.end()) for kind in _KINDS]
+        head = text[end : run.start() + half] + "".join(match.group() for match in kinds if match)
         parts.append(head)
         length += len(head)
         end = run.end() - half
@@ -81,8 +87,16 @@ def shorten(text: str, longest: int | None) -> Shortened:
     return Shortened("".join([*parts, text[end:]]), firsts, omitted[1:])
 
 
+def shorten_all(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Texts or words without the middle of their long runs, for a use that needs no offsets."""
+    if max(map(len, texts), default=0) <= LONGEST_RUN:
+        return texts
+    longest = longest_run(tokenizer)
+    return [shorten(text, longest).text for text in texts]
+
+
 @contextmanager
-def tokenizing(texts: Sequence[Any]) -> Iterator[None]:
+def tokenizing(texts: Sequence[Any] = ()) -> Iterator[None]:
     """
     Name the text that a tokenizer cannot read.
 
@@ -94,8 +108,8 @@ def tokenizing(texts: Sequence[Any]) -> Iterator[None]:
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
-        text = max(map(str, texts), key=len)
+        text = max(map(str, texts), key=len, default="")
+        which = f", probably that of {len(text):,} characters that begins with {text[:40]!r}" if text else ""
         raise UserError(
-            f"The tokenizer cannot read a text, probably that of {len(text):,} characters that begins with "
-            f"{text[:40]!r}: put blanks between its words, or omit it."
+            f"The tokenizer cannot read a text{which}: put blanks between its words, or omit it."
         ) from error
