@@ -130,7 +130,6 @@ print(json.dumps([*(type(model).__name__ for model in models), models[0]._auto_c
         "StarTransformerModel",
         "StarTransformerForTokenClassification",
         "AutoModel",
-        "TextEncoderDecoderModel",
     ]
     assert run(code, str(tmp_path)) == expected
 
