@@ -66,7 +66,9 @@ def read_conll(path: Path, cache_dir: str | None, column_names: Sequence[str] | 
     cached_by = {"version": version, "size": state.st_size, "time": state.st_mtime_ns}
     features = Features({name: List(Value("string")) for name in columns.values()})
     options = {"path": path, "form": tuple(form), "columns": columns, **cached_by}
-    return cast(Dataset, Dataset.from_generator(_conll_rows, features, cache_dir, gen_kwargs=options))
+    # Larger batches start Python's search for cycles.
+    rows = Dataset.from_generator(_conll_rows, features, cache_dir, gen_kwargs=options, writer_batch_size=200)
+    return cast(Dataset, rows)
 
 
 def stream_conll(path: Path, column_names: Sequence[str] | None = None) -> Iterator[dict[str, list[str]]]:
