@@ -293,8 +293,9 @@ def read_strings(model: Path, seed: str) -> None:
     """
     from transformers import AutoTokenizer, pipeline
 
+    from modeling_star.data.entities import aggregation_for
     from modeling_star.inference import Predictor
-    from modeling_star.inference.pipelines import BestPathPipeline, aggregation_for
+    from modeling_star.inference.pipelines import BestPathPipeline
 
     rng = random.Random(seed)
     texts = [random_text(rng) for _ in range(40)]

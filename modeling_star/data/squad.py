@@ -16,13 +16,14 @@ from datasets import Dataset, DatasetDict, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
-from ..inference.question_answering import Window, encode_windows
 from .annotation_marks import rejected_rows
 from .caching import source_version
 from .columns import find_reading_columns
 from .labels import row_ref, short_repr
+from .question_windows import QuestionWindow, encode_windows
 from .splits import check_train, drop_or_raise
 from .tokenizers import map_rows
+from .windows import cut_windows
 
 
 logger = logging.getLogger(__name__)
@@ -267,8 +268,6 @@ def window_features(
     doc_stride: int,
     labelled: bool = True,
     split: str = "data",
-    num_proc: int | None = None,
-    load_from_cache_file: bool | None = None,
 ) -> Dataset:
     """Model inputs of questions and their contexts, a row for each window.
 
@@ -279,7 +278,6 @@ def window_features(
         doc_stride: tokens of the context that neighbouring windows share.
         labelled: whether to make `labels` of the first of the answers.
         split: the name of the split in warnings.
-        num_proc, load_from_cache_file: as in `datasets.Dataset.map`.
 
     Returns:
         A data set of the model inputs, `labels [2]` (columns of the answer's first and last token; both the window's
@@ -291,7 +289,7 @@ def window_features(
     if tokenizer.padding_side != "right":
         raise ValueError('Answers are columns counted from the left: set tokenizer.padding_side = "right".')
     encode = WindowEncoder(tokenizer, max_seq_length, doc_stride, labelled)
-    features = map_rows(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
+    features = map_rows(dataset, encode, f"Tokenizing {split}")
     logger.info(f"{split}: {len(dataset):,} questions in {len(features):,} windows.")
     if not labelled:
         return features
@@ -316,7 +314,7 @@ class WindowEncoder:
     limit: int | None
     stride: int
     labelled: bool
-    version: str = source_version(__name__, "modeling_star.inference.question_answering")
+    version: str = source_version(__name__, encode_windows.__module__, cut_windows.__module__)
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         encoded = encode_windows(batch["question"], batch["context"], self.tokenizer, self.limit, self.stride)
@@ -330,7 +328,7 @@ class WindowEncoder:
                 rows.append({**window.inputs, "example_index": index, **places, "offsets": offsets, **columns})
         return {name: [row[name] for row in rows] for name in rows[0]}
 
-    def _labels(self, windows: list[Window], answers: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    def _labels(self, windows: list[QuestionWindow], answers: dict[str, list[Any]]) -> list[dict[str, Any]]:
         """Labels of one question's windows; the first one also counts an answer that they do not give exactly."""
         start = answers["answer_start"][0] if answers["text"] else 0
         end = start + len(answers["text"][0]) if answers["text"] else 0
@@ -346,7 +344,7 @@ class WindowEncoder:
 
 
 def _answer_tokens(
-    windows: Sequence[Window], start: int, end: int
+    windows: Sequence[QuestionWindow], start: int, end: int
 ) -> tuple[int | None, int | None, tuple[int, int] | None]:
     """The first and last token of the context that share characters with those from `start` to `end`, and theirs."""
     tokens: list[int] = []
@@ -358,16 +356,16 @@ def _answer_tokens(
     return (min(tokens), max(tokens), (min(characters), max(characters))) if tokens else (None, None, None)
 
 
-def _holds(window: Window, first: int, last: int) -> bool:
+def _holds(window: QuestionWindow, first: int, last: int) -> bool:
     return window.first <= first and last < window.first + len(window.offsets)
 
 
-def windows_of(features: Dataset) -> dict[int, list[tuple[int, Window]]]:
+def windows_of(features: Dataset) -> dict[int, list[tuple[int, QuestionWindow]]]:
     """The windows of each question, by its row, each with its row in `features`; without their inputs."""
     columns = features.select_columns(["example_index", *_WINDOW, "offsets"])
-    windows: dict[int, list[tuple[int, Window]]] = {}
+    windows: dict[int, list[tuple[int, QuestionWindow]]] = {}
     for row, cells in enumerate(columns.with_format("numpy")):
         offsets = torch.from_numpy(np.array(cells["offsets"], dtype=np.int64)).reshape(-1, 2)
-        window = Window(inputs={}, offsets=offsets, **{name: int(cells[name]) for name in _WINDOW})
+        window = QuestionWindow(inputs={}, offsets=offsets, **{name: int(cells[name]) for name in _WINDOW})
         windows.setdefault(int(cells["example_index"]), []).append((row, window))
     return windows

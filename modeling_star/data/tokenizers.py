@@ -15,10 +15,10 @@ from datasets import Dataset
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BatchEncoding, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..inference.sliding_windows import NOT_READ, select_max_context
 from .caching import source_version
 from .labels import IGNORE_INDEX
 from .long_runs import shorten_all
+from .windows import NO_WORD, cut_windows, first_pieces
 from .writing_systems import CHARACTER, CJK, RUN, SEPARATORS, are_split_by_character
 
 
@@ -38,7 +38,6 @@ _UNK = SPECIAL_TOKENS["unk_token"]
 _NO_LIMIT = 2**31
 _MAY_DIFFER = 0.05  # share of sentences
 _MAY_BE_CUT = 0.01  # share of tokens
-NO_WORD = NOT_READ  # in the column `word_ids`: no word is read at this token
 
 _LETTER = rf"[\p{{L}}&&[^{CJK}]]"
 _PIECES = [
@@ -229,10 +228,7 @@ def tokenize_texts(
     *,
     label_column: str | None = None,
     max_seq_length: int | None = None,
-    pad_to_max_length: bool = False,
     split: str = "data",
-    num_proc: int | None = None,
-    load_from_cache_file: bool | None = None,
 ) -> Dataset:
     """Turn texts, or pairs of them, into model inputs for classification and regression.
 
@@ -242,17 +238,15 @@ def tokenize_texts(
         label_column: copied unchanged into `labels` where given.
         max_seq_length: the most tokens of a row, special tokens included; None: the tokenizer's limit. Longer rows
             are cut (of a pair, the longer text first), and one warning says how many rows and tokens that costs.
-        pad_to_max_length: pad every row to `max_seq_length` now, instead of each batch to its longest row later.
         split: the name of the split in warnings.
-        num_proc, load_from_cache_file: as in `datasets.Dataset.map`.
 
     Returns:
         A data set with the tokenizer's `model_input_names` and `labels`, one row for each row of `dataset`.
     """
     columns = [text_column] if pair_column is None else [text_column, pair_column]
-    limit = _length_limit(tokenizer, max_seq_length, pad_to_max_length)
-    encode = _TextEncoder(tokenizer, tuple(columns), label_column, limit, pad_to_max_length)
-    features = map_rows(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
+    limit = _length_limit(tokenizer, max_seq_length)
+    encode = _TextEncoder(tokenizer, tuple(columns), label_column, limit)
+    features = map_rows(dataset, encode, f"Tokenizing {split}")
     return warn_about_cuts(features, split, limit, "Raise max_seq_length to keep them, if the model takes more.")
 
 
@@ -264,7 +258,6 @@ class _TextEncoder:
     columns: tuple[str, ...]
     label_column: str | None
     limit: int | None
-    pad: bool
     version: str = source_version(__name__)
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
@@ -273,13 +266,8 @@ class _TextEncoder:
         encoding = self.tokenizer(*texts, verbose=False)
         lengths = [len(ids) for ids in encoding["input_ids"]]
         cut = [max(0, length - (self.limit or length)) for length in lengths]
-        if self.pad or any(cut):
-            encoding = self.tokenizer(
-                *texts,
-                truncation=self.limit is not None,
-                max_length=self.limit,
-                padding="max_length" if self.pad else False,
-            )
+        if any(cut):
+            encoding = self.tokenizer(*texts, truncation=True, max_length=self.limit)
         output = {name: encoding[name] for name in self.tokenizer.model_input_names if name in encoding}
         if self.label_column is not None:
             output["labels"] = batch[self.label_column]
@@ -296,10 +284,7 @@ def tokenize_and_align(
     max_seq_length: int | None = None,
     stride: int | None = None,
     label_all_tokens: bool = False,
-    pad_to_max_length: bool = False,
     split: str = "data",
-    num_proc: int | None = None,
-    load_from_cache_file: bool | None = None,
 ) -> Dataset:
     """Turn tagged words into model inputs with a label at each word's first piece and -100 elsewhere.
 
@@ -317,7 +302,7 @@ def tokenize_and_align(
         stride: tokens that neighbouring windows share; None: cut instead.
         label_all_tokens: label continuing pieces too (B-x becomes I-x). For training only: an evaluation would count
             a word once for each of its pieces.
-        pad_to_max_length, split, num_proc, load_from_cache_file: as in `tokenize_texts`.
+        split: as in `tokenize_texts`.
 
     Returns:
         A data set of the model inputs, `labels [n]`, and what `predictions_to_words` needs: `word_ids [n]` (the word
@@ -329,7 +314,7 @@ def tokenize_and_align(
     """
     if tokenizer.padding_side != "right":
         raise ValueError('Words are found by counting tokens from the left: set tokenizer.padding_side = "right".')
-    limit = _length_limit(tokenizer, max_seq_length, pad_to_max_length)
+    limit = _length_limit(tokenizer, max_seq_length)
     if stride is not None:
         room = 0 if limit is None else limit - tokenizer.num_special_tokens_to_add()
         if not 0 <= stride < room:
@@ -340,10 +325,9 @@ def tokenize_and_align(
         tags_column=tags_column,
         limit=limit,
         stride=stride,
-        pad=pad_to_max_length,
         continuations=_continuation_labels(label_list) if label_all_tokens else None,
     )
-    features = map_rows(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
+    features = map_rows(dataset, encode, f"Tokenizing {split}")
     advice = (
         "Raise max_seq_length, if the model takes more, or set stride (16, say) to read them in overlapping windows."
     )
@@ -359,67 +343,50 @@ class _WordEncoder:
     tags_column: str | None
     limit: int | None
     stride: int | None
-    pad: bool
     continuations: list[int] | None
-    version: str = source_version(__name__, select_max_context.__module__)
+    version: str = source_version(__name__, cut_windows.__module__)
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         sentences: list[list[str]] = batch[self.tokens_column]
         encoding = self._encode(sentences)
-        windows: list[list[int]] = [[] for _ in sentences]
-        for window, row in enumerate(encoding.get("overflow_to_sample_mapping", range(len(sentences)))):
-            windows[row].append(window)
-
-        names = [name for name in self.tokenizer.model_input_names if name in encoding]
+        from_end = self.tokenizer.truncation_side == "left"
+        columns = {name: encoding[name] for name in self.tokenizer.model_input_names if name in encoding}
         rows: list[dict[str, Any]] = []
-        for row, numbers in enumerate(windows):
-            if self.stride is None:
-                shown, cut = numbers[:1], numbers[1:]
-            else:
-                # With truncation_side="left" the last window comes first.
-                shown, cut = numbers[:: -1 if self.tokenizer.truncation_side == "left" else 1], []
-            pieces = [encoding.word_ids(number) for number in shown]
-            reads = select_max_context(pieces)
-            counts = {"example_index": indices[row], "num_words": len(sentences[row])}
-            counts["cut_tokens"] = sum(word is not None for number in cut for word in encoding.word_ids(number))
-            words_read = sum(word != NO_WORD for places in reads for word in places)
-            counts["cut_words"] = len(sentences[row]) - words_read if counts["cut_tokens"] else 0
-            for number, places, words in zip(shown, reads, pieces, strict=True):
-                inputs: dict[str, Any] = {name: encoding[name][number] for name in names}
+        for row, sentence in enumerate(sentences):
+            words = encoding.word_ids(row)
+            is_content = [word is not None for word in words]
+            windows = cut_windows(is_content, self.limit, self.stride, from_end=from_end)
+            pieces = first_pieces(words, windows)
+            reads = [window.words_read(pieces) for window in windows]
+            counts = {"example_index": indices[row], "num_words": len(sentence), "cut_tokens": 0, "cut_words": 0}
+            if self.stride is None and len(windows[0].tokens) < len(words):
+                counts["cut_tokens"] = len(words) - len(windows[0].tokens)
+                counts["cut_words"] = len(sentence) - sum(word != NO_WORD for word in reads[0])
+            for window, read in zip(windows, reads, strict=True):
+                tokens = window.tokens.tolist()
+                inputs = {name: [cells[row][token] for token in tokens] for name, cells in columns.items()}
                 if self.tags_column is not None:
-                    inputs["labels"] = self._labels(batch[self.tags_column][row], places, words)
-                rows.append({**inputs, "word_ids": places, **counts})
+                    own = [words[token] for token in tokens]
+                    inputs["labels"] = self._labels(batch[self.tags_column][row], read, own)
+                rows.append({**inputs, "word_ids": read, **counts})
         return {name: [row[name] for row in rows] for name in rows[0]}
 
     def _encode(self, sentences: list[list[str]]) -> BatchEncoding:
         """Encode; words without tokens are encoded again as the unknown token."""
         encoding = self._tokenize(sentences)
-        seen: list[set[int | None]] = [set() for _ in sentences]
-        for window, row in enumerate(encoding.get("overflow_to_sample_mapping", range(len(sentences)))):
-            seen[row].update(encoding.word_ids(window))
+        seen = [{*encoding.word_ids(row)} - {None} for row in range(len(sentences))]
         unknown = self.tokenizer.unk_token
-        if unknown is None or all(len(ids - {None}) == len(words) for words, ids in zip(sentences, seen, strict=True)):
+        if unknown is None or all(len(ids) == len(words) for words, ids in zip(sentences, seen, strict=True)):
             return encoding
-        return self._tokenize(
-            [
-                [word if index in ids else unknown for index, word in enumerate(words)]
-                for words, ids in zip(sentences, seen, strict=True)
-            ]
-        )
+        known = [
+            [word if index in ids else unknown for index, word in enumerate(words)]
+            for words, ids in zip(sentences, seen, strict=True)
+        ]
+        return self._tokenize(known)
 
     def _tokenize(self, sentences: list[list[str]]) -> BatchEncoding:
-        sentences = [shorten_all(words, self.tokenizer) for words in sentences]
-        if self.limit is None:
-            return self.tokenizer(sentences, is_split_into_words=True, verbose=False)
-        return self.tokenizer(
-            sentences,
-            is_split_into_words=True,
-            truncation=True,
-            max_length=self.limit,
-            stride=self.stride or 0,
-            return_overflowing_tokens=True,  # also without stride, to count them
-            padding="max_length" if self.pad else False,
-        )
+        short = [shorten_all(words, self.tokenizer) for words in sentences]
+        return self.tokenizer(short, is_split_into_words=True, verbose=False)
 
     def _labels(self, tags: list[int], places: list[int], pieces: list[int | None]) -> list[int]:
         """Labels `[n]` of one window."""
@@ -521,12 +488,10 @@ def max_length_or_none(model_max_length: int | None) -> int | None:
     return model_max_length if model_max_length is not None and model_max_length < 1e6 else None
 
 
-def _length_limit(tokenizer: PreTrainedTokenizerBase, max_seq_length: int | None, pad: bool) -> int | None:
+def _length_limit(tokenizer: PreTrainedTokenizerBase, max_seq_length: int | None) -> int | None:
     """The most tokens of a row: `max_seq_length`, but no more than the tokenizer's model takes; None: no limit."""
     most = max_length_or_none(tokenizer.model_max_length)
     if max_seq_length is None:
-        if pad and most is None:
-            raise ValueError("pad_to_max_length needs a max_seq_length (128, say): the tokenizer has no limit.")
         return most
     if max_seq_length <= tokenizer.num_special_tokens_to_add(pair=True):
         raise ValueError(f"max_seq_length={max_seq_length} leaves no room beside the special tokens.")
@@ -542,8 +507,8 @@ def map_rows(
     dataset: Dataset,
     encode: Callable[..., Any],
     description: str,
-    num_proc: int | None,
-    load_from_cache_file: bool | None,
+    num_proc: int | None = None,
+    load_from_cache_file: bool | None = None,
 ) -> Dataset:
     """Replace all columns by those of `encode(batch, indices)`; arguments as in `datasets.Dataset.map`."""
     return dataset.map(

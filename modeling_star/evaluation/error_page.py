@@ -9,10 +9,9 @@ from pathlib import Path
 
 import jinja2
 import numpy as np
-from seqeval.metrics.sequence_labeling import get_entities
 
+from ..data.entities import EntityGroups
 from ..files import write_text
-from .metrics import seqeval_labels
 
 
 TEMPLATE = Path(__file__).with_name("error_page.html")
@@ -105,9 +104,9 @@ def marked_words(words: Sequence[str], wrong: Sequence[bool], between: str) -> l
     return [piece for part in parts for piece in ((between, False), part)][1:]
 
 
-def entities_of(labels: Sequence[str]) -> set[tuple[str, int, int]]:
-    """The entities that `EntityScores` counts in a sentence: type, first word and last word."""
-    return set(get_entities(seqeval_labels([labels])[0]))
+def entities_of(labels: Sequence[str], groups: EntityGroups) -> set[tuple[str, int, int]]:
+    """The entities of a sentence as `EntityScores` counts them: type, first word and last word."""
+    return {(kind, first, last - 1) for kind, first, last in groups(groups.numbers(labels))}
 
 
 def entity_confusion(

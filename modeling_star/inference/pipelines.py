@@ -1,71 +1,18 @@
 """The token-classification pipeline with the best path of a CRF and entities of every tagging scheme."""
 
-import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase, TokenClassificationPipeline
+from transformers import TokenClassificationPipeline
 
+from ..data.entities import EntityGroups
+from ..data.tokenizers import max_length_or_none
+from ..data.windows import cut_windows
 from ..errors import UserError
-from ..models.crf import entity_tag, typed_labels
-from ..models.vocabulary import word_marker
-from .sliding_windows import NOT_READ, select_max_context
 
 
-_NO_LIMIT = 1e6  # `model_max_length` of a tokenizer without a limit is 1e30
-
-
-def aggregation_for(tokenizer: PreTrainedTokenizerBase) -> Literal["first", "simple"]:
-    """
-    The `aggregation_strategy` for a tokenizer: "first" where words are cut into tokens, of which training labels the
-    first alone; "simple" where each token is a word. Other strategies take everything between blanks for one word
-    there: "Oslo." with its full stop, and a whole Chinese sentence.
-    """
-    return "simple" if word_marker(tokenizer) is None else "first"
-
-
-def is_plain_iob(labels: Sequence[str]) -> bool:
-    """Whether transformers' pipeline groups these labels correctly: O, B-x and I-x."""
-    return all(label == "O" or (label[:2] in ("B-", "I-") and entity_tag(label)) for label in labels)
-
-
-class EntityGroups:
-    """
-    Groups words with labels into entities. Where no label is O, as in parts of speech, every word is a group.
-
-    Args:
-        names: all labels, by their numbers.
-    """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.labels = typed_labels(names)
-        # A type without a prefix continues over all neighbouring words that have it, as in transformers.
-        bare = "I" if "O" in names else "S"
-        self.tags = [entity_tag(label) or (bare, label) for label in self.labels]
-        self.outside = names.index("O") if "O" in names else None
-
-    def bounds(self, labels: Sequence[int]) -> list[tuple[int, int]]:
-        """The first word of each group, those of O included, and the one after its last."""
-        firsts: list[int] = []
-        open_kind: str | None = None
-        for word, label in enumerate(labels):
-            prefix, kind = self.tags[label]
-            if prefix not in ("I", "E") or kind != open_kind:
-                firsts.append(word)
-            open_kind = kind if prefix in ("B", "I") else None
-        return list(itertools.pairwise([*firsts, len(labels)]))
-
-    def __call__(self, labels: np.ndarray) -> list[tuple[str, int, int]]:
-        """Entities of labels `[n]`: their type, their first word and the one after their last."""
-        if (labels == self.outside).all():
-            return []
-        numbers = labels.tolist()
-        groups = [(numbers[first], first, last) for first, last in self.bounds(numbers)]
-        kept = [group for group in groups if group[0] != self.outside]
-        return [(self.labels[label].split("-", 1)[-1], first, last) for label, first, last in kept]
+_NEVER_CUT = 10**9  # tokens; the stock pipeline always truncates
 
 
 class BestPathPipeline(TokenClassificationPipeline):
@@ -92,19 +39,21 @@ class BestPathPipeline(TokenClassificationPipeline):
     def preprocess(
         self, sentence: str | list[str], offset_mapping: Any = None, **preprocess_params: Any
     ) -> Iterator[dict[str, Any]]:
-        options, limit = preprocess_params.get("tokenizer_params", {}), self.tokenizer.model_max_length
-        if "stride" not in options and self.tokenizer.is_fast and limit < _NO_LIMIT:
-            options = {**options, "return_overflowing_tokens": True, "padding": True, "stride": limit // 8}
-            preprocess_params["tokenizer_params"] = options
-        stride = options.get("stride", 0)
+        limit = max_length_or_none(self.tokenizer.model_max_length)
+        if limit is None or not self.tokenizer.is_fast:
+            yield from super().preprocess(sentence, offset_mapping, **preprocess_params)
+            return
+        stride = preprocess_params.pop("tokenizer_params", {}).get("stride", limit // 8)
+        preprocess_params["tokenizer_params"] = {"max_length": _NEVER_CUT}
+        (whole,) = super().preprocess(sentence, offset_mapping, **preprocess_params)
+        is_content = (whole["special_tokens_mask"][0] == 0).numpy()
         from_end = self.tokenizer.truncation_side == "left"
-        first, before = 0, 0  # the number of a window's first token, and the length of the window before
-        for window in super().preprocess(sentence, offset_mapping, **preprocess_params):
-            length = int((window["special_tokens_mask"] == 0).sum())
-            if before:
-                first += stride - length if from_end else before - stride
-            before = length
-            yield {**window, "first_token": first}
+        windows = cut_windows(is_content, limit, stride, from_end=from_end)
+        names = [name for name in self.tokenizer.model_input_names if name in whole]
+        for number, window in enumerate(windows, 1):
+            inputs = {name: whole[name][:, window.tokens] for name in names}
+            text = whole if number == 1 else None
+            yield {**inputs, "window": window, "text": text, "is_last": number == len(windows)}
 
     def _forward(self, model_inputs: dict[str, Any]) -> dict[str, Any]:
         names = [name for name in self.tokenizer.model_input_names if name in model_inputs]
@@ -113,13 +62,25 @@ class BestPathPipeline(TokenClassificationPipeline):
         logits = output[0] if isinstance(output, tuple) else output.logits
         if logits.isnan().any():
             raise UserError(f"The scores of {self.model.name_or_path} are NaN: train it again, or name another model.")
-        missing = dict.fromkeys(("offset_mapping", "word_ids", "word_to_chars_map"))
-        return {**missing, **model_inputs, "logits": logits if paths is None else logits_along(paths, logits)}
+        # The stock pipeline counts the windows of a batch by its first value.
+        scored = {"logits": logits if paths is None else logits_along(paths, logits)}
+        return {**scored, **dict.fromkeys(("offset_mapping", "word_ids", "word_to_chars_map")), **model_inputs}
 
     def postprocess(self, all_outputs: list[dict[str, Any]], *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
-        if len(all_outputs) > 1:
-            all_outputs = [_joined(all_outputs)]
+        if "window" in all_outputs[0]:
+            all_outputs = [self._joined(all_outputs)]
         return super().postprocess(all_outputs, *args, **kwargs)
+
+    def _joined(self, outputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """The whole text, with the logits of each token from the window in which it counts."""
+        text, logits = outputs[0]["text"], outputs[0]["logits"]
+        joined = logits.new_zeros(1, text["input_ids"].shape[1], logits.shape[2])
+        for output in outputs:
+            window, own = output["window"], output["logits"][0]
+            if self.tokenizer.padding_side == "left":  # in a batch with longer windows
+                own = own[-len(window.tokens) :]
+            joined[0, window.tokens[window.read]] = own[window.read]
+        return {"offset_mapping": None, **text, "logits": joined}
 
     def group_entities(self, entities: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """
@@ -136,36 +97,6 @@ class BestPathPipeline(TokenClassificationPipeline):
         for first, last in schema.bounds(labels):
             groups.append([{**entities[first], "entity": schema.labels[labels[first]]}, *entities[first + 1 : last]])
         return [self.group_sub_entities(group) for group in groups]
-
-
-def _joined(windows: list[dict[str, Any]]) -> dict[str, Any]:
-    """
-    Join the windows of a text: each token from the window that `select_max_context` chooses, and the special tokens at
-    the beginning.
-    """
-    # A tokenizer that truncates on the left gives the last window first.
-    sentence, windows = windows[0]["sentence"], sorted(windows, key=lambda window: window["first_token"])
-    first = int(windows[0]["first_token"])
-    columns = [(window["special_tokens_mask"][0] == 0).nonzero()[:, 0].tolist() for window in windows]
-    tokens: list[list[int | None]] = [[None] * window["input_ids"].shape[1] for window in windows]
-    for window, content, row in zip(windows, columns, tokens, strict=True):
-        for index, column in enumerate(content):
-            row[column] = int(window["first_token"]) - first + index
-    chosen = {
-        token: (number, column)
-        for number, row in enumerate(select_max_context(tokens))
-        for column, token in enumerate(row)
-        if token != NOT_READ
-    }
-    mask = windows[0].get("attention_mask", torch.ones_like(windows[0]["input_ids"]))[0, : columns[0][0]]
-    places = [*((0, column) for column in mask.nonzero()[:, 0].tolist()), *(chosen[token] for token in sorted(chosen))]
-    joined = {**windows[0], "sentence": sentence}
-    for name in ("logits", "input_ids", "offset_mapping", "special_tokens_mask"):
-        if joined[name] is not None:
-            joined[name] = torch.stack([windows[number][name][0, column] for number, column in places])[None]
-    if joined["word_ids"] is not None:
-        joined["word_ids"] = [windows[number]["word_ids"][column] for number, column in places]
-    return joined
 
 
 def logits_along(paths: Tensor, logits: Tensor) -> Tensor:

@@ -1,13 +1,12 @@
 """Predict with a saved model of any task: entities, labels, numbers or answers."""
 
 import hashlib
-import itertools
 import json
 import logging
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,16 +20,18 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from .. import __version__
+from ..data.entities import EntityGroups, aggregation_for
 from ..data.long_runs import Shortened, longest_run, shorten, tokenizing
 from ..data.prediction_inputs import QuestionContext, Text, joined, text_columns
 from ..data.tokenizers import max_length_or_none
+from ..data.windows import Window, cut_windows
 from ..data.writing_systems import between_words
 from ..errors import UserError
 from ..models.modeling_encoder import longest_input
 from .cuda_graphs import cuda_graphs
 from .inputs import as_dataset, cells_of, texts_of
 from .loading import load_config, load_model, load_tokenizer
-from .pipelines import EntityGroups, aggregation_for, path_probabilities
+from .pipelines import path_probabilities
 from .question_answering import answer_question
 from .threads import map_in_threads
 
@@ -381,44 +382,32 @@ class Predictor:
     def _token_labels(self, encodings: Sequence[Encoding]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """
         The label and its probability for each token `[n]` of some texts, short texts first. Texts beyond the model's
-        limit are read in windows, as in the evaluation of run_ner.py: a token's label is that of the window with most
-        context around it.
+        limit are read in windows, as in the evaluation of run_ner.py; then those of special tokens are 0.
         """
         limit = max_length_or_none(self.tokenizer.model_max_length)
+        stride = self.saved.arguments.get("stride") or (limit or 0) // 8
+        from_end = self.tokenizer.truncation_side == "left"
         columns: dict[str, list[np.ndarray]] = {"input_ids": [], "token_type_ids": []}
-        windows: list[tuple[int, np.ndarray]] = []  # the row, and the places of the window's tokens in it
+        windows: list[tuple[int, Window]] = []
         for row, encoding in enumerate(encodings):
             ids, types = np.array(encoding.ids), np.array(encoding.type_ids)
-            places = [np.arange(len(ids))]
-            if limit is not None and len(ids) > limit:
-                places = self._windows(np.array(encoding.special_tokens_mask) == 1, limit)
-            for window in places:
+            is_content = np.array(encoding.special_tokens_mask) == 0
+            for window in cut_windows(is_content, limit, stride, from_end=from_end):
                 windows.append((row, window))
-                columns["input_ids"].append(ids[window])
-                columns["token_type_ids"].append(types[window])
-        counts = Counter(row for row, _ in windows)
-        waiting: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+                columns["input_ids"].append(ids[window.tokens])
+                columns["token_type_ids"].append(types[window.tokens])
+        waiting = Counter(row for row, _ in windows)
+        whole: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         for number, labels, scores in self._labels(columns, range(len(windows))):
-            row = windows[number][0]
-            if counts[row] == 1:
+            row, window = windows[number]
+            length = len(encodings[row].ids)
+            if len(window.tokens) < length:
+                parts, read = (labels, scores), window.tokens[window.read]
+                labels, scores = whole.setdefault(row, (np.zeros_like(labels, shape=length), np.zeros(length)))
+                labels[read], scores[read] = (part[window.read] for part in parts)
+            waiting[row] -= 1
+            if not waiting[row]:
                 yield row, labels, scores
-            else:
-                waiting[number] = labels, scores
-        for row, parts in itertools.groupby(sorted(waiting), key=lambda number: windows[number][0]):
-            is_special = np.array(encodings[row].special_tokens_mask) == 1
-            yield row, *_joined(is_special, ((windows[number][1], *waiting[number]) for number in parts))
-
-    def _windows(self, is_special: np.ndarray, limit: int) -> list[np.ndarray]:
-        """The places of the tokens of each window, which begins and ends with the text's special tokens."""
-        content = np.flatnonzero(~is_special)
-        head, tail = np.arange(content[0]), np.arange(content[-1] + 1, len(is_special))
-        size = limit - len(head) - len(tail)
-        stride = min(self.saved.arguments.get("stride") or limit // 8, size - 1)
-        starts = range(0, max(len(content) - stride, 1), size - stride)
-        bounds = [(start, min(start + size, len(content))) for start in starts]
-        if self.tokenizer.truncation_side == "left":
-            bounds = [(len(content) - last, len(content) - first) for first, last in reversed(bounds)]
-        return [np.concatenate([head, content[first:last], tail]) for first, last in bounds]
 
     def _labels(
         self, columns: Mapping[str, Sequence[Any]], rows: Sequence[int]
@@ -621,21 +610,6 @@ def length_sorted_batches(rows: Sequence[int], lengths: Sequence[int], batch_siz
         batch.append(row)
     if batch:
         yield batch
-
-
-def _joined(
-    is_special: np.ndarray, windows: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]
-) -> tuple[np.ndarray, np.ndarray]:
-    """The labels and scores `[n]` of a text, from the places, labels and scores of its windows, in their order."""
-    labels, scores = np.zeros(len(is_special), dtype=np.int64), np.zeros(len(is_special), dtype=np.float32)
-    most = np.full(len(is_special), -1)
-    for places, found, probabilities in windows:
-        before = np.cumsum(~is_special[places])  # the content tokens up to each, itself included
-        context = np.where(is_special[places], 0, np.minimum(before - 1, before[-1] - before))
-        better = context > most[places]
-        chosen = places[better]
-        most[chosen], labels[chosen], scores[chosen] = context[better], found[better], probabilities[better]
-    return labels, scores
 
 
 def _device() -> torch.device:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from ..data.question_windows import QuestionWindow, encode_windows
 from ..models.modeling_encoder import longest_input
 from ..models.utils import eval_mode
 
@@ -35,26 +36,6 @@ class Answer:
     start: int
     end: int
     score: float
-
-
-@dataclass(frozen=True)
-class Window:
-    """
-    A part of a context behind the question, as model inputs.
-
-    Args:
-        inputs: model inputs, `[n]` each, without padding; may be empty once the model has run.
-        begin: column of the first token of the context; the others follow it.
-        first: the number of that token in the context, from 0.
-        offsets: `[c, 2]`, for each token of the context its first character and the one after its last.
-        no_answer: column whose scores mean "no answer": [CLS], or the first one.
-    """
-
-    inputs: dict[str, list[int]]
-    begin: int
-    first: int
-    offsets: Tensor
-    no_answer: int
 
 
 @torch.no_grad()
@@ -104,7 +85,7 @@ def answer_question(
     }
     options = {**DEFAULTS, **saved_options(model.config, "question-answering")}
     options |= {name: value for name, value in given.items() if value is not None}
-    windows: list[Window] = []
+    windows: list[QuestionWindow] = []
     if context.strip():
         longest, requested = longest_input(model.config), options["max_length"]
         if longest is not None and requested is not None and requested > longest:
@@ -133,86 +114,9 @@ def answer_question(
     return answers
 
 
-def encode_windows(
-    questions: Sequence[str],
-    contexts: Sequence[str],
-    tokenizer: PreTrainedTokenizerBase,
-    max_length: int | None,
-    stride: int,
-) -> list[list[Window]]:
-    """
-    Questions with their contexts as model inputs, in overlapping windows where they are too long.
-
-    Args:
-        questions, contexts: as many texts of each.
-        tokenizer: a fast one.
-        max_length: tokens of one window, question included; `None`: one window, however long.
-        stride: tokens of the context that neighbouring windows share; at most half of what the question leaves.
-
-    Returns:
-        For each question its windows from left to right, at least one.
-
-    Raises:
-        ValueError: a question leaves no room for the context.
-    """
-    strides = [stride] * len(questions)
-    if max_length is not None:
-        special = tokenizer.num_special_tokens_to_add(pair=True)
-        encoded = tokenizer(list(questions), add_special_tokens=False, verbose=False)["input_ids"]
-        rooms = [max_length - special - len(ids) for ids in encoded]
-        if min(rooms) < 1:
-            question = questions[rooms.index(min(rooms))]
-            raise ValueError(
-                f"The question takes all {max_length} tokens of a window ({question[:60]!r}): shorten it, or give a "
-                "larger max_length (run_qa.py: --max_seq_length)."
-            )
-        strides = [min(stride, room // 2) for room in rooms]
-    windows: list[list[Window]] = [[] for _ in questions]
-    for shared in sorted(set(strides)):
-        members = [index for index, one in enumerate(strides) if one == shared]
-        cut = {} if max_length is None else {"truncation": "only_second", "max_length": max_length, "stride": shared}
-        encoded = tokenizer(
-            [questions[index] for index in members],
-            [contexts[index] for index in members],
-            return_overflowing_tokens=bool(cut),
-            return_offsets_mapping=True,
-            return_token_type_ids="token_type_ids" in tokenizer.model_input_names,
-            verbose=False,
-            **cut,
-        )
-        names = [name for name in tokenizer.model_input_names if name in encoded]
-        rows = list(enumerate(encoded.get("overflow_to_sample_mapping", range(len(members)))))
-        # A tokenizer that truncates on the left gives the last window first.
-        for row, member in rows if tokenizer.truncation_side == "right" else rows[::-1]:
-            index = members[member]
-            inputs = {name: encoded[name][row] for name in names}
-            parts, ids = encoded.sequence_ids(row), inputs["input_ids"]
-            begin = parts.index(1) if 1 in parts else len(parts)
-            offsets = encoded["offset_mapping"][row][begin : begin + parts.count(1)]
-            places = [_trimmed(contexts[index], start, end) for start, end in offsets]
-            before = windows[index][-1] if windows[index] else None
-            windows[index].append(
-                Window(
-                    inputs=inputs,
-                    begin=begin,
-                    first=before.first + len(before.offsets) - shared if before else 0,
-                    offsets=torch.tensor(places, dtype=torch.long).reshape(-1, 2),
-                    no_answer=ids.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in ids else 0,
-                )
-            )
-    return windows
-
-
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """The offsets of a token without the white space around it, which some tokenizers include."""
-    piece = text[start:end]
-    first = end - len(piece.lstrip())
-    return first, first + len(piece.strip())
-
-
 def find_answers(
     context: str,
-    windows: Sequence[Window],
+    windows: Sequence[QuestionWindow],
     logits: Sequence[Tensor],
     *,
     top_k: int,
@@ -316,18 +220,13 @@ def _ends(values: Tensor, longest: int, fill: float) -> Tensor:
     return nn.functional.pad(values, (0, longest - 1), value=fill).unfold(0, longest, 1)
 
 
-def save_options(config: PreTrainedConfig, task: str, options: dict[str, Any]) -> None:
+def saved_options(config: PreTrainedConfig, task: str) -> dict[str, Any]:
     """
-    Store the options of a task in a configuration's `task_specific_params`, as older models of the Hub do.
+    The options with which a model was evaluated, from its configuration's `task_specific_params`, where older models
+    of the Hub have them too; empty for other models.
 
     Args:
-        config: of a model that is to be saved.
+        config: of a saved model.
         task: transformers' name of it, such as "question-answering".
-        options: arguments of its call, such as those of `answer_question`; options of other tasks are kept.
     """
-    config.task_specific_params = {**(getattr(config, "task_specific_params", None) or {}), task: options}
-
-
-def saved_options(config: PreTrainedConfig, task: str) -> dict[str, Any]:
-    """The options that `save_options` stored; empty for other models."""
     return (getattr(config, "task_specific_params", None) or {}).get(task, {})

@@ -10,6 +10,7 @@ import numpy as np
 from datasets import Dataset, DatasetDict
 from transformers import DataCollator, DataCollatorForTokenClassification, PreTrainedModel, PreTrainedTokenizerBase
 
+from ..data.entities import EntityGroups
 from ..data.labels import IGNORE_INDEX
 from ..data.splits import TaggingData, as_sentences, prepare_tagging
 from ..data.tokenizers import (
@@ -197,7 +198,8 @@ class TaggingTask(Task[TaggingArguments]):
         ]
         if self.metrics.task == "entities":
             order = "by their wrong entities"
-            truth, found = ([entities_of(tags) for tags in rows] for rows in (labels, guesses))
+            groups = EntityGroups(self.data.label_list)
+            truth, found = ([entities_of(tags, groups) for tags in rows] for rows in (labels, guesses))
             confusion = entity_confusion(truth, found)
         else:
             order = "by their wrong words"

@@ -26,7 +26,8 @@ from transformers import BatchEncoding, DataCollator, PreTrainedModel, PreTraine
 from transformers.trainer_utils import TrainOutput
 
 from ..data.labels import IGNORE_INDEX
-from ..data.tokenizers import NO_WORD, SPECIAL_TOKENS, max_length_or_none
+from ..data.tokenizers import SPECIAL_TOKENS, max_length_or_none
+from ..data.windows import NO_WORD
 from ..errors import UserError
 from ..files import write_atomically
 from ..inference.loading import load_model, load_tokenizer

@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from ..data.entities import is_plain_iob
 from ..data.tokenizers import max_length_or_none
 from ..evaluation.metrics import is_entity_scheme
 from ..evaluation.reports import escaped, markdown_table
 from ..files import write_text
-from ..inference.pipelines import is_plain_iob
 
 
 TEMPLATE = Path(__file__).with_name("card_template.md")

@@ -9,8 +9,8 @@ from typing import Any
 import psutil
 from transformers import PreTrainedConfig
 
+from ..data.entities import aggregation_for
 from ..evaluation.reports import metrics_only
-from ..inference.pipelines import aggregation_for
 from .arguments import ModelArguments, RunArguments
 from .model_card import CardContent, shown_path
 from .task import Task

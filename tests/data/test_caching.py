@@ -36,7 +36,7 @@ def test_features_are_made_anew_where_the_code_that_makes_them_has_changed(tmp_p
     copy, data = tmp_path / "modeling_star", tmp_path / "train.conll"
     shutil.copytree(Path(modeling_star.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
     data.write_text("we O\nlive O\n", encoding="utf-8")
-    changed = copy / "inference" / "sliding_windows.py"
+    changed = copy / "data" / "windows.py"
 
     def word_ids() -> str:
         command = [sys.executable, "-c", TOKENIZE, str(data), str(tmp_path / "cache")]
@@ -46,16 +46,15 @@ def test_features_are_made_anew_where_the_code_that_makes_them_has_changed(tmp_p
 
     assert word_ids() == "[-1, 0, 1, -1]"
     source = changed.read_text(encoding="utf-8")
-    assert "\nNOT_READ = -1\n" in source
-    changed.write_text(source.replace("\nNOT_READ = -1\n", "\nNOT_READ = -7\n"), encoding="utf-8")
+    assert "\nNO_WORD = -1\n" in source
+    changed.write_text(source.replace("\nNO_WORD = -1\n", "\nNO_WORD = -7\n"), encoding="utf-8")
     assert word_ids() == "[-7, 0, 1, -7]"
 
 
 @pytest.mark.parametrize("encoder", ENCODERS, ids=lambda encoder: encoder.__name__)
 def test_every_encoder_has_the_version_of_its_source(encoder: Any) -> None:
-    others = {squad.WindowEncoder: "modeling_star.inference.question_answering"}
-    others[tokenizers._WordEncoder] = "modeling_star.inference.sliding_windows"
-    modules = (encoder.__module__, *([others[encoder]] if encoder in others else []))
+    others = {squad.WindowEncoder: ("question_windows", "windows"), tokenizers._WordEncoder: ("windows",)}
+    modules = (encoder.__module__, *(f"modeling_star.data.{name}" for name in others.get(encoder, ())))
     assert encoder.__dataclass_fields__["version"].default == source_version(*modules)
 
 

@@ -21,11 +21,11 @@ from samples import word_tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, EvalPrediction, PreTrainedTokenizerBase
 
+from modeling_star.data.question_windows import encode_windows
 from modeling_star.data.splits import hold_out, load_splits
 from modeling_star.data.squad import WindowEncoder, _Unfolder, flatten_squad, prepare_reading, window_features
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
-from modeling_star.inference.question_answering import encode_windows
 from modeling_star.tasks.question_answering import ReadingMetrics
 from modeling_star.training.losses import SpanLoss
 

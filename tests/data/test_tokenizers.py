@@ -396,23 +396,11 @@ def test_predictions_return_to_their_words(pieces: PreTrainedTokenizerFast) -> N
         predictions_to_words(features, logits[:3], LABELS)
 
 
-def test_untagged_data_and_padding_to_a_length(pieces: PreTrainedTokenizerFast) -> None:
+def test_untagged_data_have_inputs_without_labels(pieces: PreTrainedTokenizerFast) -> None:
     data = tagged(["x", "hg"], ["x"]).remove_columns("tags")
-    features = tokenize_and_align(data, pieces, LABELS, tags_column=None, max_seq_length=16, pad_to_max_length=True)
+    features = tokenize_and_align(data, pieces, LABELS, tags_column=None, max_seq_length=16)
     assert "labels" not in features.column_names
-    assert {len(ids) for name in ("input_ids", "attention_mask", "word_ids") for ids in features[name]} == {16}
     assert predictions_to_words(features, np.ones((2, 16), int), LABELS) == [["B-PER"] * 2, ["B-PER"]]
-
-
-def test_several_processes_give_the_same_features(
-    pieces: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture
-) -> None:
-    data = tagged(*(["abc"] * length for length in range(1, 9)))
-    one = tokenize_and_align(data, pieces, LABELS, max_seq_length=12)
-    caplog.clear()
-    two = tokenize_and_align(data, pieces, LABELS, max_seq_length=12, num_proc=2)
-    assert one.to_dict() == two.to_dict()
-    assert "examples are longer than 12 tokens" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -421,7 +409,6 @@ def test_several_processes_give_the_same_features(
         ({"max_seq_length": 10, "stride": 8}, "stride=8"),
         ({"stride": 4}, "max_seq_length"),
         ({"max_seq_length": 2}, "leaves no room"),
-        ({"pad_to_max_length": True}, "needs a max_seq_length"),
     ],
 )
 def test_impossible_lengths_are_refused(pieces: PreTrainedTokenizerFast, change: dict, message: str) -> None:
@@ -466,10 +453,3 @@ def test_the_tokenizers_own_limit_holds(caplog: pytest.LogCaptureFixture) -> Non
     assert "5 tokens were cut off" in caplog.text
     assert len(tokenize_texts(data, tokenizer, max_seq_length=9)[0]["input_ids"]) == 6
     assert "max_seq_length=9" in caplog.text
-
-
-def test_texts_pad_to_a_length(tokenizer: PreTrainedTokenizerFast) -> None:
-    data = Dataset.from_dict({"text": ["fox", "fox " * 20]})
-    features = tokenize_texts(data, tokenizer, max_seq_length=8, pad_to_max_length=True)
-    assert [len(ids) for ids in features["input_ids"]] == [8, 8]
-    assert features["attention_mask"][:] == [[1] * 3 + [0] * 5, [1] * 8]

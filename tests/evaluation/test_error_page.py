@@ -3,8 +3,13 @@
 import re
 from pathlib import Path
 
+import hypothesis.strategies as st
 import numpy as np
+import pytest
+from hypothesis import given
+from seqeval.metrics.sequence_labeling import get_entities
 
+from modeling_star.data.entities import EntityGroups
 from modeling_star.evaluation.error_page import (
     MOST_MISTAKES,
     Confusion,
@@ -14,6 +19,10 @@ from modeling_star.evaluation.error_page import (
     marked_words,
     write_error_page,
 )
+from modeling_star.evaluation.metrics import seqeval_labels
+
+
+GROUPS = EntityGroups(["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG"])
 
 
 def cells(page: str) -> list[list[str]]:
@@ -41,8 +50,8 @@ def test_the_worst_row_comes_first_and_the_page_is_whole_and_escaped(tmp_path: P
 
 
 def test_entities_with_other_ends_and_without_a_counterpart_are_counted_apart() -> None:
-    expected = entities_of(["B-PER", "I-PER", "O", "B-LOC", "O", "B-LOC", "O"])
-    predicted = entities_of(["B-PER", "O", "O", "B-ORG", "O", "O", "B-ORG"])
+    expected = entities_of(["B-PER", "I-PER", "O", "B-LOC", "O", "B-LOC", "O"], GROUPS)
+    predicted = entities_of(["B-PER", "O", "O", "B-ORG", "O", "O", "B-ORG"], GROUPS)
     confusion = entity_confusion([expected], [predicted])
     table = {
         (row, column): int(confusion.counts[i, j])
@@ -63,3 +72,23 @@ def test_entities_with_other_ends_and_without_a_counterpart_are_counted_apart() 
         (" ", False),
         ("d", False),
     ]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        "O B-X I-X B-Y I-Y",
+        "O I-X I-Y B-X",
+        "O B-X I-X E-X S-X B-Y I-Y E-Y S-Y",
+        "O B-X I-X L-X U-X",
+        "O B-X M-X E-X S-X",
+        "O B-X M-X E-X W-X",
+        "B M E S",
+        "O B I",
+        "O B-A-b I-A-b B-A I-A",
+    ],
+)
+@given(data=st.data())
+def test_entities_are_those_that_seqeval_counts(names: str, data: st.DataObject) -> None:
+    labels = data.draw(st.lists(st.sampled_from(names.split()), max_size=9))
+    assert entities_of(labels, EntityGroups(names.split())) == set(get_entities(seqeval_labels([labels])[0]))

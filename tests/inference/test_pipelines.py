@@ -27,9 +27,9 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 import modeling_star
 from modeling_star import answer_question
+from modeling_star.data.entities import aggregation_for, is_plain_iob
 from modeling_star.data.tokenizers import predictions_to_words, tokenize_and_align, train_tokenizer
-from modeling_star.inference.pipelines import BestPathPipeline, aggregation_for, is_plain_iob, logits_along
-from modeling_star.inference.question_answering import save_options
+from modeling_star.inference.pipelines import BestPathPipeline, logits_along
 
 
 # Words and their tags; each word has one tag, so that a tiny model learns it in a moment.
@@ -180,9 +180,7 @@ def test_windows_of_a_long_text_are_read_as_they_are_scored(
     rows = Dataset.from_dict(
         {"tokens": [text.split() for text in texts], "tags": [[0] * len(t.split()) for t in texts]}
     )
-    features = tokenize_and_align(
-        rows, tokenizer, labels, tags_column="tags", max_seq_length=14, stride=5, load_from_cache_file=False
-    )
+    features = tokenize_and_align(rows, tokenizer, labels, tags_column="tags", max_seq_length=14, stride=5)
     assert len(features) > 2 * len(texts)
     logits = np.zeros((len(features), 14, len(labels)))
     for place, row in enumerate(features):
@@ -573,7 +571,7 @@ def test_a_model_that_returns_tuples_answers() -> None:
 def test_arguments_override_the_options_in_the_configuration() -> None:
     model = look_up(ANSWERS, "old", "Kyoto")
     saved = {"max_answer_tokens": 1, "max_length": 12, "stride": 1, "null_threshold": -100.0}
-    save_options(model.config, "question-answering", saved)
+    model.config.task_specific_params = {"question-answering": saved}
     lengths: list[int] = []
     model.register_forward_pre_hook(
         lambda module, args, given: lengths.append(given["input_ids"].shape[1]), with_kwargs=True

@@ -25,11 +25,12 @@ from transformers import PreTrainedTokenizerFast, pipeline
 
 import modeling_star
 from modeling_star.commands import predict
+from modeling_star.data.entities import aggregation_for
 from modeling_star.data.prediction_inputs import Text
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 from modeling_star.inference import Predictor, prediction_files
-from modeling_star.inference.pipelines import BestPathPipeline, aggregation_for
+from modeling_star.inference.pipelines import BestPathPipeline
 from modeling_star.inference.prediction import SavedModel
 from modeling_star.inference.prediction_files import predict_to_file, rounded
 

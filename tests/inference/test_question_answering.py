@@ -13,18 +13,19 @@ from samples import word_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from modeling_star.inference.question_answering import Answer, Window, encode_windows, find_answers
+from modeling_star.data.question_windows import QuestionWindow, encode_windows
+from modeling_star.inference.question_answering import Answer, find_answers
 
 
 # Spans, against plain loops
 
 
-def window_of(offsets: list[tuple[int, int]], begin: int, first: int, no_answer: int) -> Window:
-    return Window({}, begin, first, torch.tensor(offsets).reshape(-1, 2), no_answer)
+def window_of(offsets: list[tuple[int, int]], begin: int, first: int, no_answer: int) -> QuestionWindow:
+    return QuestionWindow({}, begin, first, torch.tensor(offsets).reshape(-1, 2), no_answer)
 
 
 def spans_by_loops(
-    windows: list[Window], logits: list[torch.Tensor], longest: int
+    windows: list[QuestionWindow], logits: list[torch.Tensor], longest: int
 ) -> tuple[dict[tuple[int, int], float], float]:
     """The score of every span of tokens that some window holds, and that of "no answer"."""
     spans: dict[tuple[int, int], float] = {}
@@ -43,7 +44,7 @@ def spans_by_loops(
 
 
 @st.composite
-def cut_contexts(draw: st.DrawFn) -> tuple[str, list[Window], list[torch.Tensor]]:
+def cut_contexts(draw: st.DrawFn) -> tuple[str, list[QuestionWindow], list[torch.Tensor]]:
     """A context whose tokens have 0 to 2 characters, its overlapping windows, and scores for them."""
     widths = draw(st.lists(st.integers(0, 2), min_size=1, max_size=14))
     ends = [sum(widths[: i + 1]) for i in range(len(widths))]
@@ -70,7 +71,7 @@ def cut_contexts(draw: st.DrawFn) -> tuple[str, list[Window], list[torch.Tensor]
     threshold=st.none() | st.floats(-3, 3),
 )
 def test_answers_are_those_of_plain_loops(
-    cut: tuple[str, list[Window], list[torch.Tensor]], longest: int, top_k: int, threshold: float | None
+    cut: tuple[str, list[QuestionWindow], list[torch.Tensor]], longest: int, top_k: int, threshold: float | None
 ) -> None:
     context, windows, logits = cut
     answers, difference = find_answers(

@@ -1,0 +1,66 @@
+"""Entities in a sequence of labels, of every tagging scheme."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from ..models.crf import entity_tag, typed_labels
+from ..models.vocabulary import word_marker
+
+
+def aggregation_for(tokenizer: PreTrainedTokenizerBase) -> Literal["first", "simple"]:
+    """
+    The `aggregation_strategy` for a tokenizer: "first" where words are cut into tokens, of which training labels the
+    first alone; "simple" where each token is a word. Other strategies take everything between blanks for one word
+    there: "Oslo." with its full stop, and a whole Chinese sentence.
+    """
+    return "simple" if word_marker(tokenizer) is None else "first"
+
+
+def is_plain_iob(labels: Sequence[str]) -> bool:
+    """Whether transformers' pipeline groups these labels correctly: O, B-x and I-x."""
+    return all(label == "O" or (label[:2] in ("B-", "I-") and entity_tag(label)) for label in labels)
+
+
+class EntityGroups:
+    """
+    Groups words with labels into entities. Where no label is O, as in parts of speech, every word is a group.
+
+    Args:
+        names: all labels, by their numbers.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.labels = typed_labels(names)
+        # A type without a prefix continues over all neighbouring words that have it, as in transformers.
+        bare = "I" if "O" in names else "S"
+        self.tags = [entity_tag(label) or (bare, label) for label in self.labels]
+        self.outside = names.index("O") if "O" in names else None
+        self._index = {name: number for number, name in enumerate(names)}
+
+    def numbers(self, labels: Sequence[str]) -> np.ndarray:
+        """The numbers `[n]` of labels."""
+        return np.array([self._index[label] for label in labels], dtype=np.int64)
+
+    def bounds(self, labels: Sequence[int]) -> list[tuple[int, int]]:
+        """The first word of each group, those of O included, and the one after its last."""
+        firsts: list[int] = []
+        open_kind: str | None = None
+        for word, label in enumerate(labels):
+            prefix, kind = self.tags[label]
+            if prefix not in ("I", "E") or kind != open_kind:
+                firsts.append(word)
+            open_kind = kind if prefix in ("B", "I") else None
+        return list(itertools.pairwise([*firsts, len(labels)]))
+
+    def __call__(self, labels: np.ndarray) -> list[tuple[str, int, int]]:
+        """Entities of labels `[n]`: their type, their first word and the one after their last."""
+        if (labels == self.outside).all():
+            return []
+        numbers = labels.tolist()
+        groups = [(numbers[first], first, last) for first, last in self.bounds(numbers)]
+        kept = [group for group in groups if group[0] != self.outside]
+        return [(self.labels[label].split("-", 1)[-1], first, last) for label, first, last in kept]
