@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import auto
+from .version import __version__ as __version__
 
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from .models.modeling_encoder import EncoderOutput as EncoderOutput
     from .models.modeling_star import *  # noqa: F403
     from .models.modeling_vanilla import *  # noqa: F403
-
-__version__ = "0.2.0"
 
 _MODULES = {
     "EncoderOutput": "models.modeling_encoder",

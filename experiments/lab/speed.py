@@ -15,7 +15,7 @@ from lab.table_runs import FinishedRuns, Runner
 from lab.tables import Configuration, Table
 from modeling_star.data.splits import load_splits
 from modeling_star.inference import Predictor
-from modeling_star.tasks.tfidf_baseline import TERMS, TfidfClassifier
+from modeling_star.inference.tfidf import TERMS, TfidfClassifier
 
 
 BATCH_SIZES = (1, 32)

@@ -13,8 +13,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
 from ..training.arguments import parse
+from ..version import __version__
 
 
 COMMANDS = {

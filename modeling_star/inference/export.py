@@ -21,8 +21,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..data.tokenizers import max_length_or_none
 from ..errors import UserError
 from ..files import no_empty_folder
+from ..loading import load_config, load_model, load_tokenizer
 from ..models.modeling_encoder import AUTO_CLASSES, longest_input
-from .loading import load_config, load_model, load_tokenizer
 
 
 TOLERANCE = 1e-4

@@ -19,7 +19,6 @@ from tokenizers import Encoding
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from .. import __version__
 from ..data.entities import EntityGroups, aggregation_for
 from ..data.long_runs import Shortened, longest_run, shorten, tokenizing
 from ..data.prediction_inputs import QuestionContext, Text, joined, text_columns
@@ -27,12 +26,14 @@ from ..data.tokenizers import max_length_or_none
 from ..data.windows import Window, cut_windows
 from ..data.writing_systems import between_words
 from ..errors import UserError
+from ..loading import load_config, load_model, load_tokenizer
 from ..models.modeling_encoder import longest_input
+from ..version import __version__
 from .cuda_graphs import cuda_graphs
 from .inputs import as_dataset, cells_of, texts_of
-from .loading import load_config, load_model, load_tokenizer
 from .pipelines import path_probabilities
 from .question_answering import answer_question
+from .tfidf import TfidfClassifier
 from .threads import map_in_threads
 
 
@@ -634,8 +635,6 @@ def _not_finite(name: str) -> UserError:
 
 def _classify_by_terms(model: SavedModel, texts: list[str]) -> Iterator[list[Prediction]]:
     """The probabilities of all labels by TF-IDF, the best first."""
-    from ..tasks.tfidf_baseline import TfidfClassifier
-
     classifier = TfidfClassifier.load(Path(model.name))
     probabilities = np.exp(classifier.log_probabilities(texts))
     if not np.isfinite(probabilities).all():

@@ -19,7 +19,7 @@ from transformers import (
 
 from ..data.labels import IGNORE_INDEX
 from ..errors import UserError
-from ..inference.loading import check_whole
+from ..loading import check_whole
 from ..models.modeling_encoder import longest_input
 from ..training.arguments import ModelArguments, RunArguments, TextArguments
 from ..training.builders import loading

@@ -1,25 +1,22 @@
 """TF-IDF with logistic regression: the baseline of every table of classifiers, and beside every classifier."""
 
-import json
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file, save
-from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import make_pipeline
 from transformers import EvalPrediction, TrainingArguments
 
 from ..data.writing_systems import FIRST_CJK
 from ..errors import UserError
 from ..evaluation.reports import score_prefix
-from ..files import write_atomically, write_json
-from ..inference.loading import check_files, check_finite, reading_model
-from ..training.checkpoints import ARGUMENTS, run_config, write_manifest
+from ..files import write_json
+from ..inference.tfidf import TfidfClassifier, make_vectorizer
+from ..training.checkpoints import ARGUMENTS, run_config
 from ..training.losses import class_weights
 from ..training.run import is_scored
 from ..training.task import Task
@@ -30,70 +27,8 @@ logger = logging.getLogger(__name__)
 # Inverse regularisation; validation chooses.
 STRENGTHS = (1.0, 3.0, 10.0, 30.0)
 
-# The files of a saved model: labels and terms, and their numbers.
-TERMS, NUMBERS = "tfidf.json", "tfidf.safetensors"
 # Of more training texts the baseline would take minutes.
 MOST_TEXTS = 100_000
-
-
-class TfidfClassifier:
-    """
-    A fitted pipeline with its labels, saved as JSON and safetensors: scikit-learn's own format is a pickle.
-
-    Args:
-        pipeline: a TfidfVectorizer and a LogisticRegression.
-        labels: names of the labels.
-    """
-
-    def __init__(self, pipeline: Pipeline, labels: Sequence[str]):
-        self.pipeline = pipeline
-        self.labels = tuple(labels)
-
-    def log_probabilities(self, texts: Sequence[str]) -> np.ndarray:
-        """Log probabilities `[texts, labels]`; minus infinity for a label that was not in the training split."""
-        logits = np.full((len(texts), len(self.labels)), -np.inf)
-        logits[:, self.pipeline.classes_] = self.pipeline.predict_log_proba(texts)
-        return logits
-
-    def save(self, folder: Path) -> None:
-        """Write TERMS and NUMBERS."""
-        vectorizer, regression = (step for _, step in self.pipeline.steps)
-        options = {name: vectorizer.get_params()[name] for name in ("analyzer", "ngram_range", "token_pattern")}
-        numbers = {
-            "idf": vectorizer.idf_,
-            "weights": regression.coef_,
-            "bias": regression.intercept_,
-            "classes": regression.classes_,
-        }
-        content = save({name: np.ascontiguousarray(array) for name, array in numbers.items()})
-        write_atomically(folder / NUMBERS, lambda stream: stream.write(content))
-        terms = vectorizer.get_feature_names_out().tolist()
-        write_json(folder / TERMS, {"labels": self.labels, "vectorizer": options, "terms": terms})
-        write_manifest(folder, (TERMS, NUMBERS))
-
-    @classmethod
-    def load(cls, folder: Path) -> "TfidfClassifier":
-        """
-        Load a saved model.
-
-        Raises:
-            UserError: a file is missing or damaged, the two are of different runs, or a number is NaN or infinite.
-        """
-        for name in (TERMS, NUMBERS):
-            if not (folder / name).is_file():
-                raise UserError(f"{folder} holds a run of TF-IDF without its model ({name}): run it again.")
-        check_files(str(folder))
-        with reading_model("weights", str(folder)):
-            saved = json.loads((folder / TERMS).read_text(encoding="utf-8"))
-            numbers = load_file(folder / NUMBERS)
-        check_finite(str(folder), numbers)
-        if not len(saved["terms"]) == len(numbers["idf"]) == numbers["weights"].shape[1]:
-            raise UserError(f"{TERMS} and {NUMBERS} in {folder} are of two runs: run it again.")
-        vectorizer, regression = _vectorizer(saved["vectorizer"], saved["terms"]), LogisticRegression()
-        vectorizer.idf_ = numbers["idf"]
-        regression.coef_, regression.intercept_ = numbers["weights"], numbers["bias"]
-        regression.classes_ = numbers["classes"]
-        return cls(make_pipeline(vectorizer, regression), saved["labels"])
 
 
 def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
@@ -189,7 +124,7 @@ def _fit(task: Task, texts: dict[str, list[str]], labels: dict[str, np.ndarray],
     Raises:
         ValueError: there are no words, or only one class.
     """
-    vectorizer = _vectorizer(_options_for(texts["train"]))
+    vectorizer = make_vectorizer(_options_for(texts["train"]))
     train, validation = vectorizer.fit_transform(texts["train"]), vectorizer.transform(texts["validation"])
     names = tuple(task.data.label_list)
     weights = class_weights(task.run_args.class_weights, names, task.data.counts("train"))
@@ -204,11 +139,6 @@ def _scores(task: Task, split: str, logits: np.ndarray, labels: np.ndarray) -> d
     """The task's scores, with the prefix of a split."""
     scores = task.metrics(EvalPrediction(predictions=logits, label_ids=labels))
     return {f"{score_prefix(split)}_{name}": value for name, value in scores.items()}
-
-
-def _vectorizer(options: dict[str, Any], vocabulary: list[str] | None = None) -> TfidfVectorizer:
-    options = {**options, "ngram_range": tuple(options["ngram_range"])}  # JSON makes lists of tuples
-    return TfidfVectorizer(**options, vocabulary=vocabulary, sublinear_tf=True)
 
 
 def _options_for(texts: list[str]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 
 from ..data.tokenizers import TokenizerKind, train_tokenizer
 from ..errors import UserError, is_bug
-from ..inference.loading import check_whole
+from ..loading import check_whole
 from ..models.configuration_base import did_you_mean
 from ..models.configuration_encoder import MOST_REPEATED
 from ..models.configuration_star import StarTransformerConfig

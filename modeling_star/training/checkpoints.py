@@ -5,7 +5,7 @@ import logging
 import os
 import textwrap
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -17,8 +17,8 @@ from safetensors import safe_open
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ..errors import UserError, is_bug
-from ..files import no_empty_folder, write_json
-from ..inference.loading import MANIFEST, MODEL_FILES, describe, find_change
+from ..files import no_empty_folder
+from ..loading import MANIFEST, MODEL_FILES, find_change, write_manifest
 from .arguments import DataArguments, ModelArguments, RunArguments, current_names
 
 
@@ -130,20 +130,6 @@ class ManifestWriter(TrainerCallback):
         PartialState().wait_for_everyone()
         if args.should_save:
             write_manifest(Path(args.output_dir) / f"checkpoint-{state.global_step}")
-
-
-def write_manifest(folder: Path, patterns: Iterable[str] = ("**/*",)) -> None:
-    """
-    Write the sizes and hashes of the files of a folder.
-
-    Args:
-        folder: of a checkpoint, whose files all count, in subfolders too; or of a trained model.
-        patterns: of the files that count.
-    """
-    found = {path for pattern in patterns for path in folder.glob(pattern)}
-    paths = sorted(path for path in found if path.is_file() and path.name != MANIFEST)
-    files = {path.relative_to(folder).as_posix(): describe(path) for path in paths}
-    write_json(folder / MANIFEST, {"files": files})
 
 
 def seal_model(folder: Path) -> None:

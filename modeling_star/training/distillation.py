@@ -30,7 +30,7 @@ from ..data.tokenizers import SPECIAL_TOKENS, max_length_or_none
 from ..data.windows import NO_WORD
 from ..errors import UserError
 from ..files import write_atomically
-from ..inference.loading import load_model, load_tokenizer
+from ..loading import load_model, load_tokenizer
 from ..models.modeling_encoder import longest_input
 from .builders import loading
 from .losses import TaskLoss

@@ -14,7 +14,7 @@ from ..data.long_runs import tokenizing
 from ..errors import UserError
 from ..evaluation.reports import baseline_lines, plot_training_curves, score_prefix, seeds_table, summarize_seeds
 from ..files import write_json, write_text
-from ..inference.loading import check_whole
+from ..loading import check_whole
 from ..models.modeling_encoder import longest_input
 from .arguments import DataArguments, ModelArguments, RunArguments
 from .builders import check_embeddings, check_lexicon, check_names, check_resumed, length_limit

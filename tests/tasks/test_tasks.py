@@ -18,11 +18,12 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 from modeling_star import StarTransformerConfig
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
+from modeling_star.inference.tfidf import NUMBERS, TERMS, TfidfClassifier
 from modeling_star.tasks.distillation import DistillTaggingTask
 from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
-from modeling_star.tasks.tfidf_baseline import NUMBERS, TERMS, TfidfClassifier, run_tfidf
+from modeling_star.tasks.tfidf_baseline import run_tfidf
 from modeling_star.tasks.token_classification import TaggingTask
 from modeling_star.training.arguments import LabelRunArguments, TaggingModelArguments
 from modeling_star.training.builders import saved_model

@@ -1,5 +1,6 @@
 """
-Load saved models, whole or not at all. Everything that uses a saved model, and does not train it, loads it here.
+Load saved models, whole or not at all. Everything that uses a saved model, and does not train it, loads it here. The
+manifest of a folder says what was written into it.
 
 `from_pretrained` fills weights that a file lacks with random numbers, and omits those that a model lacks, with a
 warning alone: predictions of such a model look like any others.
@@ -9,7 +10,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from typing import Any
 import transformers
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..errors import UserError, is_bug
+from .errors import UserError, is_bug
+from .files import write_json
 
 
 MANIFEST = "manifest.json"
@@ -234,12 +236,26 @@ def find_change(folder: Path, patterns: Collection[str] = ("*",)) -> str | None:
         path = folder / name
         if not path.is_file():
             return f"{name} is missing"
-        if path.stat().st_size != as_written["size"] or describe(path) != as_written:
+        if path.stat().st_size != as_written["size"] or _describe(path) != as_written:
             return f"{name} is not as it was written"
     return None
 
 
-def describe(path: Path) -> dict[str, Any]:
+def _describe(path: Path) -> dict[str, Any]:
     """The size and the hash of a file."""
     with path.open("rb") as file:
         return {"size": path.stat().st_size, "blake2b": hashlib.file_digest(file, "blake2b").hexdigest()}
+
+
+def write_manifest(folder: Path, patterns: Iterable[str] = ("**/*",)) -> None:
+    """
+    Write the sizes and hashes of the files of a folder.
+
+    Args:
+        folder: of a checkpoint, whose files all count, in subfolders too; or of a trained model.
+        patterns: of the files that count.
+    """
+    found = {path for pattern in patterns for path in folder.glob(pattern)}
+    paths = sorted(path for path in found if path.is_file() and path.name != MANIFEST)
+    files = {path.relative_to(folder).as_posix(): _describe(path) for path in paths}
+    write_json(folder / MANIFEST, {"files": files})
