@@ -80,7 +80,7 @@ class BestPathPipeline(TokenClassificationPipeline):
             if self.tokenizer.padding_side == "left":  # in a batch with longer windows
                 own = own[-len(window.tokens) :]
             joined[0, window.tokens[window.read]] = own[window.read]
-        return {"offset_mapping": None, **text, "logits": joined}
+        return {**text, "logits": joined}
 
     def group_entities(self, entities: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """

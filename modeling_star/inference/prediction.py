@@ -398,13 +398,13 @@ class Predictor:
                 columns["input_ids"].append(ids[window.tokens])
                 columns["token_type_ids"].append(types[window.tokens])
         waiting = Counter(row for row, _ in windows)
-        whole: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        whole: dict[int, list[np.ndarray]] = {}
         for number, labels, scores in self._labels(columns, range(len(windows))):
             row, window = windows[number]
             length = len(encodings[row].ids)
             if len(window.tokens) < length:
                 parts, read = (labels, scores), window.tokens[window.read]
-                labels, scores = whole.setdefault(row, (np.zeros_like(labels, shape=length), np.zeros(length)))
+                labels, scores = whole.setdefault(row, [np.zeros_like(part, shape=length) for part in parts])
                 labels[read], scores[read] = (part[window.read] for part in parts)
             waiting[row] -= 1
             if not waiting[row]:
