@@ -84,10 +84,8 @@ class PieceEncoder:
         return {"input_ids": pieces}
 
 
-def to_pieces(
-    texts: Dataset, encode: PieceEncoder, split: str, num_proc: int | None, load_from_cache_file: bool | None
-) -> Dataset:
-    """The pieces of all documents in their order, one row of `input_ids` each; arguments as in `Dataset.map`.
+def to_pieces(texts: Dataset, encode: PieceEncoder, split: str) -> Dataset:
+    """The pieces of all documents in their order, one row of `input_ids` each.
 
     Raises:
         UserError: there are no pieces.
@@ -98,8 +96,6 @@ def to_pieces(
         batched=True,
         batch_size=min(_STREAM_WINDOW, _WINDOW_CHARACTERS // mean + 1),
         remove_columns=texts.column_names,
-        num_proc=num_proc,
-        load_from_cache_file=load_from_cache_file,
         desc=f"Tokenizing {split}",
     )
     if not len(pieces):

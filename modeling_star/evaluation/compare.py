@@ -13,8 +13,7 @@ import numpy as np
 
 from ..errors import UserError
 from .bootstrap import bootstrap_counts, count_runs, score_counts
-from .metrics import score_prefix
-from .reports import baseline_line, markdown_table, summarize_seeds
+from .reports import baseline_line, markdown_table, score_prefix, summarize_seeds
 
 
 # The kind of a prediction (a key that marks the task) -> the metrics by which such runs may have been scored: the name

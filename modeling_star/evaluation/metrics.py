@@ -308,11 +308,6 @@ def are_predicted(logits: np.ndarray, threshold: float = 0.5) -> np.ndarray:
     return logits > np.log(threshold / (1 - threshold))
 
 
-def score_prefix(split: str) -> str:
-    """validation -> eval, test -> test; validation_mismatched (MNLI's) -> eval_mismatched."""
-    return split.replace("validation", "eval", 1)
-
-
 def metrics_for(
     task: str,
     label_list: Sequence[str] = (),

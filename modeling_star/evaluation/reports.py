@@ -20,7 +20,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 from sklearn.metrics import ConfusionMatrixDisplay, confusion_matrix, precision_recall_fscore_support
 
-from ..files import write_atomically, write_text  # noqa: F401 (tasks/translation.py imports it here)
+from ..files import write_atomically
 
 
 BLUE, ORANGE, GREEN = "#2a6fbb", "#d9782d", "#3c8d5a"

@@ -305,7 +305,7 @@ class PretrainingTask(Task[TextArguments]):
         encode = PieceEncoder(copy.deepcopy(tokenizer), self.data.text_column, limit)
         if split == "train" and self.data.stream is not None:
             return encode
-        return to_pieces(self.data.splits[split], encode, split, None, None)
+        return to_pieces(self.data.splits[split], encode, split)
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> MaskingCollator:
         options = self.data_args

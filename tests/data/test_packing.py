@@ -47,7 +47,7 @@ def encode() -> PieceEncoder:
 
 @pytest.fixture
 def pieces(encode: PieceEncoder) -> Dataset:
-    return to_pieces(Dataset.from_dict({"text": TEXTS}), encode, "train", None, False)
+    return to_pieces(Dataset.from_dict({"text": TEXTS}), encode, "train")
 
 
 # Pieces
@@ -70,7 +70,7 @@ def test_a_document_that_no_token_is_made_of_has_no_piece(encode: PieceEncoder) 
 
 def test_a_split_of_which_no_token_is_made_is_refused(encode: PieceEncoder) -> None:
     with pytest.raises(UserError, match="validation split has no text"):
-        to_pieces(Dataset.from_dict({"text": ["\u200b"]}), encode, "validation", None, False)
+        to_pieces(Dataset.from_dict({"text": ["\u200b"]}), encode, "validation")
 
 
 class CountingTokenizer:
@@ -107,7 +107,7 @@ def test_few_long_documents_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) 
         if streams:
             assert len(list(itertools.islice(streamed(encode, texts, packed=False, buffer=0), 40))) == 40
         else:
-            assert len(to_pieces(Dataset.from_dict({"text": texts}), encode, "train", None, False)) == 40 * 3
+            assert len(to_pieces(Dataset.from_dict({"text": texts}), encode, "train")) == 40 * 3
         counts = [count for count, _ in tokenizer.calls]
         assert max(counts) == 3, "until there are 100 characters"
         assert sum(count == 3 for count in counts) >= len(counts) - 1

@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from modeling_star.evaluation.reports import write_text
+from modeling_star.files import write_text
 
 
 # English | Chinese
