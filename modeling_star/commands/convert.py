@@ -25,7 +25,7 @@ def main() -> None:
 
     from transformers import AutoConfig, AutoTokenizer
 
-    from ..inference.loading import check_whole
+    from ..loading import check_whole
     from ..models.configuration_big import BigTransformerConfig
     from ..models.modeling_big import BigTransformerForMaskedLM, BigTransformerModel
     from ..training.builders import check_lexicon, loading, read_lexicon
