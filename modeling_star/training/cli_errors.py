@@ -146,7 +146,7 @@ def one_line(error: Exception, output: Path | None) -> str:
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    if isinstance(cause, _OF_INPUT) or is_deliberate(cause):
+    if isinstance(cause, (*_OF_INPUT, *unreachable_errors())) or is_deliberate(cause):
         return message
     if not isinstance(error, UserError):
         message = f"{type(error).__name__}: {message.rstrip('.')}. This may be an error of modeling-star: report it."

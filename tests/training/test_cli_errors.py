@@ -131,6 +131,13 @@ def test_errors_of_input_leave_no_file(error: Exception, tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("kind", unreachable_errors())
+def test_a_hub_that_cannot_be_reached_is_no_error_of_the_code(kind: type[Exception], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"refused"), command_messages("predict", tmp_path / "out"), as_user_error():
+        raise kind("Connection refused")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_mistake_in_this_package_is_not_taken_for_a_damaged_file(tmp_path: Path) -> None:
     with pytest.raises(TypeError), loading("MODEL", str(tmp_path)):
         did_you_mean(None, 5)  # type: ignore[arg-type]
