@@ -42,6 +42,9 @@ _CONTEXTS = ("context", "passage", "paragraph", "document", "text")
 _ANSWERS = ("answers", "answer")
 
 
+_ROWS_COMPARED = 1000
+
+
 def find_tagging_columns(
     splits: DatasetDict,
     text_column_name: str | None = None,
@@ -83,7 +86,11 @@ def find_classification_columns(
     Args:
         text_column_name: a name, two names, or two in one text with a comma between them.
     """
-    labels = _called(_LABELS, _example(splits).column_names)
+    example = _example(splits)
+    is_named = text_column_name is not None or label_column_name is not None
+    if not is_named and list_names(example) and not text_names(example):
+        raise UserError(f"The columns {listed(splits)} are lists of words and tags. Write `modeling-star ner`")
+    labels = _called(_LABELS, example.column_names)
     label = label_column_name or _first(splits, labels, "--label_column_name", without_train="label")
     columns = _text_columns(splits, text_column_name, label)
     if len(columns) not in (1, 2):
@@ -227,6 +234,11 @@ def is_first_row(names: Iterable[str]) -> bool:
     )
 
 
+def _are_cells(dataset: Dataset) -> bool:
+    """Whether the name of a column is also one of its cells, as the first label of a file without a header line."""
+    return any(name in dataset[name][:_ROWS_COMPARED] for name in dataset.column_names)
+
+
 def listed(splits: DatasetDict) -> str:
     """The columns of the splits, once if they agree."""
     columns = {split: ", ".join(map(repr, dataset.column_names)) for split, dataset in splits.items()}
@@ -258,18 +270,24 @@ def _first(
         return names[0]
     if without_train is not None and "train" not in splits:
         return without_train
-    example = shlex.quote(suggested(_example(splits), flag))
-    numbers = _called((*TOKENS, *_TEXTS), _example(splits).column_names) if flag == "--text_column_name" else []
+    example = _example(splits)
+    numbers = _called((*TOKENS, *_TEXTS), example.column_names) if flag == "--text_column_name" else []
     if numbers:
-        kind = getattr(_example(splits).features[numbers[0]], "dtype", "other values")
-        others = text_names(_example(splits))
+        kind = getattr(example.features[numbers[0]], "dtype", "other values")
+        others = text_names(example)
         other = f", or name another: `{flag} {shlex.quote(others[0])}`" if others else ""
         raise UserError(
             f"Column {numbers[0]!r} of {listed(splits)} holds {kind}, not texts: write strings in it{other}."
         )
+    header = f"`--column_names {without_header}`"
+    if len(example.column_names) == 2 and (is_first_row(example.column_names) or _are_cells(example)):
+        raise UserError(
+            f"The first line, {listed(splits)}, looks like a row. If there is no header line, write {header}"
+        )
+    column = shlex.quote(suggested(example, flag))
     raise UserError(
-        f"No column of {listed(splits)} has a known name. Name it, e.g. `{flag} {example}`; without a header line, "
-        f"name all: `--column_names {without_header}`"
+        f"No column of {listed(splits)} has a known name. Name it, e.g. `{flag} {column}`; without a header line, "
+        f"name all: {header}"
     )
 
 

@@ -1,6 +1,7 @@
 """Open data files of every format, with errors that name the file."""
 
 import bz2
+import difflib
 import gzip
 import io
 import shlex
@@ -125,3 +126,11 @@ def _not_utf8(path: Path) -> UserError:
 def no_rows(path: Path) -> UserError:
     """The error of a file without a row."""
     return UserError(f"{path} is empty. Write at least one row, or omit the file.")
+
+
+def missing_file(path: Path) -> str:
+    """Sentences that a file is not there, with the file of the folder that has the nearest name."""
+    folder = path.parent
+    names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f"There is no file {path}." + (f" Did you mean {folder / close[0]}?" if close else "")

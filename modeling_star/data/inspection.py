@@ -74,7 +74,7 @@ def inspect_classification(splits: DatasetDict, texts: Sequence[str], label: str
                 counts = np.sum(cells, axis=0) if several else np.bincount(cells, minlength=len(labels))
                 numbers += f", {_listed(labels, counts)}"
             else:
-                numbers += f", labels from {min(cells):g} to {max(cells):g}"
+                numbers += f", regression of numbers from {min(cells):g} to {max(cells):g}"
         columns = ", ".join(map(repr, texts))
         logger.info(f"{split}: texts in column {columns}, labels in {label!r}: {'; '.join(parts)}; {numbers}")
         for name in texts:

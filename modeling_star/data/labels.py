@@ -312,11 +312,17 @@ def label_ids(
             are places in it, and the names of as many labels in the data replace it.
 
     Raises:
-        UserError: a label is not in `label_list`, such as a number where the model's labels have names.
+        UserError: a label is not in `label_list`, such as a number where the model's labels have names; or no label of
+            a split is in train.
     """
     present = {name for split in names.values() for name in split}
     for split, here in names.items():
         unseen = sorted(here - names.get("train", here))
+        if len(here) > 1 and len(unseen) == len(here):
+            raise UserError(
+                f"The labels of the {split} split are {', '.join(unseen[:20])}, and none of them is in train, whose "
+                f"labels are {short_repr(ordered(names['train']))}. Write the same names in both files."
+            )
         if unseen:
             logger.warning("Labels of the %s split that never occur in train: %s", split, ", ".join(unseen[:20]))
     _warn_about_alike(present)
@@ -377,6 +383,10 @@ def check_types(labels: Iterable[tuple[str, int, Any]], column: str, allowed: Se
         place = f"{row_ref(split, row)} has {short_repr(value)}"
         if type(value) not in allowed:
             names = ", ".join(kind.__name__ for kind in allowed)
+            if isinstance(value, list) and [type(part) for part in value] == [int, int, str]:
+                raise UserError(
+                    f"Column {column!r}: {place}, a span of characters. A tagger learns from it: `modeling-star ner`."
+                )
             raise UserError(f"Column {column!r}: {place}. Labels can be {names}; choose another --label_column_name")
         seen[type(value)] = place
         if len(seen) > 1 and seen.keys() != {int, float}:

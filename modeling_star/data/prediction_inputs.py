@@ -16,7 +16,7 @@ from ..errors import UserError
 from .columns import ONE_WORD, TAGS, find_predicted_columns, find_reading_columns
 from .conll import conll_width, fits_columns, has_tags
 from .encodings import HALF_CHARACTER, is_wide, not_utf8, warn_of_halves
-from .files import FORMATS, ending_of, is_data, is_table, open_bytes, open_text, reading
+from .files import FORMATS, ending_of, is_data, is_table, missing_file, open_bytes, open_text, reading
 from .labels import literal_list
 from .readers import has_blocks, read_file, stream_rows
 from .span_formats import is_span_folder, read_span_texts
@@ -85,7 +85,7 @@ def read_texts(
         return
     path = Path(path)
     if not path.is_file() and not is_span_folder(path):
-        raise UserError(f"There is no file {path}: --file texts.txt")
+        raise UserError(f"{missing_file(Path(path))} Write --file texts.txt")
     if not (pairs or contexts or questions or text_column_name or column_names):
         texts = read_span_texts(path, trained_on)
         if texts is not None:
@@ -169,7 +169,7 @@ def data_files(paths: Sequence[str]) -> list[str]:
     files: list[str] = []
     for path in paths:
         if path != "-" and not Path(path).exists():
-            raise UserError(f"There is no file {path}: --file texts.txt")
+            raise UserError(f"{missing_file(Path(path))} Write --file texts.txt")
         inside = sorted(str(each) for each in Path(path).iterdir() if is_data(each)) if Path(path).is_dir() else [path]
         if not inside and is_span_folder(Path(path)):
             inside = [path]
@@ -190,7 +190,8 @@ def count_rows(path: str | Path) -> int | None:
         with reading(path):
             return ParquetFile(path).metadata.num_rows
     with reading(path), open_bytes(path) as file:
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+        lines = sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+    return max(lines - (FORMATS.get(ending_of(path)) in ("csv", "tsv")), 0)  # without the header line
 
 
 def text_columns(

@@ -13,7 +13,7 @@ from pyarrow.parquet import ParquetFile
 from ..errors import UserError
 from .conll import has_sentences, has_tags, read_conll, stream_conll
 from .encodings import HALF_CHARACTER, warn_of_halves
-from .files import FORMATS, ending_of, no_rows, open_bytes, open_text, reading
+from .files import FORMATS, ending_of, missing_file, no_rows, open_bytes, open_text, reading
 from .json_rows import read_json, stream_json
 from .span_formats import read_span_format
 from .tables import read_table, stream_table
@@ -82,8 +82,8 @@ def _load(builder: str, path: Path, cache_dir: str | None, **options: Any) -> Da
 def _format_of(path: Path, sample_by: SampleBy | None = None, column_names: Sequence[str] | None = None) -> str:
     """The format of an existing file; "text" for running text."""
     if not path.is_file():
-        problem = f"{path} is a folder" if path.is_dir() else f"There is no file {path}"
-        raise UserError(f"{problem}. Check --train_file, --validation_file and --test_file.")
+        problem = f"{path} is a folder." if path.is_dir() else missing_file(path)
+        raise UserError(f"{problem} Check --train_file, --validation_file and --test_file.")
     if path.stat().st_size == 0:
         raise no_rows(path)
     ending = ending_of(path)

@@ -297,7 +297,7 @@ def hold_out(
     if "train" in splits and len(splits["train"]) == 1 and "List(Value('string'))" in str(splits["train"].features):
         raise UserError(
             "The train split is one sentence, from which no validation split can be taken. Write an empty line after "
-            "each sentence of a CoNLL file, or give a --validation_file or --validation_fraction 0"
+            "each sentence of a CoNLL file, or give a --validation_file."
         )
     if "train" not in splits or len(splits["train"]) < 2:
         raise UserError("A validation split needs a train split of 2 rows or more, or write --validation_fraction 0")
@@ -489,6 +489,11 @@ def _check_words(split: str, row: int, words: Any, column: str) -> None:
 def _check_tags(split: str, row: int, words: list[str], tags: Any, column: str) -> None:
     if not isinstance(tags, list) or len(tags) != len(words) or None in tags:
         count = len(tags) if isinstance(tags, list) else "no"
+        if count == 1 and "-" not in str(tags[0]):
+            raise UserError(
+                f"{row_ref(split, row)} has {len(words)} words and one label, {short_repr(tags[0])}. Write "
+                "`modeling-star glue` to classify texts, or name a column with a tag per word: --label_column_name"
+            )
         raise UserError(
             f"{row_ref(split, row)} has {len(words)} words and {count} tags in column {column!r}, {short_repr(tags)}. "
             'Write a list with one tag per word, "O" for none, or name another column: --label_column_name'

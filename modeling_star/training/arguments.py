@@ -398,12 +398,17 @@ def from_values(
         An object of each class of `groups`, then one of `training_class`.
 
     Raises:
-        ValueError: a name is unknown, or values do not fit together.
+        UserError: a name is unknown.
+        ValueError: values do not fit together.
     """
     import transformers
 
+    from ..errors import UserError
+
     classes = (*groups, getattr(transformers, training_class))
     known = {field.name for group in classes for field in dataclasses.fields(group)}
+    for name in given.keys() - known:
+        raise UserError(f"There is no argument {name!r}.{_did_you_mean(name, known)}")
     values = {**_defaults(given, known, defaults or {}), **given}
     *parsed, training = transformers.HfArgumentParser(classes).parse_dict(values)
     if "metric_for_best_model" not in given:  # TrainingArguments sets the loss for some other flags

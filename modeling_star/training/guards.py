@@ -97,7 +97,7 @@ def warn_about_overlap(splits: Mapping[str, Dataset], columns: Iterable[str]) ->
         if count > _REPEATED * len(rows):
             logger.warning(
                 f"{split}: {count:,} of {len(rows):,} texts ({count / len(rows):.1%}) are in train too, so that its "
-                f"scores are too high: name another --{split.split('_')[0]}_file, or remove them from train."
+                f"scores are too high: remove them from train, or name another --{split.split('_')[0]}_file."
             )
 
 
