@@ -246,7 +246,7 @@ def separate_rates(task: Task, training: TrainingArguments, model: PreTrainedMod
     rate, decay = task.run_args.encoder_learning_rate, task.run_args.layerwise_lr_decay
     if (rate, decay) == (None, None):
         return {}
-    names = pretrained_parameters(model, task.new_parameters or ())
+    names = pretrained_parameters(model, task.new_parameters)
     return learning_rates(names, training.learning_rate if rate is None else rate, 1.0 if decay is None else decay)
 
 

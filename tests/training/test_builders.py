@@ -85,6 +85,7 @@ def test_an_error_names_the_reason_or_the_missing_folder(
     name: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # the Hub is not asked first
     (tmp_path / "user").mkdir()
     with pytest.raises(UserError, match=reason), loading("MODEL", name):
         raise ImportError("sentencepiece is missing")

@@ -251,6 +251,7 @@ def test_a_tokenizer_that_writes_codes_of_languages_is_refused(tmp_path: Path) -
 
 def test_a_slow_tokenizer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *_, **__: SimpleNamespace(is_fast=False))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # the Hub is not asked first
     with pytest.raises(UserError, match="opus is a slow one"):
         load_tokenizer("opus", (), kind="word", lower_case=False, vocab_size=0)
 
