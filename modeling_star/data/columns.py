@@ -271,13 +271,14 @@ def _first(
     if without_train is not None and "train" not in splits:
         return without_train
     example = _example(splits)
-    numbers = _called((*TOKENS, *_TEXTS), example.column_names) if flag == "--text_column_name" else []
-    if numbers:
-        kind = getattr(example.features[numbers[0]], "dtype", "other values")
-        others = text_names(example)
-        other = f", or name another: `{flag} {shlex.quote(others[0])}`" if others else ""
+    texts = [*text_names(example), *list_names(example)]
+    known = _called((*TOKENS, *_TEXTS), example.column_names) if flag == "--text_column_name" else []
+    if known and not set(known) & set(texts):
+        kind = getattr(example.features[known[0]], "dtype", "other values")
+        other = f" {shlex.quote(texts[0])}" if texts else ""
         raise UserError(
-            f"Column {numbers[0]!r} of {listed(splits)} holds {kind}, not texts: write strings in it{other}."
+            f"Column {known[0]!r} of {listed(splits)} holds {kind}, not texts: write strings in it, or name the "
+            f"column of texts, {flag}{other}"
         )
     header = f"`--column_names {without_header}`"
     if len(example.column_names) == 2 and (is_first_row(example.column_names) or _are_cells(example)):

@@ -85,7 +85,7 @@ def read_texts(
         return
     path = Path(path)
     if not path.is_file() and not is_span_folder(path):
-        raise UserError(f"{missing_file(Path(path))} Write --file texts.txt")
+        raise UserError(f"{missing_file(path)} Write --file texts.txt")
     if not (pairs or contexts or questions or text_column_name or column_names):
         texts = read_span_texts(path, trained_on)
         if texts is not None:
@@ -118,6 +118,9 @@ def read_texts(
         with reading(path):
             names = dict.fromkeys(name for row in first for name in row)
             sample = Dataset(pyarrow.table({name: _typed([row.get(name) for row in first]) for name in names}))
+    if tags and text_column_name is None and trained_on not in sample.column_names:
+        words = [name for name in sample.column_names if name.casefold() in ONE_WORD]
+        text_column_name = words[0] if len(words) == 1 else None
     columns = text_columns(sample, text_column_name, trained_on, pairs=pairs, contexts=contexts, questions=questions)
     if tags and len(columns) == 1:
         rows = _sentences_of_words(path, sample, rows, columns[0])
