@@ -189,13 +189,13 @@ def test_answers_are_compared_in_the_language_that_is_named() -> None:
 
 def test_examples_are_counted_once_however_many_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = []
-    known = bootstrap._METRICS["entity_f1"]
+    known = bootstrap.METRICS["entity_f1"]
 
     def count(references: Any, predictions: Any) -> np.ndarray:
         counted.append(len(references))
         return known.count(references, predictions)
 
-    monkeypatch.setitem(bootstrap._METRICS, "entity_f1", replace(known, count=count))
+    monkeypatch.setitem(bootstrap.METRICS, "entity_f1", replace(known, count=count))
     rng = random.Random(0)
     truth = tagged(rng, 300)
     paired_bootstrap("entity_f1", truth, noisy(rng, truth, 0.1), noisy(rng, truth, 0.3), samples=1000)

@@ -183,11 +183,11 @@ def test_predictions_of_a_text_with_long_runs_are_those_of_the_whole_text(
 def test_a_training_text_with_long_runs_has_the_tokens_of_the_whole_text(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = Dataset.from_dict({"text": RUNS})
     tokenizer = train_tokenizer([TEXT], "wordpiece", min_frequency=1, vocab_size=60)
-    expected = tokenize_texts(rows, tokenizer, load_from_cache_file=False)["input_ids"][:]
+    expected = tokenize_texts(rows, tokenizer)["input_ids"][:]
     monkeypatch.setattr(long_runs, "LONGEST_RUN", 110)
     given: list[str] = []
     monkeypatch.setattr(long_runs, "shorten", lambda *args: given.append(shorten(*args).text) or shorten(*args))
-    assert tokenize_texts(rows, tokenizer, load_from_cache_file=False)["input_ids"][:] == expected
+    assert tokenize_texts(rows, tokenizer)["input_ids"][:] == expected
     assert all(len(short) < len(text) for short, text in zip(given, RUNS, strict=True))
 
 

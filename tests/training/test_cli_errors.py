@@ -43,7 +43,9 @@ def test_an_interrupted_run_says_how_to_resume(place: str, tmp_path: Path, capsy
 
 
 def test_sigterm_is_treated_as_an_interruption(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # A shell that runs the tests in the background ignores SIGINT for them.
+    handlers = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    before = {each: signal.signal(each, handler) for each, handler in handlers.items()}
     try:
         with pytest.raises(SystemExit) as stopped, script_messages(arguments(tmp_path)):
             signal.raise_signal(signal.SIGTERM)
@@ -163,12 +165,15 @@ def test_a_run_keeps_the_traceback_beside_its_folder(tmp_path: Path) -> None:
 def test_an_interrupted_command_says_what_it_does_next(
     number: signal.Signals, code: int, capsys: pytest.CaptureFixture
 ) -> None:
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # A shell that runs the tests in the background ignores SIGINT for them.
+    handlers = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    before = {each: signal.signal(each, handler) for each, handler in handlers.items()}
     try:
         with pytest.raises(SystemExit) as stopped, command_messages("predict", next_time=lambda: "It continues."):
             signal.raise_signal(number)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
     assert stopped.value.code == code
     message = capsys.readouterr().err
     assert "It continues." in message
