@@ -43,9 +43,7 @@ def test_an_interrupted_run_says_how_to_resume(place: str, tmp_path: Path, capsy
 
 
 def test_sigterm_is_treated_as_an_interruption(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    # A shell that runs the tests in the background ignores SIGINT for them.
-    handlers = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
-    before = {each: signal.signal(each, handler) for each, handler in handlers.items()}
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         with pytest.raises(SystemExit) as stopped, script_messages(arguments(tmp_path)):
             signal.raise_signal(signal.SIGTERM)
