@@ -285,6 +285,8 @@ def _first(
         raise UserError(
             f"The first line, {listed(splits)}, looks like a row. If there is no header line, write {header}"
         )
+    if len(example.column_names) == 1 and flag == "--label_column_name":
+        raise UserError(f"There is no column beside {listed(splits)}. Add a column of labels, such as 'label'.")
     column = shlex.quote(suggested(example, flag))
     raise UserError(
         f"No column of {listed(splits)} has a known name. Name it, e.g. `{flag} {column}`; without a header line, "

@@ -46,6 +46,11 @@ def test_the_command_for_such_a_file_is_named(
         prepare(load(train=(name, text)))
 
 
+def test_texts_without_labels_are_not_suggested_as_labels(load: Callable[..., DatasetDict]) -> None:
+    with pytest.raises(UserError, match="Add a column of labels"):
+        prepare_classification(load(train=("texts.csv", "text\na good film\na bad film\n")))
+
+
 def test_columns_with_other_names_are_no_row(load: Callable[..., DatasetDict]) -> None:
     with pytest.raises(UserError, match="--label_column_name urteil"):
         prepare_classification(load(train=("odd.csv", "kommentar,urteil\na good film,pos\na bad film,neg\nok,neg\n")))
