@@ -42,7 +42,8 @@ test-real: $(READY)  ## spaCy, Ray, gradio, uvicorn, PEFT, scikit-learn and skop
 		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends \
 		chromium chromium-driver; }
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/real --durations 0 --durations-min 5
-	OMP_NUM_THREADS=1 $(BIN)/pytest tests/test_estimators.py -k "checks_of_scikit_learn and not array_api"
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/test_estimators.py tests/data/test_span_formats.py \
+		-k "docbin or (checks_of_scikit_learn and not array_api)"
 
 test-lowest:  ## the fast tests on the lowest versions of pyproject.toml, in an environment beside .venv
 	$(PYTHON) -m venv .venv-lowest
