@@ -80,7 +80,7 @@ def first_pieces(words: Sequence[int | None], windows: Sequence[Window]) -> np.n
     Args:
         words: `[n]`, the word of each token; `None` for special tokens.
         windows: of the text. Where it is truncated at its beginning, perhaps within a word, the first token that is
-            left stands for this word.
+            left replaces this word.
     """
     shown = windows[0].tokens[windows[0].read]
     before = [None, *words[:-1]]
