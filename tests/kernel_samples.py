@@ -12,7 +12,7 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
 
-from modeling_star.models import triton_utils as kernels
+from modeling_star.kernels import triton_utils as kernels
 
 
 DEVICE = "cpu" if kernels.INTERPRETED else "cuda"

@@ -109,7 +109,7 @@ class LaunchCounter(TorchDispatchMode):
         """Count the launches of our kernels."""
         with ExitStack() as stack:
             for name in ("triton_ring_attention", "triton_relay_attention", "triton_norm", "triton_utils"):
-                module = importlib.import_module(f"modeling_star.models.{name}")
+                module = importlib.import_module(f"modeling_star.kernels.{name}")
                 stack.enter_context(patch.object(module, "launch", partial(self._launch, module.launch)))
             yield
 

@@ -10,9 +10,11 @@ Axes: b batch  N flat tokens  M tokens of a block  R rows of a block  m longest 
 """
 
 import functools
+import importlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +39,8 @@ logger = logging.get_logger(__name__)
 # The widest reach of the kernels. A program holds the weights of a token's roles in registers: the words around it are
 # 55 where words have up to ten tokens.
 LONGEST_KERNEL_REACH = 9
+# `modeling_star.kernels.INTERFACE` for which this code calls kernels.
+KERNEL_INTERFACE = 1
 
 
 class AttentionProjections(nn.Module):
@@ -421,16 +425,14 @@ def _candidate_rows(candidates: Candidates, has_embedded: bool) -> Tensor:
 def attend_with_triton(
     attention: CandidateAttention, query: Tensor, candidates: Candidates
 ) -> tuple[Tensor, Tensor | None]:
-    """Packed tokens on a GPU: the kernels of `triton_ring_attention`."""
-    from .triton_ring_attention import candidate_attention as kernel
-
+    """Packed tokens on a GPU: `triton_ring_attention.py` of `modeling_star.kernels`."""
     pairs = (2, attention.projections.num_heads, attention.projections.head_dim)
 
     def project(states: Tensor | None) -> Tensor | None:
         return None if states is None else candidates.project(states).unflatten(-1, pairs)
 
     shared = candidates.embedded_key_value
-    context = kernel(
+    context = find_kernels("triton_ring_attention").candidate_attention(
         attention.projections.split(query),
         project(candidates.rows),
         project(candidates.embedded) if shared is None else shared.unflatten(-1, pairs),
@@ -578,9 +580,7 @@ def relay_attention(
     query = torch.baddbmm(nothing, query, key_weight, beta=0, alpha=projections.scale).transpose(0, 1)
     weights: Tensor | None = None
     if include_relay and use_kernels(query, layout):
-        from .triton_relay_attention import relay_mix
-
-        mixed, total = relay_mix(query, relay, tokens, layout, dropout_p)
+        mixed, total = find_kernels("triton_relay_attention").relay_mix(query, relay, tokens, layout, dropout_p)
         mixed, total = mixed.to(query.dtype), None if total is None else total.to(query.dtype)
     elif layout.is_ragged or query.dtype == torch.float16:
         # Scores of large float16 numbers are beyond float16. Sparse rows are of one precision; in bfloat16 they would
@@ -684,7 +684,23 @@ def kernels_run(tokens: Tensor) -> bool:
 def _kernel_failure(device: torch.device) -> Exception | None:
     """The error that keeps the Triton kernels from running on a device; `None` where they run."""
     try:
-        from .triton_utils import failure_on
+        return find_kernels("triton_utils").failure_on(device)
     except ImportError as error:
         return error
-    return failure_on(device)
+
+
+def find_kernels(name: str) -> Any:
+    """
+    A file of `modeling_star.kernels`, which depends on this folder and is looked up by its name: the code in a saved
+    folder computes without it, and uses it where the package is installed.
+
+    Raises:
+        ImportError: the package or Triton is not installed, or the package's kernels are of another interface.
+    """
+    room = importlib.import_module("modeling_star.kernels")
+    if room.INTERFACE != KERNEL_INTERFACE:
+        raise ImportError(
+            f"the kernels of the installed modeling_star have interface {room.INTERFACE}, and this model's code calls "
+            f"{KERNEL_INTERFACE}"
+        )
+    return importlib.import_module(f"modeling_star.kernels.{name}")

@@ -6,7 +6,7 @@ Axes: N rows  d width
 import torch
 from torch import Tensor, nn
 
-from .attention import kernels_run
+from .attention import find_kernels, kernels_run
 
 
 class UpdateLayerNorm(nn.LayerNorm):
@@ -37,8 +37,7 @@ class UpdateLayerNorm(nn.LayerNorm):
         if activation is not None and not rectified:
             update = activation(update)
         if fused:
-            from .triton_norm import update_norm
-
+            update_norm = find_kernels("triton_norm").update_norm
             return update_norm(update, state, self.weight, self.bias, self.eps, rectified)
         state = update if state is None else state + update
         if not self.padding:

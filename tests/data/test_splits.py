@@ -485,7 +485,7 @@ def test_real_tagging_sets(real, folder, label_column, labels, entities):
         ("glue_stsb", ("sentence1", "sentence2"), 0, "regression", True),
         ("glue_cola", ("text",), 2, "single_label_classification", False),
         ("chnsenticorp", ("text",), 2, "single_label_classification", True),
-        # Its grades are 0.0, 1.0 ... 5.0: classes, unless --problem_type regression says otherwise, as its recipe does.
+        # Its grades are 0.0, 1.0 ... 5.0: classes, unless --problem_type regression is given, as its recipe does.
         ("chinese_stsb", ("sentence1", "sentence2"), 6, "single_label_classification", True),
     ],
 )

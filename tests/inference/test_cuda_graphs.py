@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import BertModel, PreTrainedModel
 
 from modeling_star.inference.cuda_graphs import aligned, cuda_graphs
-from modeling_star.models import triton_utils as kernels
+from modeling_star.kernels import triton_utils as kernels
 from modeling_star.models.token_layout import fixed_shapes
 
 

@@ -11,10 +11,10 @@ from encoder_contract import RECORD
 from kernel_samples import DEVICE, VARIANTS, on_device, setting
 from torch_modes import compiled
 
+from modeling_star.kernels import triton_relay_attention as relay_kernels
+from modeling_star.kernels import triton_ring_attention as candidate_kernels
+from modeling_star.kernels import triton_utils as kernels
 from modeling_star.models import attention
-from modeling_star.models import triton_relay_attention as relay_kernels
-from modeling_star.models import triton_ring_attention as candidate_kernels
-from modeling_star.models import triton_utils as kernels
 from modeling_star.models.token_layout import TokenLayout
 
 

@@ -35,11 +35,11 @@ from hypothesis import strategies as st
 from kernel_samples import DEVICE, VARIANTS, on_device, setting
 from torch import Tensor
 
+from modeling_star.kernels import triton_relay_attention as relay_kernels
+from modeling_star.kernels import triton_ring_attention as candidate_kernels
+from modeling_star.kernels import triton_utils as kernels
 from modeling_star.models import attention
 from modeling_star.models import token_layout as tokens
-from modeling_star.models import triton_relay_attention as relay_kernels
-from modeling_star.models import triton_ring_attention as candidate_kernels
-from modeling_star.models import triton_utils as kernels
 from modeling_star.models.attention import BandCandidates, relay_attention
 from modeling_star.models.normalization import UpdateLayerNorm
 from modeling_star.models.token_layout import TokenLayout
@@ -520,8 +520,8 @@ import sys
 import torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime import JITFunction, driver
-from modeling_star.models import triton_relay_attention as relay_kernels
-from modeling_star.models import triton_ring_attention as candidate_kernels
+from modeling_star.kernels import triton_relay_attention as relay_kernels
+from modeling_star.kernels import triton_ring_attention as candidate_kernels
 from modeling_star.models.attention import BandCandidates
 from modeling_star.models.normalization import UpdateLayerNorm
 from modeling_star.models.token_layout import TokenLayout

@@ -5,6 +5,7 @@ Starting a process takes seconds, so that each checks all folders at once and wr
 test checks one finding.
 """
 
+import ast
 import json
 import os
 import subprocess
@@ -18,7 +19,9 @@ from common import EVERY_MODEL, TINY, tiny_model
 from safetensors.torch import load_file, save_file
 from samples import AUTO_CLASSES, LEXICON, PEERS, STEMS, embedded_model, some_inputs, tensors_of, word_tokenizer
 from transformers import pipeline
+from transformers.utils import is_triton_available
 
+import modeling_star
 from modeling_star import Lexicon
 
 
@@ -27,10 +30,7 @@ SHARED_CODE = {
     *("configuration_base.py", "configuration_encoder.py", "modeling_encoder.py", "heads.py", "crf.py"),
     *("char_cnn.py", "embeddings.py", "token_layout.py", "utils.py", "vocabulary.py"),
 }
-ATTENTION_CODE = {
-    *("attention.py", "sparse_attention.py", "triton_relay_attention.py", "triton_ring_attention.py"),
-    *("normalization.py", "triton_norm.py", "triton_utils.py"),
-}
+ATTENTION_CODE = {"attention.py", "sparse_attention.py", "normalization.py"}
 CODE = {
     "StarTransformer": SHARED_CODE | ATTENTION_CODE | {"configuration_star.py", "modeling_star.py"},
     "BigTransformer": SHARED_CODE
@@ -113,7 +113,6 @@ for name, (auto, labels) in json.loads((root / "cases.json").read_text()).items(
     model.eval().save_pretrained(root / "again" / name)
 json.dump(findings, open(root / "findings.json", "w"))
 assert not [name for name in sys.modules if name.split(".")[0] == "modeling_star"]
-assert not [name for name in sys.modules if name.split(".")[-1] in ("triton_ring_attention", "triton_relay_attention")]
 """
 
 # Other uses of a folder without the package.
@@ -166,6 +165,29 @@ for name in ("StarTransformer", "BigTransformer"):
 json.dump(findings, open(root / "used.json", "w"))
 """
 
+# The code of a folder beside the installed package: its kernels are used, in Triton's interpreter.
+USE_KERNELS = """
+import sys
+from pathlib import Path
+import transformers
+from safetensors.torch import load_file, save_file
+
+root, folder = Path(sys.argv[1]), Path(sys.argv[2])
+model = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True)
+assert type(model).__module__.startswith("transformers_modules."), type(model)
+assert "modeling_star" not in sys.modules
+save_file({"state": model(**load_file(root / "inputs.safetensors")).last_hidden_state}, root / "kernels.safetensors")
+assert "modeling_star.kernels.triton_ring_attention" in sys.modules
+import modeling_star.kernels
+modeling_star.kernels.INTERFACE += 1
+try:
+    model(**load_file(root / "inputs.safetensors"))
+except (ImportError, RuntimeError) as error:
+    assert "interface" in str(error)
+else:
+    raise SystemExit("kernels of another interface were called")
+"""
+
 
 def name_of(case: tuple[str, str, str]) -> str:
     return "-".join(case)
@@ -173,14 +195,18 @@ def name_of(case: tuple[str, str, str]) -> str:
 
 def run_cold(program: str, root: Path, *arguments: Path) -> None:
     """Run a program in a fresh process, from another folder, without this package and with empty caches."""
+    # -I: neither the working folder nor PYTHONPATH is searched for modules.
+    run_fresh(["-I", "-c", COLD + program, *map(str, arguments)], root, {})
+
+
+def run_fresh(arguments: list[str], root: Path, environment: dict[str, str]) -> None:
     elsewhere = root / "elsewhere"
     elsewhere.mkdir(exist_ok=True)
     cache = {"HF_HOME": str(root / "home"), "HF_MODULES_CACHE": str(root / "modules"), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
-        # -I: neither the working folder nor PYTHONPATH is searched for modules.
-        [sys.executable, "-I", "-c", COLD + program, *map(str, arguments)],
+        [sys.executable, *arguments],
         cwd=elsewhere,
-        env={**os.environ, **cache, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, **cache, "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
         text=True,
         timeout=300,
@@ -282,20 +308,12 @@ def test_a_folder_with_a_tokenizer_adds_the_tokenizer_files_only(stem: str, save
 
 def test_the_shipped_code_imports_only_torch_transformers_and_its_neighbours() -> None:
     # Another import would have to be installed on the loader's machine.
-    import ast
-
-    import modeling_star
-
     package = Path(modeling_star.__file__).parent / "models"
     allowed = {"torch", "transformers", "huggingface_hub", *sys.stdlib_module_names}
     shipped = set().union(*CODE.values())
     for file in shipped:
         tree = ast.parse((package / file).read_text(encoding="utf-8"))
-        # An import in a try block may be missing: transformers skips it too.
-        tried = {node for block in ast.walk(tree) if isinstance(block, ast.Try) for node in ast.walk(block)}
         for node in ast.walk(tree):
-            if node in tried:
-                continue
             if isinstance(node, ast.Import):
                 assert {alias.name.split(".")[0] for alias in node.names} <= allowed, (file, node.lineno)
             elif isinstance(node, ast.ImportFrom) and node.level:
@@ -369,6 +387,16 @@ def test_the_words_that_a_cold_process_matches_change_its_output() -> None:
         model.set_lexicon(lexicon)
         states.append(tensors_of(model, inputs)["last_hidden_state"])
     assert not torch.equal(*states)
+
+
+@pytest.mark.skipif(not is_triton_available(), reason="Triton is not installed: pip install triton")
+def test_the_code_of_a_folder_finds_the_kernels_of_an_installed_package(saved: Path) -> None:
+    name = "StarTransformer-Model-random"
+    package = str(Path(modeling_star.__file__).parents[1])
+    setting = {"PYTHONPATH": package, "TRITON_INTERPRET": "1", "MODELING_STAR_KERNELS": "1"}
+    run_fresh(["-c", USE_KERNELS, str(saved), str(saved / name)], saved, setting)
+    expected = load_file(saved / f"{name}.expected.safetensors")["last_hidden_state"]
+    torch.testing.assert_close(load_file(saved / "kernels.safetensors")["state"], expected, rtol=1e-5, atol=1e-5)
 
 
 # ------ saved again, without the package

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .token_layout import TokenLayout
+from ..models.token_layout import TokenLayout
+from ..models.utils import first_derivatives_only
 from .triton_utils import (
     TYPES,
     chunk_at,
@@ -31,7 +32,6 @@ from .triton_utils import (
     sum_type,
     summed_over_chunks,
 )
-from .utils import first_derivatives_only
 
 
 try:

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .token_layout import TokenLayout
+from ..models.token_layout import TokenLayout
+from ..models.utils import first_derivatives_only
 from .triton_utils import (
     CHUNKS_AT_ONCE,
     INTERPRETED,
@@ -30,7 +31,6 @@ from .triton_utils import (
     sum_type,
     summed_over_chunks,
 )
-from .utils import first_derivatives_only
 
 
 try:

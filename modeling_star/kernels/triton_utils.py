@@ -22,14 +22,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .token_layout import TokenLayout
+from ..models.token_layout import TokenLayout
 
 
 try:
     import triton
     import triton.language as tl
 except ImportError as error:
-    # In a try block: transformers requires users to install all other imports of a shipped file.
     raise ImportError("The kernels need Triton: pip install triton.") from error
 
 
