@@ -52,7 +52,6 @@ def _with_crf(model: PreTrainedModel, peft_config: PeftConfig) -> PeftConfig:
     return peft_config
 
 
-def register() -> None:
-    """Make both known to `get_peft_model`; other models of transformers are not affected."""
-    TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.update(TARGET_MODULES)
-    MODEL_TYPE_TO_PEFT_MODEL_MAPPING["TOKEN_CLS"] = PeftModelForTokenClassification
+# On import, of this module or of PEFT; other models of transformers are not affected.
+TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.update(TARGET_MODULES)
+MODEL_TYPE_TO_PEFT_MODEL_MAPPING["TOKEN_CLS"] = PeftModelForTokenClassification

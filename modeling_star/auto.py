@@ -53,7 +53,7 @@ def register(package: str) -> None:
     _after_import("transformers.models.auto.modeling_auto", lambda module: _add_models(module, here))
     for name in set(MODULES.values()):
         _after_import(f"{package}.{name}", _publish)
-    _after_import("peft", lambda _: importlib.import_module(f"{package}.adapters").register())
+    _after_import("peft", lambda _: importlib.import_module(f"{package}.adapters"))
 
 
 def _add_configurations(configuration_auto: ModuleType, package: ModuleType) -> None:
