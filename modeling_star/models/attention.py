@@ -381,24 +381,27 @@ def attend_over_sparse_rows(
     has_embedded = candidates.embedded is not None
     if candidates.embedded_key_value is not None:
         has_embedded, table = True, torch.cat([table, candidates.embedded_key_value])
-    heads, dtype = projections.num_heads, query.dtype
+    # The operations on rows are of float32 or float64, and so is a softmax.
+    heads, dtype = projections.num_heads, at_least_float32(query.dtype)
     index = remember(
         block.memo,
         (heads, dtype, candidates.has_neighbours, candidates.node is None, has_embedded),
         lambda: RowIndex.of(_candidate_rows(candidates, has_embedded), len(table), heads, dtype),
     )
     spans, missing = (None, None) if band is None else band.for_rows(candidates.node is not None, dtype)
-    context, total = row_attention(
-        query,
-        table,
-        index,
-        attention.role_bias,
-        spans,
-        missing,
-        may_have_none=candidates.node is None,
-        dropout_p=attention.dropout_p if attention.training else 0.0,
-        scale=projections.scale,
-    )
+    with torch.autocast("cpu", enabled=False):
+        context, total = row_attention(
+            query.to(dtype),
+            table.to(dtype),
+            index,
+            None if attention.role_bias is None else attention.role_bias.to(dtype),
+            spans,
+            missing,
+            may_have_none=candidates.node is None,
+            dropout_p=attention.dropout_p if attention.training else 0.0,
+            scale=projections.scale,
+        )
+    context, total = context.to(query.dtype), None if total is None else total.to(query.dtype)
     return projections.output(projections.with_value_bias(context, total)), None
 
 

@@ -19,8 +19,8 @@ from .utils import first_derivatives_only
 
 
 def row_attention_applies(states: Tensor) -> bool:
-    """Whether the operations support this device and precision."""
-    return states.device.type == "cpu" and states.dtype in (torch.float32, torch.float64)
+    """Whether the operations support this device; `row_attention` itself takes float32 and float64 only."""
+    return states.device.type == "cpu"
 
 
 @dataclass(frozen=True)

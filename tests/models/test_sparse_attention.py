@@ -1,14 +1,20 @@
 """Attention over rows of a table against attention over gathered copies of these rows."""
 
+from typing import Any
+
 import pytest
 import torch
-from common import assert_close, examples, gradients
+from common import assert_close, examples, gradients, padded, random_batch, tiny_model
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch_modes import LargestTensor
 
+from modeling_star.models import attention
 from modeling_star.models.sparse_attention import RowIndex, row_attention, row_attention_applies
+
+
+WINDOW = ("BigTransformer", {"local_connection": "window", "global_node": "first"})
 
 
 def gathered(
@@ -86,18 +92,39 @@ def test_row_attention_equals_gathered_candidates_in_values_and_gradients(
     assert_close(gradients(actual, leaves), gradients(expected, leaves), 1e-10)
 
 
-@pytest.mark.parametrize(
-    ("states", "applies"),
-    [
-        (torch.zeros(1), True),
-        (torch.zeros(1).double(), True),
-        (torch.zeros(1).bfloat16(), False),
-        (torch.zeros(1, device="meta"), False),
-    ],
-    ids=["float32", "float64", "bfloat16", "another device"],
-)
-def test_row_attention_applies_on_a_cpu_in_single_or_double_precision(states: Tensor, applies: bool) -> None:
-    assert row_attention_applies(states) == applies
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_row_attention_applies_on_a_cpu(device: str) -> None:
+    assert row_attention_applies(torch.zeros(1, device=device)) == (device == "cpu")
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16", "autocast"])
+@pytest.mark.parametrize(("stem", "options"), [("StarTransformer", {"position_embedding_type": "ring"}), WINDOW])
+def test_in_half_precision_rows_are_as_near_to_float32_as_the_reference(
+    stem: str, options: dict[str, Any], precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = tiny_model(stem, hidden_size=32, num_attention_heads=4, **options)
+    model = tiny_model(stem, hidden_size=32, num_attention_heads=4, **options)
+    if precision != "autocast":
+        model = model.to(getattr(torch, precision))
+    inputs = random_batch(padded([5, 1, 9, 12, 0], 12, "holes")).inputs()
+
+    def run(model: nn.Module, autocast: bool) -> list[Tensor]:
+        """The states and the gradients of all parameters."""
+        model.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            states = model(**inputs).last_hidden_state
+        states.float().square().sum().backward()
+        return [states.detach().float(), *(p.grad.float() for p in model.parameters() if p.grad is not None)]
+
+    expected = run(exact, False)
+    by_row = run(model, precision == "autocast")
+    monkeypatch.setattr(attention, "row_attention_applies", lambda states: False)
+    gathered = run(model, precision == "autocast")
+
+    def error(actual: list[Tensor]) -> float:
+        return sum(((a - e).norm() / e.norm()).item() for a, e in zip(actual, expected, strict=True))
+
+    assert 0 < error(by_row) < 1.2 * error(gathered)
 
 
 def test_neither_pass_copies_candidates() -> None:
