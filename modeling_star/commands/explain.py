@@ -49,4 +49,4 @@ def main() -> None:
     for each in explanation.attributions:
         best = sorted(zip(each.values, explanation.tokens, strict=True), key=lambda pair: -abs(pair[0]))[:5]
         print(f"{each.label} {each.score:.4f}: " + ", ".join(f"{token} {value:+.2f}" for value, token in best))
-    print(arguments.output_file, picture)
+    print(f"Written: {arguments.output_file}, {picture}")

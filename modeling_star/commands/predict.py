@@ -3,6 +3,7 @@ Tag, classify or rate texts with a saved model, or find the answer to a question
 
     modeling-star predict outputs/quickstart/model "Maria Keller moved to Oslo."
     modeling-star predict outputs/sst2 --file texts.txt --json > predictions.jsonl
+    modeling-star predict outputs/sst2 --file reviews.csv --output_file predicted.csv
     modeling-star predict outputs/sst2 --file shards/ more.csv.gz --output_file predictions.parquet
     modeling-star predict outputs/sst2 --file shards/ --output_file predictions.parquet --ray auto
     modeling-star predict outputs/sst2 --file reviews.csv --text_column_name "Review Text"
@@ -24,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..data.prediction_inputs import Text
-    from ..inference.prediction import Prediction, SavedModel
+    from ..inference.output_rows import InputColumns, Prediction, Source
+    from ..inference.prediction import SavedModel
     from ..inference.prediction_files import Processes
 
 
@@ -43,8 +45,9 @@ def parse_arguments() -> argparse.Namespace:
         "--output_file",
         type=Path,
         metavar="FILE",
-        help="write to a .jsonl or .parquet file instead of printing; the same command resumes an interrupted run, "
-        "and `accelerate launch` divides the texts among its processes",
+        help="write to a .csv, .tsv, .jsonl or .parquet file instead of printing: the columns of the --file, and "
+        "beside them label and score, or entities; the same command resumes an interrupted run, and `accelerate "
+        "launch` divides the texts among its processes",
     )
     parser.add_argument(
         "--text_column_name",
@@ -134,19 +137,16 @@ def main() -> None:
 
 
 def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
-    """Load the model, predict, print or write."""
+    """Check everything that is given, then load the model, predict, print or write."""
+    from ..inference.output_rows import as_json, check_output, rounded
     from ..inference.prediction import Predictor, SavedModel
-    from ..inference.prediction_files import (
-        as_json,
-        as_row,
-        predict_parts,
-        predict_to_file,
-        predict_windows,
-        rounded,
-    )
+    from ..inference.prediction_files import output_columns, predict_parts, predict_to_file, predict_windows
     from ..inference.ray_cluster import connect, predict_on_ray
     from ..training.builders import loading
 
+    output = arguments.output_file
+    if output is not None and processes.index == 0:  # another process may come when all is written
+        check_output(output)
     with loading("MODEL", arguments.model):
         model = SavedModel.load(arguments.model, arguments.trust_remote_code)
     if arguments.file and not arguments.texts and model.takes_pairs:
@@ -155,29 +155,30 @@ def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
         name: getattr(arguments, name) for name in ("pairs", "question", "null_threshold", "threshold", "batch_size")
     }
     predictor = Predictor(model, **options)
-    predictor.load()
-    rows, total = read_rows(model, arguments)
+    rows, inputs, total = read_rows(model, arguments)
     if arguments.ray is not None:
         connect(arguments.ray)
     with progress_bar(arguments, total, processes.index) as progress:
-        if arguments.output_file is not None:
+        if output is not None:
             names = ("texts", "file", "text_column_name", "column_names")
-            inputs = {name: getattr(arguments, name) for name in names}
+            given = {name: getattr(arguments, name) for name in names}
             by = predict_parts if arguments.ray is None else predict_on_ray
-            predict_to_file(predictor, rows, arguments.output_file, inputs, progress, predict=by)
+            count = predict_to_file(predictor, rows, output, given, progress, inputs, predict=by)
         else:
+            columns = output_columns(predictor, inputs, ".jsonl") if arguments.json else None
             for window in predict_windows(predictor, rows):
                 for source, text, found in window:
-                    shown = rounded(found)
-                    print(as_json(as_row(source, text, shown)) if arguments.json else as_lines(text, shown))
+                    print(as_json(columns.row(source, text, found)) if columns else as_lines(text, rounded(found)))
                 sys.stdout.flush()
                 progress(len(window))
     predictor.warn_about_cuts()
+    if output is not None and processes.index == 0:
+        print(f"{count:,} rows written to {output}")
 
 
 def _next_time(output: Path | None) -> str:
     """What the same command does after it was interrupted."""
-    from ..inference.prediction_files import parts_of
+    from ..inference.output_rows import parts_of
 
     if output is None:
         return "The same command starts from the beginning; with --output_file predictions.jsonl it would continue."
@@ -188,36 +189,46 @@ def _next_time(output: Path | None) -> str:
 
 def read_rows(
     model: "SavedModel", arguments: argparse.Namespace
-) -> "tuple[Iterator[tuple[dict[str, Any], Text]], int | None]":
-    """The TEXTs and those of the files with their sources, and about their number."""
-    from ..data.prediction_inputs import count_rows, data_files, read_texts
+) -> "tuple[Iterator[tuple[Source, Text]], list[InputColumns], int | None]":
+    """The TEXTs and those of the files with their sources, the columns of these, and about the number of texts."""
+    from ..data.prediction_inputs import Texts, count_rows, data_files, open_texts
+    from ..inference.output_rows import InputColumns, Source
 
     typed = arguments.texts
     texts: list[Text] = list(zip(typed[::2], typed[1::2], strict=True)) if arguments.pairs else typed
     files = data_files(arguments.file or [])
     trained = model.arguments
 
-    def read() -> "Iterator[tuple[dict[str, Any], Text]]":
+    def opened(path: str) -> Texts:
+        return open_texts(
+            path,
+            pairs=arguments.pairs,
+            contexts=arguments.question is not None,
+            questions=model.task == "question-answering" and arguments.question is None and not arguments.pairs,
+            tags=model.task == "token-classification",
+            text_column_name=arguments.text_column_name,
+            column_names=split_names(arguments.column_names),
+            trained_on=trained.get("text_column_name") or trained.get("source_column"),
+            trained_columns=split_names(trained.get("column_names")),
+        )
+
+    # Every file is opened now, so that one that cannot be read is named before a model is loaded; several are read
+    # from their beginning again, so that few are open at once.
+    one = {path: opened(path) for path in files[:1]} if len(files) == 1 else {}
+    inputs = [InputColumns()] if texts else []
+    for path in files:
+        file = one.get(path) or opened(path)
+        inputs.append(InputColumns(file.columns, file.plain, is_file=True))
+
+    def read() -> "Iterator[tuple[Source, Text]]":
         for text in texts:
-            yield {}, text
+            yield Source(), text
         for path in files:
-            named = {"file": path} if len(files) > 1 else {}
-            rows = read_texts(
-                path,
-                pairs=arguments.pairs,
-                contexts=arguments.question is not None,
-                questions=model.task == "question-answering" and arguments.question is None and not arguments.pairs,
-                tags=model.task == "token-classification",
-                text_column_name=arguments.text_column_name,
-                column_names=split_names(arguments.column_names),
-                trained_on=trained.get("text_column_name") or trained.get("source_column"),
-                trained_columns=split_names(trained.get("column_names")),
-            )
-            for index, text in rows:
-                yield {**named, "index": index}, text
+            for index, text, cells in (one.pop(path, None) or opened(path)).rows:
+                yield Source(index, path if len(files) > 1 else None, cells), text
 
     counts = [count_rows(path) for path in files]
-    return read(), None if None in counts else sum(counts) + len(texts)
+    return read(), inputs, None if None in counts else sum(counts) + len(texts)
 
 
 @contextmanager

@@ -4,7 +4,8 @@ import io
 import itertools
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,9 +21,8 @@ from .files import FORMATS, ending_of, is_data, is_table, missing_file, open_byt
 from .labels import literal_list
 from .readers import has_blocks, read_file, stream_rows
 from .span_formats import is_span_folder, read_span_texts
-from .squad import flatten_squad
 from .tables import lacks_header
-from .word_rows import check_order, find_keys, group_rows, has_word_rows, no_keys
+from .word_rows import Keys, check_order, find_keys, group_rows, has_word_rows, no_keys
 from .writing_systems import between_words
 
 
@@ -42,7 +42,28 @@ Text = str | tuple[str, str] | list[str] | QuestionContext
 """A text, a pair of texts, the words of a text, or a question with its context."""
 
 
-def read_texts(
+@dataclass(frozen=True)
+class Texts:
+    """
+    The texts of a file.
+
+    Args:
+        columns: the columns of its rows; none of a file of lines, or of an annotation tool.
+        plain: those of them that hold a text, or two, as it is predicted, and not its words.
+        rows: the number of each line or row, from 0, its text, and its cells by column. Rows without text are omitted.
+    """
+
+    columns: tuple[str, ...]
+    plain: tuple[str, ...]
+    rows: Iterator[tuple[int, Text, dict[str, Any]]]
+
+
+def read_texts(path: str | Path, **options: Any) -> Iterator[tuple[int, Text]]:
+    """The texts of a file with the numbers of their rows; `options` as in `open_texts`."""
+    return ((number, text) for number, text, _ in open_texts(path, **options).rows)
+
+
+def open_texts(
     path: str | Path,
     *,
     pairs: bool = False,
@@ -53,12 +74,12 @@ def read_texts(
     column_names: Sequence[str] | None = None,
     trained_on: str | None = None,
     trained_columns: Sequence[str] | None = None,
-) -> Iterator[tuple[int, Text]]:
+) -> Texts:
     """
-    Stream the texts of a file with the numbers of their lines or rows, from 0; rows without any text are omitted.
+    Stream the texts of a file.
 
-    Columns, their types and the separator of words are found in the first rows. Questions and contexts are read at
-    once, since those in SQuAD's form share contexts.
+    Columns, their types and the separator of words are found in the first rows, before the first text is asked for.
+    Questions and contexts are read at once, since those in SQuAD's form share contexts.
 
     Args:
         path: csv, tsv, json, jsonl, parquet or CoNLL, or lines of text with any other ending; also with `.gz`, `.bz2`
@@ -77,20 +98,14 @@ def read_texts(
         UserError: the file cannot be read, or has no such column or text.
     """
     if str(path) == "-":
-        with io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig") as lines:
-            try:
-                yield from _of_lines("standard input", (line.rstrip("\n") for line in lines), pairs)
-            except UnicodeDecodeError as error:
-                raise not_utf8("Standard input", error.object.splitlines(True), str, is_numbered=False) from error
-        return
+        return _as_lines(_standard_input(pairs))
     path = Path(path)
     if not path.is_file() and not is_span_folder(path):
         raise UserError(f"{missing_file(path)} Write --file texts.txt")
     if not (pairs or contexts or questions or text_column_name or column_names):
         texts = read_span_texts(path, trained_on)
         if texts is not None:
-            yield from ((number, _without_halves(text)) for number, text in enumerate(texts) if text.strip())
-            return
+            return _as_lines((number, _without_halves(text)) for number, text in enumerate(texts) if text.strip())
     if column_names is None and trained_columns:
         if FORMATS.get(ending_of(path)) in ("csv", "tsv"):
             fits = lacks_header(path, trained_columns)
@@ -102,10 +117,10 @@ def read_texts(
     if not (is_table(path) or column_names or has_tags(path)):
         if text_column_name is not None:
             raise UserError(f"{path} has lines of text and no columns: omit --text_column_name.")
-        with reading(path), open_text(path) as lines:
-            yield from _of_lines(str(path), (line.rstrip("\n") for line in lines), pairs)
-        return
+        return _as_lines(_lines_of_file(path, pairs))
     if contexts or questions:
+        from .squad import flatten_squad  # needs torch
+
         whole = read_file(path, column_names=column_names)
         flat = flatten_squad(whole)
         # Questions in SQuAD's nested form share a context.
@@ -122,17 +137,57 @@ def read_texts(
         words = [name for name in sample.column_names if name.casefold() in ONE_WORD]
         text_column_name = words[0] if len(words) == 1 else None
     columns = text_columns(sample, text_column_name, trained_on, pairs=pairs, contexts=contexts, questions=questions)
-    if tags and len(columns) == 1:
-        rows = _sentences_of_words(path, sample, rows, columns[0])
-    as_text = len(columns) == 2 or contexts
-    separators = [
-        between_words(
+    keys = _keys_of_sentences(path, sample, columns[0]) if tags and len(columns) == 1 else None
+    if keys is not None:
+        rows = _sentences_of_words(rows, keys, sample.column_names)
+    as_words = [
+        [
             text
             for text in (_text_of(path, row, name, cell) for row, cell in enumerate(sample[name][:]))
             if isinstance(text, list)
-        )
+        ]
         for name in columns
     ]
+    separators = [between_words(words) if len(columns) == 2 or contexts else None for words in as_words]
+    make = QuestionContext._make if questions else _pair if pairs else _single
+    plain = () if keys is not None or any(as_words) else columns
+    return Texts(tuple(sample.column_names), plain, _texts_of_rows(path, rows, columns, separators, make))
+
+
+def _pair(texts: Sequence[Any]) -> Text:
+    return texts[0], texts[1]
+
+
+def _single(texts: Sequence[Any]) -> Text:
+    return texts[0]
+
+
+def _as_lines(lines: Iterator[tuple[int, Text]]) -> Texts:
+    """Texts without columns."""
+    return Texts((), (), ((number, text, {}) for number, text in lines))
+
+
+def _standard_input(pairs: bool) -> Iterator[tuple[int, Text]]:
+    with io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig") as lines:
+        try:
+            yield from _of_lines("standard input", (line.rstrip("\n") for line in lines), pairs)
+        except UnicodeDecodeError as error:
+            raise not_utf8("Standard input", error.object.splitlines(True), str, is_numbered=False) from error
+
+
+def _lines_of_file(path: Path, pairs: bool) -> Iterator[tuple[int, Text]]:
+    with reading(path), open_text(path) as lines:
+        yield from _of_lines(str(path), (line.rstrip("\n") for line in lines), pairs)
+
+
+def _texts_of_rows(
+    path: Path,
+    rows: Iterator[dict[str, Any]],
+    columns: tuple[str, ...],
+    separators: Sequence[str | None],
+    make: Callable[[Sequence[Any]], Text],
+) -> Iterator[tuple[int, Text, dict[str, Any]]]:
+    """The number, text and cells of each row; a separator joins the words of a column's texts."""
     omitted, halves = 0, []
     for number, cells in enumerate(rows):
         row: list[Any] = [_text_of(path, number, name, cells.get(name)) for name in columns]
@@ -142,29 +197,38 @@ def read_texts(
         if not all("".join(text).strip() for text in row):
             omitted += 1
             continue
-        if as_text:
-            row = [joined([text], separator)[0] for text, separator in zip(row, separators, strict=True)]
-        yield number, QuestionContext(*row) if questions else (row[0], row[1]) if pairs else row[0]
+        row = [
+            text if separator is None else joined([text], separator)[0]
+            for text, separator in zip(row, separators, strict=True)
+        ]
+        yield number, make(row), cells
     if omitted:
         logger.warning("%s: %d rows without a text in %s are omitted", path, omitted, ", ".join(columns))
     warn_of_halves(path, halves)
 
 
-def _sentences_of_words(
-    path: Path, sample: Dataset, rows: Iterator[dict[str, Any]], text: str
-) -> Iterator[dict[str, Any]]:
-    """The sentences of a table with one word per row, as training reads them; other rows as they are."""
+def _keys_of_sentences(path: Path, sample: Dataset, text: str) -> Keys | None:
+    """What divides a table with one word per row into sentences, as training reads them; `None` for other tables."""
     if not has_word_rows(sample, text):
-        return rows
+        return None
     keys = find_keys(sample, text)
     if keys is None:
         if text.casefold() in ONE_WORD and any(name.casefold() in TAGS for name in sample.column_names):
             raise no_keys(str(path), text)
-        return rows
+        return None
     check_order(sample, str(path), keys)
-    names = [*keys.names, *([keys.number] if keys.number else []), text]
-    sentences = group_rows(([row.get(name) for name in names] for row in rows), keys)
-    return ({text: [row[-1] for row in sentence]} for sentence in sentences)
+    return keys
+
+
+def _sentences_of_words(
+    rows: Iterator[dict[str, Any]], keys: Keys, columns: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """The sentences of a table with one word per row: lists of its cells, but one cell of what is the sentence's."""
+    others = [name for name in columns if name not in keys.names and name != keys.number]
+    names = [*keys.names, *([keys.number] if keys.number else []), *others]
+    for sentence in group_rows(([row.get(name) for name in names] for row in rows), keys):
+        cells = dict(zip(names, map(list, zip(*sentence, strict=True)), strict=True))
+        yield {name: cells[name][0] if name in keys.names else cells[name] for name in columns}
 
 
 def data_files(paths: Sequence[str]) -> list[str]:

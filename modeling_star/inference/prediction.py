@@ -31,6 +31,7 @@ from ..models.modeling_encoder import longest_input
 from ..version import __version__
 from .cuda_graphs import cuda_graphs
 from .inputs import as_dataset, cells_of, texts_of
+from .output_rows import Prediction
 from .pipelines import path_probabilities
 from .question_answering import answer_question
 from .tfidf import TfidfClassifier
@@ -38,10 +39,6 @@ from .threads import map_in_threads
 
 
 logger = logging.getLogger(__name__)
-
-Prediction = dict[str, Any]
-"""An entity or answer (`label`, `start`, `end`, `text`, `score`), a label (`label`, `score`; of several per text also
-`predicted`), or a number (`value`)."""
 
 _TASKS = {
     "ForTokenClassification": "token-classification",
@@ -248,6 +245,12 @@ class Predictor:
             return {"value": "float64"}
         several = self.saved.config.problem_type == "multi_label_classification"
         return {"label": "string", "score": "float64", **({"predicted": "bool"} if several else {})}
+
+    @property
+    def has_several(self) -> bool:
+        """Whether a text has several labels, or a number for each label."""
+        problem = self.saved.config.problem_type
+        return problem == "multi_label_classification" or (problem == "regression" and "label" in self.fields)
 
     def predict(self, texts: Sequence[Text]) -> list[tuple[Text, list[Prediction]]]:
         """

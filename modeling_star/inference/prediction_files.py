@@ -4,12 +4,11 @@ Predictions of files of any size: in windows, one part file per window, joined a
 The texts are cut into windows in the order of the input, whatever the number of processes. Process i of n predicts
 windows i, i + n, ... and renames the file of a window when it is whole. A run that was killed continues with the
 windows that have no file. The output is therefore the same, byte for byte, however often a run was interrupted. The
-name of a part has the number of its window, a hash of its texts, the number of its rows and a hash of its content. The
-last two are compared when a run continues, and before the parts are joined.
+name of a part has the number of its window, a hash of its rows, their number and a hash of its content. The last is
+compared when a run continues, and before the parts are joined.
 """
 
 import hashlib
-import io
 import json
 import logging
 import os
@@ -17,30 +16,37 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from pyarrow.parquet import ParquetFile, ParquetWriter, write_table
-
-from ..data.prediction_inputs import Text
 from ..data.writing_systems import between_words
 from ..errors import UserError
 from ..files import no_empty_folder
-from .prediction import Prediction, Predictor
+from .output_rows import (
+    TABLES,
+    InputColumns,
+    OutputColumns,
+    Prediction,
+    Source,
+    as_json,
+    as_table,
+    check_output,
+    parts_of,
+    predicted_fields,
+)
 
+
+if TYPE_CHECKING:
+    from ..data.prediction_inputs import Text
+    from .prediction import Predictor
 
 logger = logging.getLogger(__name__)
 
 TEXTS_OF_WINDOW, CHARACTERS_OF_WINDOW = 4096, 1 << 22
-FORMATS = (".jsonl", ".parquet")
 
-Source = dict[str, Any]
-"""Where a text is from: `file`, of several files, and `index`, the number of its row in it; empty for typed texts."""
-
-Window = list[tuple[Source, Text]]
-Predicted = list[tuple[Source, Text, list[Prediction]]]
+Window = list[tuple[Source, "Text"]]
+Predicted = list[tuple[Source, "Text", list[Prediction]]]
 
 
 @dataclass(frozen=True)
@@ -55,13 +61,13 @@ class Processes:
         return cls(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
 
 
-def predict_windows(predictor: Predictor, rows: Iterable[tuple[Source, Text]]) -> Iterator[Predicted]:
+def predict_windows(predictor: "Predictor", rows: Iterable[tuple[Source, "Text"]]) -> Iterator[Predicted]:
     """The predictions of each window of texts."""
     for window in windows(rows, predictor):
         yield predict_window(predictor, window)
 
 
-def windows(rows: Iterable[tuple[Source, Text]], predictor: Predictor) -> Iterator[Window]:
+def windows(rows: Iterable[tuple[Source, "Text"]], predictor: "Predictor") -> Iterator[Window]:
     """Successive rows, as many as fit into memory; the first ones decide how words are joined."""
     window: Window = []
     characters = 0
@@ -75,61 +81,69 @@ def windows(rows: Iterable[tuple[Source, Text]], predictor: Predictor) -> Iterat
         yield _with_delimiter(window, predictor)
 
 
-def _with_delimiter(window: Window, predictor: Predictor) -> Window:
+def _with_delimiter(window: Window, predictor: "Predictor") -> Window:
     if predictor.delimiter is None:
         predictor.delimiter = between_words(text for _, text in window if isinstance(text, list))
     return window
 
 
-def predict_window(predictor: Predictor, window: Window) -> Predicted:
-    predicted = predictor.predict([text for _, text in window])
+def predict_window(predictor: "Predictor", window: Window) -> Predicted:
+    return with_sources(window, predictor.predict([text for _, text in window]))
+
+
+def with_sources(window: Window, predicted: Sequence[tuple["Text", list[Prediction]]]) -> Predicted:
+    """Predictions of the texts of a window, with what its other columns have."""
     return [(source, text, found) for (source, _), (text, found) in zip(window, predicted, strict=True)]
 
 
-def as_row(source: Source, text: Text, found: list[Prediction]) -> dict[str, Any]:
-    """A row of the output, its numbers rounded."""
-    # A question and its context are a named tuple.
-    names = ("text",) if isinstance(text, str) else getattr(text, "_fields", ("text", "text_pair"))
-    cells = (text,) if isinstance(text, str) else text
-    return {**source, **dict(zip(names, cells, strict=True)), "found": rounded(found)}
+def output_columns(predictor: "Predictor", inputs: Iterable[InputColumns], suffix: str) -> OutputColumns:
+    """The columns of an output, in a file that ends in `suffix`; a warning names those that have another name."""
+    texts = (
+        ("question", "context")
+        if predictor.saved.task == "question-answering" and predictor.question is None
+        else None
+    )
+    texts = texts or (("text", "text_pair") if predictor.pairs else ("text",))
+    fields = predicted_fields(predictor.fields, predictor.has_several)
+    columns = OutputColumns.of(inputs, texts, fields, predictor.has_several, suffix)
+    for before, after in columns.renamed.items():
+        if before in columns.predicted and columns.predicted[before] == after:
+            logger.warning(f"The input has a column {before}: what is predicted is in the column {after}.")
+        else:
+            logger.warning(f"The column {before} of the input is written as {after}: the output has its own {before}.")
+    return columns
 
 
-def rounded(found: list[Prediction]) -> list[Prediction]:
-    """Predictions with four decimals, as they are printed and written."""
-    return [
-        {name: round(value, 4) if isinstance(value, float) else value for name, value in each.items()}
-        for each in found
-    ]
-
-
-def as_json(row: dict[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False, allow_nan=False)
-
-
-def predict_parts(predictor: Predictor, parts: Iterable[tuple[Path, Window]]) -> Iterator[tuple[Path, Predicted]]:
+def predict_parts(predictor: "Predictor", parts: Iterable[tuple[Path, Window]]) -> Iterator[tuple[Path, Predicted]]:
     """The predictions of the windows of some parts, in this process."""
     for part, window in parts:
         yield part, predict_window(predictor, window)
 
 
 def predict_to_file(
-    predictor: Predictor,
-    rows: Iterable[tuple[Source, Text]],
+    predictor: "Predictor",
+    rows: Iterable[tuple[Source, "Text"]],
     output: Path,
     options: dict[str, Any],
     progress: Callable[[int], Any] = lambda texts: None,
-    predict: Callable[[Predictor, Iterable[tuple[Path, Window]]], Iterator[tuple[Path, Predicted]]] = predict_parts,
-) -> None:
+    inputs: Iterable[InputColumns] = (InputColumns(is_file=True),),
+    predict: Callable[["Predictor", Iterable[tuple[Path, Window]]], Iterator[tuple[Path, Predicted]]] = predict_parts,
+) -> int:
     """
     Predict rows into a file, or continue to do so.
 
     Args:
         predictor: the model and its options.
         rows: the same ones in every process.
-        output: a `.jsonl` or `.parquet` file, written at the end; until then the parts are in `OUTPUT.parts`.
+        output: a file with one of the endings in `FORMATS`, written at the end; until then the parts are in
+            `OUTPUT.parts`.
         options: what else the output depends on.
         progress: called with the number of texts of each window that is done.
+        inputs: the columns of the files, and of typed texts.
         predict: what predicts windows, in any order.
+
+    Returns:
+        The number of its rows; 0 in a process that does not write the file.
 
     Raises:
         UserError: the file exists, its parts belong to another model, other options or other texts, or one was damaged
@@ -138,8 +152,10 @@ def predict_to_file(
     processes = Processes.of_environment()
     folder = parts_of(output)
     if output.exists() and processes.index > 0:  # the main process had nothing left to do
-        return
-    with _begun(output, folder, json.loads(json.dumps({**predictor.options, **options})), processes.index == 0):
+        return 0
+    columns = output_columns(predictor, inputs, output.suffix)
+    options = {**predictor.options, **options, "columns": asdict(columns)}
+    with _begun(output, folder, json.loads(json.dumps(options)), processes.index == 0):
         keys = []
         written = _parts(folder, output.suffix)
         numbers = {key.split("-")[0] for key in written}
@@ -162,7 +178,7 @@ def predict_to_file(
                 progress(len(window))
 
         for part, predicted in predict(predictor, missing()):
-            _write_part(part, [as_row(*row) for row in predicted], predictor, output.suffix)
+            _write_part(part, [columns.row(*row) for row in predicted], columns, predictor, output.suffix)
             progress(len(predicted))
         if processes.index == 0:
             if not keys:
@@ -170,24 +186,19 @@ def predict_to_file(
             while not output.exists():
                 parts = _parts(folder, output.suffix)
                 if all(key in parts for key in keys):
-                    _join([parts[key] for key in keys], output, folder)
+                    _join([parts[key] for key in keys], columns, output, folder)
+                    count = sum(int(parts[key].stem.split("-")[-2]) for key in keys)
                 else:  # those of the other processes; where one fails, the launcher ends this one
                     time.sleep(0.1)
             shutil.rmtree(folder)
-
-
-def parts_of(output: Path) -> Path:
-    """The folder of the parts of a file that is not yet whole."""
-    return output.with_name(f"{output.name}.parts")
+            return count
+    return 0
 
 
 @contextmanager
 def _begun(output: Path, folder: Path, options: dict[str, Any], is_main: bool) -> Iterator[None]:
     """Make the folder of the parts, or check that it is of the same run; after an error it stays only with parts."""
-    if output.suffix not in FORMATS:
-        raise UserError(f"--output_file {output} ends in {output.suffix!r}: write .jsonl or .parquet.")
-    if output.exists() and not folder.exists():
-        raise UserError(f"{output} exists, and nothing is overwritten: delete it, or name another --output_file.")
+    check_output(output)
     with no_empty_folder(output.parent):
         folder.mkdir(exist_ok=True)
         path = folder / "options.json"
@@ -227,16 +238,28 @@ def _parts(folder: Path, suffix: str) -> dict[str, Path]:
     return {path.name.rsplit("-", 2)[0]: path for path in folder.glob(f"*-*-*-*{suffix}")}
 
 
-def _write_part(path: Path, rows: list[dict[str, Any]], predictor: Predictor, suffix: str) -> None:
+def _write_part(
+    path: Path, rows: list[dict[str, Any]], columns: OutputColumns, predictor: "Predictor", suffix: str
+) -> None:
     """Write a part, with the number of its rows and the hash of its content in its name."""
-    stream = io.BytesIO()
     if suffix == ".parquet":
-        write_table(pa.Table.from_pylist(rows, _schema(rows[0], predictor)), stream)
+        from .parquet_rows import write_parquet
+
+        content = write_parquet(rows, columns.names, _types(columns, predictor))
+    elif suffix in TABLES:
+        content = as_table(rows, columns.names, suffix)
     else:
-        stream.writelines((as_json(row) + "\n").encode() for row in rows)
-    content = stream.getvalue()
+        content = b"".join((as_json(row) + "\n").encode() for row in rows)
     with _whole(path.with_name(f"{path.name}-{len(rows)}-{_hash(content)}{suffix}")) as temporary:
         temporary.write_bytes(content)
+
+
+def _types(columns: OutputColumns, predictor: "Predictor") -> dict[str, Any]:
+    """The types of the columns of an output that are not the input's."""
+    fields = {"index": "int64", "found": [predictor.fields]}
+    types = {name: fields.get(name, "string") for name in columns.source}
+    predicted = predicted_fields(predictor.fields, predictor.has_several)
+    return {**types, **{columns.predicted[name]: kind for name, kind in predicted.items()}}
 
 
 def _hash(content: bytes) -> str:
@@ -246,23 +269,14 @@ def _hash(content: bytes) -> str:
 def _is_whole(part: Path) -> bool:
     """Whether a part is as it was written; another is deleted. A power cut can leave the beginning of a file."""
     *_, rows, expected = part.stem.split("-")
-    content = part.read_bytes()
-    if _hash(content) == expected:
-        count = content.count(b"\n") if part.suffix == ".jsonl" else ParquetFile(part).metadata.num_rows
-        if count == int(rows):
-            return True
+    if _hash(part.read_bytes()) == expected:
+        return True
     logger.warning(f"{part} is not as it was written, and is deleted: its {rows} texts are predicted again.")
     part.unlink()
     return False
 
 
-def _schema(row: dict[str, Any], predictor: Predictor) -> pa.Schema:
-    columns = {name: pa.int64() if name == "index" else pa.string() for name in row}
-    fields = [(name, pa.type_for_alias(kind)) for name, kind in predictor.fields.items()]
-    return pa.schema({**columns, "found": pa.list_(pa.struct(fields))})
-
-
-def _join(parts: Sequence[Path], output: Path, folder: Path) -> None:
+def _join(parts: Sequence[Path], columns: OutputColumns, output: Path, folder: Path) -> None:
     """
     Raises:
         UserError: a part is not as it was written.
@@ -275,11 +289,15 @@ def _join(parts: Sequence[Path], output: Path, folder: Path) -> None:
         )
     with _whole(output, folder) as temporary:  # a killed process leaves nothing beside the output
         if output.suffix == ".parquet":
-            with ParquetWriter(temporary, ParquetFile(parts[0]).schema_arrow) as writer:
-                for part in parts:
-                    writer.write_table(ParquetFile(part).read())
+            from .parquet_rows import join_parquet
+
+            join_parquet(parts, temporary)
         else:
             with open(temporary, "wb") as file:
+                if output.suffix in TABLES:
+                    file.write(
+                        as_table([dict(zip(columns.names, columns.names, strict=True))], columns.names, output.suffix)
+                    )
                 for part in parts:
                     with open(part, "rb") as content:
                         shutil.copyfileobj(content, file, 1 << 20)

@@ -4,10 +4,12 @@ import copy
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from ..data.prediction_inputs import Text
 from ..errors import UserError
 from .prediction import Predictor
-from .prediction_files import Predicted, Window, predict_window
+from .prediction_files import Predicted, Window, with_sources
 
 
 class Worker:
@@ -16,11 +18,11 @@ class Worker:
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
 
-    def predict(self, part: Path, window: Window, delimiter: str | None) -> tuple[Path, Predicted, int]:
-        """The predictions of the window of a part, and how many of its texts were truncated."""
+    def predict(self, part: Path, texts: list[Text], delimiter: str | None) -> tuple[Path, list[Any], int]:
+        """The predictions of the texts of a part, and how many of these were truncated."""
         self.predictor.delimiter = delimiter
         before = self.predictor.texts_cut
-        predicted = predict_window(self.predictor, window)
+        predicted = self.predictor.predict(texts)
         return part, predicted, self.predictor.texts_cut - before
 
 
@@ -70,6 +72,8 @@ def predict_on_ray(predictor: Predictor, parts: Iterable[tuple[Path, Window]]) -
     make = ray.remote(Worker).options(num_cpus=1, num_gpus=int(device == "GPU"))
     pool = ActorPool([make.remote(sent) for _ in range(max(int(free.get(device, 0)), 1))])
 
+    waiting: dict[Path, Window] = {}  # their other columns stay here
+
     def next_done() -> tuple[Path, Predicted]:
         try:
             part, predicted, cut = pool.get_next_unordered()
@@ -78,11 +82,13 @@ def predict_on_ray(predictor: Predictor, parts: Iterable[tuple[Path, Window]]) -
             raise error.cause from None if isinstance(error.cause, UserError) else error
         predictor.texts_seen += len(predicted)
         predictor.texts_cut += cut
-        return part, predicted
+        return part, with_sources(waiting.pop(part), predicted)
 
     for part, window in parts:
         if not pool.has_free():
             yield next_done()
-        pool.submit(lambda worker, item: worker.predict.remote(*item), (part, window, predictor.delimiter))
+        waiting[part] = window
+        item = part, [text for _, text in window], predictor.delimiter
+        pool.submit(lambda worker, item: worker.predict.remote(*item), item)
     while pool.has_next():
         yield next_done()

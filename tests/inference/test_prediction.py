@@ -16,62 +16,21 @@ from typing import Any
 
 import pytest
 import torch
-from common import TINY
 from datasets import Dataset
 from fastapi.testclient import TestClient
 from pyarrow.parquet import read_table
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, pipeline
+from saved_models import SCHEMES, TEXTS, saved
+from transformers import pipeline
 
-import modeling_star
 from modeling_star.commands import predict
 from modeling_star.data.entities import aggregation_for
 from modeling_star.data.prediction_inputs import Text
-from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 from modeling_star.inference import Predictor, prediction_files
+from modeling_star.inference.output_rows import Source, rounded
 from modeling_star.inference.pipelines import BestPathPipeline
 from modeling_star.inference.prediction import SavedModel
-from modeling_star.inference.prediction_files import predict_to_file, rounded
-
-
-TEXTS = [
-    "Ada Lovelace met Charles Babbage (1791-1871) in London.",
-    "London",
-    "李娜 2011年在巴黎 won",
-    " It rained, unbelievably; it rained all day while Ada read and Charles wrote and London slept.",
-    "...",
-]
-SCHEMES = {
-    "iob": ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"],
-    "bmes": ["B-PER", "M-PER", "E-PER", "S-PER", "O"],
-    "pos": ["NOUN", "VERB", "X-Y"],
-}
-
-
-def byte_tokenizer() -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(), decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator(TEXTS, trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet))
-    tokenizer.add_special_tokens(["[PAD]", "[UNK]"])
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]")
-
-
-def saved(folder: Path, head: str, kind: str = "wordpiece", **fields: Any) -> Path:
-    """A model with random weights, large enough for its labels to vary."""
-    torch.manual_seed(1)
-    tokenizer = byte_tokenizer() if kind == "byte" else train_tokenizer(TEXTS, kind, lower_case=False, vocab_size=120)
-    fields = {**TINY, "num_hidden_layers": 1, "max_position_embeddings": 24, "vocab_size": len(tokenizer), **fields}
-    if "id2label" in fields:
-        fields.pop("num_labels")
-        fields["label2id"] = {label: number for number, label in fields["id2label"].items()}
-    model = getattr(modeling_star, f"StarTransformerFor{head}")(modeling_star.StarTransformerConfig(**fields))
-    for weight in model.parameters():
-        weight.data.mul_(4)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+from modeling_star.inference.prediction_files import predict_to_file
 
 
 @pytest.fixture
@@ -253,7 +212,7 @@ def write(tagger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
     def run(name: str, predictor: Predictor | None = None, texts: list[str] = TEXTS * 4, rank: int = 0) -> Path:
         output = tmp_path / name
         monkeypatch.setenv("RANK", str(rank))
-        rows = (({"index": index}, text) for index, text in enumerate(texts))
+        rows = ((Source(index), text) for index, text in enumerate(texts))
         predict_to_file(predictor or Predictor(tagger), rows, output, {})
         return output
 
@@ -274,7 +233,7 @@ def dying(folder: Path, after: int) -> Predictor:
     return predictor
 
 
-@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet", ".csv", ".tsv"])
 def test_an_interrupted_run_continues_to_the_same_bytes(write: Callable[..., Path], tagger: Path, ending: str) -> None:
     whole = write(f"whole{ending}")
     for after in (2, 1, 3):
@@ -284,12 +243,14 @@ def test_an_interrupted_run_continues_to_the_same_bytes(write: Callable[..., Pat
     killed = write(f"killed{ending}", dying(tagger, 1))  # the last of the seven windows
     assert filecmp.cmp(whole, killed, shallow=False)
     assert not list(whole.parent.glob("*.parts"))
+    if ending not in (".jsonl", ".parquet"):
+        return
     rows = (
         read_table(whole).to_pylist() if ending == ".parquet" else [*map(json.loads, whole.read_text().splitlines())]
     )
     expected = found(Predictor(tagger), TEXTS) * 4
     assert rows == [
-        {"index": index, "text": text, "found": rounded(entities)}
+        {"index": index, "text": text, "found": rounded(entities), "entities": rounded(entities)}
         for index, (text, entities) in enumerate(zip(TEXTS * 4, expected, strict=True))
     ]
 
@@ -433,7 +394,7 @@ def test_every_process_reports_a_full_disk(tagger: Path, tmp_path: Path, monkeyp
 
 def test_a_window_ends_at_its_number_of_characters(tagger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prediction_files, "CHARACTERS_OF_WINDOW", 10)
-    rows: Iterator[Any] = (({}, text) for text in ["a" * 9, "b", "c" * 30, "d", "e"])
+    rows: Iterator[Any] = ((Source(), text) for text in ["a" * 9, "b", "c" * 30, "d", "e"])
     windows = prediction_files.windows(rows, Predictor(tagger))
     assert [[text[0] for _, text in window] for window in windows] == [["a", "b"], ["c"], ["d", "e"]]
 

@@ -1,0 +1,248 @@
+"""Files of predictions: the input's own columns, what is predicted, and refusals before a model is loaded."""
+
+import csv
+import json
+import sys
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow.parquet import read_table, write_table
+from saved_models import SCHEMES, TEXTS, saved
+
+from modeling_star.commands import predict
+from modeling_star.data.readers import read_file
+from modeling_star.inference import Predictor, prediction_files
+
+
+CLASSES = {"id2label": {0: "bad", 1: "good", 2: "so, so"}}
+
+
+@pytest.fixture
+def classifier(tmp_path: Path) -> Path:
+    return saved(tmp_path / "classifier", "SequenceClassification", **CLASSES)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[str, str]]:
+    """Run the command; returns standard output and standard error."""
+
+    def command(*arguments: Any) -> tuple[str, str]:
+        monkeypatch.setattr(sys, "argv", ["predict", *map(str, arguments)])
+        predict.main()
+        return capsys.readouterr()
+
+    return command
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".parquet":
+        return read_table(path).to_pylist()
+    with path.open(encoding="utf-8", newline="") as file:
+        if path.suffix == ".jsonl":
+            return [*map(json.loads, file)]
+        return list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
+
+
+REVIEWS = [
+    {"id": "007", "Review": 'Fine, "really"', "label": "bad", "note": "two\nlines"},
+    {"id": "1", "Review": " dull; 李娜", "label": "", "note": "a\ttab and a \r"},
+    {"id": "1e3", "Review": "London", "label": "good", "note": ""},
+]
+
+
+@pytest.fixture
+def reviews(tmp_path: Path) -> Path:
+    with (tmp_path / "reviews.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, REVIEWS[0], quoting=csv.QUOTE_ALL)
+        writer.writeheader()
+        writer.writerows(REVIEWS)
+    return tmp_path / "reviews.csv"
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_the_columns_of_the_input_are_kept_beside_label_and_score(
+    ending: str,
+    classifier: Path,
+    reviews: Path,
+    run: Callable[..., tuple[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(prediction_files, "TEXTS_OF_WINDOW", 2)
+    output = reviews.with_name(f"out{ending}")
+    printed, _ = run(classifier, "--file", reviews, "--text_column_name=Review", "--output_file", output)
+    assert printed.splitlines()[-1] == f"3 rows written to {output}"
+    assert "predicted_label" in caplog.text
+    rows = rows_of(output)
+    assert [{name: row[name] for name in REVIEWS[0]} for row in rows] == REVIEWS
+    expected = [found for _, found in Predictor(classifier).predict([row["Review"] for row in REVIEWS])]
+    assert [row["predicted_label"] for row in rows] == [found[0]["label"] for found in expected]
+    assert [float(row["score"]) for row in rows] == [round(found[0]["score"], 4) for found in expected]
+    if ending in (".csv", ".tsv"):
+        assert list(rows[0]) == [*REVIEWS[0], "predicted_label", "score"]
+    else:
+        assert [(row["index"], row["text"], len(row["found"])) for row in rows] == [
+            (index, row["Review"], 3) for index, row in enumerate(REVIEWS)
+        ]
+    if ending != ".tsv":  # of which training expects no quotes around tabs
+        assert len(read_file(output)) == 3
+
+
+def test_columns_that_the_output_needs_are_renamed_and_named(
+    classifier: Path, run: Callable[..., tuple[str, str]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = [{"index": 5, "found": "x", "text": "Ada", "input_index": 6, "score": 7, "predicted_score": 8}]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given), encoding="utf-8")
+    run(classifier, "--file", tmp_path / "in.jsonl", "--output_file", tmp_path / "out.jsonl")
+    (row,) = rows_of(tmp_path / "out.jsonl")
+    own = {"input_index_2": 5, "input_found": "x", "text": "Ada", "input_index": 6, "score": 7, "predicted_score": 8}
+    assert {name: row[name] for name in own} == own
+    assert row["index"] == 0
+    assert row["predicted_score_2"] == row["found"][0]["score"]
+    for name in ("input_index_2", "input_found", "predicted_score_2"):
+        assert name in caplog.text
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
+def test_entities_of_words_have_the_text_of_their_offsets(
+    ending: str, run: Callable[..., tuple[str, str]], tmp_path: Path
+) -> None:
+    tagger = saved(tmp_path / "tagger", "TokenClassification", id2label=dict(enumerate(SCHEMES["iob"])))
+    sentences = [text.split() for text in TEXTS]
+    lines = ["".join(f"{word} O\n" for word in words) for words in sentences]
+    (tmp_path / "in.conll").write_text("\n".join(lines), encoding="utf-8")
+    output = tmp_path / f"out{ending}"
+    run(tagger, "--file", tmp_path / "in.conll", "--output_file", output)
+    rows = rows_of(output)
+    if ending == ".csv":
+        rows = [{**row, **{name: json.loads(row[name]) for name in ("tokens", "entities")}} for row in rows]
+    assert [row["tokens"] for row in rows] == sentences
+    assert any(row["entities"] for row in rows)
+    for row in rows:
+        for entity in row["entities"]:
+            assert row["text"][entity["start"] : entity["end"]] == entity["text"]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
+def test_files_with_other_columns_and_typed_texts_are_one_output(
+    ending: str, classifier: Path, run: Callable[..., tuple[str, str]], tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("text,stars\nAda,3\n", encoding="utf-8")
+    (tmp_path / "b.jsonl").write_text('{"text": "London", "by": {"name": "B", "at": NaN}}\n', encoding="utf-8")
+    (tmp_path / "c.txt").write_text("it rained\n", encoding="utf-8")
+    files = [tmp_path / name for name in ("a.csv", "b.jsonl", "c.txt")]
+    output = tmp_path / f"out{ending}"
+    run(classifier, "typed", "--file", *files, "--output_file", output)
+    rows = rows_of(output)
+    assert [row["text"] for row in rows] == ["typed", "Ada", "London", "it rained"]
+    assert [row.get("file") or None for row in rows] == [None, *map(str, files)]
+    assert [row.get("stars") or None for row in rows] == [None, "3", None, None]
+    by = rows[2]["by"]
+    assert (json.loads(by) if ending == ".csv" else by) == {"name": "B", "at": None}
+    assert all(row["label"] for row in rows)
+
+
+def test_parquet_has_the_types_of_the_input_or_texts_where_they_vary(
+    classifier: Path, run: Callable[..., tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prediction_files, "TEXTS_OF_WINDOW", 2)
+    columns = {"text": ["a", "b", "c"], "day": [date(2020, 1, 2)] * 3, "n": [1, 2, 3], "none": [None, None, 4.5]}
+    write_table(pa.table(columns), tmp_path / "in.parquet")
+    run(classifier, "--file", tmp_path / "in.parquet", "--output_file", tmp_path / "out.parquet")
+    table = read_table(tmp_path / "out.parquet")
+    assert table.select(["day", "n", "none"]).to_pydict() == {name: columns[name] for name in ("day", "n", "none")}
+    varying = [{"text": "a", "x": 1, "y": 1}, {"text": "b", "x": "two", "y": 2}, {"text": "c", "x": None, "y": "3"}]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in varying), encoding="utf-8")
+    run(classifier, "--file", tmp_path / "in.jsonl", "--output_file", tmp_path / "varying.parquet")
+    table = read_table(tmp_path / "varying.parquet")
+    assert table.select(["x", "y"]).to_pydict() == {"x": ["1", "two", None], "y": ["1", "2", "3"]}
+
+
+def test_several_labels_are_a_list_that_training_reads(run: Callable[..., tuple[str, str]], tmp_path: Path) -> None:
+    problem = {"problem_type": "multi_label_classification"}
+    folder = saved(tmp_path / "model", "SequenceClassification", **CLASSES, **problem)
+    (tmp_path / "in.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    run(folder, "--file", tmp_path / "in.txt", "--output_file", tmp_path / "out.csv")
+    expected = [
+        [each["label"] for each in found if each["predicted"]] for _, found in Predictor(folder).predict(TEXTS)
+    ]
+    assert [json.loads(row["label"]) for row in rows_of(tmp_path / "out.csv")] == expected
+    assert len({*map(len, expected)}) > 1
+
+
+@pytest.mark.parametrize(
+    ("problem", "names"), [({"num_labels": 1, "problem_type": "regression"}, ["value"]), ({}, ["label", "score"])]
+)
+def test_lines_of_text_become_a_table(
+    problem: dict[str, Any], names: list[str], run: Callable[..., tuple[str, str]], tmp_path: Path
+) -> None:
+    folder = saved(tmp_path / "model", "SequenceClassification", **problem)
+    (tmp_path / "in.txt").write_text("a, b\nc\n", encoding="utf-8")
+    run(folder, "--file", tmp_path / "in.txt", "--output_file", tmp_path / "out.csv")
+    rows = rows_of(tmp_path / "out.csv")
+    assert list(rows[0]) == ["text", *names]
+    assert [row["text"] for row in rows] == ["a, b", "c"]
+
+
+def test_an_answer_is_beside_its_question(run: Callable[..., tuple[str, str]], tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model", "QuestionAnswering")
+    (tmp_path / "in.csv").write_text("id,context,question\n1,Ada met Charles,Who met?\n", encoding="utf-8")
+    run(folder, "--file", tmp_path / "in.csv", "--output_file", tmp_path / "out.csv", "--null_threshold", "inf")
+    (row,) = rows_of(tmp_path / "out.csv")
+    assert list(row) == ["id", "context", "question", "answer", "start", "end", "score"]
+    assert row["context"][int(row["start"]) : int(row["end"])] == row["answer"] != ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--output_file", "out.xlsx"], ".csv"),
+        (["--output_file", "exists.csv"], "exists.csv exists"),
+        (["--file", "no.csv", "--output_file", "out.csv"], "no.csv"),
+        (["--text_column_name=nosuch", "--output_file", "out.csv"], "nosuch"),
+        (["--threshold=0.1"], "threshold"),
+    ],
+)
+def test_refusals_come_before_a_model_is_loaded(
+    arguments: list[str], named: str, classifier: Path, reviews: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(reviews.parent)
+    (reviews.parent / "exists.csv").write_text("mine", encoding="utf-8")
+    monkeypatch.setattr(Predictor, "model", property(lambda self: pytest.fail("the model is loaded")))
+    file = [] if "--file" in arguments else ["--file", str(reviews)]
+    monkeypatch.setattr(sys, "argv", ["predict", str(classifier), *file, *arguments])
+    with pytest.raises(SystemExit, match=named):
+        predict.main()
+    assert (reviews.parent / "exists.csv").read_text(encoding="utf-8") == "mine"
+    assert not list(reviews.parent.glob("*.parts"))
+
+
+def test_a_changed_column_is_another_input(
+    classifier: Path, reviews: Path, run: Callable[..., tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prediction_files, "TEXTS_OF_WINDOW", 1)
+    output = reviews.with_name("out.csv")
+    command = (classifier, "--file", reviews, "--text_column_name=Review", "--output_file", output)
+    texts = iter(range(2))
+    predict_texts = Predictor.predict
+
+    def dying(self: Predictor, given: Any) -> Any:
+        next(texts)  # StopIteration ends the run after two parts
+        return predict_texts(self, given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Predictor, "predict", dying)
+        with pytest.raises(SystemExit):
+            run(*command)
+    assert len(list(output.with_name("out.csv.parts").glob("*.csv"))) == 2
+    content = reviews.read_bytes()
+    reviews.write_bytes(content.replace(b"007", b"008"))
+    with pytest.raises(SystemExit, match="input has changed"):
+        run(*command)
+    reviews.write_bytes(content)
+    run(*command)
+    assert [row["id"] for row in rows_of(output)] == ["007", "1", "1e3"]
