@@ -13,8 +13,8 @@ import torch
 from modeling_star import Lexicon
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.inference.explain import draw_words
-from modeling_star.models.lexicon import WordMatcher
 from modeling_star.models.token_layout import TokenLayout
+from modeling_star.models.word_matcher import WordMatcher
 
 
 SENTENCE = "南京市长江大桥"

@@ -12,6 +12,7 @@ from .version import __version__ as __version__
 
 
 if TYPE_CHECKING:
+    from .data.lexicon import Lexicon as Lexicon
     from .estimators import *  # noqa: F403
     from .inference.question_answering import answer_question as answer_question
     from .models.configuration_big import *  # noqa: F403
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from .models.configuration_disan import *  # noqa: F403
     from .models.configuration_star import *  # noqa: F403
     from .models.configuration_vanilla import *  # noqa: F403
-    from .models.lexicon import Lexicon as Lexicon
     from .models.modeling_big import *  # noqa: F403
     from .models.modeling_bilstm import *  # noqa: F403
     from .models.modeling_disan import *  # noqa: F403
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "EncoderOutput": "models.modeling_encoder",
-    "Lexicon": "models.lexicon",
+    "Lexicon": "data.lexicon",
     "StarClassifier": "estimators",
     "StarTagger": "estimators",
     "answer_question": "inference.question_answering",

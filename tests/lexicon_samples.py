@@ -7,8 +7,9 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from modeling_star.models.lexicon import Lexicon, WordMatcher
+from modeling_star.data.lexicon import Lexicon
 from modeling_star.models.token_layout import TokenLayout
+from modeling_star.models.word_matcher import WordMatcher
 
 
 Words = set[tuple[int, ...]]

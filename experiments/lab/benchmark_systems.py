@@ -23,8 +23,8 @@ from modeling_star.errors import UserError
 from modeling_star.inference.cuda_graphs import cuda_graphs
 from modeling_star.inference.export import export_onnx, quantize
 from modeling_star.models.bert_weights import fields_from_bert
-from modeling_star.models.lexicon import WordMatcher
 from modeling_star.models.token_layout import TokenLayout
+from modeling_star.models.word_matcher import WordMatcher
 
 
 Batch = list[tuple[Tensor, Tensor | None]]  # sub-batches: ids [b, n], and their mask where there is padding

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from lab.benchmark_options import Options
+from modeling_star.data.lexicon import Lexicon
 from modeling_star.data.readers import read_file
 from modeling_star.data.writing_systems import HAN, KANA
 from modeling_star.errors import UserError
-from modeling_star.models.lexicon import Lexicon
 
 
 WORD_LENGTH = 4  # tokens of BiG's longest word

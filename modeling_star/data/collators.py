@@ -14,9 +14,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
-from ..models.lexicon import Lexicon, WordMatcher
 from ..models.token_layout import TokenLayout
+from ..models.word_matcher import WordMatcher
 from .labels import IGNORE_INDEX
+from .lexicon import Lexicon
 from .packing import Chunk, block_rows
 
 

@@ -81,12 +81,12 @@ def reading(path: Path) -> Iterator[None]:
         raise UserError(f"{path} could not be read: {cause}") from error
 
 
-def open_text(path: Path, newline: str | None = None) -> IO[str]:
+def open_text(path: Path, newline: str | None = None, errors: str = "strict") -> IO[str]:
     """
     Open a UTF-8 text file, unpacked if its first bytes are those of gzip, bzip2 or Zstandard.
 
     Args:
-        newline: as in `open`; "" keeps the line ends.
+        newline, errors: as in `open`; newline="" keeps the line ends.
 
     Raises:
         UserError: the file is UTF-16 or UTF-32, which can be UTF-8 with zeros too.
@@ -94,7 +94,7 @@ def open_text(path: Path, newline: str | None = None) -> IO[str]:
     with open_bytes(path) as content:
         if is_wide(content.read(1 << 10)):
             raise _not_utf8(path)
-    return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline=newline)
+    return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline=newline, errors=errors)
 
 
 def open_bytes(path: Path) -> IO[bytes]:

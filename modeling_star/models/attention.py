@@ -10,7 +10,6 @@ Axes: b batch  N flat tokens  M tokens of a block  R rows of a block  m longest 
 """
 
 import functools
-import importlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from .token_layout import (
     is_traced,
     remember,
 )
-from .utils import readable
+from .utils import installed, readable
 
 
 logger = logging.get_logger(__name__)
@@ -700,10 +699,10 @@ def find_kernels(name: str) -> Any:
     Raises:
         ImportError: the package or Triton is not installed, or the package's kernels are of another interface.
     """
-    room = importlib.import_module("modeling_star.kernels")
+    room = installed("kernels")
     if room.INTERFACE != KERNEL_INTERFACE:
         raise ImportError(
             f"the kernels of the installed modeling_star have interface {room.INTERFACE}, and this model's code calls "
             f"{KERNEL_INTERFACE}"
         )
-    return importlib.import_module(f"modeling_star.kernels.{name}")
+    return installed(f"kernels.{name}")

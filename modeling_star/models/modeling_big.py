@@ -19,11 +19,11 @@ from .attention import BandCandidates, CandidateAttention, Candidates, relay_att
 from .bert_weights import copy_bert, fields_from_bert, read_bert_config
 from .configuration_big import BigTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
-from .lexicon import Lexicon, WordMatcher
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
 from .normalization import UpdateLayerNorm
 from .token_layout import CPUBlock, TokenLayout, is_fixed, is_traced
 from .utils import Dropout
+from .word_matcher import WordMatcher
 
 
 logger = logging.get_logger(__name__)
@@ -163,7 +163,7 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
         name_or_path: str | Path,
         layers: Sequence[int] | None = (0, 3),
         radius: int = 4,
-        lexicon: Lexicon | None = None,
+        lexicon: Any | None = None,
         *,
         revision: str = "main",
         token: str | bool | None = None,
@@ -184,7 +184,7 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
             name_or_path: a BERT, as a Hub name or a folder.
             layers: indices of its layers that are taken; all where `None`.
             radius: neighbours on either side.
-            lexicon: words of the BERT's tokenizer; `None` for none. A word is the mean of its tokens.
+            lexicon: a `Lexicon` of the BERT's tokenizer; `None` for none. A word is the mean of its tokens.
             revision, token, cache_dir: as in `AutoModel.from_pretrained`.
             fields: of the configuration, such as `num_labels=9`, `pooling="mean"`; they override those of the BERT.
 
@@ -205,7 +205,7 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
             model.set_lexicon(lexicon)
         return model.eval()
 
-    def set_lexicon(self, lexicon: Lexicon | None) -> None:
+    def set_lexicon(self, lexicon: Any | None) -> None:
         """
         Replace the words that the model finds in its input; they are saved with it.
 
@@ -213,14 +213,14 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
         models that are built from one need copies, copy.deepcopy(config).
 
         Args:
-            lexicon: words of the tokenizer that makes the input; `None` removes the words.
+            lexicon: a `Lexicon` of the tokenizer that makes the input; `None` removes the words.
 
         Raises:
             TypeError: it is no `Lexicon`.
             ValueError: the model reads no words, or embeds fewer tokens than those of the lexicon.
         """
         config, encoder = self.config, self._encoder
-        # Attributes, not its class: the code of a saved model has a Lexicon class of its own.
+        # Attributes, not its class, which is not among the code of a saved model.
         needed = ("kind", "max_word_length", "words", "continues", "alone")
         if lexicon is not None and not all(hasattr(lexicon, name) for name in needed):
             raise TypeError(

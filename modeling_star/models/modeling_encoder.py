@@ -16,9 +16,9 @@ from transformers.utils import ModelOutput, can_return_tuple, logging
 
 from .char_cnn import CharCNN
 from .configuration_encoder import EncoderConfig
-from .embeddings import TokenEmbeddings, first_position, read_vectors
+from .embeddings import TokenEmbeddings, first_position
 from .token_layout import TokenLayout, is_fixed, is_traced
-from .utils import check_taken
+from .utils import check_taken, installed
 from .vocabulary import Vocabulary, VocabularyTables
 
 
@@ -204,6 +204,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
 
         Raises:
             ValueError: mode is unknown, or `config` is of another class.
+            ImportError: mode="vectors", and only the code of a saved folder is there, not this package.
         """
         if config is not None:
             fields = cls._shape_of(config, fields, mode)
@@ -256,7 +257,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
     ) -> "EncoderPreTrainedModel":
         if vocabulary is None:
             raise ValueError('mode="vectors" needs the ids of the words: vocabulary=tokenizer.get_vocab().')
-        table, has_vector = read_vectors(path, vocabulary, fields.get("embedding_size"))
+        table, has_vector = installed("data.vectors").read_vectors(path, vocabulary, fields.get("embedding_size"))
         logger.info(f"{path}: vectors found for {int(has_vector.sum())} of {len(vocabulary)} vocabulary entries.")
         if not has_vector.any():
             raise ValueError(f"{path} has a vector for none of the {len(vocabulary)} vocabulary entries.")

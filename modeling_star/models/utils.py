@@ -1,15 +1,15 @@
 """
-Helpers for modules: layers whose weights are read without a call, first-order backward passes, evaluation mode; text
-files.
+Helpers for modules: layers whose weights are read without a call, first-order backward passes, evaluation mode.
 """
 
 import functools
-import gzip
+import importlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, cast
+from types import ModuleType
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -127,6 +127,24 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
                         module.train(modes[module])
 
 
+def installed(name: str) -> ModuleType:
+    """
+    A module of the installed package `modeling_star`, such as "kernels".
+
+    Nothing here imports the package, so that the code in a saved folder needs nothing else: what only some calls use
+    is looked up by its name.
+
+    Raises:
+        ImportError: the package, or what the module imports, is not installed.
+    """
+    try:
+        return importlib.import_module(f"modeling_star.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != "modeling_star":
+            raise
+        raise ImportError("this needs the package: pip install modeling-star") from error
+
+
 def check_taken(name: str | Path, missing: Iterable[str]) -> None:
     """
     Args:
@@ -145,17 +163,4 @@ def check_taken(name: str | Path, missing: Iterable[str]) -> None:
         )
 
 
-def open_text(path: Path, errors: str = "strict") -> IO[str]:
-    """
-    Open a UTF-8 text file, unpacked if its first bytes are those of gzip.
-
-    Args:
-        path: the file; a byte-order mark is skipped.
-        errors: what happens at other bytes, as in `open`.
-    """
-    with open(path, "rb") as file:
-        is_packed = file.read(2) == b"\x1f\x8b"
-    return cast(IO[str], (gzip.open if is_packed else open)(path, "rt", encoding="utf-8-sig", errors=errors))
-
-
-__all__ = ["Dropout", "check_taken", "eval_mode", "first_derivatives_only", "is_plain", "open_text", "readable"]
+__all__ = ["Dropout", "check_taken", "eval_mode", "first_derivatives_only", "installed", "is_plain", "readable"]

@@ -12,14 +12,14 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from ..data.lexicon import Lexicon
 from ..data.tokenizers import TokenizerKind, train_tokenizer
+from ..data.vectors import words_of_vectors
 from ..errors import UserError, is_bug
 from ..loading import check_whole
 from ..models.configuration_base import did_you_mean
 from ..models.configuration_encoder import MOST_REPEATED
 from ..models.configuration_star import StarTransformerConfig
-from ..models.embeddings import words_of_vectors
-from ..models.lexicon import Lexicon
 from ..models.modeling_encoder import EncoderPreTrainedModel, longest_input
 from ..models.vocabulary import VocabularyTables, word_marker
 from .arguments import ModelArguments

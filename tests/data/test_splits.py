@@ -20,9 +20,9 @@ from modeling_star.data.splits import (
     take_first,
 )
 from modeling_star.data.tokenizers import train_tokenizer
+from modeling_star.data.vectors import read_vectors
 from modeling_star.errors import UserError
 from modeling_star.evaluation.metrics import is_entity_scheme
-from modeling_star.models.embeddings import read_vectors
 
 
 # Hold-out and caps

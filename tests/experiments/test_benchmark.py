@@ -22,8 +22,8 @@ from lab.benchmark_workloads import Workload
 from torch.utils.flop_counter import FlopCounterMode
 
 from modeling_star.errors import UserError
-from modeling_star.models.lexicon import WordMatcher
 from modeling_star.models.token_layout import TokenLayout
+from modeling_star.models.word_matcher import WordMatcher
 
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -26,9 +26,10 @@ from reference import find_whole_words, find_words
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from modeling_star.models import lexicon as lexicon_module
-from modeling_star.models.lexicon import Lexicon, WordMatcher
+from modeling_star.data.lexicon import Lexicon
+from modeling_star.models import word_matcher
 from modeling_star.models.token_layout import TokenLayout
+from modeling_star.models.word_matcher import WordMatcher
 
 
 both_layouts = pytest.mark.parametrize("keep_padding", [False, True], ids=["packed", "padded"])
@@ -167,10 +168,10 @@ def test_dense_words_find_their_places(shape: tuple[int, ...]) -> None:
 def test_words_that_find_no_place_get_other_places_and_the_model_knows_which(monkeypatch: pytest.MonkeyPatch) -> None:
     words = random_words(1_000, 50, seed=1)
     size = WordMatcher.table_size(Lexicon("words", 4, words=words))
-    multipliers = lexicon_module._multipliers
+    multipliers = word_matcher._multipliers
     # Multiplied by 1, ids in any order have the same two places.
     monkeypatch.setattr(
-        lexicon_module, "_multipliers", lambda attempt: torch.ones(2).long() if attempt < 3 else multipliers(attempt)
+        word_matcher, "_multipliers", lambda attempt: torch.ones(2).long() if attempt < 3 else multipliers(attempt)
     )
     matcher = matcher_of(Lexicon("words", 4, words=words))
     assert len(matcher.table) > size

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import modeling_star
-from modeling_star.models.embeddings import read_vectors
+from modeling_star.data.vectors import read_vectors
 
 
 TAGGER = modeling_star.StarTransformerForTokenClassification

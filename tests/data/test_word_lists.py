@@ -19,7 +19,7 @@ from lexicon_samples import (
 from real_data import data_folder
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from modeling_star.models.lexicon import Lexicon
+from modeling_star.data.lexicon import Lexicon
 
 
 @pytest.fixture

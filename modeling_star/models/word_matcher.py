@@ -1,0 +1,229 @@
+"""
+The words that start at each token, found exactly and for all tokens at once.
+
+A model holds its lexicon (data/lexicon.py) in buffers of a `WordMatcher`, so that it needs only input_ids: stock
+tokenizers, Trainer and pipelines work.
+
+Axes: N flat tokens  W words  S rows of the table  V vocabulary entries  L max_word_length
+"""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization as init
+
+from .token_layout import TokenLayout, constant
+
+
+LexiconKind = Literal["words", "whole_word"]
+
+# Products of two numbers below it fit into 64 bits, on every device and in ONNX.
+_PRIME = 2**31 - 1
+_GENERATOR = 48271  # its powers run through all numbers below the prime
+_ATTEMPTS = 64
+
+
+class WordMatcher(nn.Module):
+    """
+    The words of a lexicon that start at each token. Everything is in buffers, saved with the model.
+
+    Words are in a cuckoo hash table (Pagh and Rodler 2004): each has two possible rows, one in either half. The rows
+    are the words' ids, so that two look-ups and a comparison are exact, whatever the hash.
+
+    Args:
+        kind: `"words"`, `"whole_word"`, or `None`: no lexicon, nothing matches.
+        size: rows of the table, or vocabulary entries, from `table_size`; nothing matches before `load`.
+        max_word_length: L, the most tokens of a word.
+    """
+
+    table: Tensor | None
+    multipliers: Tensor | None
+    continues: Tensor | None
+    alone: Tensor | None
+
+    def __init__(self, kind: LexiconKind | None, size: int, max_word_length: int):
+        super().__init__()
+        self.filled = False  # known to have words, so that this is checked once
+        self.kind = kind
+        self.max_word_length = max_word_length
+        words, whole = kind == "words", kind == "whole_word"
+        self.register_buffer("table", torch.full((size, max_word_length), -1, dtype=torch.int32) if words else None)
+        self.register_buffer("multipliers", torch.zeros(2, dtype=torch.long) if words else None)
+        self.register_buffer("continues", torch.zeros(size, dtype=torch.bool) if whole else None)
+        self.register_buffer("alone", torch.zeros(size, dtype=torch.bool) if whole else None)
+
+    @staticmethod
+    def table_size(lexicon: Any | None) -> int:
+        """The `size` that `lexicon` needs: rows of its table, or vocabulary entries; 0 for none."""
+        if lexicon is None:
+            return 0
+        return len(lexicon.table[0] if lexicon.kind == "words" else lexicon.continues)
+
+    def load(self, lexicon: Any | None, device: torch.device | str | None = None) -> None:
+        """
+        Match the words of `lexicon` from now on, whatever kind and size it has; `None`: nothing.
+
+        Args:
+            device: of the buffers; defaults to that of the last lexicon, else the CPU.
+        """
+        if device is None:
+            device = next((buffer.device for buffer in self.buffers()), "cpu")
+        buffers: dict[str, Tensor] = {}
+        if lexicon is not None:
+            self.max_word_length = lexicon.max_word_length
+            if lexicon.kind == "words":
+                buffers = dict(zip(("table", "multipliers"), lexicon.table, strict=True))
+            else:
+                buffers = {"continues": lexicon.continues, "alone": lexicon.alone}
+        self.kind = None if lexicon is None else lexicon.kind
+        self.filled = False
+        for name in ("table", "multipliers", "continues", "alone"):
+            # Copies: another model may have the same lexicon, and load_state_dict writes into buffers.
+            setattr(self, name, buffers[name].to(device, copy=True) if name in buffers else None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was ever loaded."""
+        if self.table is not None:
+            return not bool((self.table >= 0).any())
+        return not any(bool(buffer.any()) for buffer in self.buffers())
+
+    def reset_buffers(self) -> None:
+        """Match nothing, for `_init_weights`, which leaves buffers from a checkpoint as they are."""
+        for name, buffer in self.named_buffers():
+            init.constant_(buffer, -1 if name == "table" else 0)
+
+    def forward(self, ids: Tensor, layout: TokenLayout) -> Tensor:
+        """
+        Args:
+            ids: `[N]`, token ids, anything at padding.
+            layout: where they lie; a word lies within one sequence.
+
+        Returns:
+            `[N, L]`, bool: whether a word of l tokens starts at token i, at (i, l - 1). Column 0 is always false.
+        """
+        if self.kind == "words":
+            lengths = self._match_words(ids, layout)
+        elif self.kind == "whole_word":
+            lengths = self._match_whole_words(ids, layout)
+        else:
+            return torch.zeros((ids.shape[0], self.max_word_length), dtype=torch.bool, device=ids.device)
+        return lengths
+
+    def _match_words(self, ids: Tensor, layout: TokenLayout) -> Tensor:
+        """Whether a word of 1, 2, .. L tokens starts at each token: `[N, L]`; none of 1 does."""
+        longest, half = self.max_word_length, len(self.table) // 2
+        window = layout.windows(ids, 0, longest - 1)
+        beyond, halves = _word_constants(longest, half, ids.device)
+        state, *following = (window + 1).unsqueeze(2).unbind(1)
+        states = [state := _hashed(state, entry, self.multipliers) for entry in following]
+        rows = self.table[_places(torch.stack(states, 1), half, halves)]  # [N, L - 1, 2, L]
+        words = window.unflatten(1, (1, 1, longest)).masked_fill(beyond, -1)
+        same = (rows == words).all(3).any(2) & layout.fits(longest)
+        return nn.functional.pad(same, (1, 0))
+
+    def _match_whole_words(self, ids: Tensor, layout: TokenLayout) -> Tensor:
+        """As `_match_words`, for the runs of tokens that a subword tokenizer made of one word."""
+        # Entries that were added to the vocabulary later are words of their own.
+        known = (ids >= 0) & (ids < len(self.continues))
+        entry = ids.clamp(0, len(self.continues) - 1)
+        alone = self.alone[entry] | ~known
+        continues = layout.is_continuation(self.continues[entry] & known, alone)
+        run, following, matches = ~continues, continues, []
+        for length in range(2, self.max_word_length + 1):
+            following = layout.shifted(following, 1)
+            run = run & following & layout.has_shifted(length - 1)
+            is_longer = layout.shifted(following, 1) & layout.has_shifted(length)
+            matches.append(run & ~is_longer)
+        return torch.stack([torch.zeros_like(run), *matches], 1)
+
+
+@constant
+def _word_constants(longest: int, half: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """
+    The places that words of 2 to L tokens do not have, `[L - 1, 1, L]`, and the first row of each half of the table,
+    `[2]`.
+    """
+    last = torch.arange(1, longest, device=device)[:, None, None]
+    return torch.arange(longest, device=device) > last, torch.arange(2, device=device) * half
+
+
+# ------ the hash table
+
+
+def _hashed(state: Tensor, entry: Tensor, multipliers: Tensor) -> Tensor:
+    """The hashes `[N, 2]` of windows that are extended by one token each; `entry` `[N, 1]` is its id + 1."""
+    return torch.addcmul(entry, state, multipliers) % _PRIME
+
+
+def _places(state: Tensor, half: int, halves: Tensor) -> Tensor:
+    """
+    The two places `[..., 2]` of the words with the hashes `state`, one in each half of a table, which begin at rows
+    `halves`.
+    """
+    # Squared: sums of multiples alone would keep the patterns of dense sets of ids, which two places cannot resolve.
+    return (state * state % _PRIME) % half + halves
+
+
+def build_table(words: Tensor) -> tuple[Tensor, Tensor]:
+    """
+    A table `[S, L]` in which each of `words` (`[W, L]`, unique) lies in one of its two places, and its multipliers.
+
+    S is about 2.4 W: below half full, two places a word suffice for all but one in about W choices of multipliers.
+    """
+    for attempt in range(_ATTEMPTS):
+        multipliers = _multipliers(attempt)
+        state = torch.zeros((len(words), 2), dtype=torch.long)
+        for entry in (words + 1)[..., None].unbind(1):
+            state = torch.where(entry > 0, _hashed(state, entry, multipliers), state)
+        # Each new attempt has a little more room too, so that one succeeds.
+        half = 8 + len(words) * (20 + attempt) * 6 // 100
+        place = _one_place_each(_places(state, half, torch.tensor([0, half])), 2 * half)
+        if place is not None:
+            table = torch.full((2 * half, words.shape[1]), -1, dtype=torch.int32)
+            table[place] = words.int()
+            return table, multipliers
+    raise RuntimeError(f"{len(words)} words do not fit into {_ATTEMPTS} tables: make the rows unique.")
+
+
+def _multipliers(attempt: int) -> Tensor:
+    """Two pseudo-random numbers for each attempt, the same on every machine."""
+    return torch.tensor([pow(_GENERATOR, 1000 + 2 * attempt + side, _PRIME) for side in range(2)])
+
+
+def _one_place_each(places: Tensor, size: int) -> Tensor | None:
+    """
+    One of the two `places` (`[W, 2]`) for each word, no place twice (`[W]`); `None` where that cannot be.
+
+    Words are the edges of a graph over the places. A word that is the only one at a place takes it, repeatedly. In the
+    circles that remain each word takes the place towards the next; anything else has no solution.
+    """
+    chosen = torch.full((len(places),), -1, dtype=torch.long)
+    open_words = torch.arange(len(places))
+    while True:
+        ends = places[open_words]
+        degree = torch.bincount(ends.flatten(), minlength=size)
+        lone = degree[ends] == 1
+        settled = lone.any(1)
+        if not settled.any():
+            break
+        chosen[open_words[settled]] = torch.where(lone[:, 0], ends[:, 0], ends[:, 1])[settled]
+        open_words = open_words[~settled]
+    if degree.max() > 2:
+        return None
+    at: dict[int, list[int]] = {}
+    edges = dict(zip(open_words.tolist(), places[open_words].tolist(), strict=True))
+    for word, (first, second) in edges.items():
+        at.setdefault(first, []).append(word)
+        at.setdefault(second, []).append(word)
+    for start in edges:
+        word, place = start, edges[start][0]
+        while chosen[word] < 0:
+            chosen[word] = place
+            place = sum(edges[word]) - place
+            word = sum(at[place]) - word
+    return chosen
+
+
+__all__ = ["LexiconKind", "WordMatcher", "build_table"]
