@@ -1,8 +1,8 @@
 #!/usr/bin/env python
-"""`modeling-star ner` as a script, for `accelerate launch`."""
+"""`modeling-star tag` as a script, for `accelerate launch`."""
 
 from modeling_star.commands import run
 
 
 if __name__ == "__main__":
-    run("ner")
+    run("tag")

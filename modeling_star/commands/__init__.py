@@ -18,8 +18,8 @@ from ..version import __version__
 
 
 COMMANDS = {
-    "ner": "train a tagger: entities, parts of speech",
-    "glue": "train a classifier of texts or pairs of texts",
+    "classify": "train a classifier of texts or pairs of texts (also: glue)",
+    "tag": "train a tagger: entities, parts of speech (also: ner)",
     "qa": "train a model for question answering",
     "mlm": "pretrain an encoder by masked language modelling",
     "distill": "distil a fine-tuned model into a small one",
@@ -31,6 +31,9 @@ COMMANDS = {
     "compare": "compare finished runs on the same test file",
     "push": "upload a trained model to the Hub",
 }
+ALIASES = {"glue": "classify", "ner": "tag"}
+"""Earlier names of commands, which remain; their modules have them."""
+_MODULES = {name: alias for alias, name in ALIASES.items()}
 MOVED = "translation has left the package: in a checkout write python experiments/run_translation.py"
 _EXTRAS = {"export": "train,onnx", "demo": "train,demo"}  # what the others need is in "train"
 
@@ -47,8 +50,9 @@ def main() -> None:
         return
     if name == "translation":
         raise SystemExit(f"modeling-star: {MOVED}")
-    if name not in COMMANDS:
-        raise SystemExit(f"modeling-star: there is no command {name!r}. Write one of {', '.join(COMMANDS)}.")
+    if name not in (*COMMANDS, *ALIASES):
+        hint = _like(name, (*COMMANDS, *ALIASES))
+        raise SystemExit(f"modeling-star: there is no command {name!r}. Write one of {', '.join(COMMANDS)}.{hint}")
     sys.argv = [f"modeling-star {name}", *sys.argv[2:]]
     run(name)
 
@@ -56,7 +60,7 @@ def main() -> None:
 def run(name: str) -> None:
     """Run a command with the arguments of `sys.argv`. A package that is not installed is named with its extra."""
     try:
-        importlib.import_module(f".{name}", __name__).main()
+        importlib.import_module(f".{_MODULES.get(name, name)}", __name__).main()
     except KeyboardInterrupt:  # while packages are imported, or a command has nothing to continue
         print(f"\n{Path(sys.argv[0]).name}: interrupted.", file=sys.stderr)
         raise SystemExit(130) from None

@@ -1,8 +1,8 @@
 """
 Compare finished runs on the same test file: scores over seeds, and differences with 95 % intervals.
 
-    modeling-star glue ... --seeds 1 2 3 --output_dir outputs/star
-    modeling-star glue ... --seeds 1 2 3 --output_dir outputs/bert
+    modeling-star classify ... --seeds 1 2 3 --output_dir outputs/star
+    modeling-star classify ... --seeds 1 2 3 --output_dir outputs/bert
     modeling-star compare outputs/star outputs/bert
 
 Prints Markdown: the first folder against each other one. The folders are the outputs of `glue`, `ner` or `qa`,

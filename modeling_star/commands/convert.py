@@ -2,7 +2,7 @@
 Make a BiG-Transformer of a BERT: some of its layers, with attention to a window and to [CLS].
 
     modeling-star convert bert-base-uncased outputs/big --layers 0 3 6 --radius 4
-    modeling-star glue --model_name_or_path outputs/big --learning_rate 5e-5 --train_file train.csv \\
+    modeling-star classify --model_name_or_path outputs/big --learning_rate 5e-5 --train_file train.csv \\
         --validation_file dev.csv --output_dir outputs/classifier
 
 The folder holds the model, with the head of a masked language model where the BERT has one, its code, and the BERT's

@@ -2,7 +2,7 @@
 Distil a fine-tuned model into a small one: the student learns the teacher's outputs on labelled and unlabelled texts.
 
 Fine-tune a teacher, then distil it (docs/distillation.md):
-    modeling-star glue --model_name_or_path bert-base-uncased --output_dir outputs/teacher \\
+    modeling-star classify --model_name_or_path bert-base-uncased --output_dir outputs/teacher \\
         --train_file train.csv --validation_file dev.csv --learning_rate 5e-5
     modeling-star distill distill_sst2 --teacher outputs/teacher \\
         --train_file train.csv --validation_file dev.csv --unlabeled_file more.txt --output_dir outputs/student

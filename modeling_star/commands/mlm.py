@@ -15,7 +15,7 @@ Streamed text from files or the Hub; or further pretraining of any saved model o
 Or learn the hidden states of a BERT, for a smaller model with its tokenizer (docs/distillation.md):
     ... --teacher bert-base-uncased --train_file articles.txt.gz --validation_file dev.txt
 
-Fine-tune the result: modeling-star glue --model_name_or_path outputs/mine, `ner` and `qa` likewise. The batch size
+Fine-tune the result: modeling-star classify --model_name_or_path outputs/mine, `ner` and `qa` likewise. The batch size
 counts blocks of --max_seq_length tokens. The model is evaluated and saved every 500 updates (--eval_steps,
 --save_steps).
 

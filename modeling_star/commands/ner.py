@@ -2,11 +2,11 @@
 Fine-tune a tagger: entities, parts of speech, or any label for each token.
 
 With a recipe; the command line overrides it:
-    modeling-star ner wnut17 --train_file train.jsonl.gz ...
+    modeling-star tag wnut17 --train_file train.jsonl.gz ...
 
 A fresh star-plus on your own files, with a tokenizer trained on them (--tokenizer_kind character for Chinese;
 --config_name star-base is the paper's form); for entities it has a CRF:
-    modeling-star ner --train_file train.conll --validation_file dev.conll --test_file test.conll \\
+    modeling-star tag --train_file train.conll --validation_file dev.conll --test_file test.conll \\
         --output_dir outputs/mine --num_train_epochs 10 --per_device_train_batch_size 32
 
 On top of a BERT, or any saved model of transformers:

@@ -30,6 +30,18 @@ if TYPE_CHECKING:
     from ..inference.prediction_files import Processes
 
 
+# What people type in other programs.
+_MEANT = {
+    **dict.fromkeys(("--input", "--input_file", "--data", "--test_file", "--data_file"), ": did you mean --file?"),
+    **dict.fromkeys(("-o", "--save", "--predictions", "--output_path"), ": did you mean --output_file?"),
+    **dict.fromkeys(("--bs", "--per_device_eval_batch_size"), ": did you mean --batch_size?"),
+    **dict.fromkeys(("--column", "--sentence_column"), ": did you mean --text_column_name?"),
+    **dict.fromkeys(("--format",), ": the ending of --output_file is the format"),
+    **dict.fromkeys(("--model", "--model_name_or_path", "--model_name"), ": write predict MODEL, without a flag"),
+    **dict.fromkeys(("--device", "--gpu", "--cuda"), ": a GPU is used if there is one"),
+}
+
+
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -100,7 +112,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--log_level", choices=("info", "debug"), default="info", help="debug: print the traceback of an error too"
     )
-    arguments = parser.parse_intermixed_args()  # a question may come before the texts
+    arguments, unknown = parser.parse_known_intermixed_args()  # a question may come before the texts
+    if unknown:
+        parser.error(f"there is no {unknown[0]}{_MEANT.get(unknown[0].partition('=')[0], '')}")
     if not arguments.texts and arguments.file is None:
         parser.error('there is no text: write predict MODEL "A text." or --file texts.txt')
     if arguments.output_file is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:

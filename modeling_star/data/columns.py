@@ -89,7 +89,7 @@ def find_classification_columns(
     example = _example(splits)
     is_named = text_column_name is not None or label_column_name is not None
     if not is_named and list_names(example) and not text_names(example):
-        raise UserError(f"The columns {listed(splits)} are lists of words and tags. Write `modeling-star ner`")
+        raise UserError(f"The columns {listed(splits)} are lists of words and tags. Write `modeling-star tag`")
     labels = _called(_LABELS, example.column_names)
     label = label_column_name or _first(splits, labels, "--label_column_name", without_train="label")
     columns = _text_columns(splits, text_column_name, label)

@@ -126,7 +126,7 @@ def _check_labels(labels: Sequence[Any], name_of_row: Callable[[int], str]) -> t
         if isinstance(value, float) and not value.is_integer():
             raise UserError(
                 f"Unknown label type: {name_of_row(row)} is {value}, and a class is needed. Write strings, or predict "
-                "numbers with: modeling-star glue --problem_type regression"
+                "numbers with: modeling-star classify --problem_type regression"
             )
         if value in ("", *NO_LABEL):
             raise UserError(f"{name_of_row(row)} is {value!r}, which means that there is no label: omit this row.")

@@ -385,7 +385,7 @@ def check_types(labels: Iterable[tuple[str, int, Any]], column: str, allowed: Se
             names = ", ".join(kind.__name__ for kind in allowed)
             if isinstance(value, list) and [type(part) for part in value] == [int, int, str]:
                 raise UserError(
-                    f"Column {column!r}: {place}, a span of characters. A tagger learns from it: `modeling-star ner`."
+                    f"Column {column!r}: {place}, a span of characters. A tagger learns from it: `modeling-star tag`."
                 )
             raise UserError(f"Column {column!r}: {place}. Labels can be {names}; choose another --label_column_name")
         seen[type(value)] = place

@@ -50,7 +50,7 @@ def read_span_format(path: Path, cache_dir: str | None = None, with_spans: bool 
             return as_rows(path, read(path))
     if read is not None and not _is_table(path):
         raise UserError(
-            f"{path} has labelled spans of characters: `modeling-star ner --train_file {path} --output_dir "
+            f"{path} has labelled spans of characters: `modeling-star tag --train_file {path} --output_dir "
             "outputs/tagger`. Classes of texts are read from csv or json (Label Studio's CSV and JSON-MIN)."
         )
     _refuse_other_formats(path)

@@ -492,7 +492,7 @@ def _check_tags(split: str, row: int, words: list[str], tags: Any, column: str) 
         if count == 1 and "-" not in str(tags[0]):
             raise UserError(
                 f"{row_ref(split, row)} has {len(words)} words and one label, {short_repr(tags[0])}. Write "
-                "`modeling-star glue` to classify texts, or name a column with a tag per word: --label_column_name"
+                "`modeling-star classify` to classify texts, or name a column with a tag per word: --label_column_name"
             )
         raise UserError(
             f"{row_ref(split, row)} has {len(words)} words and {count} tags in column {column!r}, {short_repr(tags)}. "

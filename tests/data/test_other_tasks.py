@@ -17,14 +17,14 @@ CONLL = "Mira B-PER\nwent O\n\nin O\nQuell B-LOC\n\n"
 @pytest.mark.parametrize(
     ("prepare", "name", "text", "advice"),
     [
-        (prepare_classification, "words.conll", CONLL, "modeling-star ner"),
+        (prepare_classification, "words.conll", CONLL, "modeling-star tag"),
         (
             prepare_classification,
             "spans.jsonl",
             '{"text": "Mira went to Quell .", "label": [[0, 4, "PER"], [13, 18, "LOC"]]}\n' * 2,
-            "modeling-star ner",
+            "modeling-star tag",
         ),
-        (prepare_tagging, "texts.csv", "text,label\na good film,pos\na bad film,neg\n", "modeling-star glue"),
+        (prepare_tagging, "texts.csv", "text,label\na good film,pos\na bad film,neg\n", "modeling-star classify"),
         (
             prepare_classification,
             "nohead.csv",

@@ -727,5 +727,5 @@ def test_other_formats_name_what_to_write_instead(tmp_path, name, content, advic
 
 
 def test_classifiers_name_the_command_that_reads_spans(write):
-    with pytest.raises(UserError, match="modeling-star ner"):
+    with pytest.raises(UserError, match="modeling-star tag"):
         read_file(write(a__json=json.dumps([task(TEXT)])), with_spans=False)

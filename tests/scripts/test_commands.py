@@ -27,7 +27,8 @@ def test_every_script_is_a_command() -> None:
     scripts = [path.read_text(encoding="utf-8") for path in SCRIPTS.glob("*.py") if path != moved]
     assert len(scripts) == len(COMMANDS)
     for name in COMMANDS:
-        assert callable(importlib.import_module(f"modeling_star.commands.{name}").main)
+        module = {"classify": "glue", "tag": "ner"}.get(name, name)
+        assert callable(importlib.import_module(f"modeling_star.commands.{module}").main)
         assert sum(f'run("{name}")' in script for script in scripts) == 1
 
 
@@ -87,7 +88,8 @@ def test_the_module_runs_commands(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "modeling_star", *arguments]
         return subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
 
-    assert "modeling-star ner [RECIPE.yaml]" in run("ner", "--help").stdout
+    for name in ("tag", "ner"):
+        assert f"modeling-star {name} [RECIPE.yaml]" in run(name, "--help").stdout
     assert all(f"  {name} " in run("--help").stdout for name in COMMANDS)
 
 
@@ -95,3 +97,24 @@ def test_the_version_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     monkeypatch.setattr(sys, "argv", ["modeling-star", "--version"])
     commands.main()
     assert capsys.readouterr().out.split() == ["modeling-star", modeling_star.__version__]
+
+
+def test_a_mistyped_command_and_flags_of_other_programs_name_what_is_meant(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["modeling-star", "clasify"])
+    with pytest.raises(SystemExit, match="Did you mean classify"):
+        commands.main()
+    for typed, meant in (
+        ("--lr", "--learning_rate"),
+        ("--batch_size", "train_batch_size"),
+        ("--epochs", "num_train_"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["modeling-star", "classify", typed, "1"])
+        with pytest.raises(SystemExit, match=f"Did you mean .*{meant}"):
+            commands.main()
+    for typed, meant in (("--input", "--file"), ("--save", "--output_file"), ("--model", "predict MODEL")):
+        monkeypatch.setattr(sys, "argv", ["modeling-star", "predict", "folder", "A text.", typed, "x"])
+        with pytest.raises(SystemExit):
+            commands.main()
+        assert meant in capsys.readouterr().err

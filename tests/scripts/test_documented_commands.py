@@ -26,7 +26,7 @@ from modeling_star.commands import COMMANDS
 FIRST = ("README.md", *(f"docs/{name}.md" for name in ("getting_started", "train", "predict", "models", "from_bert")))
 OTHERS = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} - {*FIRST, "docs/decisions.md"}
 PAGES = (*FIRST, *sorted(OTHERS))
-TRAININGS = ("ner", "glue", "qa", "mlm", "distill")
+TRAININGS = ("tag", "classify", "ner", "glue", "qa", "mlm", "distill")
 TINY = ["--max_steps=2", "--use_cpu", "--disable_tqdm=true", "--report_to=none", "--max_predict_samples=4"]
 # The rest of the shape is a recipe's or the default.
 SHAPE = ["--config_overrides", "hidden_size=16,num_attention_heads=2"]
@@ -193,7 +193,7 @@ def test_every_documented_command_runs(scripts: ScriptRunner) -> None:
     write_data(scripts.folder)
     pages = Pages(scripts)
     begin = time.perf_counter()
-    pages.shell("", "modeling-star glue --train_file pairs.jsonl --output_dir outputs/snli")
+    pages.shell("", "modeling-star classify --train_file pairs.jsonl --output_dir outputs/snli")
     for page in PAGES:
         if page == "docs/getting_started.md":
             shutil.copytree(scripts.folder / "outputs" / "tagger", scripts.folder / "outputs" / "quickstart" / "model")
