@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import BertConfig, PreTrainedModel
 
 import modeling_star
-from modeling_star.models import token_layout as tokens
+from modeling_star.models import neighbours
 from modeling_star.models.attention import AttentionProjections
 from modeling_star.models.heads import NO_SPAN
 
@@ -433,7 +433,7 @@ def assert_same_in_parts(model: PreTrainedModel, change: Callable[[], object] = 
     leaves = dict(model.named_parameters())
     expected = named_outputs(model(**batch.inputs()))
     change()
-    for tokens.TOKENS_AT_ONCE in (1, 4, 7, 1024):
+    for neighbours.TOKENS_AT_ONCE in (1, 4, 7, 1024):
         outputs = named_outputs(model(**batch.inputs()))
         assert_close(outputs, expected, 1e-10)
         assert_gradients_close(gradients(outputs, leaves), gradients(expected, leaves), 1e-10)

@@ -89,6 +89,8 @@ def sum_chunks(
 
 # Under TRITON_INTERPRET=1 the kernels run in Python, on a CPU too.
 INTERPRETED = not isinstance(sum_chunks, triton.JITFunction)
+# Tokens that one program sums up: a long sequence is distributed over many.
+TOKENS_OF_CHUNK = 128
 CHUNKS_AT_ONCE = 32
 TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32, torch.float64: tl.float64}
 
@@ -114,7 +116,7 @@ def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> Non
 
 def chunks_of(layout: TokenLayout) -> tuple[int, dict[str, Any]]:
     """Number of chunks p, and the arguments of `chunk_at` by which a kernel finds its tokens."""
-    size, per_sequence = layout.chunks
+    size, per_sequence = TOKENS_OF_CHUNK, -(-layout.max_length // TOKENS_OF_CHUNK)
     places = {"starts": layout.starts, "stops": layout.stops, "per_sequence": per_sequence, "CHUNK": size}
     return len(layout.lengths) * per_sequence, places
 

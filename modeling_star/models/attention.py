@@ -19,16 +19,15 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import logging
 
+from .neighbours import TOKENS_AT_ONCE, CPUBlock, has_shifted, windows
 from .sparse_attention import RowIndex, row_attention, row_attention_applies, sequence_scores, sequence_sums
 from .token_layout import (
-    TOKENS_AT_ONCE,
-    CPUBlock,
     Memo,
     TokenLayout,
     at_least_float32,
-    constant,
+    cached_unless_traced,
+    get_or_compute,
     is_traced,
-    remember,
 )
 from .utils import installed, readable
 
@@ -137,13 +136,13 @@ class BandCandidates:
 
     def for_kernels(self) -> Tensor:
         """`all_spans` as numbers `[w, r]`, float32."""
-        return remember(self.of_spans, "kernels", lambda: self.all_spans().to(torch.float32).contiguous())
+        return get_or_compute(self.of_spans, "kernels", lambda: self.all_spans().to(torch.float32).contiguous())
 
     def of_block(self, block: CPUBlock) -> "BandCandidates":
         """Those of the tokens of a block."""
         if block.alone:
             return self
-        return remember(
+        return get_or_compute(
             self.memo,
             block.tokens.start,
             lambda: BandCandidates(self.exists[block.tokens], self.spans, self.reach, of_spans=self.of_spans),
@@ -170,8 +169,8 @@ class BandCandidates:
             missing = nn.functional.pad(~self.exists, (0, 1)) if with_node else ~self.exists
             return missing.T.unsqueeze(2)
 
-        spans = remember(self.of_spans, (with_node, dtype), make_spans)
-        return spans, remember(self.memo, with_node, make_missing)
+        spans = get_or_compute(self.of_spans, (with_node, dtype), make_spans)
+        return spans, get_or_compute(self.memo, with_node, make_missing)
 
     @classmethod
     def words(
@@ -190,7 +189,7 @@ class BandCandidates:
         longest = words.shape[1]
         spans, columns, memo = _word_roles(longest, include_self, words.device, mean_dtype)
         # Words end in their sequence, so that none comes from another.
-        exists = layout.windows(words, 1 - longest, 0).index_select(1, columns)
+        exists = windows(layout, words, 1 - longest, 0).index_select(1, columns)
         if include_self:
             exists = nn.functional.pad(exists, (1, 0), value=True)
         return cls(exists, spans, longest - 1, of_spans=memo)
@@ -198,7 +197,7 @@ class BandCandidates:
     @classmethod
     def adjacent(cls, layout: TokenLayout) -> "BandCandidates":
         """The tokens before, at and after each, every one a candidate of its own; the ends have no other side."""
-        left, right = layout.has_shifted(-1), layout.has_shifted(1)
+        left, right = has_shifted(layout, -1), has_shifted(layout, 1)
         exists = torch.stack([left, torch.ones_like(left), right], dim=-1)
         return cls(exists, None, reach=1)
 
@@ -232,7 +231,7 @@ class BandCandidates:
         return BandCandidates(torch.cat([self.exists, other.exists], dim=1), torch.cat(spans, dim=1), reach)
 
 
-@constant
+@cached_unless_traced
 def _word_roles(
     longest: int, include_self: bool, device: torch.device, mean_dtype: torch.dtype | None
 ) -> tuple[Tensor, Tensor, Memo]:
@@ -260,7 +259,7 @@ class Candidates:
     global node.
 
     Args:
-        rows: `[R, d]`, the states of the block's tokens and of those around them (`TokenLayout.around`).
+        rows: `[R, d]`, the states of the block's tokens and of those around them (`rows_around`).
         block: which tokens, and where their neighbours are.
         layout: where all tokens lie.
         key_value_weight: `[2 h c, d]`, W_K above W_V.
@@ -382,7 +381,7 @@ def attend_over_sparse_rows(
         has_embedded, table = True, torch.cat([table, candidates.embedded_key_value])
     # The operations on rows are of float32 or float64, and so is a softmax.
     heads, dtype = projections.num_heads, at_least_float32(query.dtype)
-    index = remember(
+    index = get_or_compute(
         block.memo,
         (heads, dtype, candidates.has_neighbours, candidates.node is None, has_embedded),
         lambda: RowIndex.of(_candidate_rows(candidates, has_embedded), len(table), heads, dtype),
@@ -599,7 +598,7 @@ def relay_attention(
     return projections.with_value_bias(context, total), weights
 
 
-@constant
+@cached_unless_traced
 def _zero(dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.zeros((), dtype=dtype, device=device)
 
@@ -616,7 +615,7 @@ def _relay_mix(
     else:
         if relay is not None and layout.is_full and len(tokens) <= TOKENS_AT_ONCE:
             # A copy of few tokens costs less than operations for the relay alone.
-            rows, relay = layout.to_rows_after(relay, tokens), None
+            rows, relay = _rows_after_relay(relay, tokens, layout), None
         else:
             rows = layout.to_rows(tokens)
         scores = torch.bmm(query, rows.transpose(1, 2))
@@ -634,6 +633,13 @@ def _relay_mix(
     else:
         mixed = torch.bmm(of_tokens, rows)
     return mixed if relay is None else mixed + weights[..., :1] * relay[:, None], weights, total
+
+
+def _rows_after_relay(relay: Tensor, tokens: Tensor, layout: TokenLayout) -> Tensor:
+    """Each row of a batch without padding after its relay: `[b, d]` and `[N, d]` to `[b, 1 + n, d]`."""
+    if len(relay) == 1:
+        return torch.cat([relay, tokens])[None]
+    return torch.cat([relay[:, None], layout.to_rows(tokens)], dim=1)
 
 
 # ------ when Triton is used

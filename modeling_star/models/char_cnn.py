@@ -18,6 +18,7 @@ from transformers import initialization as init
 from transformers.utils import logging
 
 from .configuration_encoder import EncoderConfig
+from .neighbours import is_continuation
 from .token_layout import TokenLayout, is_traced
 from .utils import is_plain
 from .vocabulary import Vocabulary, VocabularyTables
@@ -139,7 +140,7 @@ class CharCNN(VocabularyTables):
 
     def of_words(self, features: Tensor, ids: Tensor, layout: TokenLayout) -> Tensor:
         """For each token the maximum over the tokens of its word: features `[N, f]` and ids `[N]` to `[N, f]`."""
-        starts = ~layout.is_continuation(self.traits[ids, 0], self.alone[ids])
+        starts = ~is_continuation(layout, self.traits[ids, 0], self.alone[ids])
         real = layout.pack(layout.mask)
         word = ((starts & real).cumsum(0) - 1).clamp(min=0)[:, None].expand_as(features)
         lowest = torch.finfo(features.dtype).min

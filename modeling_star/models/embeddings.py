@@ -14,9 +14,12 @@ from transformers import MODEL_MAPPING, PreTrainedConfig, PreTrainedModel
 
 from .char_cnn import CharCNN, feature_width
 from .configuration_encoder import EncoderConfig
-from .token_layout import TOKENS_AT_ONCE, TokenLayout, constant
+from .token_layout import TokenLayout, cached_unless_traced
 from .utils import Dropout
 
+
+# Sinusoids of so many first positions are kept.
+SHARED_POSITIONS = 1024
 
 FROM_PADDING = (
     *("camembert", "data2vec-text", "esm", "ibert", "lilt", "longformer", "luke", "markuplm", "mpnet", "roberta"),
@@ -51,10 +54,10 @@ def sinusoidal_positions(position: Tensor, width: int, base: float, dtype: torch
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width].to(dtype)
 
 
-@constant
+@cached_unless_traced
 def _first_sinusoids(device: torch.device, width: int, base: float, dtype: torch.dtype) -> Tensor:
-    """`sinusoidal_positions` of the first TOKENS_AT_ONCE places."""
-    return sinusoidal_positions(torch.arange(TOKENS_AT_ONCE, device=device), width, base, dtype)
+    """`sinusoidal_positions` of the first SHARED_POSITIONS positions."""
+    return sinusoidal_positions(torch.arange(SHARED_POSITIONS, device=device), width, base, dtype)
 
 
 def build_backbone(config: PreTrainedConfig) -> PreTrainedModel:
@@ -185,7 +188,7 @@ class TokenEmbeddings(nn.Module):
         options = (like.shape[-1], self.config.sinusoidal_base, like.dtype)
         if position is not None or not layout.is_packed:
             return sinusoidal_positions(layout.position if position is None else position, *options)
-        if layout.max_length <= TOKENS_AT_ONCE:
+        if layout.max_length <= SHARED_POSITIONS:
             table = _first_sinusoids(like.device, *options)
         else:
             table = sinusoidal_positions(torch.arange(layout.max_length, device=like.device), *options)

@@ -20,8 +20,9 @@ from .bert_weights import copy_bert, fields_from_bert, read_bert_config
 from .configuration_big import BigTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
+from .neighbours import CPUBlock, cpu_blocks, has_shifted, rows_around
 from .normalization import UpdateLayerNorm
-from .token_layout import CPUBlock, TokenLayout, is_fixed, is_traced
+from .token_layout import TokenLayout, is_fixed, is_traced
 from .utils import Dropout
 from .word_matcher import WordMatcher
 
@@ -102,7 +103,7 @@ class BigTransformerLayer(GradientCheckpointingLayer):
             tokens: `[N, d]`, H^(l-1).
             band: the words around each token; `None` without local connections.
             layout: where the tokens lie.
-            blocks: the tokens in blocks, `layout.blocks`.
+            blocks: the tokens in blocks, `cpu_blocks`.
             first_only: only the first token of each sequence, which is its global node, is read.
 
         Returns:
@@ -120,7 +121,7 @@ class BigTransformerLayer(GradientCheckpointingLayer):
             return self._update(nodes, first), None, None
         key_value_weight = None if attention is None else attention.projections.key_value_weight()
         pieces = CPUBlock.split(tokens, blocks)
-        around = layout.around(tokens, pieces, blocks)
+        around = rows_around(layout, tokens, pieces, blocks)
 
         def updated() -> Iterator[tuple[Tensor, Tensor | None]]:
             for block, state, rows in zip(blocks, pieces, around, strict=True):
@@ -291,7 +292,7 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Any]]:
         band = self._candidates(layout, inputs, embedded.dtype)
-        blocks = layout.blocks(0 if band is None else band.reach, closed=False)
+        blocks = cpu_blocks(layout, 0 if band is None else band.reach, closed=False)
         tokens = record.hidden_state(embedded)
         pools_first = self.config.pooling == "global" and self.config.global_node == "first"
         for number, layer in enumerate(self.layers, start=1):
@@ -357,7 +358,7 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
             ValueError: a word reaches past the end of its text.
         """
         words = layout.pack(word_mask) != 0
-        fits = torch.stack([layout.has_shifted(length) for length in range(words.shape[1])], dim=-1)
+        fits = torch.stack([has_shifted(layout, length) for length in range(words.shape[1])], dim=-1)
         if not is_fixed():
             # Not at padding, which may hold anything, nor for words of one token.
             cut_off = layout.unpack(words & ~fits)[..., 1:].nonzero()

@@ -17,8 +17,9 @@ from .attention import AttentionProjections, CandidateAttention, Candidates, rel
 from .configuration_star import StarTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
+from .neighbours import CPUBlock, cpu_blocks, rows_around
 from .normalization import UpdateLayerNorm
-from .token_layout import CPUBlock, TokenLayout
+from .token_layout import TokenLayout
 from .utils import Dropout
 
 
@@ -95,7 +96,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
             embedded: `[N, d]`, E; `None` where `tokens` are the embeddings or their keys and values are given.
             embedded_key_value: `[N, 2 h c]`, keys and values of E where layers share them; or `None`.
             layout: where the tokens lie.
-            blocks: the tokens in blocks, `layout.blocks`.
+            blocks: the tokens in blocks, `cpu_blocks`.
             update_relay: whether anything reads s^t.
 
         Returns:
@@ -104,7 +105,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         s = self.relay_norm(relay) if self.pre_norm and relay is not None else relay
         key_value_weight = self.ring_attention.projections.key_value_weight()
         pieces = CPUBlock.split(tokens, blocks)
-        around = layout.around(tokens, pieces, blocks)
+        around = rows_around(layout, tokens, pieces, blocks)
         embeddings = CPUBlock.split(embedded, blocks)
         shared = CPUBlock.split(embedded_key_value, blocks)
 
@@ -193,7 +194,7 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
     ) -> tuple[Tensor, dict[str, Any]]:
         tokens = embedded = record.hidden_state(embedded)
         relay = layout.mean(embedded) if self.config.use_radial else None
-        blocks = layout.blocks(self.config.reach, closed=True)
+        blocks = cpu_blocks(layout, self.config.reach, closed=True)
         shared: Tensor | None = None
         if self.config.share_layers:
             first: Any = self.layers[0]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .token_layout import TokenLayout, constant
+from .token_layout import TokenLayout, cached_unless_traced
 from .utils import first_derivatives_only
 
 
@@ -272,7 +272,7 @@ def _sums_by_sequence(tokens: Tensor, weights: Tensor, layout: TokenLayout) -> T
     return torch.stack(sums, dim=1)
 
 
-@constant
+@cached_unless_traced
 def _starts(v: int, w: int) -> Tensor:
     """Where the entries of each of v lines begin, w in each, and where they end: `[v + 1]`, int32."""
     return torch.arange(0, v * w + 1, max(w, 1), dtype=torch.int32)[: v + 1]

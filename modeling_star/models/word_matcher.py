@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 
-from .token_layout import TokenLayout, constant
+from .neighbours import has_shifted, is_continuation, shifted, windows, words_end_inside
+from .token_layout import TokenLayout, cached_unless_traced
 
 
 LexiconKind = Literal["words", "whole_word"]
@@ -114,13 +115,13 @@ class WordMatcher(nn.Module):
     def _match_words(self, ids: Tensor, layout: TokenLayout) -> Tensor:
         """Whether a word of 1, 2, .. L tokens starts at each token: `[N, L]`; none of 1 does."""
         longest, half = self.max_word_length, len(self.table) // 2
-        window = layout.windows(ids, 0, longest - 1)
+        window = windows(layout, ids, 0, longest - 1)
         beyond, halves = _word_constants(longest, half, ids.device)
         state, *following = (window + 1).unsqueeze(2).unbind(1)
         states = [state := _hashed(state, entry, self.multipliers) for entry in following]
         rows = self.table[_places(torch.stack(states, 1), half, halves)]  # [N, L - 1, 2, L]
         words = window.unflatten(1, (1, 1, longest)).masked_fill(beyond, -1)
-        same = (rows == words).all(3).any(2) & layout.fits(longest)
+        same = (rows == words).all(3).any(2) & words_end_inside(layout, longest)
         return nn.functional.pad(same, (1, 0))
 
     def _match_whole_words(self, ids: Tensor, layout: TokenLayout) -> Tensor:
@@ -129,17 +130,17 @@ class WordMatcher(nn.Module):
         known = (ids >= 0) & (ids < len(self.continues))
         entry = ids.clamp(0, len(self.continues) - 1)
         alone = self.alone[entry] | ~known
-        continues = layout.is_continuation(self.continues[entry] & known, alone)
+        continues = is_continuation(layout, self.continues[entry] & known, alone)
         run, following, matches = ~continues, continues, []
         for length in range(2, self.max_word_length + 1):
-            following = layout.shifted(following, 1)
-            run = run & following & layout.has_shifted(length - 1)
-            is_longer = layout.shifted(following, 1) & layout.has_shifted(length)
+            following = shifted(layout, following, 1)
+            run = run & following & has_shifted(layout, length - 1)
+            is_longer = shifted(layout, following, 1) & has_shifted(layout, length)
             matches.append(run & ~is_longer)
         return torch.stack([torch.zeros_like(run), *matches], 1)
 
 
-@constant
+@cached_unless_traced
 def _word_constants(longest: int, half: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """
     The places that words of 2 to L tokens do not have, `[L - 1, 1, L]`, and the first row of each half of the table,

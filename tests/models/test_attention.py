@@ -34,6 +34,7 @@ from modeling_star.models.attention import (
     candidate_attention,
     relay_attention,
 )
+from modeling_star.models.neighbours import cpu_blocks, has_shifted
 from modeling_star.models.token_layout import TokenLayout
 
 
@@ -59,7 +60,7 @@ def projections(d: int = 6, h: int = 2, c: int = 4) -> AttentionProjections:
 def words_of(mask: Tensor, longest: int, keep_padding: bool, include_self: bool) -> tuple[TokenLayout, BandCandidates]:
     """A layout and random words in it."""
     layout = TokenLayout.from_mask(mask, keep_padding)
-    fits = torch.stack([layout.has_shifted(length) for length in range(longest)], dim=-1)
+    fits = torch.stack([has_shifted(layout, length) for length in range(longest)], dim=-1)
     return layout, BandCandidates.words(fits & (random(*fits.shape, seed=9) > 0), layout, include_self)
 
 
@@ -199,7 +200,7 @@ def test_no_vector_of_a_word_is_materialised() -> None:
     n, h, c, longest = 64, 2, 32, 4
     layout, band = words_of(torch.ones(1, n), longest, keep_padding=False, include_self=True)
     query, key, value = (random(n, h, c, seed=seed) for seed in range(3))
-    [block] = layout.blocks(longest - 1, closed=False)
+    [block] = cpu_blocks(layout, longest - 1, closed=False)
     with LargestTensor() as largest_tensor:
         places = zip(*(block.neighbours(x, layout) for x in (key, value)), strict=True)
         context, _ = candidate_attention(query, list(places), random(h, c).detach(), band=band)
@@ -332,7 +333,7 @@ def test_an_adapter_on_the_output_is_called(kind: Any) -> None:
     attention.projections = module
 
     def update() -> Tensor:
-        [block] = layout.blocks(1, closed=True)
+        [block] = cpu_blocks(layout, 1, closed=True)
         return attention(Candidates(random(4, 6), block, layout, module.key_value_weight()))[0]
 
     before = update()

@@ -8,7 +8,7 @@ On a CPU they run in Triton's interpreter, which conftest.py enables and which t
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,8 @@ from modeling_star.kernels import triton_relay_attention as relay_kernels
 from modeling_star.kernels import triton_ring_attention as candidate_kernels
 from modeling_star.kernels import triton_utils as kernels
 from modeling_star.models import attention
-from modeling_star.models import token_layout as tokens
 from modeling_star.models.attention import BandCandidates, relay_attention
+from modeling_star.models.neighbours import cpu_blocks, has_shifted, ring_neighbours
 from modeling_star.models.normalization import UpdateLayerNorm
 from modeling_star.models.token_layout import TokenLayout
 
@@ -48,6 +48,13 @@ from modeling_star.models.token_layout import TokenLayout
 # Relative to the largest number. Sums are in float32; incoming gradients are rounded to the type of the inputs.
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 0.004, torch.bfloat16: 0.03}
 EXACT = torch.float64 if kernels.INTERPRETED else torch.float32
+
+
+@pytest.fixture(autouse=True)
+def chunks_as_before() -> Iterator[None]:
+    before = kernels.TOKENS_OF_CHUNK
+    yield
+    kernels.TOKENS_OF_CHUNK = before
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -106,7 +113,7 @@ def ring_kernel(leaves: dict[str, Tensor], layout: TokenLayout, radius: int, dro
 
 def ring_reference(leaves: dict[str, Tensor], layout: TokenLayout, radius: int) -> Tensor:
     key_value = leaves["key_value"]
-    candidates = [key_value[index] for index in layout.ring(radius)]
+    candidates = [key_value[index] for index in ring_neighbours(layout, radius)]
     candidates.append(leaves.get("embedded", key_value))
     if "node" in leaves:
         candidates.append(leaves["node"][layout.sequence_index])
@@ -171,7 +178,7 @@ def candidates_of(layout: TokenLayout, longest: int, include_self: bool) -> Band
     """Random words, or, if the longest is of one token, the tokens on both sides, or a window of them."""
     if longest == 1:
         return BandCandidates.adjacent(layout) if include_self else BandCandidates.window(layout, 4, True)
-    fits = torch.stack([layout.has_shifted(length) for length in range(longest)], dim=-1)
+    fits = torch.stack([has_shifted(layout, length) for length in range(longest)], dim=-1)
     return BandCandidates.words(fits & (random(*fits.shape, seed=9).to(fits.device) > 0), layout, include_self)
 
 
@@ -185,7 +192,7 @@ def band_kernel(
 
 
 def band_reference(leaves: dict[str, Tensor], layout: TokenLayout, candidates: BandCandidates) -> Tensor:
-    [block] = layout.blocks(candidates.reach, closed=False)
+    [block] = cpu_blocks(layout, candidates.reach, closed=False)
     places = [(place[:, 0], place[:, 1]) for place in block.neighbours(leaves["key_value"], layout)]
     node = None
     if "node" in leaves:
@@ -227,14 +234,14 @@ RING_CASES: dict[str, st.SearchStrategy] = {
 @given(mask=SHORT, chunk=CHUNKS, h=HEADS, c=WIDTHS, which=st.fixed_dictionaries(RING_CASES))
 @examples(10)
 def test_ring_attention_equals_the_kernels(mask: Tensor, chunk: int, h: int, c: int, which: dict[str, Any]) -> None:
-    tokens.TOKENS_OF_CHUNK = chunk
+    kernels.TOKENS_OF_CHUNK = chunk
     assert_ring_is_same(mask, h=h, c=c, **which)
 
 
 @given(mask=SHORT, chunk=CHUNKS, h=HEADS, c=WIDTHS, d=st.integers(1, 9))
 @examples(10)
 def test_relay_attention_equals_the_kernels(mask: Tensor, chunk: int, h: int, c: int, d: int) -> None:
-    tokens.TOKENS_OF_CHUNK = chunk
+    kernels.TOKENS_OF_CHUNK = chunk
     assert_relay_is_same(mask, h=h, c=c, d=d)
 
 
@@ -243,7 +250,7 @@ def test_relay_attention_equals_the_kernels(mask: Tensor, chunk: int, h: int, c:
 def test_band_attention_equals_the_kernels(
     mask: Tensor, chunk: int, h: int, c: int, longest: int, flags: tuple[bool, bool]
 ) -> None:
-    tokens.TOKENS_OF_CHUNK = chunk
+    kernels.TOKENS_OF_CHUNK = chunk
     assert_band_is_same(mask, longest, *flags, h=h, c=c)
 
 
@@ -253,7 +260,7 @@ def test_band_attention_equals_the_kernels(
 def test_attentions_equal_the_kernels_on_long_texts_and_wide_heads(
     data: st.DataObject, mask: Tensor, h: int, c: int
 ) -> None:
-    tokens.TOKENS_OF_CHUNK = data.draw(st.sampled_from([16, 128]))
+    kernels.TOKENS_OF_CHUNK = data.draw(st.sampled_from([16, 128]))
     operation = data.draw(st.sampled_from(["ring", "relay", "band"]))
     if operation == "ring":
         assert_ring_is_same(mask, h=h, c=c, **data.draw(st.fixed_dictionaries(RING_CASES)))
@@ -438,7 +445,7 @@ def outputs_and_gradients(
 )
 def test_a_model_equals_itself_without_kernels(variant: str) -> None:
     stem, options = VARIANTS[variant]
-    tokens.TOKENS_OF_CHUNK = 4
+    kernels.TOKENS_OF_CHUNK = 4
     model = tiny_model(stem, dtype=EXACT, num_attention_heads=1, **options).to(DEVICE)
     batch = random_batch(padded([0, 6, 1, 2], 7, "holes"))
     leaves = dict(model.named_parameters())

@@ -36,8 +36,7 @@ from transformers import PreTrainedModel
 
 import modeling_star
 from modeling_star import BigTransformerConfig, Lexicon
-from modeling_star.models import attention
-from modeling_star.models import token_layout as tokens
+from modeling_star.models import attention, neighbours
 
 
 WORDS = some_words()
@@ -134,7 +133,7 @@ class TestBigTransformer(EncoderContract):
 
     def prepare(self, data: st.DataObject, model: PreTrainedModel, batch: Batch) -> None:
         """Words from a lexicon, from flags, as a mask, or none; all tokens at once, or a few."""
-        tokens.TOKENS_AT_ONCE = data.draw(st.sampled_from([1, 2, 3, 1024]))
+        neighbours.TOKENS_AT_ONCE = data.draw(st.sampled_from([1, 2, 3, 1024]))
         config, seed = model.config, data.draw(st.integers(0, 1000))
         siamese, longest = config.pair_mode == "siamese", config.max_word_length
         kind = data.draw(st.sampled_from(["words", "words", "whole_word", "word_mask", "nothing"]))

@@ -21,8 +21,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from modeling_star import StarTransformerConfig
-from modeling_star.models import attention
-from modeling_star.models import token_layout as tokens
+from modeling_star.models import attention, neighbours
 
 
 class TestStarTransformer(EncoderContract):
@@ -69,7 +68,7 @@ class TestStarTransformer(EncoderContract):
 
     def prepare(self, data: st.DataObject, model: PreTrainedModel, batch: Batch) -> None:
         """All tokens at once, or a few."""
-        tokens.TOKENS_AT_ONCE = data.draw(st.sampled_from([1, 2, 3, 1024]))
+        neighbours.TOKENS_AT_ONCE = data.draw(st.sampled_from([1, 2, 3, 1024]))
 
     def attention_shape(self, config: Any, b: int, n: int) -> tuple[int, ...]:
         neighbours = 2 * config.ring_radius if config.use_ring else 0

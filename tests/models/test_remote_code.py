@@ -28,7 +28,7 @@ from modeling_star import Lexicon
 # The code that a saved model needs, no more: nothing of training, tests, or other encoders.
 SHARED_CODE = {
     *("configuration_base.py", "configuration_encoder.py", "modeling_encoder.py", "heads.py", "crf.py"),
-    *("char_cnn.py", "embeddings.py", "token_layout.py", "utils.py", "vocabulary.py"),
+    *("char_cnn.py", "embeddings.py", "neighbours.py", "token_layout.py", "utils.py", "vocabulary.py"),
 }
 ATTENTION_CODE = {"attention.py", "sparse_attention.py", "normalization.py"}
 CODE = {

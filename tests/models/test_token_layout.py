@@ -1,7 +1,6 @@
 """Padded and packed layouts of random masks against loops over the real tokens of each row."""
 
 import itertools
-import math
 
 import pytest
 import torch
@@ -10,8 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-import modeling_star.models.token_layout
-from modeling_star.models.token_layout import CPUBlock, TokenLayout
+from modeling_star.models import neighbours
+from modeling_star.models.neighbours import (
+    CPUBlock,
+    cpu_blocks,
+    has_shifted,
+    ring_neighbours,
+    rows_around,
+    shifted,
+    words_end_inside,
+)
+from modeling_star.models.token_layout import TokenLayout
 
 
 both_layouts = pytest.mark.parametrize("keep_padding", [False, True], ids=["packed", "padded"])
@@ -48,8 +56,8 @@ def test_packed_tokens_are_the_real_columns_row_by_row(mask: Tensor) -> None:
 @examples(50)
 def test_fits_holds_what_has_shifted_says_of_each_offset(keep_padding: bool, mask: Tensor, longest: int) -> None:
     layout = TokenLayout.from_mask(mask.bool(), keep_padding)
-    expected = torch.stack([layout.has_shifted(offset) for offset in range(1, longest)], dim=1)
-    assert torch.equal(layout.fits(longest), expected)
+    expected = torch.stack([has_shifted(layout, offset) for offset in range(1, longest)], dim=1)
+    assert torch.equal(words_end_inside(layout, longest), expected)
 
 
 @both_layouts
@@ -78,8 +86,8 @@ def test_neighbours_follow_the_real_tokens_and_close_the_ring(keep_padding: bool
     for tokens in flat_index(layout, mask):
         n = len(tokens)
         around = [[tokens[(i + place) % n] for i in range(n)] for place in range(-3, 4)]
-        assert layout.ring(3)[:, tokens].tolist() == around
-    assert layout.ring(0).tolist() == [list(range(len(layout.position)))]
+        assert ring_neighbours(layout, 3)[:, tokens].tolist() == around
+    assert ring_neighbours(layout, 0).tolist() == [list(range(len(layout.position)))]
 
 
 @both_layouts
@@ -87,7 +95,7 @@ def test_neighbours_of_one_and_of_two_tokens(keep_padding: bool) -> None:
     mask = torch.tensor([[False, True, False, False], [True, False, False, True]])
     layout = TokenLayout.from_mask(mask, keep_padding)
     (one,), (first, second) = flat_index(layout, mask)
-    assert layout.ring(1)[:, [one, first, second]].T.tolist() == [
+    assert ring_neighbours(layout, 1)[:, [one, first, second]].T.tolist() == [
         [one, one, one],
         [second, first, second],
         [first, second, first],
@@ -108,14 +116,14 @@ def test_the_mean_of_a_long_text_is_finite_in_half_precision(keep_padding: bool)
 @examples(50)
 def test_shifting_counts_real_tokens_and_ends_with_the_sequence(keep_padding: bool, mask: Tensor, offset: int) -> None:
     layout, x = TokenLayout.from_mask(mask, keep_padding), numbers(mask)
-    shifted, exists = layout.shifted(layout.pack(x), offset), layout.has_shifted(offset)
-    assert shifted.shape == layout.pack(x).shape
+    values, exists = shifted(layout, layout.pack(x), offset), has_shifted(layout, offset)
+    assert values.shape == layout.pack(x).shape
     expected = torch.zeros(len(exists), dtype=torch.bool)
     for (row, columns), tokens in zip(enumerate(columns_of(mask)), flat_index(layout, mask), strict=True):
         for i, token in enumerate(tokens):
             if 0 <= i + offset < len(tokens):
                 expected[token] = True
-                assert torch.equal(shifted[token], x[row, columns[i + offset]])
+                assert torch.equal(values[token], x[row, columns[i + offset]])
     # Nothing exists at padding.
     assert torch.equal(exists, expected)
 
@@ -126,28 +134,28 @@ def test_shifting_counts_real_tokens_and_ends_with_the_sequence(keep_padding: bo
 def test_blocks_hold_all_tokens_in_order_with_their_neighbours(
     keep_padding: bool, mask: Tensor, size: int, radius: int, closed: bool
 ) -> None:
-    modeling_star.models.token_layout.TOKENS_AT_ONCE = size
+    neighbours.TOKENS_AT_ONCE = size
     layout = TokenLayout.from_mask(mask, keep_padding)
     x = layout.pack(numbers(mask))
     order = torch.arange(len(x))
-    blocks = layout.blocks(radius, closed)
+    blocks = cpu_blocks(layout, radius, closed)
     assert torch.equal(torch.cat([order[block.tokens] for block in blocks]), order)
     least = max(size, radius) * torch.get_num_threads()
     assert len(blocks) == 1 or all(least <= len(order[block.tokens]) < 2 * least for block in blocks)
     pieces = CPUBlock.split(x, blocks)
-    for block, piece, rows in zip(blocks, pieces, layout.around(x, pieces, blocks), strict=True):
+    for block, piece, rows in zip(blocks, pieces, rows_around(layout, x, pieces, blocks), strict=True):
         assert torch.equal(piece, x[block.tokens])
         assert torch.equal(block.own(rows), piece)
         sequences = layout.sequence_index[block.tokens]
         of_block = block.of_block(torch.arange(len(mask)))
         assert torch.equal(block.of_sequences(of_block, layout).expand(len(sequences)), sequences)
         assert torch.equal(of_block[block.sequence_index(layout)], sequences)
-        neighbours, places = block.neighbours(rows, layout), block.neighbour_index(len(piece))
-        for offset, neighbour, place in zip(range(-radius, radius + 1), neighbours, places, strict=True):
+        states, places = block.neighbours(rows, layout), block.neighbour_index(len(piece))
+        for offset, neighbour, place in zip(range(-radius, radius + 1), states, places, strict=True):
             if closed:
-                exists, index = torch.ones(len(x)).bool(), layout.ring(radius)[offset + radius]
+                exists, index = torch.ones(len(x)).bool(), ring_neighbours(layout, radius)[offset + radius]
             else:
-                exists, index = layout.has_shifted(offset), layout.shifted(order, offset)
+                exists, index = has_shifted(layout, offset), shifted(layout, order, offset)
             exists, index = exists[block.tokens], index[block.tokens]
             assert neighbour.isfinite().all()
             assert torch.equal(neighbour[exists], x[index][exists])
@@ -155,14 +163,12 @@ def test_blocks_hold_all_tokens_in_order_with_their_neighbours(
                 assert torch.equal(rows[place][exists], neighbour[exists])
 
 
-@given(mask=masks(max_columns=9), size=st.integers(1, 4))
+@given(mask=masks(max_columns=9))
 @examples(50)
-def test_offsets_and_chunks_hold_each_sequence(mask: Tensor, size: int) -> None:
-    modeling_star.models.token_layout.TOKENS_OF_CHUNK = size
+def test_offsets_are_where_sequences_begin(mask: Tensor) -> None:
     layout = TokenLayout.from_mask(mask.bool(), keep_padding=False)
     assert layout.offsets.tolist() == [0, *itertools.accumulate(layout.lengths.tolist())]
     assert layout.starts.tolist() == layout.offsets.tolist()[:-1]
-    assert layout.chunks == (size, max(1, math.ceil(layout.max_length / size)))
 
 
 @both_layouts
@@ -183,7 +189,7 @@ def test_indices_at_padding_are_in_range(keep_padding: bool, mask: Tensor) -> No
     # Padding is gathered too.
     layout = TokenLayout.from_mask(mask, keep_padding)
     for index, end in (
-        (layout.ring(2), len(layout.position)),
+        (ring_neighbours(layout, 2), len(layout.position)),
         (layout.position, mask.shape[1]),
         (layout.sequence_index, mask.shape[0]),
     ):
@@ -277,7 +283,7 @@ def test_a_full_layout_is_that_of_a_mask_of_ones(b: int, n: int) -> None:
     assert (layout.max_length, layout.is_full) == (n, True)
     for name in ("mask", "lengths", "sequence_index", "position", "column_index"):
         assert torch.equal(getattr(layout, name), getattr(expected, name)), name
-    assert torch.equal(layout.ring(1), expected.ring(1))
+    assert torch.equal(ring_neighbours(layout, 1), ring_neighbours(expected, 1))
 
 
 def test_what_is_kept_from_inference_mode_serves_training_and_other_models() -> None:
