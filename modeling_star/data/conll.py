@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 from datasets import Dataset, Features, List, Value
 
 from ..errors import UserError
-from ..models.crf import entity_tag
+from ..models.tag_schemes import entity_tag
 from .caching import source_version
 from .columns import TOKENS
 from .conll_layout import (

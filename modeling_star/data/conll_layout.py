@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import chain, groupby, pairwise
 from typing import NamedTuple
 
-from ..models.crf import entity_tag
+from ..models.tag_schemes import entity_tag
 from .columns import PARTS_OF_SPEECH, TAGS, TOKENS
 
 

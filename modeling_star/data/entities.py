@@ -2,16 +2,19 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase
 
-from ..models.crf import entity_tag, typed_labels
-from ..models.vocabulary import word_marker
+from ..models.tag_schemes import entity_tag, typed_labels
+from ..models.word_marks import word_marker
 
 
-def aggregation_for(tokenizer: PreTrainedTokenizerBase) -> Literal["first", "simple"]:
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def aggregation_for(tokenizer: "PreTrainedTokenizerBase") -> Literal["first", "simple"]:
     """
     The `aggregation_strategy` for a tokenizer: "first" where words are cut into tokens, of which training labels the
     first alone; "simple" where each token is a word. Other strategies take everything between blanks for one word

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, DatasetDict
 
-from ..models.crf import entity_tag
+from ..models.tag_schemes import entity_tag
 from .writing_systems import HAN, KANA
 
 

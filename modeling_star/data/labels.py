@@ -13,7 +13,7 @@ from typing import Any, Literal
 from datasets import ClassLabel, Dataset, DatasetDict, List, Value
 
 from ..errors import UserError
-from ..models.crf import ENTITY_PREFIXES, IGNORE_INDEX, entity_tag
+from ..models.tag_schemes import ENTITY_PREFIXES, IGNORE_INDEX, entity_tag
 from .columns import GOLD_LABEL, check_columns
 
 

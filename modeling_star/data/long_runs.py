@@ -11,14 +11,17 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import regex
-from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 from .writing_systems import CHARACTER, RUN, SEPARATORS
+
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 LONGEST_RUN = 10_000
@@ -51,7 +54,7 @@ class Shortened:
         return offsets + np.array([0, *self.omitted])[np.searchsorted(self.firsts, offsets, side="right")]
 
 
-def longest_run(tokenizer: PreTrainedTokenizerBase) -> int | None:
+def longest_run(tokenizer: "PreTrainedTokenizerBase") -> int | None:
     """The most letters and digits in a row that a tokenizer may be given; `None` for one that was not trained here."""
     backend = tokenizer.backend_tokenizer
     split = json.loads(backend.pre_tokenizer.__getstate__()) if backend.pre_tokenizer is not None else {}
@@ -87,7 +90,7 @@ def shorten(text: str, longest: int | None) -> Shortened:
     return Shortened("".join([*parts, text[end:]]), firsts, omitted[1:])
 
 
-def shorten_all(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
+def shorten_all(texts: list[str], tokenizer: "PreTrainedTokenizerBase") -> list[str]:
     """Texts or words without the middle of their long runs, for a use that needs no offsets."""
     if max(map(len, texts), default=0) <= LONGEST_RUN:
         return texts

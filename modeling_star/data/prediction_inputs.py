@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow
 from datasets import Dataset, DatasetDict
@@ -22,6 +22,7 @@ from .labels import literal_list
 from .readers import has_blocks, read_file, stream_rows
 from .span_formats import is_span_folder, read_span_texts
 from .tables import lacks_header
+from .text_types import QuestionContext, Text, joined
 from .word_rows import Keys, check_order, find_keys, group_rows, has_word_rows, no_keys
 from .writing_systems import between_words
 
@@ -29,17 +30,6 @@ from .writing_systems import between_words
 logger = logging.getLogger(__name__)
 
 _ROWS_INSPECTED = 1000
-
-
-class QuestionContext(NamedTuple):
-    """A question and the text with its answer."""
-
-    question: str
-    context: str
-
-
-Text = str | tuple[str, str] | list[str] | QuestionContext
-"""A text, a pair of texts, the words of a text, or a question with its context."""
 
 
 @dataclass(frozen=True)
@@ -289,13 +279,6 @@ def _of_lines(source: str, lines: Iterable[str], pairs: bool) -> Iterator[tuple[
             raise UserError(f"{source}, line {number + 1}: --pairs reads two texts separated by one tab")
         if line.strip():
             yield number, (parts[0], parts[1]) if pairs else line
-
-
-def joined(texts: Sequence[Any], between: str | None = None) -> list[Any]:
-    """Texts, some of which can be lists of words, as texts; `between`: the separator of words, found by default."""
-    if between is None:
-        between = between_words(text for text in texts if isinstance(text, list))
-    return [between.join(text) if isinstance(text, list) else text for text in texts]
 
 
 def _typed(cells: list[Any]) -> pyarrow.Array:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..models.crf import entity_tag
+from ..models.tag_schemes import entity_tag
 from .annotation_marks import is_rejected
 from .character_spans import NOT_ANNOTATED, Document, Span, SpanFile
 from .files import open_text

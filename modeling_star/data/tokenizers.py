@@ -18,7 +18,7 @@ from transformers import BatchEncoding, PreTrainedTokenizerBase, PreTrainedToken
 from .caching import source_version
 from .labels import IGNORE_INDEX
 from .long_runs import shorten_all
-from .windows import NO_WORD, cut_windows, first_pieces
+from .windows import NO_WORD, cut_windows, first_pieces, max_length_or_none
 from .writing_systems import CHARACTER, CJK, RUN, SEPARATORS, are_split_by_character
 
 
@@ -481,11 +481,6 @@ def warn_of_other_tokens(
             " ".join(words[place : place + 4]),
             between,
         )
-
-
-def max_length_or_none(model_max_length: int | None) -> int | None:
-    """The most tokens that a tokenizer's model takes; `None` for transformers' int(1e30), which means no limit."""
-    return model_max_length if model_max_length is not None and model_max_length < 1e6 else None
 
 
 def _length_limit(tokenizer: PreTrainedTokenizerBase, max_seq_length: int | None) -> int | None:

@@ -36,6 +36,11 @@ class Window:
         return row.tolist()
 
 
+def max_length_or_none(model_max_length: int | None) -> int | None:
+    """The most tokens that a tokenizer's model takes; `None` for transformers' int(1e30), which means no limit."""
+    return model_max_length if model_max_length is not None and model_max_length < 1e6 else None
+
+
 def cut_windows(
     is_content: Sequence[bool] | np.ndarray, limit: int | None, stride: int | None, *, from_end: bool = False
 ) -> list[Window]:

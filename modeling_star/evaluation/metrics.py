@@ -18,7 +18,7 @@ from sklearn import metrics as scores
 from transformers import EvalPrediction
 
 from ..data.labels import IGNORE_INDEX
-from ..models.crf import SEGMENT, entity_tag, typed_labels
+from ..models.tag_schemes import SEGMENT, entity_tag, typed_labels
 from .squad import Language, score_answers
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..data.tokenizers import max_length_or_none
+from ..data.windows import max_length_or_none
 from ..errors import UserError
 from ..files import no_empty_folder
 from ..loading import load_config, load_model, load_tokenizer

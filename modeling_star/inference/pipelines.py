@@ -7,8 +7,7 @@ from torch import Tensor
 from transformers import TokenClassificationPipeline
 
 from ..data.entities import EntityGroups
-from ..data.tokenizers import max_length_or_none
-from ..data.windows import cut_windows
+from ..data.windows import cut_windows, max_length_or_none
 from ..errors import UserError
 
 

@@ -22,8 +22,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from ..data.entities import EntityGroups, aggregation_for
 from ..data.long_runs import Shortened, longest_run, shorten, tokenizing
 from ..data.prediction_inputs import QuestionContext, Text, joined, text_columns
-from ..data.tokenizers import max_length_or_none
-from ..data.windows import Window, cut_windows
+from ..data.windows import Window, cut_windows, max_length_or_none
 from ..data.writing_systems import between_words
 from ..errors import UserError
 from ..loading import load_config, load_model, load_tokenizer

@@ -7,36 +7,16 @@ input.
 Axes: V vocabulary entries
 """
 
-from collections import Counter
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
+from .word_marks import MARKERS, word_marker
 
-# The marks of words in a vocabulary, and the other white space of that kind of vocabulary: byte-level BPE writes tab
-# to carriage return as the letters U+0109 to U+010D.
-MARKERS = {"##": " \t\n\r", "Ġ": "\u0109\u010a\u010b\u010c\u010d", "▁": " \t\n\r"}
+
 _WHITE_BYTES = {"<0x09>", "<0x0A>", "<0x0D>", "<0x20>"}
-
-
-def word_marker(tokenizer: PreTrainedTokenizerBase) -> str | None:
-    """
-    The mark of words in a vocabulary: the commonest of `MARKERS` that this kind of tokenizer writes, or `None`. In a
-    vocabulary of whole words "###" and the name "Ġorġ" are words.
-    """
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    kind = type(backend.model).__name__ if backend is not None else ""
-    markers = {"WordLevel": (), "WordPiece": ("##",)}.get(kind, tuple(MARKERS))
-    added = tokenizer.get_added_vocab()
-    counts = Counter(
-        marker
-        for token in tokenizer.get_vocab()
-        for marker in markers
-        if token not in added and token.startswith(marker) and token != marker
-    )
-    return max(counts, key=counts.__getitem__, default=None)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -38,8 +38,8 @@ from ..evaluation.reports import (
     plot_entity_scores,
 )
 from ..files import write_text
-from ..models.crf import may_follow, tag_scheme, typed_labels
-from ..models.vocabulary import word_marker
+from ..models.tag_schemes import may_follow, tag_scheme, typed_labels
+from ..models.word_marks import word_marker
 from ..training.arguments import TaggingArguments
 from ..training.builders import config_fields, parse_overrides
 from ..training.task import Task

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..data.entities import is_plain_iob
-from ..data.tokenizers import max_length_or_none
+from ..data.windows import max_length_or_none
 from ..evaluation.metrics import is_entity_scheme
 from ..evaluation.reports import escaped, markdown_table
 from ..files import write_text

@@ -29,6 +29,7 @@ from modeling_star import Lexicon
 SHARED_CODE = {
     *("configuration_base.py", "configuration_encoder.py", "modeling_encoder.py", "heads.py", "crf.py"),
     *("char_cnn.py", "embeddings.py", "neighbours.py", "token_layout.py", "utils.py", "vocabulary.py"),
+    *("tag_schemes.py", "word_marks.py"),
 }
 ATTENTION_CODE = {"attention.py", "sparse_attention.py", "normalization.py"}
 CODE = {
