@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .models.modeling_encoder import EncoderOutput as EncoderOutput
     from .models.modeling_star import *  # noqa: F403
     from .models.modeling_vanilla import *  # noqa: F403
+    from .models.window_interface import register_window_attention as register_window_attention
 
 _MODULES = {
     "EncoderOutput": "models.modeling_encoder",
@@ -33,6 +34,7 @@ _MODULES = {
     "StarClassifier": "estimators",
     "StarTagger": "estimators",
     "answer_question": "inference.question_answering",
+    "register_window_attention": "models.window_interface",
     **auto.MODULES,
 }
 _MOVED = ("TextEncoderDecoderConfig", "TextEncoderDecoderModel", "translate")

@@ -141,6 +141,23 @@ def multi_att(
 # ------ embeddings
 
 
+def window_attention(
+    query: Tensor, key: Tensor, value: Tensor, left: int, right: int, real: Sequence[bool], seen: Container[int]
+) -> Tensor:
+    """
+    Each token of one text over the real tokens near it and those that everybody sees, `[h, n, c]`; a token that
+    everybody sees over all. Zeros at padding.
+    """
+    heads, count, width = query.shape
+    context = torch.zeros_like(query)
+    for head, i in itertools.product(range(heads), (i for i in range(count) if real[i])):
+        near = [j for j in range(count) if real[j] and (-left <= j - i <= right or i in seen or j in seen)]
+        weights = softmax([query[head, i] @ key[head, j] / math.sqrt(width) for j in near])
+        attended = sum_of([weight * value[head, j] for weight, j in zip(weights, near, strict=True)])
+        context = context.index_put((torch.tensor(head), torch.tensor(i)), attended)
+    return context
+
+
 def sinusoid(position: int, width: int, base: float, like: Tensor) -> Vector:
     """PE(pos, 2k) = sin(pos / base^(2k / d)) and PE(pos, 2k + 1) = cos of the same (Vaswani et al. 2017)."""
     numbers = []
