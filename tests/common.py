@@ -6,6 +6,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import reference
 import torch
 from hypothesis import HealthCheck, settings
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from transformers import BertConfig, PreTrainedModel
 
 import modeling_star
-from modeling_star.models import neighbours
+from modeling_star.models import attention
 from modeling_star.models.attention import AttentionProjections
 from modeling_star.models.heads import NO_SPAN
 
@@ -421,24 +422,20 @@ def difference(actual: Tensor, expected: Tensor, scale: float | None = None) -> 
     return float((actual.detach().double() - expected).abs().max()) / max(scale, 1.0)
 
 
-def assert_same_in_parts(model: PreTrainedModel, change: Callable[[], object] = lambda: None) -> None:
+def assert_same_without_rows(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    How many tokens a model in float64 computes at once changes neither its outputs nor their gradients.
-
-    Args:
-        model: also computes all tokens at once, for what is expected.
-        change: called before the others, for what may differ besides.
+    Outputs and gradients of a model in float64 are the same by `sparse_attention` and by the reference, which the
+    tests after this call use.
     """
     batch = random_batch(padded([5, 0, 1, 9], 9, "holes"), dtype=torch.float64)
     leaves = dict(model.named_parameters())
+    outputs = named_outputs(model(**batch.inputs()))
+    with torch.no_grad():
+        assert_close(named_outputs(model(**batch.inputs())), outputs, 1e-10)
+    monkeypatch.setattr(attention, "row_attention_applies", lambda states: False)
     expected = named_outputs(model(**batch.inputs()))
-    change()
-    for neighbours.TOKENS_AT_ONCE in (1, 4, 7, 1024):
-        outputs = named_outputs(model(**batch.inputs()))
-        assert_close(outputs, expected, 1e-10)
-        assert_gradients_close(gradients(outputs, leaves), gradients(expected, leaves), 1e-10)
-        with torch.no_grad():
-            assert_close(named_outputs(model(**batch.inputs())), expected, 1e-10)
+    assert_close(outputs, expected, 1e-10)
+    assert_gradients_close(gradients(outputs, leaves), gradients(expected, leaves), 1e-10)
 
 
 def assert_close(

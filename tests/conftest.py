@@ -28,7 +28,7 @@ from table_samples import CONTENT
 from task_samples import GROUPS, OWN_TRAINING, ROWS, Parsed, flags
 
 from modeling_star.data.splits import load_splits
-from modeling_star.models import modeling_disan, neighbours
+from modeling_star.models import modeling_disan
 from modeling_star.training.task import Task
 
 
@@ -41,9 +41,9 @@ torch.backends.cudnn.allow_tf32 = False
 @pytest.fixture(autouse=True)
 def computed_at_once() -> Iterator[None]:
     """Tests may change how much is computed at once."""
-    before = neighbours.TOKENS_AT_ONCE, modeling_disan.SCORES_AT_ONCE
+    before = modeling_disan.SCORES_AT_ONCE
     yield
-    neighbours.TOKENS_AT_ONCE, modeling_disan.SCORES_AT_ONCE = before
+    modeling_disan.SCORES_AT_ONCE = before
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ The candidates of a token are neighbours on a ring, its embedding and a relay in
 BiG-Transformer the words that contain it and a global node. `choose_backend` picks one of three ways to compute the
 same attention: torch operations, sparse rows on a CPU, Triton kernels on a GPU.
 
-Axes: b batch  N flat tokens  M tokens of a block  R rows of a block  m longest sequence  d width  h heads
-      c width of a head  w places around a token, 2 * reach + 1  r candidate roles  L longest word
+Axes: b batch  N flat tokens  m longest sequence  d width  h heads  c width of a head
+      w places around a token, 2 * reach + 1  r candidate roles  L longest word
 """
 
 import functools
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import logging
 
-from .neighbours import TOKENS_AT_ONCE, CPUBlock, has_shifted, windows
+from .neighbours import has_shifted, neighbour_index, neighbours, windows
 from .sparse_attention import RowIndex, row_attention, row_attention_applies, sequence_scores, sequence_sums
 from .token_layout import (
     Memo,
@@ -33,6 +33,9 @@ from .utils import installed, readable
 
 
 logger = logging.get_logger(__name__)
+
+# Up to so many tokens a copy of them costs less than further operations.
+FEW_TOKENS = 1024
 
 # The widest reach of the kernels. A program holds the weights of a token's roles in registers: the words around it are
 # 55 where words have up to ten tokens.
@@ -138,16 +141,6 @@ class BandCandidates:
         """`all_spans` as numbers `[w, r]`, float32."""
         return get_or_compute(self.of_spans, "kernels", lambda: self.all_spans().to(torch.float32).contiguous())
 
-    def of_block(self, block: CPUBlock) -> "BandCandidates":
-        """Those of the tokens of a block."""
-        if block.alone:
-            return self
-        return get_or_compute(
-            self.memo,
-            block.tokens.start,
-            lambda: BandCandidates(self.exists[block.tokens], self.spans, self.reach, of_spans=self.of_spans),
-        )
-
     def for_rows(self, with_node: bool, dtype: torch.dtype) -> tuple[Tensor | None, Tensor]:
         """
         `spans` and `missing` as `row_attention` takes them.
@@ -252,36 +245,45 @@ def _word_roles(
 @dataclass(frozen=True)
 class Candidates:
     """
-    The candidates of the tokens of a block.
+    The candidates of all tokens.
 
-    On a ring (`block.closed`) these are C_i of the Star-Transformer (Eq 4): ring neighbours and the token itself, its
+    On a ring these are C_i of the Star-Transformer (Eq 4): ring neighbours and the token itself, its
     embedding, the relay. Otherwise they are the words of the BiG-Transformer that contain the token (`band`), and the
     global node.
 
     Args:
-        rows: `[R, d]`, the states of the block's tokens and of those around them (`rows_around`).
-        block: which tokens, and where their neighbours are.
-        layout: where all tokens lie.
+        tokens: `[N, d]`.
+        layout: where they lie.
         key_value_weight: `[2 h c, d]`, W_K above W_V.
-        node: `[s, d]`, the relay or global node of each of the block's sequences; or `None`.
-        band: the candidates that are sums of tokens `[M, r]`; or `None`.
-        embedded: `[M, d]`, the embeddings; `None` where `rows` hold them.
-        embedded_key_value: `[M, 2 h c]`, their keys and values where layers share them; or `None`.
+        ring_radius: how many ring neighbours on either side; `None` where there is no ring.
+        node: `[b, d]`, the relay or global node of each sequence; or `None`.
+        band: the candidates that are sums of tokens `[N, r]`; or `None`.
+        embedded: `[N, d]`, the embeddings; `None` where `tokens` are these.
+        embedded_key_value: `[N, 2 h c]`, their keys and values where layers share them; or `None`.
     """
 
-    rows: Tensor
-    block: CPUBlock
+    tokens: Tensor
     layout: TokenLayout
     key_value_weight: Tensor
+    ring_radius: int | None = None
     node: Tensor | None = None
     band: BandCandidates | None = None
     embedded: Tensor | None = None
     embedded_key_value: Tensor | None = None
 
     @property
+    def on_ring(self) -> bool:
+        return self.ring_radius is not None
+
+    @property
+    def radius(self) -> int:
+        """Furthest neighbour on either side."""
+        return self.band.reach if self.band is not None else self.ring_radius or 0
+
+    @property
     def has_neighbours(self) -> bool:
         """Whether any candidate is made of the tokens around."""
-        return self.block.closed or self.band is not None
+        return self.on_ring or self.band is not None
 
     def project(self, states: Tensor) -> Tensor:
         """Keys and, beside them, values without bias: `[..., d]` to `[..., 2 h c]`."""
@@ -308,21 +310,21 @@ class CandidateAttention(nn.Module):
     def forward(self, candidates: Candidates) -> tuple[Tensor, Tensor | None]:
         """
         Returns:
-            The update `[M, d]` and the weights `[b, h, n, r]`, zeros at padding; `None` in their place for packed
+            The update `[N, d]` and the weights `[b, h, n, r]`, zeros at padding; `None` in their place for packed
             tokens, of which none are recorded.
         """
-        query = self.projections.query(candidates.block.own(candidates.rows))
+        query = self.projections.query(candidates.tokens)
         return choose_backend(query, candidates)(self, query, candidates)
 
 
-# From queries `[M, h * c]`, not yet scaled, to what `CandidateAttention.forward` returns.
+# From queries `[N, h * c]`, not yet scaled, to what `CandidateAttention.forward` returns.
 Backend = Callable[[CandidateAttention, Tensor, Candidates], tuple[Tensor, Tensor | None]]
 
 
 def choose_backend(query: Tensor, candidates: Candidates) -> Backend:
-    """Choose the function that computes the attention of queries `[M, h * c]`; results agree but for rounding."""
-    block, layout = candidates.block, candidates.layout
-    if candidates.has_neighbours and block.alone and use_kernels(query, layout, block.radius):
+    """Choose the function that computes the attention of queries `[N, h * c]`; results agree but for rounding."""
+    layout = candidates.layout
+    if candidates.has_neighbours and use_kernels(query, layout, candidates.radius):
         return attend_with_triton
     if layout.is_packed and row_attention_applies(query):
         return attend_over_sparse_rows
@@ -333,7 +335,7 @@ def attend_with_torch(
     attention: CandidateAttention, query: Tensor, candidates: Candidates
 ) -> tuple[Tensor, Tensor | None]:
     """The reference, in torch operations: `candidate_attention`."""
-    projections, block, layout = attention.projections, candidates.block, candidates.layout
+    projections, layout = attention.projections, candidates.layout
     width = projections.num_heads * projections.head_dim
 
     def split(key_value: Tensor) -> tuple[Tensor, Tensor]:
@@ -341,16 +343,16 @@ def attend_with_torch(
 
     places: list[Tensor] = []
     if candidates.has_neighbours:
-        places = block.neighbours(candidates.project(candidates.rows), layout)
+        places = neighbours(layout, candidates.project(candidates.tokens), candidates.radius, candidates.on_ring)
     if candidates.embedded_key_value is not None:
         places.append(candidates.embedded_key_value)
     elif candidates.embedded is not None:
         places.append(candidates.project(candidates.embedded))
-    elif block.closed:
-        places.append(places[block.radius])
+    elif candidates.on_ring:
+        places.append(places[candidates.radius])
     node = None
     if candidates.node is not None:
-        node = block.of_sequences(candidates.project(candidates.node), layout)
+        node = candidates.project(candidates.node).index_select(0, layout.sequence_index)
         if candidates.band is None and places:
             places.append(node)
             node = None
@@ -372,8 +374,8 @@ def attend_over_sparse_rows(
     attention: CandidateAttention, query: Tensor, candidates: Candidates
 ) -> tuple[Tensor, Tensor | None]:
     """Packed tokens on a CPU: every candidate is a row of one table of keys and values, `sparse_attention`."""
-    block, band, projections = candidates.block, candidates.band, attention.projections
-    sources = [candidates.rows] if candidates.has_neighbours else []
+    band, projections = candidates.band, attention.projections
+    sources = [candidates.tokens] if candidates.has_neighbours else []
     sources += [states for states in (candidates.node, candidates.embedded) if states is not None]
     table = candidates.project(torch.cat(sources) if len(sources) > 1 else sources[0])
     has_embedded = candidates.embedded is not None
@@ -382,8 +384,8 @@ def attend_over_sparse_rows(
     # The operations on rows are of float32 or float64, and so is a softmax.
     heads, dtype = projections.num_heads, at_least_float32(query.dtype)
     index = get_or_compute(
-        block.memo,
-        (heads, dtype, candidates.has_neighbours, candidates.node is None, has_embedded),
+        candidates.layout.memo,
+        (heads, dtype, candidates.on_ring, band is None, candidates.radius, candidates.node is None, has_embedded),
         lambda: RowIndex.of(_candidate_rows(candidates, has_embedded), len(table), heads, dtype),
     )
     spans, missing = (None, None) if band is None else band.for_rows(candidates.node is not None, dtype)
@@ -405,21 +407,21 @@ def attend_over_sparse_rows(
 
 def _candidate_rows(candidates: Candidates, has_embedded: bool) -> Tensor:
     """
-    The rows that each token attends to, `[M, w]`, in a table of the rows around the tokens, the nodes of their
-    sequences and, if `has_embedded`, their embeddings.
+    The rows that each token attends to, `[N, w]`, in a table of the tokens, the nodes of their sequences and, if
+    `has_embedded`, their embeddings.
     """
-    block, count = candidates.block, len(candidates.block.own(candidates.rows))
+    count, layout = len(candidates.tokens), candidates.layout
     index: list[Tensor] = []
     after_rows = 0
     if candidates.has_neighbours:
-        index.extend(block.neighbour_index(count))
-        after_rows = len(candidates.rows)
+        index.extend(neighbour_index(layout, candidates.radius, candidates.on_ring))
+        after_rows = count
     node = candidates.node
-    if block.closed:
+    if candidates.on_ring:
         after_nodes = after_rows + (0 if node is None else len(node))
-        index.append(torch.arange(count) + after_nodes if has_embedded else index[block.radius])
+        index.append(torch.arange(count) + after_nodes if has_embedded else index[candidates.radius])
     if node is not None:
-        index.append(block.sequence_index(candidates.layout) + after_rows)
+        index.append(layout.sequence_index + after_rows)
     return torch.stack(index, dim=1)
 
 
@@ -435,12 +437,12 @@ def attend_with_triton(
     shared = candidates.embedded_key_value
     context = find_kernels("triton_ring_attention").candidate_attention(
         attention.projections.split(query),
-        project(candidates.rows),
+        project(candidates.tokens),
         project(candidates.embedded) if shared is None else shared.unflatten(-1, pairs),
         project(candidates.node),
         attention.projections.value_bias,
         attention.role_bias,
-        candidates.block.radius,
+        candidates.radius,
         None if candidates.band is None else candidates.band.exists,
         None if candidates.band is None else candidates.band.for_kernels(),
         candidates.layout,
@@ -613,7 +615,7 @@ def _relay_mix(
     if layout.is_ragged:
         scores = layout.to_rows(sequence_scores(tokens, query, layout)).transpose(1, 2)
     else:
-        if relay is not None and layout.is_full and len(tokens) <= TOKENS_AT_ONCE:
+        if relay is not None and layout.is_full and len(tokens) <= FEW_TOKENS:
             # A copy of few tokens costs less than operations for the relay alone.
             rows, relay = _rows_after_relay(relay, tokens, layout), None
         else:

@@ -1,11 +1,10 @@
 """
 BiG-Transformer (Shu et al., IJCNN 2020, https://openreview.net/forum?id=xulJokm5GeE) as transformers models.
 
-Axes: b batch  n columns  N flat tokens  M of them in a part  d width  h heads  c width of a head  r candidate roles
-      L longest word
+Axes: b batch  n columns  N flat tokens  d width  h heads  c width of a head  r candidate roles  L longest word
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from .bert_weights import copy_bert, fields_from_bert, read_bert_config
 from .configuration_big import BigTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
-from .neighbours import CPUBlock, cpu_blocks, has_shifted, rows_around
+from .neighbours import has_shifted
 from .normalization import UpdateLayerNorm
 from .token_layout import TokenLayout, is_fixed, is_traced
 from .utils import Dropout
@@ -95,7 +94,6 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         tokens: Tensor,
         band: BandCandidates | None,
         layout: TokenLayout,
-        blocks: list[CPUBlock],
         first_only: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """
@@ -103,7 +101,6 @@ class BigTransformerLayer(GradientCheckpointingLayer):
             tokens: `[N, d]`, H^(l-1).
             band: the words around each token; `None` without local connections.
             layout: where the tokens lie.
-            blocks: the tokens in blocks, `cpu_blocks`.
             first_only: only the first token of each sequence, which is its global node, is read.
 
         Returns:
@@ -119,29 +116,16 @@ class BigTransformerLayer(GradientCheckpointingLayer):
             first, first_weights = attention.over_sequence(nodes, tokens, layout)
         if first_only:
             return self._update(nodes, first), None, None
-        key_value_weight = None if attention is None else attention.projections.key_value_weight()
-        pieces = CPUBlock.split(tokens, blocks)
-        around = rows_around(layout, tokens, pieces, blocks)
-
-        def updated() -> Iterator[tuple[Tensor, Tensor | None]]:
-            for block, state, rows in zip(blocks, pieces, around, strict=True):
-                if attention is None:
-                    yield (
-                        self._update(state, None),
-                        state.new_zeros(len(layout.lengths), self.num_heads, layout.mask.shape[1], 0),
-                    )
-                    continue
-                words = None if band is None else band.of_block(block)
-                candidates = Candidates(rows, block, layout, key_value_weight, block.of_block(nodes), words)
-                update, weights = attention(candidates)
-                if first is not None:
-                    update = block.with_first(update, block.of_block(first), layout)
-                yield self._update(state, update), weights
-
-        states, weights = CPUBlock.join(updated(), blocks, tokens)
-        if first is not None and weights is not None:
-            weights = weights.masked_fill(layout.unpack(layout.position == 0)[:, None, :, None], 0)
-        return states, weights, first_weights
+        if attention is None:
+            no_weights = tokens.new_zeros(len(layout.lengths), self.num_heads, layout.mask.shape[1], 0)
+            return self._update(tokens, None), no_weights, None
+        key_value_weight = attention.projections.key_value_weight()
+        update, weights = attention(Candidates(tokens, layout, key_value_weight, node=nodes, band=band))
+        if first is not None:
+            update = layout.with_first(update, first)
+            if weights is not None:
+                weights = weights.masked_fill(layout.unpack(layout.position == 0)[:, None, :, None], 0)
+        return self._update(tokens, update), weights, first_weights
 
     def _update(self, state: Tensor, update: Tensor | None) -> Tensor:
         """States `[..., d]` after what the attention adds to them, if anything, and the feed-forward layer."""
@@ -292,15 +276,14 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Any]]:
         band = self._candidates(layout, inputs, embedded.dtype)
-        blocks = cpu_blocks(layout, 0 if band is None else band.reach, closed=False)
         tokens = record.hidden_state(embedded)
         pools_first = self.config.pooling == "global" and self.config.global_node == "first"
         for number, layer in enumerate(self.layers, start=1):
             if pools_first and number == len(self.layers) and not record.wants_token_states:
                 # Nothing reads the other tokens: half the time of a model of two layers.
-                tokens, *_ = layer(tokens, band, layout, blocks, True)
+                tokens, *_ = layer(tokens, band, layout, True)
                 return tokens, {"pooler_output": layout.zero_empty(tokens)}
-            tokens, weights, first_weights = layer(tokens, band, layout, blocks)
+            tokens, weights, first_weights = layer(tokens, band, layout)
             tokens = record.hidden_state(tokens)
             record.attention(weights)
             record.relay_attention(first_weights)

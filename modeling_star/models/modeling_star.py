@@ -4,7 +4,6 @@ Star-Transformer (Guo et al. 2019, https://arxiv.org/abs/1902.09113) as transfor
 Axes: b batch  n columns  N flat tokens  m longest sequence  d width  h heads  c width of a head  r candidate roles
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,7 +16,6 @@ from .attention import AttentionProjections, CandidateAttention, Candidates, rel
 from .configuration_star import StarTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
-from .neighbours import CPUBlock, cpu_blocks, rows_around
 from .normalization import UpdateLayerNorm
 from .token_layout import TokenLayout
 from .utils import Dropout
@@ -62,6 +60,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: StarTransformerConfig, updates_relay: bool):
         super().__init__()
+        self.reach = config.reach
         self.pre_norm = config.norm_position == "pre"
         self.residual = config.residual
         self.activation = ACT2FN[config.hidden_act]
@@ -86,7 +85,6 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         embedded: Tensor | None,
         embedded_key_value: Tensor | None,
         layout: TokenLayout,
-        blocks: list[CPUBlock],
         update_relay: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """
@@ -96,30 +94,23 @@ class StarTransformerLayer(GradientCheckpointingLayer):
             embedded: `[N, d]`, E; `None` where `tokens` are the embeddings or their keys and values are given.
             embedded_key_value: `[N, 2 h c]`, keys and values of E where layers share them; or `None`.
             layout: where the tokens lie.
-            blocks: the tokens in blocks, `cpu_blocks`.
             update_relay: whether anything reads s^t.
 
         Returns:
             H^t `[N, d]`, s^t `[b, d]`, the ring weights `[b, h, n, r]` and the relay weights `[b, h, 1 + m]`.
         """
         s = self.relay_norm(relay) if self.pre_norm and relay is not None else relay
-        key_value_weight = self.ring_attention.projections.key_value_weight()
-        pieces = CPUBlock.split(tokens, blocks)
-        around = rows_around(layout, tokens, pieces, blocks)
-        embeddings = CPUBlock.split(embedded, blocks)
-        shared = CPUBlock.split(embedded_key_value, blocks)
-
-        def satellites() -> Iterator[tuple[Tensor, Tensor | None]]:
-            for block, h, rows, e, e_key_value in zip(blocks, pieces, around, embeddings, shared, strict=True):
-                rows = self.ring_norm(rows) if self.pre_norm else rows
-                node = block.of_block(s)
-                c = Candidates(  # Eq 4: C_i = [h_(i-1); h_i; h_(i+1); e_i; s]
-                    rows, block, layout, key_value_weight, node, embedded=e, embedded_key_value=e_key_value
-                )
-                update, weights = self.ring_attention(c)  # Eq 5: MultiAtt(h_i, C_i)
-                yield self._update(h, update, self.ring_norm), weights  # Eq 6
-
-        tokens, ring_weights = CPUBlock.join(satellites(), blocks, tokens)
+        c = Candidates(  # Eq 4: C_i = [h_(i-1); h_i; h_(i+1); e_i; s]
+            self.ring_norm(tokens) if self.pre_norm else tokens,
+            layout,
+            self.ring_attention.projections.key_value_weight(),
+            self.reach,
+            node=s,
+            embedded=embedded,
+            embedded_key_value=embedded_key_value,
+        )
+        update, ring_weights = self.ring_attention(c)  # Eq 5: MultiAtt(h_i, C_i)
+        tokens = self._update(tokens, update, self.ring_norm)  # Eq 6
         if relay is None or not update_relay:
             return tokens, relay, ring_weights, None
         h = self.ring_norm(tokens) if self.pre_norm else tokens
@@ -194,7 +185,6 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
     ) -> tuple[Tensor, dict[str, Any]]:
         tokens = embedded = record.hidden_state(embedded)
         relay = layout.mean(embedded) if self.config.use_radial else None
-        blocks = cpu_blocks(layout, self.config.reach, closed=True)
         shared: Tensor | None = None
         if self.config.share_layers:
             first: Any = self.layers[0]
@@ -210,7 +200,6 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
                 None if starts_from_embeddings or self.config.share_layers else embedded,
                 None if starts_from_embeddings else shared,
                 layout,
-                blocks,
                 self.add_pooling_layer or not is_last,
             )
             if is_last and self.ring_norm is not None:

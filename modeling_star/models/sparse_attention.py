@@ -2,7 +2,7 @@
 Operations of the attentions on a CPU that index the rows of a tensor without gathering a copy of them. attention.py
 has the reference in torch operations.
 
-Axes: b batch  N flat tokens  M of them  d width  R rows of a table  h heads  c width of a head
+Axes: b batch  N flat tokens  M lines of an index  d width  R rows of a table  h heads  c width of a head
       w rows that a token attends to  r candidates
 """
 
@@ -13,14 +13,39 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.utils import logging
 
 from .token_layout import TokenLayout, cached_unless_traced
 from .utils import first_derivatives_only
 
 
+logger = logging.get_logger(__name__)
+
+
 def row_attention_applies(states: Tensor) -> bool:
     """Whether the operations support this device; `row_attention` itself takes float32 and float64 only."""
     return states.device.type == "cpu"
+
+
+@functools.cache
+def products_are_sampled(dtype: torch.dtype) -> bool:
+    """
+    Whether `sampled_addmm` computes the entries of a row that are in no order and occur twice, which the rules of the
+    CSR format forbid and torch's kernel does not mind (seen in 2.12 and 2.13). Tried once in a process.
+    """
+    index = torch.tensor([[2, 0, 2], [1, 1, 0]], dtype=torch.int32)
+    vectors, rows = torch.tensor([[1, 2], [3, -1]], dtype=dtype), torch.tensor([[1, 0], [2, 5], [-4, 3]], dtype=dtype)
+    try:
+        products = torch.sparse.sampled_addmm(_sparse_zeros(index, 3, dtype), vectors, rows.T, beta=0.0).values()
+        right = torch.equal(products.view_as(index), (vectors[:, None] * rows[index]).sum(-1))
+    except RuntimeError as error:
+        reason: object = error
+    else:
+        if right:
+            return True
+        reason = "its results are wrong"
+    logger.warning(f"torch.sparse.sampled_addmm is not used, so that attention takes longer: {reason}.")
+    return False
 
 
 @dataclass(frozen=True)
@@ -286,18 +311,20 @@ def _dots(vectors: Tensor, rows: Tensor, index: Tensor, wanted: Tensor | None = 
     wanted = _zeros_at(index, len(rows), rows.dtype) if wanted is None else wanted
     if wanted is None:
         return (vectors[:, None] * rows[index]).sum(-1) * scale
-    # Entries of a row are in no order, and may occur twice: the kernel reads them one by one (torch 2.13).
+    # Entries of a row are in no order, and may occur twice: `products_are_sampled`.
     return torch.sparse.sampled_addmm(wanted, vectors, rows.T, beta=0.0, alpha=scale).values().view_as(index)
 
 
 def _zeros_at(index: Tensor, columns: int, dtype: torch.dtype) -> Tensor | None:
     """
     A sparse matrix `[V, columns]` with zeros in the columns `index` `[V, w]` of each row; `None` where w is more than
-    its columns, which it cannot have.
+    its columns, which it cannot have, or where torch needs a valid matrix.
     """
+    return _sparse_zeros(index, columns, dtype) if index.shape[1] <= columns and products_are_sampled(dtype) else None
+
+
+def _sparse_zeros(index: Tensor, columns: int, dtype: torch.dtype) -> Tensor:
     v, w = index.shape
-    if w > columns:
-        return None
     _hide_beta_warning()
     # Zeros, not empty memory: NaN times beta = 0 is NaN.
     zeros = torch.zeros(v * w, dtype=dtype)

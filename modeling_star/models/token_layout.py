@@ -274,6 +274,22 @@ class TokenLayout:
             return tokens.new_zeros(len(self.lengths), *tokens.shape[1:])
         return tokens[self.starts.clamp(max=len(tokens) - 1)]
 
+    def with_first(self, tokens: Tensor, first: Tensor) -> Tensor:
+        """
+        Other states for the tokens that are the first of their sequence.
+
+        Args:
+            tokens: `[N, d]`; changed in place where no gradient is recorded.
+            first: `[b, d]`.
+        """
+        if not self.is_packed:
+            return torch.where((self.position == 0)[:, None], first[self.sequence_index], tokens)
+        index = self.starts
+        if not (self.is_full or self.in_rows):  # not of empty sequences
+            index, first = index[self.lengths > 0], first[self.lengths > 0]
+        copy = tokens.index_copy if torch.is_grad_enabled() else tokens.index_copy_
+        return copy(0, index, first.to(tokens.dtype))
+
     def mean(self, tokens: Tensor) -> Tensor:
         """Mean over the real tokens of each sequence (`[N, d]` to `[b, d]`); zeros for an empty one."""
         # In half precision the sum and the length of a long text overflow.

@@ -34,7 +34,7 @@ from modeling_star.models.attention import (
     candidate_attention,
     relay_attention,
 )
-from modeling_star.models.neighbours import cpu_blocks, has_shifted
+from modeling_star.models.neighbours import has_shifted, neighbours
 from modeling_star.models.token_layout import TokenLayout
 
 
@@ -200,9 +200,8 @@ def test_no_vector_of_a_word_is_materialised() -> None:
     n, h, c, longest = 64, 2, 32, 4
     layout, band = words_of(torch.ones(1, n), longest, keep_padding=False, include_self=True)
     query, key, value = (random(n, h, c, seed=seed) for seed in range(3))
-    [block] = cpu_blocks(layout, longest - 1, closed=False)
     with LargestTensor() as largest_tensor:
-        places = zip(*(block.neighbours(x, layout) for x in (key, value)), strict=True)
+        places = zip(*(neighbours(layout, x, longest - 1, closed=False) for x in (key, value)), strict=True)
         context, _ = candidate_attention(query, list(places), random(h, c).detach(), band=band)
         context.sum().backward()
     # The tokens and the padding on both sides.
@@ -333,8 +332,7 @@ def test_an_adapter_on_the_output_is_called(kind: Any) -> None:
     attention.projections = module
 
     def update() -> Tensor:
-        [block] = cpu_blocks(layout, 1, closed=True)
-        return attention(Candidates(random(4, 6), block, layout, module.key_value_weight()))[0]
+        return attention(Candidates(random(4, 6), layout, module.key_value_weight(), ring_radius=1))[0]
 
     before = update()
     module.output = kind(module.output)

@@ -40,7 +40,7 @@ from modeling_star.kernels import triton_ring_attention as candidate_kernels
 from modeling_star.kernels import triton_utils as kernels
 from modeling_star.models import attention
 from modeling_star.models.attention import BandCandidates, relay_attention
-from modeling_star.models.neighbours import cpu_blocks, has_shifted, ring_neighbours
+from modeling_star.models.neighbours import has_shifted, neighbours, ring_neighbours
 from modeling_star.models.normalization import UpdateLayerNorm
 from modeling_star.models.token_layout import TokenLayout
 
@@ -192,8 +192,8 @@ def band_kernel(
 
 
 def band_reference(leaves: dict[str, Tensor], layout: TokenLayout, candidates: BandCandidates) -> Tensor:
-    [block] = cpu_blocks(layout, candidates.reach, closed=False)
-    places = [(place[:, 0], place[:, 1]) for place in block.neighbours(leaves["key_value"], layout)]
+    around = neighbours(layout, leaves["key_value"], candidates.reach, closed=False)
+    places = [(place[:, 0], place[:, 1]) for place in around]
     node = None
     if "node" in leaves:
         of_tokens = leaves["node"][layout.sequence_index]

@@ -13,7 +13,7 @@ from common import (
     Batch,
     assert_close,
     assert_equals_reference,
-    assert_same_in_parts,
+    assert_same_without_rows,
     difference,
     examples,
     gradients,
@@ -36,7 +36,6 @@ from transformers import PreTrainedModel
 
 import modeling_star
 from modeling_star import BigTransformerConfig, Lexicon
-from modeling_star.models import attention, neighbours
 
 
 WORDS = some_words()
@@ -132,8 +131,7 @@ class TestBigTransformer(EncoderContract):
     ).map(with_global_node)
 
     def prepare(self, data: st.DataObject, model: PreTrainedModel, batch: Batch) -> None:
-        """Words from a lexicon, from flags, as a mask, or none; all tokens at once, or a few."""
-        neighbours.TOKENS_AT_ONCE = data.draw(st.sampled_from([1, 2, 3, 1024]))
+        """Words from a lexicon, from flags, as a mask, or none."""
         config, seed = model.config, data.draw(st.integers(0, 1000))
         siamese, longest = config.pair_mode == "siamese", config.max_word_length
         kind = data.draw(st.sampled_from(["words", "words", "whole_word", "word_mask", "nothing"]))
@@ -229,17 +227,10 @@ class TestBigTransformer(EncoderContract):
         batch.word_mask = random_words(batch, 4, seed)
         assert_equals_reference(model, batch, 1e-10, recorded=bool(seed % 2), seed=seed)
 
-    @pytest.mark.parametrize("by_row", [True, False], ids=["candidates by row", "candidates gathered"])
-    def test_how_and_how_many_tokens_are_computed_at_once_changes_neither_values_nor_gradients(
-        self, variant: str, by_row: bool, monkeypatch: pytest.MonkeyPatch
+    def test_candidates_by_row_have_the_values_and_gradients_of_gathered_ones(
+        self, variant: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        model = self.model(variant=variant, dtype=torch.float64)
-
-        def gather() -> None:
-            if not by_row:
-                monkeypatch.setattr(attention, "row_attention_applies", lambda states: False)
-
-        assert_same_in_parts(model, gather)
+        assert_same_without_rows(self.model(variant=variant, dtype=torch.float64), monkeypatch)
 
     def test_a_compiled_model_takes_given_words(self) -> None:
         model = self.model()
@@ -414,7 +405,7 @@ def test_padding_takes_no_part_in_the_computation() -> None:
     model = tiny_model("BigTransformer", lexicon=LEXICON)
     counts: list[int] = []
     for layer in model.layers:
-        layer.attention.register_forward_hook(lambda _, inputs, __: counts.append(len(inputs[0].rows)))
+        layer.attention.register_forward_hook(lambda _, inputs, __: counts.append(len(inputs[0].tokens)))
     model(**random_batch(padded([3, 0, 7], 12, "holes")).inputs())
     assert counts == [10, 10]
 

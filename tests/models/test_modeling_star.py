@@ -6,9 +6,8 @@ import pytest
 import torch
 from common import (
     HEADS,
-    Batch,
     assert_close,
-    assert_same_in_parts,
+    assert_same_without_rows,
     difference,
     gradients,
     padded,
@@ -18,10 +17,8 @@ from common import (
 from encoder_contract import RECORD, EncoderContract
 from hypothesis import strategies as st
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from modeling_star import StarTransformerConfig
-from modeling_star.models import attention, neighbours
 
 
 class TestStarTransformer(EncoderContract):
@@ -66,10 +63,6 @@ class TestStarTransformer(EncoderContract):
         }
     )
 
-    def prepare(self, data: st.DataObject, model: PreTrainedModel, batch: Batch) -> None:
-        """All tokens at once, or a few."""
-        neighbours.TOKENS_AT_ONCE = data.draw(st.sampled_from([1, 2, 3, 1024]))
-
     def attention_shape(self, config: Any, b: int, n: int) -> tuple[int, ...]:
         neighbours = 2 * config.ring_radius if config.use_ring else 0
         return (b, config.num_attention_heads, n, neighbours + 2 + config.use_radial)
@@ -87,10 +80,10 @@ class TestStarTransformer(EncoderContract):
         return super().has_gradient(config, name)
 
 
-# ------ blocks
+# ------ rows
 
 
-VARIANTS_IN_BLOCKS: tuple[dict[str, Any], ...] = (
+VARIANTS_BY_ROW: tuple[dict[str, Any], ...] = (
     {},
     {"norm_position": "pre", "residual": True},
     {"share_layers": True},
@@ -100,18 +93,11 @@ VARIANTS_IN_BLOCKS: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize("options", VARIANTS_IN_BLOCKS, ids=str)
-@pytest.mark.parametrize("by_row", [True, False], ids=["candidates by row", "candidates gathered"])
-def test_how_and_how_many_tokens_are_computed_at_once_changes_neither_values_nor_gradients(
-    by_row: bool, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("options", VARIANTS_BY_ROW, ids=str)
+def test_candidates_by_row_have_the_values_and_gradients_of_gathered_ones(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = tiny_model("StarTransformer", **options).double()
-
-    def gather() -> None:
-        if not by_row:
-            monkeypatch.setattr(attention, "row_attention_applies", lambda states: False)
-
-    assert_same_in_parts(model, gather)
+    assert_same_without_rows(tiny_model("StarTransformer", **options).double(), monkeypatch)
 
 
 # ------ recorded attentions of the relay
@@ -160,7 +146,7 @@ def test_padding_takes_no_part_in_the_computation() -> None:
     model = tiny_model("StarTransformer")
     counts: list[int] = []
     for layer in model.layers:
-        layer.ring_attention.register_forward_hook(lambda _, inputs, __: counts.append(len(inputs[0].rows)))
+        layer.ring_attention.register_forward_hook(lambda _, inputs, __: counts.append(len(inputs[0].tokens)))
     mask = padded([3, 0, 7], 12, "holes")
     model(**random_batch(mask).inputs())
     assert counts == [10, 10]

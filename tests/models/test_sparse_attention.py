@@ -11,7 +11,12 @@ from torch import Tensor, nn
 from torch_modes import LargestTensor
 
 from modeling_star.models import attention
-from modeling_star.models.sparse_attention import RowIndex, row_attention, row_attention_applies
+from modeling_star.models.sparse_attention import (
+    RowIndex,
+    products_are_sampled,
+    row_attention,
+    row_attention_applies,
+)
 
 
 WINDOW = ("BigTransformer", {"local_connection": "window", "global_node": "first"})
@@ -95,6 +100,28 @@ def test_row_attention_equals_gathered_candidates_in_values_and_gradients(
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_row_attention_applies_on_a_cpu(device: str) -> None:
     assert row_attention_applies(torch.zeros(1, device=device)) == (device == "cpu")
+
+
+@pytest.mark.parametrize("failure", ["wrong", "error"])
+def test_a_torch_that_does_not_sample_any_entries_is_told_and_not_used(
+    failure: str, monkeypatch: pytest.MonkeyPatch, warnings_of: Any
+) -> None:
+    def sampled_addmm(wanted: Tensor, *_: Any, **__: Any) -> Tensor:
+        if failure == "error":
+            raise RuntimeError("not sorted")
+        return wanted
+
+    inputs = random_batch(padded([5, 1], 5, "right")).inputs()
+    model = tiny_model("StarTransformer").eval()
+    expected = model(**inputs).last_hidden_state
+    monkeypatch.setattr(torch.sparse, "sampled_addmm", sampled_addmm)
+    products_are_sampled.cache_clear()
+    try:
+        [message] = warnings_of(model, **inputs)
+        assert "sampled_addmm" in message
+        torch.testing.assert_close(model(**inputs).last_hidden_state, expected)
+    finally:
+        products_are_sampled.cache_clear()
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16", "autocast"])

@@ -9,13 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from modeling_star.models import neighbours
 from modeling_star.models.neighbours import (
-    CPUBlock,
-    cpu_blocks,
     has_shifted,
+    neighbour_index,
+    neighbours,
     ring_neighbours,
-    rows_around,
     shifted,
     words_end_inside,
 )
@@ -129,38 +127,24 @@ def test_shifting_counts_real_tokens_and_ends_with_the_sequence(keep_padding: bo
 
 
 @both_layouts
-@given(mask=masks(max_columns=9), size=st.integers(1, 4), radius=st.integers(0, 4), closed=st.booleans())
+@given(mask=masks(max_columns=9), radius=st.integers(0, 4), closed=st.booleans())
 @examples(150)
-def test_blocks_hold_all_tokens_in_order_with_their_neighbours(
-    keep_padding: bool, mask: Tensor, size: int, radius: int, closed: bool
+def test_neighbours_are_those_of_the_ring_or_of_the_sequence(
+    keep_padding: bool, mask: Tensor, radius: int, closed: bool
 ) -> None:
-    neighbours.TOKENS_AT_ONCE = size
     layout = TokenLayout.from_mask(mask, keep_padding)
     x = layout.pack(numbers(mask))
     order = torch.arange(len(x))
-    blocks = cpu_blocks(layout, radius, closed)
-    assert torch.equal(torch.cat([order[block.tokens] for block in blocks]), order)
-    least = max(size, radius) * torch.get_num_threads()
-    assert len(blocks) == 1 or all(least <= len(order[block.tokens]) < 2 * least for block in blocks)
-    pieces = CPUBlock.split(x, blocks)
-    for block, piece, rows in zip(blocks, pieces, rows_around(layout, x, pieces, blocks), strict=True):
-        assert torch.equal(piece, x[block.tokens])
-        assert torch.equal(block.own(rows), piece)
-        sequences = layout.sequence_index[block.tokens]
-        of_block = block.of_block(torch.arange(len(mask)))
-        assert torch.equal(block.of_sequences(of_block, layout).expand(len(sequences)), sequences)
-        assert torch.equal(of_block[block.sequence_index(layout)], sequences)
-        states, places = block.neighbours(rows, layout), block.neighbour_index(len(piece))
-        for offset, neighbour, place in zip(range(-radius, radius + 1), states, places, strict=True):
-            if closed:
-                exists, index = torch.ones(len(x)).bool(), ring_neighbours(layout, radius)[offset + radius]
-            else:
-                exists, index = has_shifted(layout, offset), shifted(layout, order, offset)
-            exists, index = exists[block.tokens], index[block.tokens]
-            assert neighbour.isfinite().all()
-            assert torch.equal(neighbour[exists], x[index][exists])
-            if layout.is_packed and len(x):
-                assert torch.equal(rows[place][exists], neighbour[exists])
+    found = neighbours(layout, x, radius, closed)
+    for offset, neighbour in zip(range(-radius, radius + 1), found, strict=True):
+        if closed:
+            exists, index = torch.ones(len(x)).bool(), ring_neighbours(layout, radius)[offset + radius]
+        else:
+            exists, index = has_shifted(layout, offset), shifted(layout, order, offset)
+        assert neighbour.isfinite().all()
+        assert torch.equal(neighbour[exists], x[index][exists])
+        if layout.is_packed and len(x):
+            assert torch.equal(x[neighbour_index(layout, radius, closed)[offset + radius]][exists], neighbour[exists])
 
 
 @given(mask=masks(max_columns=9))
