@@ -26,7 +26,7 @@ time over n).
 
 from lab.summation_arguments import SUMMATION_DEFAULTS, SUMMATION_HELP, SummationArguments
 
-from modeling_star.training.arguments import parse
+from modeling_star.commands.parser import parse
 
 
 def main() -> None:

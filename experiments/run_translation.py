@@ -29,7 +29,7 @@ from translation.arguments import (
 from translation.task import TranslationTask
 
 from modeling_star.commands import parse_run
-from modeling_star.training.run import run_script
+from modeling_star.runs.run import run_script
 
 
 def main() -> None:

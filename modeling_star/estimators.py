@@ -25,6 +25,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags, compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 
+from .commands.parser import from_values
 from .data.in_memory import check_lengths, labels_of, repetitions, sentences_of, tags_of, texts_of
 from .data.labels import short_repr
 from .data.splits import check_fraction, hold_out
@@ -34,6 +35,8 @@ from .evaluation.metrics import EntityScores, is_entity_scheme
 from .evaluation.reports import baseline_lines
 from .files import write_json
 from .inference.prediction import Prediction, Predictor
+from .runs.output_folder import check_new
+from .runs.run import run
 from .tasks.distillation import DistillClassificationTask, DistillTaggingTask
 from .tasks.sequence_classification import ClassificationTask
 from .tasks.token_classification import TaggingTask
@@ -43,11 +46,7 @@ from .training.arguments import (
     LabelRunArguments,
     TaggingArguments,
     TaggingModelArguments,
-    from_values,
 )
-from .training.checkpoints import check_new
-from .training.distillation_arguments import DistillClassificationArguments, DistillTaggingArguments
-from .training.run import run
 from .training.task import Task
 
 
@@ -127,7 +126,6 @@ class StarEstimator(BaseEstimator):
     task: ClassVar[type[Task]]
     distillation: ClassVar[type[Task]]
     groups: ClassVar[tuple[type, ...]]
-    distillation_groups: ClassVar[tuple[type, ...]]
     text_column: ClassVar[str]
 
     classes_: np.ndarray
@@ -264,16 +262,15 @@ class StarEstimator(BaseEstimator):
                 **given,
                 **(self.arguments or {}),
             }
-            task, groups = self.task, self.groups
+            task = self.task if teacher is None else self.distillation
             if teacher is not None:
-                task, groups = self.distillation, self.distillation_groups
                 given |= {"teacher": str(teacher), "teacher_cache": str(folder / "teacher")}
             if unlabeled is not None:
                 file = folder / "unlabeled.jsonl"
                 lines = (json.dumps({self.text_column: text}, ensure_ascii=False) for text in unlabeled)
                 file.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
                 given["unlabeled_file"] = [str(file)]
-            parsed = from_values(groups, {name: value for name, value in given.items() if value is not None})
+            parsed = from_values(self.groups, {name: value for name, value in given.items() if value is not None})
             splits = DatasetDict({"train": rows.add_column(_ROW, range(len(rows)))})
             check_fraction(given["validation_fraction"])
             if given["validation_fraction"]:
@@ -281,9 +278,9 @@ class StarEstimator(BaseEstimator):
             if counts is not None:  # not before: the validation split shares no text with train
                 train = splits["train"]
                 splits["train"] = train.select(np.repeat(np.arange(len(train)), counts[train[_ROW][:]]))
+            model_args, data_args, run_args, training = parsed
             splits = splits.remove_columns(_ROW)
-            task_class = type(task.__name__, (task,), {"load_splits": lambda _: splits})
-            self.results_ = run(task_class, *parsed)
+            self.results_ = run(task, model_args, data_args, run_args, training, splits=splits)
             self._files = ModelFiles(given["output_dir"])
             self.__dict__.pop("predictor_", None)
             self.predictor_.load()
@@ -325,7 +322,6 @@ class StarClassifier(ClassifierMixin, StarEstimator):
     task = ClassificationTask
     distillation = DistillClassificationTask
     groups = (ClassificationModelArguments, ClassificationArguments, LabelRunArguments)
-    distillation_groups = (ClassificationModelArguments, DistillClassificationArguments, LabelRunArguments)
     text_column = "text"
 
     def __init__(
@@ -437,7 +433,6 @@ class StarTagger(StarEstimator):
     task = TaggingTask
     distillation = DistillTaggingTask
     groups = (TaggingModelArguments, TaggingArguments, LabelRunArguments)
-    distillation_groups = (TaggingModelArguments, DistillTaggingArguments, LabelRunArguments)
     text_column = "tokens"
 
     def fit(

@@ -25,10 +25,12 @@ from real_data import data_folder
 from script_runner import ScriptRunner, script_runner
 from script_samples import QUICK, TINY, files, read_rows, write_bert, write_corpora, write_rows
 from table_samples import CONTENT
-from task_samples import GROUPS, OWN_TRAINING, ROWS, Parsed, flags
+from task_samples import GROUPS, OWN_TRAINING, ROWS, Parsed
 
+from modeling_star.commands.parser import parse as parse_arguments
 from modeling_star.data.splits import load_splits
 from modeling_star.models import modeling_disan
+from modeling_star.runs.run import load_task
 from modeling_star.training.task import Task
 
 
@@ -157,14 +159,14 @@ def parsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Par
         path = write_rows(tmp_path / f"{kind.__name__}.jsonl", ROWS[kind])
         monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
         monkeypatch.setattr(sys, "argv", ["script.py", f"--train_file={path}", *given])
-        return flags.parse(GROUPS[kind], "A script.", **OWN_TRAINING.get(kind, {}))
+        return parse_arguments(GROUPS[kind], "A script.", **OWN_TRAINING.get(kind, {}))
 
     return parse
 
 
 @pytest.fixture
 def task_of(parsed: Callable[..., Parsed]) -> Callable[..., Any]:
-    return lambda kind, *given: kind(*parsed(kind, *given)[:3])
+    return lambda kind, *given: load_task(kind, *parsed(kind, *given)[:3])
 
 
 @pytest.fixture

@@ -524,11 +524,6 @@ def main() -> None:
     samples = Path(tempfile.mkdtemp(prefix="soak-"))
     os.environ.update(HF_HOME=str(samples / "hf"), HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", TRITON_INTERPRET="1")
     import_what_scripts_import()
-    import modeling_star.tasks.masked_lm
-    import modeling_star.tasks.question_answering
-    import modeling_star.tasks.sequence_classification
-    import modeling_star.tasks.token_classification
-    import modeling_star.training.run  # noqa: F401
 
     is_case = arguments.seed.split("-")[0] in CASES
     seed = arguments.seed or str(random.SystemRandom().randrange(10**6))

@@ -5,13 +5,14 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict
 
+from modeling_star.runs.run import load_task, make_features, make_trainer
 from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.token_classification import TaggingTask
 from modeling_star.training import arguments as flags
+from modeling_star.training.build import build_parts
 from modeling_star.training.task import Task
-from modeling_star.training.trainer import settle_training
 
 
 GROUPS: dict[type[Task], tuple[type, ...]] = {
@@ -57,12 +58,16 @@ def trainer_of(kind: type[Task], arguments: Parsed, folder: Path) -> tuple[Any, 
     """A task with its trainer, as `run` makes them."""
     *groups, training = arguments
     training.output_dir = str(folder)
-    task = kind(*groups)
-    tokenizer, model = task.build()
-    features = {split: task.features(split, tokenizer, 16) for split in task.split_names}
-    has_validation = task.validation_features(features) is not None
-    settled = settle_training(training, task.run_args, task.metrics, model, has_validation)
-    return task, task.make_trainer(settled, model, tokenizer, features)
+    task = load_task(kind, *groups)
+    tokenizer, model = parts_of(task)
+    task.data_args.max_seq_length = 16
+    features = make_features(task, training, tokenizer, model)
+    return task, make_trainer(task, training, tokenizer, model, features)
+
+
+def parts_of(task: Task) -> tuple[Any, Any]:
+    """The tokenizer and the model of a task, as `run` makes them."""
+    return (task.build or (lambda: build_parts(task)))()
 
 
 TINY = ("--config_overrides=hidden_size=16,num_attention_heads=2", "--report_to=none")

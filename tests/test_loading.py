@@ -21,7 +21,7 @@ from modeling_star.errors import UserError
 from modeling_star.inference import Predictor
 from modeling_star.inference.export import load as load_for_export
 from modeling_star.loading import load_model
-from modeling_star.training.builders import saved_model
+from modeling_star.training.build import saved_model
 from modeling_star.training.checkpoints import seal_model
 from modeling_star.training.distillation import Teacher
 

@@ -20,8 +20,8 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedModel
 
 from modeling_star.errors import UserError
-from modeling_star.training.builders import fresh_model
-from modeling_star.training.cli_errors import as_user_error
+from modeling_star.runs.cli_errors import as_user_error
+from modeling_star.training.build import fresh_model
 
 
 Split = Literal["train", "validation", "test"]

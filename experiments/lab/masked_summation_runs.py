@@ -29,11 +29,12 @@ from lab.summation_arguments import SummationArguments
 from modeling_star.errors import UserError
 from modeling_star.evaluation.metrics import metrics_for
 from modeling_star.evaluation.reports import plot_training_curves
-from modeling_star.training.builders import parse_overrides
-from modeling_star.training.checkpoints import DECISIVE, last_checkpoint
-from modeling_star.training.cli_errors import as_main_process, script_messages
+from modeling_star.publish.run_card import typed_command
+from modeling_star.runs.cli_errors import as_main_process, script_messages
+from modeling_star.runs.output_folder import DECISIVE
+from modeling_star.training.checkpoints import last_checkpoint
 from modeling_star.training.losses import MetricsWithLoss, TaskLoss
-from modeling_star.training.run_card import typed_command
+from modeling_star.training.named_models import parse_overrides
 
 
 logger = logging.getLogger(__name__)

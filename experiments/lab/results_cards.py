@@ -20,7 +20,7 @@ from lab.results_page import EARLY_NOTE, GPU_NOTE, SUMMATION_RUNS, Cell, read_ce
 from lab.tables import Table
 from modeling_star.evaluation.reports import markdown_table
 from modeling_star.files import write_text
-from modeling_star.training.model_card import FAMILIES
+from modeling_star.publish.model_card import FAMILIES
 
 
 _TEXT = """---

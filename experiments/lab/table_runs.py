@@ -25,7 +25,8 @@ from modeling_star.evaluation.bootstrap import count_examples, score_counts
 from modeling_star.evaluation.compare import MADE_BY, SCORED_BY, read_system
 from modeling_star.evaluation.reports import metrics_only
 from modeling_star.files import write_text
-from modeling_star.training.checkpoints import last_checkpoint, lock_output_dir
+from modeling_star.runs.output_folder import lock_output_dir
+from modeling_star.training.checkpoints import last_checkpoint
 
 
 # What a script writes last into its output folder.

@@ -6,7 +6,8 @@ import transformers
 from transformers import AutoConfig, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_star.errors import UserError
-from modeling_star.training.builders import check_kind, check_overrides, config_fields, without_lexicon
+from modeling_star.training.build import check_kind, check_overrides, without_lexicon
+from modeling_star.training.named_models import config_fields
 
 from .configuration_encoder_decoder import ENCODER_CONFIGS, TextEncoderDecoderConfig
 from .modeling_encoder_decoder import ENCODERS, TextEncoderDecoderModel

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 from torch import Tensor, nn
 from transformers import (
     DataCollator,
@@ -26,18 +26,22 @@ from modeling_star.errors import UserError
 from modeling_star.evaluation.reports import markdown_table
 from modeling_star.files import write_text
 from modeling_star.models.modeling_encoder import longest_input
+from modeling_star.publish.model_card import FAMILIES, TITLES, USAGE, CardContent, quoted
 from modeling_star.training.arguments import ModelArguments, RunArguments
-from modeling_star.training.builders import (
+from modeling_star.training.build import (
     check_vocabulary,
     hub_options,
     load_tokenizer,
-    parse_overrides,
+    make_model,
     set_lexicon,
     set_vocabulary,
+    tokenizer_name,
+    tokenizer_options,
+    tokenizer_texts,
 )
 from modeling_star.training.losses import MetricsWithLoss, TaskLoss
-from modeling_star.training.model_card import FAMILIES, TITLES, USAGE, CardContent, quoted
-from modeling_star.training.task import Task
+from modeling_star.training.named_models import parse_overrides
+from modeling_star.training.task import Task, first_rows
 from modeling_star.training.trainer import FineTuner
 
 from .arguments import TranslationArguments
@@ -118,11 +122,22 @@ class TranslationTrainer(FineTuner, Seq2SeqTrainer):
             return None, (ids, self.exact_loss.rows(model(**inputs).logits, labels)), labels
 
 
+class TranslationLoss(TaskLoss):
+    """The mean loss over the tokens of translations; `TranslationTrainer` gives what is scored."""
+
+    has_one_class = True
+
+    def preprocess_logits(self, logits: Any, labels: Tensor | None) -> Any:
+        return logits
+
+
 class TranslationTask(Task[TranslationArguments]):
     """Predict a text in another language for every text."""
 
     head = "AutoModelForSeq2SeqLM"
     pipeline = "translation"
+    trainer_class = TranslationTrainer
+    loss_class = TranslationLoss
     held_out_together = SOURCE  # a text may have several translations
     data_args: TranslationArguments
     data: TranslationData
@@ -131,6 +146,7 @@ class TranslationTask(Task[TranslationArguments]):
     def __init__(self, model_args: ModelArguments, data_args: TranslationArguments, run_args: RunArguments):
         super().__init__(model_args, data_args, run_args)
         self.tokenizer: PreTrainedTokenizerBase | None = None
+        self.model: PreTrainedModel | None = None
         self.limits: dict[str, int | None] = {}
         self.decoder_start: int | None = None
 
@@ -142,32 +158,32 @@ class TranslationTask(Task[TranslationArguments]):
         Raises:
             UserError: as in `Task`, or another score is to choose it.
         """
-        super().check_arguments(data_args, training)
         if not training.predict_with_generate:
             chosen = training.metric_for_best_model or "loss"
             if chosen.removeprefix("eval_") != "loss":
                 raise UserError(f"--metric_for_best_model {chosen} is not measured: write --predict_with_generate.")
             training.metric_for_best_model = chosen
 
-    def load_data(self) -> TranslationData:
+    def prepare(self, splits: DatasetDict) -> TranslationData:
         options = self.data_args
         return prepare_translation(
-            self.load_splits(),
+            first_rows(splits, options),
             source_column=options.source_column,
             target_column=options.target_column,
             drop_empty=options.drop_empty,
         )
 
-    def choose_metrics(self) -> TranslationMetrics:
-        return TranslationMetrics(self.data_args.bleu_tokenize or ("zh" if self.data.is_chinese() else "13a"))
+    def describe(self) -> None:
+        self.metrics = TranslationMetrics(self.data_args.bleu_tokenize or ("zh" if self.data.is_chinese() else "13a"))
+        self.labels = {}
+        self.input_columns = (SOURCE,)
+        self.saved_options = {"max_extra_tokens": self.data_args.max_extra_tokens}
+        train = self.data.splits.get("train", {SOURCE: [], TARGET: []})
+        self.languages = [language_of(train[SOURCE]), language_of(train[TARGET])]
 
     def training_texts(self) -> Iterator[str]:
         train = self.data.splits["train"]
         return (text for side in (SOURCE, TARGET) for text in train[side])
-
-    def languages(self) -> list[str | None]:
-        train = self.data.splits.get("train", {SOURCE: [], TARGET: []})
-        return [language_of(train[SOURCE]), language_of(train[TARGET])]
 
     def example_texts(self) -> list[str]:
         split = self.data.splits.get("test", self.data.splits.get("validation"))
@@ -175,32 +191,34 @@ class TranslationTask(Task[TranslationArguments]):
 
     def build(self) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
         arguments, options = self.model_args, self.data_args
-        tokenizer = self.make_tokenizer()
-        model = self.make_model(tokenizer)
+        tokenizer = self._tokenizer()
+        model = self._model(tokenizer)
         if arguments.lexicon is not None:
             set_lexicon(model.get_encoder(), arguments.lexicon, tokenizer)
         check_vocabulary(tokenizer, model, arguments.tokenizer_name)
         set_vocabulary(model.get_encoder(), tokenizer, label_all_tokens=False)
         set_generation(model, tokenizer, options.num_beams, options.length_penalty)
-        self.tokenizer = tokenizer
+        self.tokenizer, self.model = tokenizer, model
         self.decoder_start = model.generation_config.decoder_start_token_id
         sides = {SOURCE: getattr(model.config, "encoder", None), TARGET: getattr(model.config, "decoder", None)}
         self.limits = {side: longest_input(config or model.config) for side, config in sides.items()}
         return tokenizer, model
 
-    def make_tokenizer(self) -> PreTrainedTokenizerBase:
-        arguments, name = self.model_args, self.tokenizer_from
+    def _tokenizer(self) -> PreTrainedTokenizerBase:
+        arguments, name = self.model_args, tokenizer_name(self)
         if name is not None:
-            tokenizer = load_tokenizer(name, (), kind="word", lower_case=False, vocab_size=0, **self.tokenizer_hub)
+            tokenizer = load_tokenizer(
+                name, (), kind="word", lower_case=False, vocab_size=0, **tokenizer_options(self)
+            )
             check_languages(tokenizer, name)
             return tokenizer
         trained = train_subword_tokenizer(
-            self.tokenizer_texts(), lower_case=arguments.lower_case, vocab_size=arguments.vocab_size
+            tokenizer_texts(self), lower_case=arguments.lower_case, vocab_size=arguments.vocab_size
         )
         logger.info(f"Trained a tokenizer of {len(trained)} entries on both sides of the training split.")
         return trained
 
-    def make_model(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    def _model(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
         arguments = self.model_args
         if arguments.model_name_or_path is None:
             return fresh_translator(
@@ -213,24 +231,12 @@ class TranslationTask(Task[TranslationArguments]):
                 freeze_embeddings=arguments.freeze_embeddings,
                 **hub_options(arguments),
             )
-        model = super().make_model(tokenizer)
+        model = make_model(self, tokenizer)
         if model.config.model_type == "marian":
             # Its sinusoids are a parameter, which from_pretrained makes trainable (transformers 5.23).
             for side in (model.get_encoder(), model.get_decoder()):
                 side.embed_positions.requires_grad_(False)
         return model
-
-    @property
-    def input_columns(self) -> tuple[str, ...]:
-        return (SOURCE,)
-
-    @property
-    def labels(self) -> dict[str, Any]:
-        return {}
-
-    @property
-    def saved_options(self) -> dict[str, Any]:
-        return {"max_extra_tokens": self.data_args.max_extra_tokens}
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
         sides = {
@@ -246,39 +252,20 @@ class TranslationTask(Task[TranslationArguments]):
             split=split,
         )
 
-    def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:
-        return DataCollatorForSeq2Seq(tokenizer)
+    def collate(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:
+        return DataCollatorForSeq2Seq(tokenizer, model=self.model)
 
-    def make_trainer(
-        self,
-        training: TrainingArguments,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        features: dict[str, Any],
-    ) -> TranslationTrainer:
-        if isinstance(model, TextEncoderDecoderModel) and training.ddp_find_unused_parameters is None:
-            training.ddp_find_unused_parameters = False  # it has none
-        validation = self.validation_features(features)
-        metrics: Any = self.metrics if validation is None else self.metrics_of("validation", validation)
-        trainer = TranslationTrainer(
-            model=model,
-            args=training,
-            train_dataset=features.get("train") if training.do_train else None,
-            eval_dataset=validation,
-            processing_class=tokenizer,
-            data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
-            compute_metrics=MetricsWithLoss(metrics),
-            compute_loss_func=TaskLoss("translation", None, training.label_smoothing_factor),
-        )
+    def scorer(self, split: str, features: Dataset) -> MetricsWithLoss:
+        if not self.data.is_labelled(split):
+            return MetricsWithLoss(self.metrics)
+        return MetricsWithLoss(self.metrics.for_split(self.data.splits[split][TARGET][:], self.texts))
+
+    def prepare_trainer(self, trainer: TranslationTrainer) -> None:
+        if isinstance(trainer.model, TextEncoderDecoderModel) and trainer.args.ddp_find_unused_parameters is None:
+            trainer.args.ddp_find_unused_parameters = False  # it has none
         trainer.num_beams = self.data_args.num_beams
         trainer.max_extra_tokens = self.data_args.max_extra_tokens
-        trainer.smoothing = training.label_smoothing_factor
-        return trainer
-
-    def metrics_of(self, split: str, features: Dataset) -> TranslationMetrics:
-        if not self.data.is_labelled(split):
-            return self.metrics
-        return self.metrics.for_split(self.data.splits[split][TARGET][:], self.texts)
+        trainer.smoothing = trainer.args.label_smoothing_factor
 
     def texts(self, ids: np.ndarray) -> list[str]:
         """Token ids `[rows, m]`, -100 where Trainer padded, as texts."""

@@ -7,14 +7,13 @@ Nothing heavy is imported here, so that `--help` answers at once.
 import difflib
 import importlib
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..training.arguments import parse
 from ..version import __version__
+from .parser import load_recipe, parse
 
 
 COMMANDS = {
@@ -71,16 +70,23 @@ def run(name: str) -> None:
         ) from error
 
 
-def parse_run(groups: tuple[type, ...], description: str, *args: Any, **options: Any) -> tuple[Any, ...]:
+def parse_run(
+    groups: tuple[type, ...],
+    description: str,
+    defaults: Mapping[str, Any] | None = None,
+    *,
+    typed: list[str] | None = None,
+    **options: Any,
+) -> tuple[Any, ...]:
     """
-    `training.arguments.parse` for recipes and configurations that can be names: of the files in `configuration/`,
+    `parser.parse` for recipes and configurations that can be names: of the files in `configuration/`,
     which is in the wheel.
 
     A recipe is the first argument, or the value of --recipe: `conll2003`, or a file. `--config_name star-plus` is
     `configuration/models/star-plus.json`. A path in a recipe that begins with `configuration/` needs no checkout.
     """
-    with _arguments(_with_recipe(sys.argv[1:])):
-        parsed = parse(groups, description, *args, **options)
+    typed = _with_recipe(sys.argv[1:] if typed is None else typed)
+    parsed = parse(groups, description, defaults, typed=typed, **options)
     for group in parsed[:-1]:
         for name in (field.name for field in fields(group)):
             value = getattr(group, name)
@@ -91,24 +97,19 @@ def parse_run(groups: tuple[type, ...], description: str, *args: Any, **options:
     return parsed
 
 
-@contextmanager
-def _arguments(typed: Sequence[str]) -> Iterator[None]:
-    """Set the command line for a while; a model card shows what was typed."""
-    before = sys.argv
-    sys.argv = [before[0], *typed]
-    try:
-        yield
-    finally:
-        sys.argv = before
+def recipe_of(typed: list[str]) -> dict[str, Any]:
+    """The content of the recipe that a command line names; nothing without one."""
+    first = _with_recipe(typed)[:1]
+    return load_recipe(Path(first[0])) if first and not first[0].startswith("-") else {}
 
 
 def _with_recipe(typed: list[str]) -> list[str]:
-    """The recipe, if any, as a file in the first place."""
-    for place, argument in enumerate(typed):
+    """The arguments with the recipe, if any, first and as a file."""
+    for index, argument in enumerate(typed):
         flag, equals, value = argument.partition("=")
-        if flag == "--recipe" and (equals or place + 1 < len(typed)):
-            value, rest = (value, typed[place + 1 :]) if equals else (typed[place + 1], typed[place + 2 :])
-            return [_recipe(value), *typed[:place], *rest]
+        if flag == "--recipe" and (equals or index + 1 < len(typed)):
+            value, rest = (value, typed[index + 1 :]) if equals else (typed[index + 1], typed[index + 2 :])
+            return [_recipe(value), *typed[:index], *rest]
     if typed and not typed[0].startswith("-"):
         return [_recipe(typed[0]), *typed[1:]]
     return typed

@@ -30,7 +30,7 @@ def main() -> None:
         parser.error(f"{arguments.folders[0]} needs another folder to be compared with: name two or more")
 
     from ..evaluation.compare import compare, read_system
-    from ..training.cli_errors import command_messages
+    from ..runs.cli_errors import command_messages
 
     with command_messages("modeling-star compare"):
         systems = [read_system(folder, arguments.split) for folder in arguments.folders]

@@ -28,9 +28,11 @@ def main() -> None:
     from ..loading import check_whole
     from ..models.configuration_big import BigTransformerConfig
     from ..models.modeling_big import BigTransformerForMaskedLM, BigTransformerModel
-    from ..training.builders import check_lexicon, loading, read_lexicon
-    from ..training.checkpoints import check_new, seal_model
-    from ..training.cli_errors import as_user_error, command_messages
+    from ..runs.cli_errors import as_user_error, command_messages
+    from ..runs.output_folder import check_new
+    from ..training.build import check_lexicon, read_lexicon
+    from ..training.checkpoints import seal_model
+    from ..training.named_models import loading
 
     with command_messages("modeling-star convert", arguments.output_dir):
         check_new(arguments.output_dir)

@@ -61,8 +61,8 @@ def main() -> None:
 
     from ..inference.explain import check_task
     from ..inference.prediction import Predictor, SavedModel
-    from ..training.builders import loading
-    from ..training.cli_errors import command_messages
+    from ..runs.cli_errors import command_messages
+    from ..training.named_models import loading
 
     with (
         command_messages("modeling-star demo", log_level=arguments.log_level),

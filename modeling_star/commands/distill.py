@@ -1,5 +1,5 @@
 """
-Distil a fine-tuned model into a small one: the student learns the teacher's outputs on labelled and unlabelled texts.
+Distil a fine-tuned model into a small one: `glue --teacher`, or with `--task tagging` `ner --teacher`.
 
 Fine-tune a teacher, then distil it (docs/distillation.md):
     modeling-star classify --model_name_or_path bert-base-uncased --output_dir outputs/teacher \\
@@ -15,32 +15,31 @@ Several processes: accelerate launch --config_file configuration/accelerate/mult
     -m modeling_star distill ...
 """
 
-from ..training.arguments import (
-    ClassificationModelArguments,
-    LabelRunArguments,
-    TaggingModelArguments,
-)
-from ..training.distillation_arguments import (
-    AnyDistillationArguments,
-    DistillClassificationArguments,
-    DistillTaggingArguments,
-)
-from . import parse_run
+import sys
+from pathlib import Path
+
+from . import glue, ner, parse_run, recipe_of
 
 
 def main() -> None:
-    """Read the arguments, run, report."""
-    _, data, *_ = parse_run((ClassificationModelArguments, AnyDistillationArguments, LabelRunArguments), __doc__)
+    """Choose between the two commands, and run one of them."""
+    typed, task = _without_task(sys.argv[1:])
+    script = Path(sys.argv[0]).name
+    if task not in ("classification", "tagging"):
+        raise SystemExit(f"{script}: --task {task} is unknown: write classification or tagging.")
+    command = ner if task == "tagging" else glue
+    arguments = parse_run(command.GROUPS, __doc__, typed=typed)
+    if arguments[1].teacher is None:
+        raise SystemExit(f"{script}: there is no teacher: write --teacher FOLDER, a model fine-tuned on these data.")
+    command.train(*arguments)
 
-    from ..tasks.distillation import DistillClassificationTask, DistillTaggingTask
-    from ..training.run import run_script
 
-    # Again, with the defaults and flags of the task.
-    if data.task == "tagging":
-        arguments = parse_run((TaggingModelArguments, DistillTaggingArguments, LabelRunArguments), __doc__)
-        run_script(DistillTaggingTask, *arguments)
-    else:
-        arguments = parse_run(
-            (ClassificationModelArguments, DistillClassificationArguments, LabelRunArguments), __doc__
-        )
-        run_script(DistillClassificationTask, *arguments)
+def _without_task(typed: list[str]) -> tuple[list[str], str]:
+    """The arguments but for --task, and its value: as typed, or in the recipe, or else classification."""
+    for index, argument in enumerate(typed):
+        flag, equals, value = argument.partition("=")
+        if flag == "--task" and equals:
+            return typed[:index] + typed[index + 1 :], value
+        if flag == "--task" and index + 1 < len(typed):
+            return typed[:index] + typed[index + 2 :], typed[index + 1]
+    return typed, recipe_of(typed).get("task", "classification")

@@ -29,8 +29,8 @@ def main() -> None:
     from ..files import write_text
     from ..inference.explain import as_html, explain
     from ..inference.prediction import Predictor, SavedModel
-    from ..training.builders import loading
-    from ..training.cli_errors import command_messages
+    from ..runs.cli_errors import command_messages
+    from ..training.named_models import loading
 
     with command_messages("modeling-star explain", arguments.output_file, log_level=arguments.log_level):
         with loading("FOLDER", arguments.model):

@@ -28,8 +28,8 @@ def main() -> None:
 
     from ..errors import UserError
     from ..inference.export import SAMPLES, load, write_export
-    from ..training.builders import loading
-    from ..training.cli_errors import command_messages
+    from ..runs.cli_errors import command_messages
+    from ..training.named_models import loading
 
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # advice of the exporter and the quantizer that does not apply

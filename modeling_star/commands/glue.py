@@ -12,24 +12,32 @@ A GLUE task from the Hub, with any saved model of transformers:
     modeling-star classify --dataset_name nyu-mll/glue --dataset_config_name mrpc --task_name mrpc \\
         --model_name_or_path bert-base-cased
 
+A small model that learns from a fine-tuned one, also on unlabelled texts (docs/distillation.md):
+    ... --teacher outputs/teacher --unlabeled_file more.txt
+
 Several processes: accelerate launch --config_file configuration/accelerate/multi_gpu.yaml -m modeling_star glue ...
 """
 
-from ..training.arguments import (
-    ClassificationArguments,
-    ClassificationModelArguments,
-    LabelRunArguments,
-)
+from typing import Any
+
+from ..training.arguments import ClassificationArguments, ClassificationModelArguments, LabelRunArguments
 from . import parse_run
+
+
+GROUPS = (ClassificationModelArguments, ClassificationArguments, LabelRunArguments)
 
 
 def main() -> None:
     """Read the arguments, run, report."""
-    groups = (ClassificationModelArguments, ClassificationArguments, LabelRunArguments)
-    model, data, run, training = parse_run(groups, __doc__)
+    train(*parse_run(GROUPS, __doc__))
 
+
+def train(model: Any, data: ClassificationArguments, run: Any, training: Any) -> None:
+    """Run and report, with the teacher that the arguments name, or without one."""
+    from ..runs.run import run_script
+    from ..tasks.distillation import DistillClassificationTask
     from ..tasks.sequence_classification import ClassificationTask
     from ..tasks.tfidf_baseline import run_tfidf
-    from ..training.run import run_script
 
-    run_script(ClassificationTask, model, data, run, training, baselines={"tfidf": run_tfidf})
+    task = ClassificationTask if data.teacher is None else DistillClassificationTask
+    run_script(task, model, data, run, training, baselines={"tfidf": run_tfidf})

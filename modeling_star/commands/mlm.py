@@ -8,8 +8,8 @@ A fresh star-plus on your own files, with a tokenizer trained on them:
     modeling-star mlm --train_file a.txt b.jsonl.gz --validation_file dev.txt --output_dir outputs/mine \\
         --tokenizer_kind wordpiece --mask_unit whole_word --num_train_epochs 10 --per_device_train_batch_size 32
 
-Streamed text from files or the Hub; or further pretraining of any saved model of transformers:
-    ... --streaming --dataset_name wikimedia/wikipedia --dataset_config_name 20231101.en --max_steps 100000
+Text from the Hub; or further pretraining of any saved model of transformers:
+    ... --dataset_name wikimedia/wikipedia --dataset_config_name 20231101.en --max_steps 100000
     ... --model_name_or_path bert-base-cased
 
 Or learn the hidden states of a BERT, for a smaller model with its tokenizer (docs/distillation.md):
@@ -22,8 +22,20 @@ counts blocks of --max_seq_length tokens. The model is evaluated and saved every
 Several processes: accelerate launch --config_file configuration/accelerate/multi_gpu.yaml -m modeling_star mlm ...
 """
 
-from ..training.arguments import PRETRAINING_DEFAULTS, ModelArguments, RunArguments, TextArguments
+from typing import Any
+
+from ..training.arguments import ModelArguments, RunArguments, TextArguments
 from . import parse_run
+
+
+# An epoch of pretraining may take days.
+PRETRAINING_DEFAULTS: dict[str, Any] = {
+    "eval_strategy": "steps",
+    "eval_steps": 500,
+    "save_strategy": "steps",
+    "save_steps": 500,
+    "include_num_input_tokens_seen": "non_padding",
+}
 
 
 def main() -> None:
@@ -32,9 +44,9 @@ def main() -> None:
         (ModelArguments, TextArguments, RunArguments), __doc__, PRETRAINING_DEFAULTS
     )
 
+    from ..runs.run import run_script
     from ..tasks.masked_lm import PretrainingTask
     from ..tasks.text_distillation import TextDistillationTask
-    from ..training.run import run_script
 
     task = PretrainingTask if data.teacher is None else TextDistillationTask
     run_script(task, model, data, run, training)

@@ -17,18 +17,30 @@ On top of a BERT, or any saved model of transformers:
 Without the CRF that a fresh tagger of entities has, and with character features:
     ... --config_overrides use_crf=false,char_features=true
 
+A small model that learns from a fine-tuned one, also on unlabelled texts (docs/distillation.md):
+    ... --teacher outputs/teacher --unlabeled_file more.conll
+
 Several processes: accelerate launch --config_file configuration/accelerate/multi_gpu.yaml -m modeling_star ner ...
 """
+
+from typing import Any
 
 from ..training.arguments import LabelRunArguments, TaggingArguments, TaggingModelArguments
 from . import parse_run
 
 
+GROUPS = (TaggingModelArguments, TaggingArguments, LabelRunArguments)
+
+
 def main() -> None:
     """Read the arguments, run, report."""
-    model, data, run, training = parse_run((TaggingModelArguments, TaggingArguments, LabelRunArguments), __doc__)
+    train(*parse_run(GROUPS, __doc__))
 
+
+def train(model: Any, data: TaggingArguments, run: Any, training: Any) -> None:
+    """Run and report, with the teacher that the arguments name, or without one."""
+    from ..runs.run import run_script
+    from ..tasks.distillation import DistillTaggingTask
     from ..tasks.token_classification import TaggingTask
-    from ..training.run import run_script
 
-    run_script(TaggingTask, model, data, run, training)
+    run_script(TaggingTask if data.teacher is None else DistillTaggingTask, model, data, run, training)

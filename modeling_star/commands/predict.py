@@ -137,7 +137,7 @@ def main() -> None:
     arguments = parse_arguments()
 
     from ..inference.prediction_files import Processes
-    from ..training.cli_errors import command_messages
+    from ..runs.cli_errors import command_messages
 
     processes = Processes.of_environment()
     command, output = Path(sys.argv[0]).name, arguments.output_file
@@ -156,7 +156,7 @@ def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
     from ..inference.prediction import Predictor, SavedModel
     from ..inference.prediction_files import output_columns, predict_parts, predict_to_file, predict_windows
     from ..inference.ray_cluster import connect, predict_on_ray
-    from ..training.builders import loading
+    from ..training.named_models import loading
 
     output = arguments.output_file
     if output is not None and processes.index == 0:  # another process may come when all is written

@@ -27,8 +27,8 @@ def main() -> None:
     parser.add_argument("--examples", action="store_true", help="upload a card that shows examples from the data")
     arguments = parser.parse_args()
 
-    from ..training.cli_errors import command_messages
-    from ..training.hub import files_to_share, upload
+    from ..publish.hub import files_to_share, upload
+    from ..runs.cli_errors import command_messages
 
     with command_messages("modeling-star push"):
         files = files_to_share(arguments.folder, arguments.predictions, arguments.examples)

@@ -24,7 +24,7 @@ def main() -> None:
     """Read the arguments, run, report."""
     model, data, run, training = parse_run((ModelArguments, ReadingArguments, RunArguments), __doc__)
 
+    from ..runs.run import run_script
     from ..tasks.question_answering import ReadingTask
-    from ..training.run import run_script
 
     run_script(ReadingTask, model, data, run, training)

@@ -11,7 +11,7 @@ import datasets
 import numpy as np
 from accelerate import PartialState
 from datasets import Dataset, DatasetDict, Features, List, Value, concatenate_datasets
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
+from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from ..data.caching import source_version
 from ..data.columns import find_predicted_columns
@@ -20,10 +20,10 @@ from ..data.readers import read_file
 from ..data.tokenizers import SPECIAL_TOKENS
 from ..data.writing_systems import between_words
 from ..errors import UserError
+from ..publish.model_card import shown_teacher
 from ..training.arguments import ModelArguments, RunArguments
 from ..training.distillation import ROW, DistillationLoss, DistillationTrainer, Teacher, teacher_outputs
 from ..training.losses import CRFLoss
-from ..training.model_card import shown_teacher
 from ..training.task import Task
 from ..training.trainer import FineTuner
 from .sequence_classification import ClassificationTask
@@ -50,7 +50,6 @@ class DistillationTask(Task):
 
     trainer_class = DistillationTrainer
     has_words = False
-    sizes: dict[str, int]
     _outputs: Dataset | None = None
 
     def __init__(self, model_args: ModelArguments, data_args: Any, run_args: RunArguments):
@@ -60,13 +59,7 @@ class DistillationTask(Task):
 
     @classmethod
     def check_arguments(cls, data_args: Any, training: TrainingArguments) -> None:
-        """
-        Raises:
-            UserError: an argument has a value that is not allowed.
-        """
         super().check_arguments(data_args, training)
-        if data_args.teacher is None:
-            raise UserError("There is no teacher: write --teacher FOLDER, a model fine-tuned on the same data.")
         if data_args.temperature <= 0 or not 0 <= data_args.alpha <= 1:
             raise UserError(
                 f"--temperature {data_args.temperature:g} --alpha {data_args.alpha:g} are given: the temperature is "
@@ -75,16 +68,12 @@ class DistillationTask(Task):
 
     # ------ the transfer set
 
-    def text_columns(self, data: Any) -> tuple[str, ...]:
-        """The columns of the texts: one, or two for pairs."""
-        return (data.text_column,) if self.has_words else data.text_columns
-
-    def with_validation(self, data: Any) -> Any:
-        """As in Task, with the split UNLABELED if there is a train split and a source of unlabelled rows."""
-        data = super().with_validation(data)
+    def describe(self) -> None:
+        """As in the task; with the split UNLABELED if there is a train split and a source of unlabelled rows."""
+        super().describe()  # type: ignore[safe-super]
+        data, columns = self.data, self.input_columns
         if "train" not in data.splits:
-            return data
-        columns = self.text_columns(data)
+            return
         between = between_words(data.splits["train"][columns[0]]) if self.has_words else None
         scored = [rows for split, rows in data.splits.items() if split != "train"]
         keys = tuple(_key(row) for rows in scored for row in zip(*(rows[name] for name in columns), strict=True))
@@ -104,11 +93,12 @@ class DistillationTask(Task):
         if self.data_args.augment:
             copies = _Augmentation(columns, self.data_args.augment, _AUGMENTATION_SEED)
             parts.append(self._text_rows(data.splits["train"], columns, copies))
-        self.sizes = {"labelled": len(data.splits["train"]), "unlabelled": sum(map(len, parts))}
-        if not self.sizes["unlabelled"]:
+        labelled, unlabelled = len(data.splits["train"]), sum(map(len, parts))
+        self.sample_counts = {"train_samples": labelled, "unlabeled_samples": unlabelled}
+        if not unlabelled:
             logger.warning("All texts are labelled ones: add --unlabeled_file FILE or --augment 10 to learn more.")
-            return data
-        return replace(data, splits=DatasetDict({**data.splits, UNLABELED: concatenate_datasets(parts)}))
+            return
+        self.data = replace(data, splits=DatasetDict({**data.splits, UNLABELED: concatenate_datasets(parts)}))
 
     def _text_rows(self, rows: Dataset, columns: tuple[str, ...], change: Any = None) -> Dataset:
         """Texts alone, with the same features from every source."""
@@ -119,16 +109,11 @@ class DistillationTask(Task):
         names = rows.column_names
         return rows.map(change, batched=True, with_indices=True, remove_columns=names, features=features, desc="Texts")
 
-    @property
-    def split_names(self) -> list[str]:
-        """The splits of the task; UNLABELED is a part of the features of train."""
-        return [split for split in super().split_names if split != UNLABELED]
-
     def training_texts(self) -> Iterator[Any]:
         """The labelled texts, and the first unlabelled ones."""
         yield from super().training_texts()  # type: ignore[safe-super]
         if UNLABELED in self.data.splits:
-            for name in self.text_columns(self.data):
+            for name in self.input_columns:
                 yield from self.data.splits[UNLABELED][: self._tokenizer_texts][name]
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
@@ -139,40 +124,34 @@ class DistillationTask(Task):
         if UNLABELED in self.data.splits:
             parts.append(super().features(UNLABELED, tokenizer, limit))  # type: ignore[safe-super]
         rows = [np.asarray(x["example_index"][:]) if self.has_words else np.arange(len(x)) for x in parts]
-        starts = (0, self.sizes["labelled"])
+        starts = (0, self.sample_counts["train_samples"])
         rows = [start + part for start, part in zip(starts, rows, strict=False)]
         return concatenate_datasets(parts).add_column(ROW, np.concatenate(rows))
 
     # ------ training
 
-    def make_trainer(
-        self,
-        training: TrainingArguments,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        features: dict[str, Any],
-    ) -> FineTuner:
-        """As in the task; if it trains, it learns from the teacher."""
-        trainer = super().make_trainer(training, model, tokenizer, features)
-        if training.do_train:
-            assert isinstance(trainer, DistillationTrainer)
-            loss = self.distillation_loss(trainer, model)
-            unknown: Any = IGNORE_INDEX
-            if self.metrics.task == "regression":
-                unknown = float("nan")  # -100 may be a number to learn
-            elif self.metrics.task == "multi_label_classification":
-                unknown = [float(IGNORE_INDEX)] * model.config.num_labels
-            trainer.distill(loss, self.teacher_outputs(training), unknown, self.data_args.hidden_weight)
-        return trainer
+    def prepare_trainer(self, trainer: Any) -> None:
+        """A trainer that trains learns from the teacher."""
+        super().prepare_trainer(trainer)
+        if not trainer.args.do_train:
+            return
+        assert isinstance(trainer, DistillationTrainer)
+        unknown: Any = IGNORE_INDEX
+        if self.metrics.task == "regression":
+            unknown = float("nan")  # -100 may be a number to learn
+        elif self.metrics.task == "multi_label_classification":
+            unknown = [float(IGNORE_INDEX)] * trainer.model.config.num_labels
+        loss = self.distillation_loss(trainer)
+        trainer.distill(loss, self.teacher_outputs(trainer.args), unknown, self.data_args.hidden_weight)
 
-    def distillation_loss(self, trainer: FineTuner, model: PreTrainedModel) -> DistillationLoss:
+    def distillation_loss(self, trainer: FineTuner) -> DistillationLoss:
         """
         The loss that the arguments request.
 
         Raises:
             UserError: the model or the task has no such loss.
         """
-        options, has_crf = self.data_args, getattr(model, "crf", None) is not None
+        options, has_crf = self.data_args, getattr(trainer.model, "crf", None) is not None
         kind: Literal["mse", "kl"] = options.loss or ("kl" if has_crf else "mse")
         only = "kl" if has_crf else "mse" if self.metrics.task == "regression" else kind
         if kind != only:
@@ -184,7 +163,7 @@ class DistillationTask(Task):
     def teacher_outputs(self, training: TrainingArguments) -> Dataset:
         """The teacher's outputs for the rows of the transfer set. The teacher leaves the memory afterwards."""
         if self._outputs is None:
-            options, columns = self.data_args, self.text_columns(self.data)
+            options, columns = self.data_args, self.input_columns
             cache = Path(options.teacher_cache or Path(datasets.config.HF_DATASETS_CACHE) / "teacher_outputs")
             teacher = Teacher.load(
                 options.teacher,
@@ -209,10 +188,6 @@ class DistillationTask(Task):
 
     # ------ what is published
 
-    def training_results(self, trainer: FineTuner) -> dict[str, Any]:
-        """The sizes of the transfer set's parts."""
-        return {"train_samples": self.sizes["labelled"], "unlabeled_samples": self.sizes["unlabelled"]}
-
     def card_settings(self, trainer: FineTuner) -> dict[str, Any]:
         """The teacher, the transfer set and the loss."""
         options = self.data_args
@@ -220,7 +195,8 @@ class DistillationTask(Task):
         if isinstance(trainer, DistillationTrainer) and trainer.distillation is not None:
             files = [Path(path).name for path in options.unlabeled_file or []]
             sources = [*files, *([f"{options.augment} augmented copies"] if options.augment else [])]
-            sizes = " + ".join(f"{count:,} {what}" for what, count in self.sizes.items())
+            kinds = zip(self.sample_counts.values(), ("labelled", "unlabelled"), strict=True)
+            sizes = " + ".join(f"{count:,} {what}" for count, what in kinds)
             loss = trainer.distillation
             temperature = f", temperature {loss.temperature:g}" if loss.kind == "kl" else ""
             settings["transfer set"] = f"{sizes} texts ({', '.join(sources) or 'no unlabelled source'})"
@@ -236,11 +212,6 @@ class DistillTaggingTask(DistillationTask, TaggingTask):
     """A label for every word, learned from a teacher."""
 
     has_words = True
-
-    @property
-    def config_defaults(self) -> dict[str, Any]:
-        """No CRF unless it is requested: the teacher gives a distribution for each word."""
-        return {}
 
 
 def _key(row: Sequence[Any]) -> str:
@@ -270,7 +241,7 @@ class _Texts:
         omitted = set(self.scored)
         rows = [[self._cell(cell) for cell in row] for row in zip(*(batch[name] for name in self.names), strict=True)]
         rows = [row for row in rows if all(row) and _key(row) not in omitted]
-        return {name: [row[place] for row in rows] for place, name in enumerate(self.columns)}
+        return {name: [row[column] for row in rows] for column, name in enumerate(self.columns)}
 
     def _cell(self, cell: Any) -> Any:
         """A text, or its words; nothing if it is empty."""

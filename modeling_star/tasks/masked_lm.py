@@ -1,6 +1,5 @@
 """The task of run_mlm.py: masked language modelling."""
 
-import copy
 import itertools
 import logging
 import re
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset
+from datasets import DatasetDict
 from torch import Tensor, nn
 from transformers import (
     EvalPrediction,
@@ -26,19 +25,12 @@ from transformers import (
 
 from ..data.collators import MaskingCollator
 from ..data.labels import IGNORE_INDEX
-from ..data.packing import (
-    Blocks,
-    PieceEncoder,
-    StreamedBlocks,
-    packing_efficiency,
-    to_pieces,
-    unpack_documents,
-)
-from ..data.text import SPLITS, TextData, TextSource, load_texts, stream_texts
+from ..data.packing import Blocks, PieceEncoder, packing_efficiency, to_pieces, unpack_documents
+from ..data.text import SPLITS, TextData, TextSource, load_texts
 from ..data.writing_systems import HAN
 from ..errors import UserError
 from ..training.arguments import ModelArguments, RunArguments, TextArguments
-from ..training.builders import read_lexicon
+from ..training.build import read_lexicon
 from ..training.losses import TaskLoss
 from ..training.task import Task
 from ..training.trainer import FineTuner
@@ -53,20 +45,21 @@ _EXAMPLES, _EXAMPLE_WORDS = 3, 12
 
 
 class MaskedLoss(TaskLoss):
-    """
-    The mean over all masked tokens of an update, from their logits alone.
+    """The mean over all masked tokens of an update, from their logits alone; arguments as in `TaskLoss`."""
 
-    Args:
-        smoothing: as in `TaskLoss`.
-    """
+    has_one_class = True
 
-    def __init__(self, smoothing: float = 0.0):
-        super().__init__("tokens", smoothing=smoothing)
+    def __init__(self, problem_type: str = "masked_lm", weights: np.ndarray | None = None, smoothing: float = 0.0):
+        super().__init__(problem_type, weights, smoothing)
 
     def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         """The loss of logits `[P, V]` or `[S, m, V]` and labels `[S, m]` with P masked tokens."""
         places = labels != IGNORE_INDEX
         return super().__call__({"logits": at_places(outputs["logits"], places)}, labels[places], num_items_in_batch)
+
+    def preprocess_logits(self, logits: Any, labels: Tensor | None) -> Any:
+        """The sums of `Pretrainer.prediction_step`, as they are."""
+        return logits
 
 
 @dataclass(frozen=True)
@@ -174,17 +167,8 @@ class Pretrainer(FineTuner):
     exact_loss = MaskedLoss()
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """
-        As in Trainer; the results also have the tokens per second, special ones included.
-
-        Raises:
-            UserError: a stream cannot be read to its end.
-        """
-        try:
-            output = super().train(*args, **kwargs)
-        except UserError as error:
-            # One from a worker process has its traceback in the message.
-            raise UserError(str(error).rpartition(f"{UserError.__name__}: ")[2]) from error
+        """As in Trainer; the results also have the tokens per second, special ones included."""
+        output = super().train(*args, **kwargs)
         tokens = self.state.num_input_tokens_seen  # of all parts of a resumed run, whose speed is not reported
         output.metrics["train_tokens_per_second"] = round(tokens / output.metrics["train_runtime"], 3)
         return output
@@ -238,172 +222,103 @@ class PretrainingTask(Task[TextArguments]):
 
     head = "AutoModelForMaskedLM"
     pipeline = "fill-mask"
+    loss_class = MaskedLoss
     trainer_class: type[Pretrainer] = Pretrainer
+    reads_tables = False
     data_args: TextArguments
     data: TextData
+    metrics: MaskedScores
 
     def __init__(self, model_args: ModelArguments, data_args: TextArguments, run_args: RunArguments):
         super().__init__(model_args, data_args, run_args)
         self.tokenizer: PreTrainedTokenizerBase | None = None
-        self.masking: MaskingCollator | None = None
-        self.size = self.data_args.max_seq_length
+        self.size = data_args.max_seq_length
 
     @classmethod
     def check_arguments(cls, data_args: TextArguments, training: TrainingArguments) -> None:
-        super().check_arguments(data_args, training)
-        if data_args.streaming and training.do_train and training.max_steps < 1:
-            raise UserError("--streaming needs the number of updates, as a stream may not end: --max_steps 10000")
-        if data_args.alpha and data_args.teacher is None:
-            raise UserError("--alpha weighs the masked-LM loss beside that of a teacher: add --teacher, or omit it.")
-
-    def load_data(self) -> TextData:
-        options = self.data_args
-        limits = (options.max_train_samples, options.max_eval_samples, options.max_predict_samples)
-        source = TextSource(
-            files={split: getattr(options, f"{split}_file") for split in SPLITS},
-            sample_by=options.sample_by,
-            dataset_name=options.dataset_name,
-            dataset_config_name=options.dataset_config_name,
-            text_column_name=options.text_column_name,
-            limits=dict(zip(SPLITS, limits, strict=True)),
-            revision=options.dataset_revision,
-        )
-        return stream_texts(source) if options.streaming else load_texts(source)
-
-    def with_validation(self, data: TextData) -> TextData:
-        if data.stream is None:
-            return super().with_validation(data)
-        if "validation" not in data.splits:
-            logger.warning(
-                "No validation split: nothing is evaluated. Add --validation_file, or take the first documents of the "
-                "stream: --max_eval_samples 1000"
-            )
-        return data
-
-    def choose_metrics(self) -> MaskedScores:
-        return MaskedScores()
-
-    @property
-    def labels(self) -> dict[str, Any]:
-        return {}
-
-    @property
-    def split_names(self) -> list[str]:
-        return [*super().split_names, *(["train"] if self.data.stream is not None else [])]
-
-    def training_texts(self) -> Iterator[str]:
-        return self.data.training_texts(self.data_args.max_tokenizer_samples)
-
-    def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset | PieceEncoder:
-        """The pieces of a split; of a stream their encoder."""
-        if limit <= tokenizer.num_special_tokens_to_add():
-            raise UserError(f"--max_seq_length {limit} leaves no room beside the special tokens: write 128")
-        if tokenizer is not self.tokenizer:
-            self.size, self.tokenizer = limit, tokenizer
-            self.masking = self.collator(tokenizer)
-        # A copy: a checkpoint that is saved while a stream is tokenized must not save the truncation of the stream.
-        encode = PieceEncoder(copy.deepcopy(tokenizer), self.data.text_column, limit)
-        if split == "train" and self.data.stream is not None:
-            return encode
-        return to_pieces(self.data.splits[split], encode, split)
-
-    def collator(self, tokenizer: PreTrainedTokenizerBase) -> MaskingCollator:
-        options = self.data_args
-        lexicon = None
-        if options.mask_unit != "token":
-            lexicon = read_lexicon(options.mask_unit, tokenizer, _LONGEST_MASKED_WORD)
-        # The main process reads a stream for all processes, which get batches of one size.
-        fixed = options.packing or self.data.stream is not None
-        return MaskingCollator.of(tokenizer, lexicon, options.mlm_probability, self.size if fixed else None)
-
-    def make_trainer(
-        self,
-        training: TrainingArguments,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        features: dict[str, Any],
-    ) -> Pretrainer:
         if training.train_sampling_strategy not in ("random", "sequential"):
             raise UserError(
                 f"--train_sampling_strategy {training.train_sampling_strategy} is not for blocks: write random or "
                 "sequential."
             )
-        train: Blocks | StreamedBlocks | None = None
-        if training.do_train:
-            train = self.training_blocks(features["train"], training.seed)
-        return self.trainer_class(
-            model=model,
-            args=training,
-            train_dataset=train,
-            eval_dataset=self.blocks("validation", features["validation"]) if "validation" in features else None,
-            processing_class=tokenizer,
-            data_collator=self.masking,
-            compute_metrics=self.metrics,
-            compute_loss_func=MaskedLoss(training.label_smoothing_factor),
-            callbacks=[EpochMasks(train)] if isinstance(train, Blocks) else [],
+
+    def prepare(self, splits: DatasetDict) -> TextData:
+        options = self.data_args
+        limits = (options.max_train_samples, options.max_eval_samples, options.max_predict_samples)
+        return load_texts(
+            TextSource(
+                files={split: getattr(options, f"{split}_file") for split in SPLITS},
+                sample_by=options.sample_by,
+                dataset_name=options.dataset_name,
+                dataset_config_name=options.dataset_config_name,
+                text_column_name=options.text_column_name,
+                limits=dict(zip(SPLITS, limits, strict=True)),
+                revision=options.dataset_revision,
+            )
         )
 
-    def validation_features(self, features: dict[str, Any]) -> Dataset | None:
-        return features.get("validation")
+    def describe(self) -> None:
+        self.metrics = MaskedScores()
+        self.labels = {}
+        self.input_columns = (self.data.text_column,)
 
-    def training_blocks(self, features: Dataset | PieceEncoder, seed: int) -> Blocks | StreamedBlocks:
-        """The blocks that a run trains on, from `features`."""
-        if isinstance(features, Dataset):
-            return self.blocks("train", features, seed)
-        return StreamedBlocks(
-            self.data.stream,
-            features,
-            packed=self.data_args.packing,
-            seed=seed,
-            buffer=self.data_args.shuffle_buffer,
-            held_out=self.data.held_out,
-        )
+    def training_texts(self) -> Iterator[str]:
+        return self.data.training_texts(self.data_args.max_tokenizer_samples)
 
-    def blocks(self, split: str, pieces: Dataset, seed: int | None = None) -> Blocks:
-        """The blocks of a split; without a seed, with the masks of evaluation."""
-        blocks = Blocks(pieces, self.size if self.data_args.packing else None, seed)
-        full = f", {packing_efficiency(blocks, self.size):.1%} full" if self.data_args.packing else ""
+    def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Blocks:
+        """The blocks of a split. Masks are those of evaluation; `prepare_trainer` gives training its own."""
+        assert limit is not None  # max_seq_length has a default
+        if limit <= tokenizer.num_special_tokens_to_add():
+            raise UserError(f"--max_seq_length {limit} leaves no room beside the special tokens: write 128")
+        self.size, self.tokenizer = limit, tokenizer
+        documents, is_packed = self.data.splits[split], self.data_args.packing
+        pieces = to_pieces(documents, PieceEncoder(tokenizer, self.data.text_column, limit), split)
+        blocks = Blocks(pieces, limit if is_packed else None, None)
+        full = f", {packing_efficiency(blocks, limit):.1%} full" if is_packed else ""
         logger.info(
-            f"{split}: {len(self.data.splits[split]):,} documents, {len(pieces):,} pieces of at most {self.size} "
-            f"tokens in {len(blocks):,} blocks{full}."
+            f"{split}: {len(documents):,} documents, {len(pieces):,} pieces of at most {limit} tokens in "
+            f"{len(blocks):,} blocks{full}."
         )
+        if split == "train":
+            self.sample_counts = {"train_samples": len(documents), "train_blocks": len(blocks)}
         return blocks
 
-    def score(
-        self, trainer: FineTuner, split: str, features: Dataset, prefix: str, results: dict[str, Any]
-    ) -> dict[str, str]:
-        blocks = trainer.eval_dataset if split == "validation" else self.blocks(split, features)
-        output = trainer.predict(blocks, metric_key_prefix=prefix)
-        results |= output.metrics | {f"{prefix}_samples": len(self.data.splits[split])}
-        trainer.log_metrics(prefix, output.metrics)
-        return {}
+    def collate(self, tokenizer: PreTrainedTokenizerBase) -> MaskingCollator:
+        options = self.data_args
+        lexicon = None
+        if options.mask_unit != "token":
+            lexicon = read_lexicon(options.mask_unit, tokenizer, _LONGEST_MASKED_WORD)
+        return MaskingCollator.of(tokenizer, lexicon, options.mlm_probability, self.size if options.packing else None)
 
-    def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
+    def scorer(self, split: str, features: Blocks) -> MaskedScores:
+        return self.metrics
+
+    def prepare_trainer(self, trainer: Pretrainer) -> None:
+        if trainer.train_dataset is not None:
+            trainer.train_dataset.seed = trainer.args.seed
+            trainer.add_callback(EpochMasks(trainer.train_dataset))
+
+    def report(self, folder: Path, split: str, features: Any, predictions: np.ndarray) -> dict[str, str]:
         """Nothing beside the scores."""
         return {}
 
-    def training_results(self, trainer: FineTuner) -> dict[str, Any]:
-        if self.data.stream is not None:
-            return {}
-        return {"train_samples": len(self.data.splits["train"]), "train_blocks": len(trainer.train_dataset)}
-
     def card_settings(self, trainer: FineTuner) -> dict[str, Any]:
         options = self.data_args
-        settings = {
+        return {
             "an example": f"a block of {self.size} tokens" if options.packing else f"up to {self.size} tokens",
             "masked": f"{options.mlm_probability:.0%}, by {options.mask_unit}",
             "updates": trainer.state.global_step,
         }
-        return settings | ({"epochs": "streamed"} if self.data.stream is not None else {})
-
-    def first_texts(self) -> list[str]:
-        """A few documents of a split that is scored."""
-        split = next((name for name in ("test", "validation") if name in self.data.splits), None)
-        return [] if split is None else self.data.splits[split][:_EXAMPLES][self.data.text_column]
 
     def example_texts(self) -> list[str]:
         mask = self.tokenizer.mask_token
-        return [example for text in self.first_texts() if (example := with_a_mask(text, mask))]
+        return [example for text in first_documents(self) if (example := with_a_mask(text, mask))]
+
+
+def first_documents(task: PretrainingTask) -> list[str]:
+    """A few documents of a split that is scored."""
+    split = next((name for name in ("test", "validation") if name in task.data.splits), None)
+    return [] if split is None else task.data.splits[split][:_EXAMPLES][task.data.text_column]
 
 
 def with_a_mask(text: str, mask: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset, DatasetDict
-from transformers import DataCollator, DataCollatorWithPadding, EvalPrediction, PreTrainedTokenizerBase
+from transformers import DataCollatorWithPadding, EvalPrediction, PreTrainedTokenizerBase, TrainingArguments
 
 from ..data.squad import ReadingData, flatten_squad, prepare_reading, window_features, windows_of
 from ..errors import UserError
@@ -19,10 +19,10 @@ from ..evaluation.reports import markdown_table, plot_scores
 from ..evaluation.squad import Language, answer_language, best_threshold, score_answers
 from ..files import write_json, write_text
 from ..inference.question_answering import DEFAULTS, Answer, find_answers
+from ..publish.run_card import CONTEXT_CHARACTERS
 from ..training.arguments import ReadingArguments
-from ..training.losses import SpanLoss
-from ..training.run_card import CONTEXT_CHARACTERS
-from ..training.task import Task
+from ..training.losses import MetricsWithLoss, SpanLoss
+from ..training.task import Task, first_rows
 
 
 @dataclass(frozen=True)
@@ -130,79 +130,52 @@ class ReadingTask(Task[ReadingArguments]):
     head = "AutoModelForQuestionAnswering"
     pipeline = "question-answering"
     loss_class = SpanLoss
+    collate = DataCollatorWithPadding
     held_out_together = "context"  # several questions share one
     data_args: ReadingArguments
     data: ReadingData
     metrics: ReadingMetrics
-    _limit: int | None = None
 
-    def one_row_an_example(self, splits: DatasetDict) -> DatasetDict:
-        return DatasetDict({split: flatten_squad(rows) for split, rows in splits.items()})
-
-    def load_data(self) -> ReadingData:
-        options = self.data_args
-        if options.null_score_diff_threshold and not options.version_2_with_negative:
+    @classmethod
+    def check_arguments(cls, data_args: ReadingArguments, training: TrainingArguments) -> None:
+        if data_args.null_score_diff_threshold and not data_args.version_2_with_negative:
             raise UserError(
-                f"--null_score_diff_threshold {options.null_score_diff_threshold:g} is for questions that may have no "
-                "answer: add --version_2_with_negative, or omit it."
+                f"--null_score_diff_threshold {data_args.null_score_diff_threshold:g} is for questions that may have "
+                "no answer: add --version_2_with_negative, or omit it."
             )
+
+    def prepare(self, splits: DatasetDict) -> ReadingData:
+        options = self.data_args
         return prepare_reading(
-            self.load_splits(),
+            first_rows(DatasetDict({split: flatten_squad(rows) for split, rows in splits.items()}), options),
             text_column_name=options.text_column_name,
             label_column_name=options.label_column_name,
             version_2=options.version_2_with_negative,
             drop_empty=options.drop_empty,
         )
 
-    def choose_metrics(self) -> ReadingMetrics:
+    def describe(self) -> None:
         options = self.data_args
         labelled = [rows for split, rows in self.data.splits.items() if self.data.is_labelled(split)]
         given = chain.from_iterable(answers["text"] for rows in labelled for answers in rows["answers"])
-        return ReadingMetrics(
+        self.metrics = ReadingMetrics(
             language=options.answer_language or answer_language(given),
             n_best_size=options.n_best_size,
             max_answer_length=options.max_answer_length,
             null_threshold=options.null_score_diff_threshold if options.version_2_with_negative else None,
         )
+        self.labels = {"num_labels": 2}  # start and end
+        self.input_columns = ("question", "context")
+        self.config_defaults = {"type_vocab_size": 2}  # the question and the context
+        self.needs_types = self.model_args.model_name_or_path is None  # a saved model takes what its tokenizer gives
 
-    def metrics_of(self, split: str, features: Dataset) -> Callable[[EvalPrediction], dict[str, float]]:
+    def scorer(self, split: str, features: Dataset) -> Callable[[EvalPrediction], dict[str, float]]:
         examples = self.data.splits[split]
 
         def score(prediction: EvalPrediction) -> dict[str, float]:
             return self.metrics.compute(examples, self.metrics.read(examples, features, prediction.predictions[0]))
 
-        return score
-
-    @property
-    def input_columns(self) -> tuple[str, ...]:
-        return "question", "context"
-
-    @property
-    def labels(self) -> dict[str, Any]:
-        return {"num_labels": 2}  # start and end
-
-    @property
-    def config_defaults(self) -> dict[str, Any]:
-        return {"type_vocab_size": 2}  # the question and the context
-
-    @property
-    def needs_types(self) -> bool:
-        return self.model_args.model_name_or_path is None  # a saved model takes what its tokenizer gives
-
-    @property
-    def saved_options(self) -> dict[str, Any]:
-        options = self.data_args
-        return {
-            "max_answer_tokens": options.max_answer_length,
-            "max_length": None if options.max_seq_length is None else self._limit,
-            "stride": options.doc_stride,
-            "null_threshold": self.metrics.null_threshold,
-        }
-
-    @property
-    def usage_options(self) -> dict[str, Any]:
-        """The arguments with which `answer_question` answers as this run did, but for defaults."""
-        return {name: value for name, value in self.saved_options.items() if value != DEFAULTS[name]}
+        return MetricsWithLoss(score)
 
     def training_texts(self) -> Any:
         train = self.data.splits["train"]
@@ -221,7 +194,13 @@ class ReadingTask(Task[ReadingArguments]):
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
         options = self.data_args
-        self._limit = limit
+        self.saved_options = {
+            "max_answer_tokens": options.max_answer_length,
+            "max_length": None if options.max_seq_length is None else limit,
+            "stride": options.doc_stride,
+            "null_threshold": self.metrics.null_threshold,
+        }
+        self.usage_options = {name: value for name, value in self.saved_options.items() if value != DEFAULTS[name]}
         return window_features(
             self.data.splits[split],
             tokenizer,
@@ -230,9 +209,6 @@ class ReadingTask(Task[ReadingArguments]):
             labelled=self.data.is_labelled(split),
             split=split,
         )
-
-    def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:
-        return DataCollatorWithPadding(tokenizer)
 
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
         examples = self.data.splits[split]

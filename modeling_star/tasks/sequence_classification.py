@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, DatasetDict
 from scipy.special import expit, log_expit, log_softmax
-from transformers import DataCollator, DataCollatorWithPadding, PreTrainedTokenizerBase
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, TrainingArguments
 
 from ..data.splits import ClassificationData, prepare_classification
 from ..data.tokenizers import tokenize_texts
@@ -19,10 +19,10 @@ from ..evaluation.metrics import GLUE_METRICS, TaskMetrics, are_predicted, metri
 from ..evaluation.reports import baseline_lines, classes_report, confusion_counts, labels_report, plot_confusion_matrix
 from ..files import write_text
 from ..models.configuration_base import did_you_mean
+from ..publish.run_card import EXAMPLE_CHARACTERS
 from ..training.arguments import ClassificationArguments
-from ..training.run_card import EXAMPLE_CHARACTERS
-from ..training.task import Task
-from ..training.trainer import FineTuner
+from ..training.named_models import saved_config, saved_labels
+from ..training.task import Task, first_rows, label_fields
 from .tfidf_baseline import tfidf_scores
 
 
@@ -34,79 +34,65 @@ class ClassificationTask(Task[ClassificationArguments]):
 
     head = "AutoModelForSequenceClassification"
     pipeline = "text-classification"
+    collate = DataCollatorWithPadding
     cuts_inputs = True
     data_args: ClassificationArguments
     data: ClassificationData
     metrics: TaskMetrics
     _tfidf: dict[str, float] | None = None
 
-    def load_data(self) -> ClassificationData:
-        options = self.data_args
-        if options.task_name is not None and options.task_name not in GLUE_METRICS:
+    @classmethod
+    def check_arguments(cls, data_args: ClassificationArguments, training: TrainingArguments) -> None:
+        name = data_args.task_name
+        if name is not None and name not in GLUE_METRICS:
             raise UserError(
-                f"--task_name {options.task_name} is unknown: {', '.join(GLUE_METRICS)}, or omit it."
-                f"{did_you_mean(options.task_name.lower(), list(GLUE_METRICS))}"
+                f"--task_name {name} is unknown: {', '.join(GLUE_METRICS)}, or omit it."
+                f"{did_you_mean(name.lower(), list(GLUE_METRICS))}"
             )
-        splits = self.load_splits()
-        return prepare_classification(
-            splits,
-            text_column_name=options.text_column_name,
-            label_column_name=options.label_column_name,
-            task_name=options.task_name,
-            problem_type=options.problem_type or self.saved_problem_type(splits),
-            label_list=self.saved_labels(splits),
-            drop_empty=options.drop_empty,
-        )
 
-    def load_splits(self) -> DatasetDict:
+    def prepare(self, splits: DatasetDict) -> ClassificationData:
         options = self.data_args
-        named = options.dataset_name or options.train_file or options.validation_file or options.test_file
-        if options.task_name in GLUE_METRICS and not named:
-            options.dataset_name, options.dataset_config_name = "nyu-mll/glue", options.task_name
-        splits = super().load_splits()
+        splits = first_rows(splits, options)
         # MNLI: the matched splits choose the best model; the mismatched ones are scored too.
         for name in ("validation", "test"):
             if f"{name}_matched" in splits and name not in splits:
                 splits[name] = splits.pop(f"{name}_matched")
-        return splits
+        data = prepare_classification(
+            splits,
+            text_column_name=options.text_column_name,
+            label_column_name=options.label_column_name,
+            task_name=options.task_name,
+            problem_type=options.problem_type or self._saved_problem_type(splits),
+            label_list=saved_labels(self.model_args, splits),
+            drop_empty=options.drop_empty,
+        )
+        if data.problem_type == "single_label_classification":
+            self.stratified_by = data.label_column
+        return data
 
-    def saved_problem_type(self, splits: Collection[str]) -> str | None:
+    def _saved_problem_type(self, splits: Collection[str]) -> str | None:
         """The problem type of a saved model, for data without labels; `None` if its configuration has none."""
-        config = self.saved_config()
-        if config is None or (self.saved_labels(splits) is None and config.problem_type != "regression"):
+        config = saved_config(self.model_args)
+        if config is None or (saved_labels(self.model_args, splits) is None and config.problem_type != "regression"):
             return None
         if config.problem_type is None and config.num_labels == 1:  # as in transformers
             return "regression"
         return config.problem_type
 
-    def class_column(self, data: ClassificationData) -> str | None:
-        return data.label_column if data.problem_type == "single_label_classification" else None
-
-    def choose_metrics(self) -> TaskMetrics:
-        task = self.data_args.task_name if self.data_args.task_name in GLUE_METRICS else self.data.problem_type
-        metrics = metrics_for(task, self.data.label_list)
-        if "f1" in (metrics.names or ()) and len(self.data.label_list) not in (0, 2):
+    def describe(self) -> None:
+        data, name = self.data, self.data_args.task_name
+        task = data.problem_type if name is None else name
+        self.metrics = metrics_for(task, data.label_list)
+        if "f1" in (self.metrics.names or ()) and len(data.label_list) not in (0, 2):
             raise UserError(
-                f"--task_name {task} is scored by the F1 of two labels, and the data have "
-                f"{len(self.data.label_list)}: omit --task_name."
+                f"--task_name {task} is scored by the F1 of two labels, and the data have {len(data.label_list)}: "
+                "omit --task_name."
             )
-        return metrics
-
-    @property
-    def labels(self) -> dict[str, Any]:
-        return {**super().labels, "problem_type": self.data.problem_type}
-
-    @property
-    def found(self) -> dict[str, Any]:
-        return {"text_columns": list(self.data.text_columns)}
-
-    @property
-    def config_defaults(self) -> dict[str, Any]:
-        return {"type_vocab_size": 2} if len(self.data.text_columns) == 2 else {}
-
-    @property
-    def needs_types(self) -> bool:
-        return len(self.data.text_columns) == 2
+        self.labels = {**label_fields(data), "problem_type": data.problem_type}
+        self.input_columns = data.text_columns
+        self.found = {"text_columns": list(data.text_columns)}
+        self.needs_types = len(data.text_columns) == 2
+        self.config_defaults = {"type_vocab_size": 2} if self.needs_types else {}
 
     def training_texts(self) -> Any:
         train = self.data.splits["train"]
@@ -130,9 +116,6 @@ class ClassificationTask(Task[ClassificationArguments]):
             max_seq_length=limit,
             split=split,
         )
-
-    def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:
-        return DataCollatorWithPadding(tokenizer)
 
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
         rows = self.data.splits[split]
@@ -192,22 +175,22 @@ class ClassificationTask(Task[ClassificationArguments]):
             counts, shown = confusion_counts(columns["label"], columns["predicted"], names, 25)
             confusion = Confusion(counts, shown, shown)
 
-        def mistake(place: int) -> Mistake:
+        def mistake(row: int) -> Mistake:
             def lines(label: Any) -> list[str]:
                 if probabilities is None:
                     return [f"{label:.3f}"]
                 labels = [label] if isinstance(label, str) else label
-                return [f"{name} ({probabilities[place, names.index(name)]:.3f})" for name in labels]
+                return [f"{name} ({probabilities[row, names.index(name)]:.3f})" for name in labels]
 
-            text = " ‖ ".join(str(columns[name][place]) for name in self.data.text_columns)
-            answers = (lines(columns[name][place]) for name in ("label", "predicted"))
-            return Mistake(columns["index"][place], [(text, False)], *answers)
+            text = " ‖ ".join(str(columns[name][row]) for name in self.data.text_columns)
+            answers = (lines(columns[name][row]) for name in ("label", "predicted"))
+            return Mistake(columns["index"][row], [(text, False)], *answers)
 
-        wrong = {place: float(losses[place]) for place in np.flatnonzero(is_wrong).tolist()}
+        wrong = {row: float(losses[row]) for row in np.flatnonzero(is_wrong).tolist()}
         path, title = folder / f"errors_{split}.html", f"Mistakes in the {split} split"
         write_error_page(path, title, len(expected), wrong, mistake, confusion, order)
 
-    def compare(self, trainer: FineTuner, results: dict[str, Any]) -> dict[str, str]:
+    def compare(self, trainer: Any, results: dict[str, Any]) -> dict[str, str]:
         """As in Task: with TF-IDF, fitted once for all seeds."""
         if not self.data_args.tfidf_baseline:
             return {}
@@ -247,5 +230,5 @@ class ClassificationTask(Task[ClassificationArguments]):
         if self.data.problem_type == "regression":
             return label
         if self.data.problem_type == "multi_label_classification":
-            return [self.data.label_list[place] for place in np.flatnonzero(label)]
+            return [self.data.label_list[index] for index in np.flatnonzero(label)]
         return self.data.label_list[label]

@@ -21,13 +21,22 @@ from ..data.labels import IGNORE_INDEX
 from ..errors import UserError
 from ..loading import check_whole
 from ..models.modeling_encoder import longest_input
+from ..publish.model_card import shown_teacher
 from ..training.arguments import ModelArguments, RunArguments, TextArguments
-from ..training.builders import loading
+from ..training.build import build_parts
 from ..training.distillation import PROJECTION, recorded_states
 from ..training.losses import TaskLoss
-from ..training.model_card import shown_teacher
+from ..training.named_models import loading
 from ..training.trainer import FineTuner
-from .masked_lm import MaskedScores, Pretrainer, PretrainingTask, at_places, masked_values, sums_by_block
+from .masked_lm import (
+    MaskedScores,
+    Pretrainer,
+    PretrainingTask,
+    at_places,
+    first_documents,
+    masked_values,
+    sums_by_block,
+)
 
 
 _POOLER = r"(^|\.)pooler\."
@@ -179,10 +188,12 @@ class TextDistillationTask(PretrainingTask):
     """Learn a teacher's hidden states on running text, and to predict masked tokens if their loss has a weight."""
 
     trainer_class = TextDistiller
+    metrics: HiddenScores
     teacher: PreTrainedModel | None = None
 
     def __init__(self, model_args: ModelArguments, data_args: TextArguments, run_args: RunArguments):
         super().__init__(model_args, data_args, run_args)
+        self.default_tokenizer = data_args.teacher
         if not data_args.alpha:
             self.pipeline = "feature-extraction"
 
@@ -196,33 +207,20 @@ class TextDistillationTask(PretrainingTask):
         if training.n_gpu > 1:
             raise UserError("--teacher needs a process for each GPU: write accelerate launch run_scripts/run_mlm.py")
 
-    def choose_metrics(self) -> HiddenScores:
-        return HiddenScores(alpha=self.data_args.alpha)
-
-    @property
-    def tokenizer_from(self) -> str | None:
-        """As in Task; a fresh model has the teacher's."""
-        return super().tokenizer_from or self.data_args.teacher
+    def describe(self) -> None:
+        super().describe()
+        self.metrics = HiddenScores(alpha=self.data_args.alpha)
 
     def build(self) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
         """
-        As in Task, with the teacher.
+        `build_parts`, and the teacher.
 
         Raises:
             UserError: the teacher has another vocabulary, or takes fewer tokens.
         """
         name = self.data_args.teacher
-        options: dict[str, Any] = {"trust_remote_code": self.model_args.trust_remote_code}
-        tokenizer, model = super().build()
-        with loading("--teacher", name):
-            vocabulary = AutoTokenizer.from_pretrained(name, **options).get_vocab()
-            if self.teacher is None:
-                load = AutoModel.from_pretrained
-                self.teacher, info = load(name, dtype=torch.float32, output_loading_info=True, **options)
-                # Its last hidden states need no layers that only pool.
-                pooling = [_POOLER, *(self.teacher._keys_to_ignore_on_load_unexpected or ())]
-                is_needed = [key for key in info["missing_keys"] if not any(re.search(part, key) for part in pooling)]
-                check_whole(name, self.teacher, is_needed)
+        tokenizer, model = build_parts(self)
+        vocabulary = self._load_teacher(name)
         if vocabulary != tokenizer.get_vocab():
             raise UserError(
                 f"--teacher {name} has another vocabulary than the student: write --tokenizer_name {name} with a "
@@ -234,18 +232,24 @@ class TextDistillationTask(PretrainingTask):
             raise UserError(f"--teacher {name} takes at most {longest} tokens: write --max_seq_length {longest}")
         return tokenizer, model
 
-    def make_trainer(
-        self,
-        training: TrainingArguments,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        features: dict[str, Any],
-    ) -> TextDistiller:
-        trainer = super().make_trainer(training, model, tokenizer, features)
+    def _load_teacher(self, name: str) -> dict[str, int]:
+        """Load the teacher, once for all seeds; returns its vocabulary."""
+        options: dict[str, Any] = {"trust_remote_code": self.model_args.trust_remote_code}
+        with loading("--teacher", name):
+            if self.teacher is None:
+                load = AutoModel.from_pretrained
+                self.teacher, info = load(name, dtype=torch.float32, output_loading_info=True, **options)
+                # Its last hidden states need no layers that only pool.
+                pooling = [_POOLER, *(self.teacher._keys_to_ignore_on_load_unexpected or ())]
+                is_needed = [key for key in info["missing_keys"] if not any(re.search(part, key) for part in pooling)]
+                check_whole(name, self.teacher, is_needed)
+            return AutoTokenizer.from_pretrained(name, **options).get_vocab()
+
+    def prepare_trainer(self, trainer: Pretrainer) -> None:
+        super().prepare_trainer(trainer)
         assert isinstance(trainer, TextDistiller)
         assert self.teacher is not None
         trainer.learn_from(self.teacher, self.data_args.alpha)
-        return trainer
 
     def card_settings(self, trainer: FineTuner) -> dict[str, Any]:
         alpha, settings = self.data_args.alpha, super().card_settings(trainer)
@@ -255,7 +259,7 @@ class TextDistillationTask(PretrainingTask):
         return settings | {"teacher": shown_teacher(self.data_args.teacher), "distillation loss": loss}
 
     def example_texts(self) -> list[str]:
-        return super().example_texts() if self.data_args.alpha else self.first_texts()
+        return super().example_texts() if self.data_args.alpha else first_documents(self)
 
 
 __all__ = ["HiddenScores", "TextDistillationTask", "TextDistiller"]

@@ -14,12 +14,9 @@ from transformers import EvalPrediction, TrainingArguments
 from ..data.writing_systems import FIRST_CJK
 from ..errors import UserError
 from ..evaluation.reports import score_prefix
-from ..files import write_json
 from ..inference.tfidf import TfidfClassifier, make_vectorizer
-from ..training.checkpoints import ARGUMENTS, run_config
 from ..training.losses import class_weights
-from ..training.run import is_scored
-from ..training.task import Task
+from ..training.task import Task, is_scored
 
 
 logger = logging.getLogger(__name__)
@@ -66,7 +63,6 @@ def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
         "strength": best.C,
     }
     folder = Path(training.output_dir)
-    write_json(folder / ARGUMENTS, run_config(task.model_args, task.data_args, task.run_args, training))
     for split in sorted(texts, key=lambda split: not split.startswith("validation")):
         if is_scored(split, training):
             logits = classifier.log_probabilities(texts[split])
@@ -74,7 +70,6 @@ def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
                 results |= _scores(task, split, logits, labels[split])
             task.report(folder, split, data.splits[split], logits)
     classifier.save(folder)
-    write_json(folder / "all_results.json", results)
     return results
 
 

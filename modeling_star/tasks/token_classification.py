@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset, DatasetDict
-from transformers import DataCollator, DataCollatorForTokenClassification, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import DataCollatorForTokenClassification, PreTrainedTokenizerBase
 
 from ..data.entities import EntityGroups
 from ..data.labels import IGNORE_INDEX
@@ -20,7 +20,6 @@ from ..data.tokenizers import (
     warn_of_other_tokens,
 )
 from ..data.writing_systems import between_words
-from ..errors import UserError
 from ..evaluation.error_page import (
     Confusion,
     Mistake,
@@ -39,10 +38,9 @@ from ..evaluation.reports import (
 )
 from ..files import write_text
 from ..models.tag_schemes import may_follow, tag_scheme, typed_labels
-from ..models.word_marks import word_marker
 from ..training.arguments import TaggingArguments
-from ..training.builders import config_fields, parse_overrides
-from ..training.task import Task
+from ..training.named_models import config_fields, parse_overrides, saved_labels
+from ..training.task import Task, first_rows, label_fields
 
 
 logger = logging.getLogger(__name__)
@@ -55,37 +53,41 @@ class TaggingTask(Task[TaggingArguments]):
 
     head = "AutoModelForTokenClassification"
     pipeline = "token-classification"
+    collate = DataCollatorForTokenClassification
     cuts_inputs = True
     reads_spans = True
     data_args: TaggingArguments
     data: TaggingData
     metrics: TaskMetrics
 
-    def load_data(self) -> TaggingData:
+    def prepare(self, splits: DatasetDict) -> TaggingData:
         options = self.data_args
-        splits = self.load_splits()
+        splits = first_rows(as_sentences(splits, options.text_column_name, options.label_column_name), options)
         return prepare_tagging(
             splits,
             text_column_name=options.text_column_name,
             label_column_name=options.label_column_name,
-            label_list=self.saved_labels(splits),
+            label_list=saved_labels(self.model_args, splits),
             drop_empty=options.drop_empty,
         )
 
-    def one_row_an_example(self, splits: DatasetDict) -> DatasetDict:
-        return as_sentences(splits, self.data_args.text_column_name, self.data_args.label_column_name)
+    def describe(self) -> None:
+        self.metrics = metrics_for("tagging", self.data.label_list)
+        self.labels = label_fields(self.data)
+        self.input_columns = (self.data.text_column,)
+        self.config_defaults = self._crf_defaults()
 
-    def choose_metrics(self) -> TaskMetrics:
-        return metrics_for("tagging", self.data.label_list)
-
-    @property
-    def config_defaults(self) -> dict[str, Any]:
-        """A CRF if the labels are entities, with constraints unless the training labels break them."""
+    def _crf_defaults(self) -> dict[str, Any]:
+        """A CRF for a fresh tagger of entities, with constraints unless the training labels break them."""
         arguments = self.model_args
+        is_fresh = arguments.model_name_or_path is None and "train" in self.data.splits
+        # A teacher gives a distribution for each word.
+        if not is_fresh or self.metrics.task != "entities" or self.data_args.teacher is not None:
+            return {}
         named = parse_overrides(arguments.config_overrides)
         if arguments.config_name is not None:
             named = config_fields(arguments.config_name) | named
-        if self.metrics.task != "entities" or "use_crf" in named:
+        if "use_crf" in named:
             return {}
         # With --label_all_tokens each piece of a word has its label, such as E-PER twice.
         keeps = not self.data_args.label_all_tokens and self._labels_keep_their_scheme()
@@ -103,17 +105,6 @@ class TaggingTask(Task[TaggingArguments]):
                 "constraints. Fix the labels, or write --config_overrides crf_constraints=auto."
             )
         return not forbidden
-
-    def build(self) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
-        tokenizer, model = super().build()
-        has_pieces = word_marker(tokenizer) is not None
-        ends_once = getattr(getattr(model, "crf", None), "scheme", None) == "iobes"
-        if self.data_args.label_all_tokens and has_pieces and ends_once:
-            raise UserError(
-                "--label_all_tokens gives the pieces of a word the same label, such as E-PER twice, which "
-                "crf_constraints of these labels forbid: omit one of the two."
-            )
-        return tokenizer, model
 
     def training_texts(self) -> Any:
         return self.data.splits["train"][self.data.text_column]
@@ -144,9 +135,6 @@ class TaggingTask(Task[TaggingArguments]):
             label_all_tokens=options.label_all_tokens and split == "train",
             split=split,
         )
-
-    def collator(self, tokenizer: PreTrainedTokenizerBase) -> DataCollator:
-        return DataCollatorForTokenClassification(tokenizer)
 
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
         data, names = self.data.splits[split], self.data.label_list
@@ -212,8 +200,8 @@ class TaggingTask(Task[TaggingArguments]):
 
         def mistake(row: int) -> Mistake:
             def lines(entities: set[tuple[str, int, int]]) -> list[str]:
-                by_place = sorted(entities, key=lambda entity: entity[1:])
-                return [f"{between.join(words[row][first : last + 1])}: {kind}" for kind, first, last in by_place]
+                in_order = sorted(entities, key=lambda entity: entity[1:])
+                return [f"{between.join(words[row][first : last + 1])}: {kind}" for kind, first, last in in_order]
 
             wrong = [a != b for a, b in zip(labels[row], guesses[row], strict=True)]
             right = set() if self.metrics.task == "entities" else truth[row] & found[row]

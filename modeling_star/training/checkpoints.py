@@ -1,47 +1,28 @@
-"""The output folder of a run: its lock, its checkpoints, and the arguments that it began with."""
+"""The checkpoints of a run: which of them are whole, and the manifests that say so."""
 
-import json
 import logging
 import os
 import textwrap
 import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from filelock import FileLock, Timeout
 from safetensors import safe_open
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ..errors import UserError, is_bug
-from ..files import no_empty_folder
 from ..loading import MANIFEST, MODEL_FILES, find_change, write_manifest
-from .arguments import DataArguments, ModelArguments, RunArguments, current_names
 
 
 logger = logging.getLogger(__name__)
 
 ARGUMENTS = "arguments.json"
-LOCK = "running.lock"
+"""The file with the arguments that a run began with."""
 _TRAINING_STATE = {"the optimizer": "optimizer*", "the schedule": "scheduler.pt", "random states": "rng_state*.pth"}
 """The parts of a checkpoint that --save_only_model omits. Trainer resumes without the first or the last silently."""
-
-DECISIVE = (
-    *("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "weight_decay", "max_grad_norm"),
-    *("num_train_epochs", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps"),
-    *("optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon", "label_smoothing_factor"),
-    *("train_sampling_strategy", "data_seed", "bf16", "fp16", "metric_for_best_model", "do_train"),
-    *("eval_strategy", "eval_steps", "eval_delay", "save_strategy", "save_steps", "load_best_model_at_end"),
-    *("dataloader_drop_last", "neftune_noise_alpha", "average_tokens_across_devices", "bf16_full_eval"),
-    *("fp16_full_eval", "predict_with_generate", "generation_num_beams", "generation_max_length"),
-)
-"""The TrainingArguments that decide the final weights or their scores."""
-
-
-_INDECISIVE = ("seeds", "teacher_cache", "teacher_batch_size", "card_examples")
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -146,194 +127,8 @@ def follow_umask(folder: Path) -> None:
         path.chmod(0o666 & ~mask)
 
 
-@contextmanager
-def lock_output_dir(folder: Path) -> Iterator[None]:
-    """
-    Keep a second process from writing to a folder, which is created if absent, and stays only if something is in it.
-
-    Raises:
-        UserError: another run has locked it, or it cannot be written.
-    """
-    with ExitStack() as at_the_end:
-        with suppress(OSError):  # named by `_contents`
-            at_the_end.enter_context(no_empty_folder(folder))
-        _contents(folder)
-        lock = FileLock(folder / LOCK, timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            raise UserError(f"Another run writes to --output_dir {folder}: name another folder, or wait.") from None
-        try:
-            yield
-        finally:
-            with suppress(PermissionError):  # Windows does not remove an open file
-                (folder / LOCK).unlink(missing_ok=True)
-            lock.release()
-            for path in folder.glob("seed-*"):
-                with suppress(OSError):  # of a seed with files
-                    path.rmdir()
-
-
-def check_output_dir(folder: Path, resume: str | None, may_restart: bool = False) -> str | None:
-    """
-    Make sure, before anything is loaded, that a run may write to a folder, and find the checkpoint to resume from.
-
-    Args:
-        folder: the output folder; created if absent.
-        resume: `last` (or `true`), a checkpoint's folder, or `None`.
-        may_restart: whether `last` restarts a run that was killed before its first whole checkpoint; only if the
-            folder is known to be of the same arguments.
-
-    Returns:
-        The checkpoint to resume from, or `None`.
-
-    Raises:
-        UserError: the folder cannot be written, holds another run or newer checkpoints, or has no such checkpoint.
-    """
-    held = [name for name in _contents(folder) if name != ARGUMENTS]  # alone, of a call that failed before its run
-    newest = last_checkpoint(folder)
-    if not resume:
-        hint = ", or resume its run by --resume_from_checkpoint last" if newest else ""
-        _check_empty(folder, held, f"name another folder{hint}")
-        return None
-    if resume.lower() not in ("last", "true"):
-        checkpoint = Path(resume)
-        if fault := find_fault(checkpoint):
-            raise UserError(
-                f"--resume_from_checkpoint {resume} is no whole checkpoint ({fault}): write last, or another folder."
-            )
-        if checkpoint.resolve().parent != folder.resolve():
-            _check_empty(folder, held, "name a new folder")
-        elif newest is not None and newest.resolve() != checkpoint.resolve():
-            raise UserError(
-                f"--resume_from_checkpoint {resume} would overwrite {newest.name} beside it: write last, or a new "
-                "folder, --output_dir NAME"
-            )
-    elif newest is not None:
-        checkpoint = newest
-    elif held and not may_restart:
-        raise UserError(
-            f"There is no whole checkpoint in {folder}: omit --resume_from_checkpoint, and name another --output_dir."
-        )
-    else:
-        logger.info(f"There is no whole checkpoint in {folder}: the run starts from the beginning.")
-        return None
-    if missing_state(checkpoint):
-        raise UserError(
-            f"{checkpoint} holds only a model (--save_only_model): train it further by --model_name_or_path "
-            f"{checkpoint} and another --output_dir."
-        )
-    return str(checkpoint)
-
-
-def check_new(folder: Path) -> None:
-    """
-    Make sure that results may be written to a folder, which is created if absent.
-
-    Raises:
-        UserError: it cannot be written, or is not empty.
-    """
-    _check_empty(folder, _contents(folder), "name a new folder")
-
-
-def _contents(folder: Path) -> list[str]:
-    """
-    The names in a folder, without empty folders; it is created if absent.
-
-    Raises:
-        UserError: it is a file, or cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # of a file too
-        raise UserError(f"--output_dir {folder} cannot be created ({error.strerror}): name another folder.") from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UserError(f"--output_dir {folder} cannot be written: name another folder, or change its permissions.")
-    paths = (path for path in folder.iterdir() if not path.is_dir() or any(path.iterdir()))
-    return sorted(path.name for path in paths if path.name != LOCK)
-
-
-def _check_empty(folder: Path, held: list[str], instead: str) -> None:
-    """
-    Raises:
-        UserError: there is something in the folder.
-    """
-    if held:
-        names = ", ".join(held[:4]) + (", ..." if len(held) > 4 else "")
-        raise UserError(f"--output_dir {folder} holds {names}, and nothing is overwritten: {instead}")
-
-
-def run_config(
-    model_args: ModelArguments, data_args: DataArguments, run_args: RunArguments, training: TrainingArguments
-) -> dict[str, Any]:
-    """The arguments that decide the results of a seed's run."""
-    config = {**vars(model_args), **vars(data_args), **vars(run_args)}
-    config |= {name: value for name, value in training.to_dict().items() if name in DECISIVE}
-    config["processes"] = training.world_size
-    for name in _INDECISIVE:
-        config.pop(name, None)
-    return json.loads(json.dumps(config, default=str))  # as they are read back
-
-
-def changed_arguments(folder: Path, config: dict[str, Any]) -> str:
-    """The differences from the arguments that the run in a folder began with; empty if these are unknown."""
-    path = folder / ARGUMENTS
-    if not path.is_file():
-        return ""
-    before = current_names(json.loads(path.read_text(encoding="utf-8")))
-    # An earlier version may have had more arguments.
-    return differences({name: value for name, value in before.items() if name in config}, config)
-
-
 def differences(before: dict[str, Any], now: dict[str, Any]) -> str:
     """The differences between two sets of arguments or configuration fields, in words; or nothing."""
     names = sorted(name for name in {**before, **now} if before.get(name) != now.get(name))
     shorten = partial(textwrap.shorten, width=100, placeholder=" ...")  # the names of all labels, for one
     return "; ".join(f"{name} {shorten(str(before.get(name)))}, now {shorten(str(now.get(name)))}" for name in names)
-
-
-def check_several_seeds(seeds: list[int], training: TrainingArguments) -> None:
-    """
-    Raises:
-        UserError: a seed is named twice, or an argument suits a single run only.
-    """
-    if len(set(seeds)) < len(seeds):
-        raise UserError(f"--seeds {' '.join(map(str, seeds))} names a seed twice: write each once.")
-    if training.push_to_hub:
-        raise UserError("--push_to_hub uploads one model: name one seed, --seed 1, or omit --push_to_hub.")
-    if training.resume_from_checkpoint and training.resume_from_checkpoint.lower() not in ("last", "true"):
-        raise UserError("With several --seeds write --resume_from_checkpoint last: each resumes from its checkpoint.")
-
-
-def plan_seeds(
-    folders: list[Path], training: TrainingArguments, config: dict[str, Any]
-) -> list[tuple[bool, str | None]]:
-    """
-    Find out for the folder of each seed whether its run is finished, and the checkpoint to resume from.
-
-    Args:
-        folders: one per seed; of several seeds, all in the output folder.
-        training: with the output folder and what to resume from.
-        config: what `run_config` returns.
-
-    Raises:
-        UserError: see `check_output_dir`; or the output folder holds something else, or seeds of other arguments.
-    """
-    parent, resume = Path(training.output_dir), training.resume_from_checkpoint
-    if len(folders) == 1:
-        return [(False, check_output_dir(folders[0], resume))]
-    held = _contents(parent)
-    has_runs = any(name.startswith("seed-") for name in held)
-    if not has_runs:  # perhaps the arguments of a call that failed before its first run
-        _check_empty(parent, [name for name in held if name != ARGUMENTS], "name a new folder for several seeds")
-    elif not resume:
-        _check_empty(parent, held, "name another folder, or resume its runs by --resume_from_checkpoint last")
-    elif changes := changed_arguments(parent, config):
-        raise UserError(f"The seeds in {parent} have other arguments ({changes}): restore them, or name a new folder.")
-    # A seed that was killed before its first whole checkpoint must not keep the others from resuming.
-    may_restart = (parent / ARGUMENTS).is_file()
-    finished = [(folder / "all_results.json").is_file() for folder in folders]
-    return [
-        (done, None if done else check_output_dir(folder, resume, may_restart))
-        for folder, done in zip(folders, finished, strict=True)
-    ]

@@ -4,6 +4,7 @@ Distillation: the outputs of a teacher on disk, their alignment with a student's
 Axes: b batch  n columns  k labels  d width  m rows of a loss: texts `[b]`, or tokens `[b n]`
 """
 
+import inspect
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -32,8 +33,8 @@ from ..errors import UserError
 from ..files import write_atomically
 from ..loading import load_model, load_tokenizer
 from ..models.modeling_encoder import longest_input
-from .builders import loading
 from .losses import TaskLoss
+from .named_models import loading
 from .trainer import FineTuner
 
 
@@ -55,7 +56,7 @@ _LEAST_LOG_PROBABILITY = -20.0
 
 def label_order(teacher: Sequence[str], student: Sequence[str]) -> list[int]:
     """
-    The place of each of the student's labels among the teacher's.
+    The index of each of the student's labels among the teacher's.
 
     Raises:
         UserError: they do not have the same labels.
@@ -328,17 +329,19 @@ class DistillationCollator:
         collator: of the task.
         outputs: see `teacher_outputs`.
         num_labels: k.
+        inputs: the columns that the model reads; others are left out.
         unknown_label: the label of a text without one; of taggers that of each token.
     """
 
     collator: DataCollator
     outputs: Dataset
     num_labels: int
+    inputs: frozenset[str]
     unknown_label: Any = IGNORE_INDEX
 
     def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Tensor]:
         """A batch with LOGITS `[b, k]` or `[b, n, k]`, NaN where the teacher has none; likewise HIDDEN."""
-        inputs = [{name: cell for name, cell in row.items() if name not in (ROW, _WORDS)} for row in rows]
+        inputs = [{name: cell for name, cell in row.items() if name in self.inputs} for row in rows]
         if ROW not in rows[0]:  # of a split to score
             return self.collator(inputs)
         for row in inputs:
@@ -488,7 +491,10 @@ class DistillationTrainer(FineTuner):
         """
         num_labels = self.model.config.num_labels
         self.distillation, self.hidden_weight = loss, hidden_weight
-        self.data_collator = DistillationCollator(self.data_collator, outputs, num_labels, unknown_label)
+        # Trainer would leave out the columns that the collator looks up; the collator leaves out the others.
+        self.args.remove_unused_columns = False
+        inputs = frozenset([*inspect.signature(self.model.forward).parameters, *self.label_names])
+        self.data_collator = DistillationCollator(self.data_collator, outputs, num_labels, inputs, unknown_label)
         if hidden_weight:
             first = outputs[0]
             width = len(first[HIDDEN]) // (len(first[LOGITS]) // num_labels)
@@ -503,12 +509,6 @@ class DistillationTrainer(FineTuner):
             output = super().train(*args, **kwargs)
         delattr(self.accelerator.unwrap_model(self.model), PROJECTION)
         return output
-
-    def _set_signature_columns_if_needed(self) -> None:
-        """As in Trainer, which has no public way to keep columns for a collator (seen in 5.23)."""
-        super()._set_signature_columns_if_needed()
-        if self.distillation is not None and ROW not in self._signature_columns:
-            self._signature_columns += [ROW, _WORDS]
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Tensor | int | None]:
         """As in Trainer, with the number of rows that have a loss in place of the number of labels."""

@@ -106,10 +106,11 @@ def warn_about_unknown_tokens(features: Any, tokenizer: PreTrainedTokenizerBase,
     Warn about a split, or many of its texts, that the tokenizer reads as unknown tokens.
 
     Args:
-        features: with the column `input_ids`, rows of ids `[n]`; others are not checked.
+        features: with the column `input_ids`, rows of ids `[n]`, or blocks of such; others are not checked.
         tokenizer: with which they were made.
         split: its name.
     """
+    features = getattr(features, "pieces", features)
     if not isinstance(features, Dataset) or "input_ids" not in features.column_names or tokenizer.unk_token_id is None:
         return
     rows = features.select_columns("input_ids").with_format("arrow")[:].column(0).combine_chunks()

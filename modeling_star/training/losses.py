@@ -58,7 +58,12 @@ class TaskLoss:
             span end.
         weights: of the classes, `[k]`.
         smoothing: part of the target that is spread over all classes (`--label_smoothing_factor`).
+
+    Attributes:
+        has_one_class: whether each label is one class, whatever the task is called.
     """
+
+    has_one_class = False
 
     def __init__(self, problem_type: str, weights: np.ndarray | None = None, smoothing: float = 0.0):
         self.problem_type = problem_type
@@ -157,3 +162,40 @@ class MetricsWithLoss:
         loss = float(total / max(count, 1))
         scores = self.metrics(prediction) if np.isfinite(loss) else {}  # libraries refuse NaN
         return {**scores, "loss": loss}
+
+
+def loss_of(
+    problem: str,
+    loss_class: type[TaskLoss] = TaskLoss,
+    *,
+    has_crf: bool = False,
+    weighting: str = "none",
+    smoothing: float = 0.0,
+    data: Any = None,
+) -> TaskLoss:
+    """
+    The loss of a run.
+
+    Args:
+        problem: the task of its metrics, such as "entities" or "regression".
+        loss_class: the task's own.
+        has_crf: whether the model computes its loss.
+        weighting, smoothing: --class_weights and --label_smoothing_factor.
+        data: the training data, whose labels are weighted; `None` for a run that only scores.
+
+    Raises:
+        UserError: weights or smoothing are set, and the task does not have one class per text or token.
+    """
+    one_class = loss_class.has_one_class or problem in ("entities", "tokens", "single_label_classification")
+    if has_crf or not one_class:
+        for flag, is_set in (("--class_weights", weighting != "none"), ("--label_smoothing_factor", smoothing > 0)):
+            if is_set:
+                advice = "write --config_overrides use_crf=false, or omit it" if has_crf else "omit it"
+                what = "a CRF" if has_crf else problem
+                raise UserError(f"{flag} works with one class for each text or token, not with {what}: {advice}.")
+        return CRFLoss() if has_crf else loss_class(problem)
+    weights = None
+    if weighting != "none" and data is not None:
+        counts = data.counts("train") if weighting == "balanced" else {}
+        weights = class_weights(weighting, tuple(data.label_list), counts)
+    return loss_class(problem, weights, smoothing)

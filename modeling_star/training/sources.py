@@ -14,7 +14,6 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, Repository
 from huggingface_hub.file_download import repo_folder_name
 
 from ..errors import UserError
-from .hub import unreachable_errors
 
 
 _SECONDS = 10  # for an answer of the Hub
@@ -71,3 +70,12 @@ def did_you_mean_source(name: str) -> str:
     names = [str(each.relative_to(folder)) for each in paths if not each.name.startswith(".")]
     similar = difflib.get_close_matches(str(path.relative_to(folder)), names, n=1, cutoff=0.7)
     return f" Did you mean {folder / similar[0]}?" if similar else ""
+
+
+def unreachable_errors() -> tuple[type[Exception], ...]:
+    """
+    The errors of the Hub's client if it has no connection, HF_HUB_OFFLINE included. The client exports no name for
+    those of its HTTP library, httpx or httpx2 (seen in huggingface_hub 2.4): its own error has their base.
+    """
+    bases = [each for each in HfHubHTTPError.__mro__ if each.__module__.split(".")[0] in ("httpx", "httpx2")]
+    return ConnectionError, *bases[:1]

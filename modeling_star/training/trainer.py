@@ -1,50 +1,33 @@
-"""The trainer of one run, its settings, and the average of its checkpoints."""
+"""The trainer of one run, and the average of its checkpoints."""
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from huggingface_hub import CommitInfo
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler
-from transformers import (
-    EarlyStoppingCallback,
-    PreTrainedModel,
-    Trainer,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import EarlyStoppingCallback, Trainer, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_pt_utils import LengthGroupedSampler
-from transformers.trainer_utils import EvalLoopOutput, SaveStrategy, SchedulerType, TrainOutput
+from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 
 from ..errors import UserError
-from ..models.modeling_encoder import EncoderPreTrainedModel
-from .arguments import RunArguments
 from .checkpoints import follow_umask, last_checkpoint, seal_model, whole_checkpoints
 from .guards import all_finite, is_finite, not_finite
-from .hub import files_to_share, upload
-from .model_card import CardContent, write_model_card
 from .samplers import ShuffledLengthGroups
 
 
 logger = logging.getLogger(__name__)
 
-LESS_IS_BETTER = ("loss", "mse", "perplexity", "hidden_mse")
-"""The metrics of all tasks that are better when lower."""
-
 # What wrappers of modules add to the names of parameters.
 _WRAPPER = re.compile(r"_(checkpoint_wrapped_module|fsdp_wrapped_module|orig_mod)\.")
-_BY_SCORE = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
-
 _SHARDS = torch.distributed.is_available()  # some builds of torch are for one process alone
 if _SHARDS:
     from torch.distributed.tensor import DTensor, distribute_tensor
@@ -107,17 +90,15 @@ class EarlyStopping(EarlyStoppingCallback):
 
 class FineTuner(Trainer):
     """
-    Trainer with this package's model card, uploads without predictions and pickles, shuffled length-grouped batches,
-    averaged checkpoints, and predictions in the data's order. It stops if a loss or a weight is NaN or infinite.
+    Trainer with shuffled length-grouped batches, averaged checkpoints, learning rates of parts, and predictions in the
+    data's order. It stops if a loss or a weight is NaN or infinite.
 
     Attributes:
-        card: makes the content of the model card.
         shuffle_length_groups: whether length-grouped batches come in random order.
         averaged: number of the last checkpoints to average at the end of training; 0 for none.
         learning_rates: of parameters by name; the others have `args.learning_rate`.
     """
 
-    card: Callable[[], CardContent] | None = None
     shuffle_length_groups = True
     averaged: int = 0
     _resumed: str | None = None
@@ -227,13 +208,29 @@ class FineTuner(Trainer):
         several processes read at once have similar lengths too, and the steps are those of one process.
 
         Trainer has no public way to set another order, and groups for one process (seen in 5.23).
+        `get_train_dataloader` makes sure that Trainer still calls this.
         """
         sampler = super()._get_train_sampler(train_dataset)
+        self._chose_order = True
         if self.shuffle_length_groups and isinstance(sampler, LengthGroupedSampler):
-            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-            sampler.batch_size *= self.args.world_size
+            args: TrainingArguments = self.args  # type: ignore[has-type]
+            sampler.batch_size *= args.world_size
+            seed = args.seed if args.data_seed is None else args.data_seed
             return ShuffledLengthGroups(sampler, seed, lambda: int(self.state.epoch or 0))
         return sampler
+
+    def get_train_dataloader(self) -> DataLoader:
+        """
+        As in Trainer.
+
+        Raises:
+            RuntimeError: Trainer has an order of its own, which is another one than that of earlier runs.
+        """
+        self._chose_order = False
+        loader = super().get_train_dataloader()
+        if not self._chose_order:
+            raise RuntimeError("This version of transformers orders batches otherwise: install transformers 5.23.")
+        return loader
 
     def prediction_step(
         self,
@@ -266,152 +263,3 @@ class FineTuner(Trainer):
             yield
         finally:
             self.args = args
-
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Write README.md with the numbers measured so far."""
-        if self.is_world_process_zero() and self.card is not None:
-            write_model_card(Path(self.args.output_dir), self.card())
-
-    def push_to_hub(
-        self,
-        commit_message: str | None = "End of training",
-        blocking: bool = True,
-        token: str | None = None,
-        revision: str | None = None,
-        private: bool | None = None,
-        **kwargs: Any,
-    ) -> CommitInfo | None:
-        """
-        As in Trainer, but only the files of `files_to_share`, and always `blocking`.
-
-        Returns:
-            The commit; `None` on other processes than the main one.
-
-        Raises:
-            UserError: the Hub refuses, or cannot be reached.
-        """
-        self.save_model(_internal_call=True)  # each process holds a part of a sharded model
-        self.create_model_card(**kwargs)
-        if not self.is_world_process_zero():
-            return None
-        args, folder = self.args, Path(self.args.output_dir)
-        return upload(
-            folder,
-            files_to_share(folder, examples=True),  # only those of --card_examples
-            self.hub_model_id or args.hub_model_id or folder.resolve().name,
-            private=args.hub_private_repo if private is None else private,
-            message=commit_message or "End of training",
-            token=token or args.hub_token,
-            revision=revision or args.hub_revision,
-        )
-
-
-class Metrics(Protocol):
-    """The metrics of a task: their names, and the one that chooses the best model."""
-
-    task: str
-    metric_for_best_model: str
-
-    def score_names(self) -> list[str] | None:
-        """The metrics besides the loss; `None` if they depend on the data."""
-
-
-def settle_training(
-    training: TrainingArguments,
-    run_args: RunArguments,
-    metrics: Metrics,
-    model: PreTrainedModel,
-    has_validation: bool,
-) -> TrainingArguments:
-    """
-    The training arguments of a run, final: which score chooses the best model, what is kept, how processes work.
-
-    Args:
-        training: what the user and the script set; not changed.
-        run_args: the script's arguments of the run.
-        metrics: of the task.
-        model: the model to train.
-        has_validation: whether there is a labelled split to score during training.
-
-    Raises:
-        UserError: the metric is unknown, or a model cannot be chosen for lack of evaluations or checkpoints.
-    """
-    settled = copy(training)  # dataclasses.replace would choose by the loss for some flags (seen in 5.23)
-    settled.logging_nan_inf_filter = False  # it would replace NaN by the mean of other losses
-    if not has_validation:
-        settled.eval_strategy = "no"
-    if isinstance(model, EncoderPreTrainedModel) and settled.ddp_find_unused_parameters is None:
-        settled.ddp_find_unused_parameters = False  # these models have none
-    if training.do_train:
-        _choose_best(settled, run_args, metrics)
-    if run_args.average_checkpoints:
-        _keep_for_average(settled, run_args)
-    if run_args.early_stopping_patience is not None and not settled.load_best_model_at_end:
-        raise UserError(
-            "--early_stopping_patience keeps the best model: it needs a validation split, evaluation and saving at "
-            "the same steps, and no --load_best_model_at_end false."
-        )
-    return settled
-
-
-def _choose_best(settled: TrainingArguments, run_args: RunArguments, metrics: Metrics) -> None:
-    """
-    Set the score that chooses the best model and that a schedule follows, and its direction.
-
-    Raises:
-        UserError: the score is unknown, nothing is evaluated, or evaluation and saving happen at different steps.
-    """
-    follows = settled.lr_scheduler_type in _BY_SCORE
-    saves_best = settled.save_strategy == SaveStrategy.BEST
-    if settled.eval_strategy == "no":
-        if saves_best or follows:
-            flag = "--save_strategy best" if saves_best else _schedule(settled)
-            raise UserError(f"{flag} follows a score: it needs a validation split, and --eval_strategy epoch.")
-        return
-    if not run_args.takes_last and (saves_best or settled.eval_strategy == settled.save_strategy):
-        settled.load_best_model_at_end = True
-        differ = settled.save_strategy == "steps" and settled.eval_steps != settled.save_steps
-        if differ and not run_args.average_checkpoints:
-            raise UserError(
-                f"--eval_steps {settled.eval_steps:g} and --save_steps {settled.save_steps:g} differ, so that the "
-                f"best model may not be saved: write --eval_steps {settled.eval_steps:g} --save_steps "
-                f"{settled.eval_steps:g}"
-            )
-    elif not (saves_best or follows) and settled.metric_for_best_model is None:
-        return
-    names = metrics.score_names()
-    settled.metric_for_best_model = settled.metric_for_best_model or metrics.metric_for_best_model
-    best = settled.metric_for_best_model.removeprefix("eval_")
-    if names is not None and best not in ["loss", *names]:
-        raise UserError(f"--metric_for_best_model {best} is not measured: write {', '.join(['loss', *names])}.")
-    settled.greater_is_better = best not in LESS_IS_BETTER  # Trainer takes None for "less is better"
-    if follows:  # torch's own default is "min"
-        mode = "max" if settled.greater_is_better else "min"
-        settled.lr_scheduler_kwargs = {"mode": mode, **(settled.lr_scheduler_kwargs or {})}
-
-
-def _schedule(settled: TrainingArguments) -> str:
-    return f"--lr_scheduler_type {SchedulerType(settled.lr_scheduler_type).value}"
-
-
-def _keep_for_average(settled: TrainingArguments, run_args: RunArguments) -> None:
-    """
-    Keep as many checkpoints as are averaged, and none for being the best.
-
-    Raises:
-        UserError: the number is negative, or other arguments follow a score or keep no checkpoints.
-    """
-    if run_args.average_checkpoints < 0:
-        raise UserError(f"--average_checkpoints {run_args.average_checkpoints} is given: 0 or more is allowed.")
-    contradicting = {
-        "--early_stopping_patience": run_args.early_stopping_patience is not None,
-        _schedule(settled): settled.do_train and settled.lr_scheduler_type in _BY_SCORE,
-        f"--save_strategy {SaveStrategy(settled.save_strategy).value}": settled.do_train
-        and settled.save_strategy in (SaveStrategy.BEST, SaveStrategy.NO),
-    }
-    for flag in (flag for flag, is_given in contradicting.items() if is_given):
-        raise UserError(f"{flag} contradicts --average_checkpoints: write --average_checkpoints 0, or omit it.")
-    settled.load_best_model_at_end = False
-    settled.metric_for_best_model = None  # Trainer would keep the best checkpoint in place of one of the last
-    if settled.save_total_limit is not None:
-        settled.save_total_limit = max(settled.save_total_limit, run_args.average_checkpoints)

@@ -19,8 +19,8 @@ from lab.summation_arguments import SUMMATION_DEFAULTS, SUMMATION_HELP, Summatio
 from script_runner import EXPERIMENTS, SCRIPTS, script_runner
 from transformers import AutoModelForSequenceClassification, Trainer, TrainerCallback
 
+from modeling_star.commands.parser import parse
 from modeling_star.errors import UserError
-from modeling_star.training.arguments import parse
 
 
 ROOT = SCRIPTS.parent

@@ -9,7 +9,7 @@ from script_runner import ScriptRunner
 from script_samples import QUICK, TINY, files, hashes, read_rows, write_rows, write_vectors
 
 from modeling_star.errors import UserError
-from modeling_star.training.cli_errors import as_user_error
+from modeling_star.runs.cli_errors import as_user_error
 
 
 def bad_rows(corpora: Path, change: dict[str, Any], row: int = 2) -> list[dict[str, Any]]:

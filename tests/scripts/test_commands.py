@@ -15,8 +15,8 @@ from script_runner import ROOT, SCRIPTS
 import modeling_star
 from modeling_star import commands
 from modeling_star.commands import COMMANDS, parse_run
+from modeling_star.publish.run_card import typed_command
 from modeling_star.training.arguments import LabelRunArguments, TaggingArguments, TaggingModelArguments
-from modeling_star.training.run_card import typed_command
 
 
 GROUPS = (TaggingModelArguments, TaggingArguments, LabelRunArguments)

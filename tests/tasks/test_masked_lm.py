@@ -154,7 +154,7 @@ def test_evaluation_is_over_all_hidden_tokens_whatever_the_batches(batch_size: i
     assert measured["eval_perplexity"] == pytest.approx(np.exp(total / count), rel=1e-5)
     assert measured["eval_masked_accuracy"] == right / count
     # Label smoothing is of training alone.
-    trainer.compute_loss_func = MaskedLoss(0.3)
+    trainer.compute_loss_func = MaskedLoss(smoothing=0.3)
     assert trainer.evaluate()["eval_loss"] == measured["eval_loss"]
 
 

@@ -16,13 +16,14 @@ from transformers import PreTrainedTokenizerFast
 from modeling_star import StarTransformerConfig, StarTransformerForTokenClassification
 from modeling_star.data.readers import read_file
 from modeling_star.data.tokenizers import train_tokenizer
+from modeling_star.publish.model_card import write_model_card
+from modeling_star.publish.run_card import run_card
+from modeling_star.runs.run import load_task, run_once
 from modeling_star.tasks import tfidf_baseline
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.tfidf_baseline import tfidf_scores
 from modeling_star.tasks.token_classification import TaggingTask
-from modeling_star.training.run import run_once
-from modeling_star.training.run_card import run_card
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ def test_a_prediction_has_its_row_of_the_file_its_text_and_its_score(
     rows = [{"text": None if number == 2 else f"text {number}", "label": "ab"[number % 2]} for number in range(12)]
     path = write_rows(tmp_path / "given.jsonl", rows)
     arguments = parsed(ClassificationTask, f"--train_file={path}", "--drop_empty", "--validation_fraction=0.4")
-    task = ClassificationTask(*arguments[:3])
+    task = load_task(ClassificationTask, *arguments[:3])
     held = len(task.data.splits["validation"])
     sections, lines = report_of(task, tmp_path, [[0.0, 2.0]] * held)
     assert held == 4
@@ -104,7 +105,7 @@ def test_several_labels_have_a_score_each(parsed: Callable[..., Parsed], tmp_pat
     rows = [{"text": f"text {number}", "label": [["a"], ["a", "b"]][number % 2]} for number in range(4)]
     path = write_rows(tmp_path / "given.jsonl", rows)
     arguments = parsed(ClassificationTask, f"--train_file={path}", "--validation_fraction=0.25")
-    _, (row,) = report_of(ClassificationTask(*arguments[:3]), tmp_path, [[2.0, -1000.0]])
+    _, (row,) = report_of(load_task(ClassificationTask, *arguments[:3]), tmp_path, [[2.0, -1000.0]])
     assert (row["predicted"], row["score"]) == (["a"], {"a": 0.8808, "b": 0.0})
     page = (tmp_path / "errors_validation.html").read_text(encoding="utf-8")
     assert page.count("of 1 rows are wrong") == page.count("only predicted") == 1
@@ -126,7 +127,9 @@ def test_the_table_of_entities_has_the_reported_scores(parsed: Callable[..., Par
     trainer.compute_metrics = None
     output = trainer.predict(features)
     predictions = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
-    scores = task.metrics_of("test", features)(SimpleNamespace(predictions=predictions, label_ids=output.label_ids))
+    scores = task.scorer("test", features).metrics(
+        SimpleNamespace(predictions=predictions, label_ids=output.label_ids)
+    )
     folder = tmp_path / "report"
     folder.mkdir()
     (table,) = task.report(folder, "test", features, predictions).values()
@@ -148,8 +151,7 @@ def test_the_card_has_the_scores_of_each_split_and_the_batch_size(
     assert content.hyperparameters["examples per update"] == 3 * 5 * 2
     assert (content.hyperparameters["processes"], content.hyperparameters["parameters"]) == (2, 9)
     trainer.model.save_pretrained(tmp_path / "run")
-    trainer.card = lambda: content
-    trainer.create_model_card()
+    write_model_card(tmp_path / "run", content)
     card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     assert "| examples per update | `30` |" in card
     (scores,) = (line for line in card.splitlines() if line.startswith("| ") and "0.75" in line)
@@ -194,7 +196,7 @@ def test_a_classifier_is_compared_with_tfidf(
     def results_of(name: str, *given: str) -> dict[str, Any]:
         *groups, training = parsed(ClassificationTask, *flags, *given)
         training.output_dir = str(tmp_path / name)
-        return run_once(ClassificationTask(*groups), training)
+        return run_once(load_task(ClassificationTask, *groups), training)
 
     caplog.set_level("INFO")
     results = results_of("with")
@@ -213,7 +215,7 @@ def test_tfidf_is_not_fitted_where_it_cannot_be(
     def scores(rows: list[dict[str, Any]], *given: str) -> dict[str, float]:
         file = write_rows(tmp_path / "rows.jsonl", rows)
         *groups, training = parsed(ClassificationTask, f"--train_file={file}", "--validation_fraction=0.5", *given)
-        return tfidf_scores(ClassificationTask(*groups), training)
+        return tfidf_scores(load_task(ClassificationTask, *groups), training)
 
     rows = [{"text": f"text {number}", "label": "ab"[number % 2]} for number in range(8)]
     assert scores(rows)

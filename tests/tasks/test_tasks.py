@@ -1,6 +1,5 @@
 """The tasks: how flags reach data, features, model and trainer, before anything is trained."""
 
-import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,23 +11,22 @@ import torch
 from safetensors.torch import load_file, save_file
 from script_samples import read_rows, write_rows, write_typeless_tokenizer
 from sklearn.linear_model import LogisticRegression
-from task_samples import ROWS, TINY, Parsed, trainer_of
+from task_samples import ROWS, TINY, Parsed, parts_of, trainer_of
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 from modeling_star import StarTransformerConfig
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 from modeling_star.inference.tfidf import NUMBERS, TERMS, TfidfClassifier
+from modeling_star.runs.run import load_task, run, run_once
 from modeling_star.tasks.distillation import DistillTaggingTask
 from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.tfidf_baseline import run_tfidf
 from modeling_star.tasks.token_classification import TaggingTask
-from modeling_star.training.arguments import LabelRunArguments, TaggingModelArguments
-from modeling_star.training.builders import saved_model
-from modeling_star.training.distillation_arguments import DistillTaggingArguments
-from modeling_star.training.run import run, run_once
+from modeling_star.training.arguments import LabelRunArguments, TaggingArguments, TaggingModelArguments
+from modeling_star.training.build import saved_model
 from modeling_star.training.task import Task
 from modeling_star.training.trainer import average_checkpoints, load_weights
 
@@ -41,7 +39,7 @@ def test_a_big_transformer_without_words_is_reported(
     local: str, task_of: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     shape = f"--config_overrides=hidden_size=16,num_attention_heads=2,local_connection={local}"
-    task_of(ClassificationTask, "--model_type=big_transformer", shape).build()
+    parts_of(task_of(ClassificationTask, "--model_type=big_transformer", shape))
     assert ("add --lexicon FILE, jieba or whole_word" in caplog.text) == (local == "lexicon")
 
 
@@ -120,18 +118,6 @@ def test_documents_and_the_texts_of_the_tokenizer(task_of: Callable[..., Any], t
         assert len(task.data.splits["train"]) == count
     task = task_of(PretrainingTask, f"--train_file={text}", "--max_tokenizer_samples=2", "--validation_fraction=0")
     assert len(list(task.training_texts())) == 2
-
-
-def test_a_stream_leaves_the_tokenizer_whole_and_its_blocks_equally_long(
-    parsed: Callable[..., Parsed], tmp_path: Path
-) -> None:
-    flags = ("--streaming", "--max_steps=2", "--packing=false", "--shuffle_buffer=0", "--max_seq_length=16")
-    _, trainer = trainer_of(PretrainingTask, parsed(PretrainingTask, *TINY, *flags), tmp_path / "run")
-    blocks = list(itertools.islice(trainer.train_dataset, 4))
-    # Checkpoints are written while the stream is cut up.
-    assert trainer.processing_class.backend_tokenizer.truncation is None
-    # The main process reads for all, and shares out what is equally long.
-    assert [trainer.data_collator([block])["input_ids"].shape for block in blocks] == [(1, 16)] * 4
 
 
 # Contradictory flags
@@ -286,9 +272,13 @@ def test_a_siamese_model_refuses_a_tokenizer_without_token_types(
     file = tmp_path / "tokenizer" / "tokenizer.json"
     file.write_text(re.sub('"type_id": ?1', '"type_id": 0', file.read_text()))
     given = (f"--train_file={rows}", f"--tokenizer_name={tmp_path / 'tokenizer'}")
-    ClassificationTask(*parsed(ClassificationTask, *given)[:3]).build()
+    parts_of(load_task(ClassificationTask, *parsed(ClassificationTask, *given)[:3]))
     with pytest.raises(UserError, match=r"pair_mode.*--tokenizer_name"):
-        ClassificationTask(*parsed(ClassificationTask, *given, "--config_overrides=pair_mode=siamese")[:3]).build()
+        parts_of(
+            load_task(
+                ClassificationTask, *parsed(ClassificationTask, *given, "--config_overrides=pair_mode=siamese")[:3]
+            )
+        )
 
 
 def test_labels_of_all_tokens_that_the_constraints_forbid_are_refused(
@@ -298,7 +288,7 @@ def test_labels_of_all_tokens_that_the_constraints_forbid_are_refused(
         rows = [{"tokens": ["Ann", name, "runs"], "tags": ["B-PER", "E-PER", "O"]} for name in ("Lee", "Bo")] * 4
         file = f"--train_file={write_rows(tmp_path / 'train.jsonl', rows)}"
         flags = (file, "--label_all_tokens", f"--tokenizer_kind={kind}", "--vocab_size=40")
-        TaggingTask(*parsed(TaggingTask, *flags, *given)[:3]).build()
+        parts_of(load_task(TaggingTask, *parsed(TaggingTask, *flags, *given)[:3]))
 
     constrained = "--config_overrides=use_crf=true,crf_constraints=auto"
     build("--config_overrides=use_crf=true")
@@ -313,7 +303,7 @@ def test_a_fresh_model_is_star_plus_unless_a_shape_or_a_type_is_named(
     rows = f"--train_file={write_rows(tmp_path / 'rows.jsonl', ROWS[ClassificationTask])}"
 
     def config_of(*given: str) -> Any:
-        return ClassificationTask(*parsed(ClassificationTask, rows, *given)[:3]).build()[1].config
+        return parts_of(load_task(ClassificationTask, *parsed(ClassificationTask, rows, *given)[:3]))[1].config
 
     named, default = config_of("--config_name=configuration/models/star-plus.json"), config_of()
     assert default.to_dict() == named.to_dict()
@@ -342,21 +332,22 @@ def test_a_fresh_tagger_of_entities_has_a_crf(
     parsed: Callable[..., Parsed], tmp_path: Path, tags: list[str], given: tuple[str, ...], expected: Any
 ) -> None:
     rows = write_rows(tmp_path / "rows.jsonl", [{"tokens": ["a", "b", "c"], "tags": tags}] * 8)
-    tokenizer, model = TaggingTask(*parsed(TaggingTask, f"--train_file={rows}", *given)[:3]).build()
+    tokenizer, model = parts_of(load_task(TaggingTask, *parsed(TaggingTask, f"--train_file={rows}", *given)[:3]))
     assert (getattr(model.config, "use_crf", None), getattr(model.config, "crf_constraints", None)) == expected
     tokenizer.save_pretrained(tmp_path / "saved")
     model.save_pretrained(tmp_path / "saved")
     saved = parsed(TaggingTask, f"--train_file={rows}", f"--model_name_or_path={tmp_path / 'saved'}")
-    again = TaggingTask(*saved[:3]).build()[1]
+    again = parts_of(load_task(TaggingTask, *saved[:3]))[1]
     assert getattr(again.config, "use_crf", None) == expected[0]
 
 
 @pytest.mark.parametrize(("overrides", "has_crf"), [(None, False), ("use_crf=true", True)])
 def test_a_student_has_a_crf_only_if_it_is_requested(tmp_path: Path, overrides: str | None, has_crf: bool) -> None:
     rows = write_rows(tmp_path / "rows.jsonl", ROWS[TaggingTask] * 4)
-    data = DistillTaggingArguments(train_file=str(rows), teacher="a")
-    task = DistillTaggingTask(TaggingModelArguments(config_overrides=overrides), data, LabelRunArguments())
-    assert (task.build()[1].crf is not None) == has_crf
+    data = TaggingArguments(train_file=str(rows), teacher="a")
+    model = TaggingModelArguments(config_overrides=overrides)
+    task = load_task(DistillTaggingTask, model, data, LabelRunArguments())
+    assert (parts_of(task)[1].crf is not None) == has_crf
 
 
 @pytest.mark.parametrize("kind", [TaggingTask, pytest.param(ClassificationTask, marks=pytest.mark.slow)])
@@ -366,7 +357,7 @@ def test_the_saved_tokenizer_truncates_as_in_scoring(
     def limit_of(folder: str, *given: str) -> int:
         *groups, training = parsed(kind, "--report_to=none", "--max_steps=1", "--disable_tqdm=true", *given)
         training.output_dir = str(tmp_path / folder)
-        run_once(kind(*groups), training)
+        run_once(load_task(kind, *groups), training)
         return AutoTokenizer.from_pretrained(tmp_path / folder).model_max_length
 
     assert limit_of("short", TINY[0], "--max_seq_length=6") == 6

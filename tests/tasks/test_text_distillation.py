@@ -210,12 +210,8 @@ def test_a_resumed_run_ends_with_the_weights_of_one_never_interrupted(
 
 @pytest.mark.parametrize(
     "flags",
-    [
-        [],
-        ["--alpha=0.5"],
-        ["--streaming"],
-    ],
-    ids=["hidden", "masked", "streamed"],
+    [[], ["--alpha=0.5"]],
+    ids=["hidden", "masked"],
 )
 @pytest.mark.slow
 def test_two_processes_log_the_losses_of_one_with_twice_the_batch(

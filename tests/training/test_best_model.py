@@ -12,12 +12,12 @@ from transformers import TrainingArguments
 
 from modeling_star.errors import UserError
 from modeling_star.evaluation.metrics import metrics_for
+from modeling_star.runs import run as running
+from modeling_star.runs.run import train
 from modeling_star.tasks.masked_lm import PretrainingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.token_classification import TaggingTask
-from modeling_star.training import run as running
-from modeling_star.training.run import train
-from modeling_star.training.trainer import settle_training
+from modeling_star.training.settled_arguments import settle_training
 
 
 def settled(
@@ -148,7 +148,7 @@ def test_the_score_that_chooses_is_drawn(
     def draw(log: Any, path: Path, metric: str | None, *, greater_is_better: bool) -> None:
         seen.append((metric, greater_is_better))
 
-    monkeypatch.setattr("modeling_star.training.run.plot_training_curves", draw)
+    monkeypatch.setattr("modeling_star.runs.run.plot_training_curves", draw)
     trainer: Any = SimpleNamespace(
         train=lambda **_: SimpleNamespace(metrics={}),
         save_model=lambda **_: None,
@@ -158,7 +158,8 @@ def test_the_score_that_chooses_is_drawn(
         model=SimpleNamespace(num_parameters=lambda: 1),
         state=SimpleNamespace(log_history=[]),
     )
-    task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), training_results=lambda _: {})
+    task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), sample_counts={})
+    trainer.train_dataset = []
     trainer.args = TrainingArguments(str(tmp_path), metric_for_best_model=metric, report_to="none")
     train(task, trainer, {})
     assert seen == [drawn]

@@ -13,19 +13,16 @@ from transformers import TrainingArguments
 
 from modeling_star.errors import UserError
 from modeling_star.files import write_json
-from modeling_star.tasks.sequence_classification import ClassificationTask
-from modeling_star.training.arguments import ModelArguments, RunArguments
-from modeling_star.training.checkpoints import (
+from modeling_star.runs.output_folder import (
     changed_arguments,
     check_output_dir,
-    last_checkpoint,
     lock_output_dir,
     plan_seeds,
     run_config,
-    write_manifest,
 )
-from modeling_star.training.distillation_arguments import DistillClassificationArguments
-from modeling_star.training.trainer import EarlyStopping
+from modeling_star.tasks.sequence_classification import ClassificationTask
+from modeling_star.training.arguments import ClassificationArguments, ModelArguments, RunArguments
+from modeling_star.training.checkpoints import last_checkpoint, write_manifest
 
 
 STATE = ("optimizer.pt", "scheduler.pt", "rng_state.pth")
@@ -209,7 +206,7 @@ def test_changed_arguments_are_reported(tmp_path: Path) -> None:
 
 def test_a_run_may_be_resumed_with_another_cache_of_the_teacher_but_not_another_rate(tmp_path: Path) -> None:
     def config(rate: float | None, cache: str) -> dict[str, Any]:
-        data = DistillClassificationArguments(teacher_cache=cache, teacher_batch_size=len(cache))
+        data = ClassificationArguments(teacher_cache=cache, teacher_batch_size=len(cache))
         run = RunArguments(encoder_learning_rate=rate)
         return run_config(ModelArguments(), data, run, TrainingArguments(str(tmp_path), use_cpu=True))
 
@@ -295,7 +292,6 @@ def test_early_stopping_counts_across_an_interruption(
     def trained(folder: str | None) -> Any:
         flags = ("--eval_strategy=steps", "--eval_steps=1", "--learning_rate=0")
         trainer = fresh_trainer(*flags, "--early_stopping_patience=2", "--validation_fraction=0.5")
-        trainer.add_callback(EarlyStopping(2))
         trainer.train(folder)
         return trainer
 

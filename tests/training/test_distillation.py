@@ -48,6 +48,7 @@ from modeling_star.training.losses import CRFLoss, TaskLoss
 TEXTS = [
     " ".join(["good", "film", "unwatchable", "plot", "the"][: 1 + n % 5] * (1 + n % 3)) + f" {n}" for n in range(17)
 ]
+INPUTS = frozenset(("input_ids", "attention_mask", "token_type_ids", "labels"))
 ONE = SimpleNamespace(process_index=0, num_processes=1, is_main_process=True, wait_for_everyone=lambda: None)
 
 
@@ -190,7 +191,7 @@ def test_a_taggers_outputs_are_aligned_by_words(tmp_path: Path) -> None:
     features = (
         features.rename_column("example_index", ROW).remove_columns("num_words").add_column("labels", [None] * 3)
     )
-    batch = DistillationCollator(DataCollatorForTokenClassification(student), stored, 2)(list(features))
+    batch = DistillationCollator(DataCollatorForTokenClassification(student), stored, 2, INPUTS)(list(features))
     assert batch[LOGITS].shape == (*batch["input_ids"].shape, 2)
     assert batch[HIDDEN].shape == (*batch["input_ids"].shape, 12)
     assert (batch["labels"] == -100).all()

@@ -13,8 +13,9 @@ from transformers import EvalPrediction
 
 from modeling_star.errors import UserError
 from modeling_star.models.heads import sequence_loss
+from modeling_star.runs.run import load_task
 from modeling_star.tasks.sequence_classification import ClassificationTask
-from modeling_star.training.losses import CRFLoss, MetricsWithLoss, SpanLoss, TaskLoss, class_weights
+from modeling_star.training.losses import CRFLoss, MetricsWithLoss, SpanLoss, TaskLoss, class_weights, loss_of
 
 
 def test_balanced_weights_are_inverse_to_how_often_a_class_occurs() -> None:
@@ -69,8 +70,10 @@ def test_the_flags_of_the_loss_reach_it(parsed: Callable[..., Parsed]) -> None:
     model, data, run, training = parsed(
         ClassificationTask, "--class_weights=balanced", "--label_smoothing_factor=0.2", "--validation_fraction=0"
     )
-    task = ClassificationTask(model, data, run)
-    loss = task.make_loss(training, torch.nn.Linear(1, 1))  # type: ignore[arg-type]
+    task = load_task(ClassificationTask, model, data, run)
+    loss = loss_of(
+        task.metrics.task, weighting=run.class_weights, smoothing=training.label_smoothing_factor, data=task.data
+    )
     assert loss.smoothing == 0.2
     assert loss.weights is not None
     # One row is of the one class, seven of the other.

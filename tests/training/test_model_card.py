@@ -19,9 +19,9 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.evaluation.reports import classes_report, per_entity_table
-from modeling_star.training import model_card as cards
-from modeling_star.training.model_card import CardContent, usage_code, write_model_card
-from modeling_star.training.run_card import EXAMPLE_CHARACTERS, shortened, title_of, typed_command
+from modeling_star.publish import model_card as cards
+from modeling_star.publish.model_card import CardContent, usage_code, write_model_card
+from modeling_star.publish.run_card import EXAMPLE_CHARACTERS, shortened, title_of, typed_command
 
 
 KINDS = {"star_transformer": "StarTransformer", "disan": "Disan", "bilstm": "BiLstm"}

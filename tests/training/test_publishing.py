@@ -6,14 +6,12 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-import torch
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from transformers import TrainingArguments
 
 from modeling_star.errors import UserError
-from modeling_star.training import hub as publishing
-from modeling_star.training import trainer as fine_tuner
-from modeling_star.training.model_card import CardContent, write_model_card
+from modeling_star.publish import hub as publishing
+from modeling_star.publish.model_card import CardContent, write_model_card
 
 
 def test_branch_token_and_privacy_reach_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,15 +29,12 @@ def test_branch_token_and_privacy_reach_the_hub(tmp_path: Path, monkeypatch: pyt
             given.update(options, repo=repo)
 
     monkeypatch.setattr(publishing, "HfApi", Api)
-    monkeypatch.setattr(fine_tuner, "files_to_share", lambda folder, examples: [])
+    monkeypatch.setattr(publishing, "files_to_share", lambda folder, examples: [])
     (tmp_path / "README.md").write_text("A card.", encoding="utf-8")
     options = {"hub_model_id": "a/b", "hub_revision": "dev", "hub_token": "hf_x", "hub_private_repo": True}
-    trainer = fine_tuner.FineTuner(
-        torch.nn.Linear(1, 1), TrainingArguments(str(tmp_path), report_to="none", **options)
-    )
-    trainer.push_to_hub(commit_message="Done")
+    publishing.upload_run(TrainingArguments(str(tmp_path), report_to="none", **options))
     names = ("repo", "revision", "token", "private", "commit_message")
-    assert [given[name] for name in names] == ["a/b", "dev", "hf_x", True, "Done"]
+    assert [given[name] for name in names] == ["a/b", "dev", "hf_x", True, "End of training"]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from task_samples import Parsed
 
+from modeling_star.runs.output_folder import run_config
 from modeling_star.tasks.token_classification import TaggingTask
-from modeling_star.training.checkpoints import run_config
 
 
 @pytest.mark.parametrize(

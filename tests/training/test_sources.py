@@ -10,7 +10,7 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
 from modeling_star.errors import UserError
-from modeling_star.training.builders import loading
+from modeling_star.training.named_models import loading
 from modeling_star.training.sources import check_exists
 
 

@@ -35,7 +35,7 @@ from translation.subwords import start_and_end, train_subword_tokenizer
 from modeling_star.data.splits import load_splits
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
-from modeling_star.training.builders import load_tokenizer
+from modeling_star.training.build import load_tokenizer
 from modeling_star.training.losses import TaskLoss
 from modeling_star.training.trainer import average_checkpoints, load_weights
 

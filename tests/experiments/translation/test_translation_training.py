@@ -14,11 +14,11 @@ from translation.parallel_text import _PairEncoder
 from translation.subwords import train_subword_tokenizer
 from translation.task import TranslationTask
 
+from modeling_star.commands.parser import parse
 from modeling_star.data.caching import source_version
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
-from modeling_star.training.arguments import parse
-from modeling_star.training.trainer import settle_training
+from modeling_star.training.settled_arguments import settle_training
 
 
 ROOT = Path(__file__).resolve().parents[3]

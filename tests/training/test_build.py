@@ -11,7 +11,8 @@ from transformers import BertConfig, BertModel, RobertaConfig
 from modeling_star import StarTransformerConfig
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
-from modeling_star.training.builders import check_vocabulary, fresh_model, loading, saved_model
+from modeling_star.training.build import check_vocabulary, fresh_model, saved_model
+from modeling_star.training.named_models import loading
 
 
 SHAPE: dict[str, Any] = {"hidden_size": 16, "num_attention_heads": 2}

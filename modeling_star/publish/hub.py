@@ -7,9 +7,11 @@ from pathlib import Path
 
 from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from transformers import TrainingArguments
 
 from ..errors import UserError
-from .checkpoints import ARGUMENTS
+from ..training.checkpoints import ARGUMENTS
+from ..training.sources import unreachable_errors
 
 
 NEEDED = {"config.json": "the configuration", "model.safetensors": "the weights", "README.md": "the model card"}
@@ -101,9 +103,20 @@ def upload(
         raise UserError(f"The Hub cannot be reached ({error}), and {repo} is unchanged: try again later.") from error
 
 
-def unreachable_errors() -> tuple[type[Exception], ...]:
+def upload_run(training: TrainingArguments) -> CommitInfo:
     """
-    The errors of the Hub's client if it has no connection, HF_HUB_OFFLINE included. It exports no name for those of
-    its HTTP library, httpx or httpx2 (seen in huggingface_hub 2.4): its own error has their base.
+    Upload the folder of a run that has ended, without predictions, as --push_to_hub requests.
+
+    Raises:
+        UserError: the Hub refuses, or cannot be reached.
     """
-    return ConnectionError, HfHubHTTPError.__mro__[1]
+    folder = Path(training.output_dir)
+    return upload(
+        folder,
+        files_to_share(folder, examples=True),  # only those of --card_examples
+        training.hub_model_id or folder.resolve().name,
+        private=training.hub_private_repo,
+        message="End of training",
+        token=training.hub_token,
+        revision=training.hub_revision,
+    )

@@ -10,11 +10,12 @@ import psutil
 from transformers import PreTrainedConfig
 
 from ..data.entities import aggregation_for
+from ..data.writing_systems import language_of
 from ..evaluation.reports import metrics_only
-from .arguments import ModelArguments, RunArguments
+from ..training.arguments import ModelArguments, RunArguments
+from ..training.task import Task
+from ..training.trainer import FineTuner
 from .model_card import CardContent, shown_path
-from .task import Task
-from .trainer import FineTuner
 
 
 EXAMPLE_CHARACTERS = 200  # of a text on the card
@@ -71,7 +72,7 @@ def run_card(task: Task, trainer: FineTuner, results: dict[str, Any], sections: 
         examples=[shortened(example, limit) for example in task.example_texts()] if options.card_examples else (),
         is_pair=task.needs_types,
         mask_token=trainer.processing_class.mask_token or "[MASK]",
-        languages=list(dict.fromkeys(filter(None, task.languages()))),
+        languages=list(dict.fromkeys(filter(None, _languages(task)))),
         label_list=task.data.label_list,
         aggregation=aggregation_for(trainer.processing_class),
         regression=task.metrics.task == "regression",
@@ -102,6 +103,13 @@ def title_of(file: str) -> str:
     path = Path(file).resolve()
     is_generic = path.name.split(".")[0].lower() in ("train", "training", "validation", "dev", "test", "data")
     return path.parent.name if is_generic and path.parent != Path.cwd() else path.name
+
+
+def _languages(task: Task) -> list[str | None]:
+    """The languages of the training texts, as far as they are detected."""
+    if task.languages is not None:
+        return task.languages
+    return [language_of(task.training_texts())] if "train" in task.data.splits else []
 
 
 def _extras_of(config: PreTrainedConfig) -> dict[str, str]:

@@ -1,9 +1,8 @@
 """Build the tokenizer and the model that a script's arguments describe."""
 
-import json
+import inspect
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,9 @@ import transformers
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.lexicon import Lexicon
-from ..data.tokenizers import TokenizerKind, train_tokenizer
+from ..data.tokenizers import TokenizerKind, set_token_types, train_tokenizer
 from ..data.vectors import words_of_vectors
-from ..errors import UserError, is_bug
+from ..errors import UserError
 from ..loading import check_whole
 from ..models.configuration_base import did_you_mean
 from ..models.configuration_encoder import MOST_REPEATED
@@ -24,7 +23,8 @@ from ..models.modeling_encoder import EncoderPreTrainedModel, longest_input
 from ..models.vocabulary import VocabularyTables, word_marker
 from .arguments import ModelArguments
 from .checkpoints import differences
-from .sources import check_exists, did_you_mean_source
+from .named_models import config_fields, loading, parse_overrides, saved_labels
+from .task import Task
 
 
 logger = logging.getLogger(__name__)
@@ -61,89 +61,138 @@ _LEXICONS = ("jieba", "whole_word")
 _FEWEST_USED = 0.9  # share of the embeddings that a model's own tokenizer uses; some tables are rounded up
 
 
-# Arguments
+# What a task needs
 
 
-@contextmanager
-def loading(flag: str, name: str) -> Iterator[None]:
+def build_parts(task: Task) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     """
-    Name the flag in errors from `from_pretrained`.
+    The tokenizer and the model of a task: loaded, or trained and fresh.
 
     Raises:
-        UserError: `name` is no folder and no model of the Hub, or cannot be read.
+        UserError: arguments contradict each other, or a new head would have a single class.
     """
-    check_exists(flag, name)
-    try:
-        yield
-    except Exception as error:  # damaged files raise many kinds
-        if isinstance(error, UserError) or is_bug(error):
-            raise
-        is_usual = isinstance(error, (OSError, ValueError, ImportError))
-        reason = str(error) if is_usual else f"{type(error).__name__}: {error}"
-        hint = "" if Path(name).exists() else did_you_mean_source(name)
-        if lacks_type(Path(name)):
-            reason = f"{Path(name) / 'config.json'} has no model_type, such as star_transformer"
-        elif "trust_remote_code" in reason:
-            reason = "it runs code of its own. Inspect that code, then add --trust_remote_code"
+    arguments = task.model_args
+    names = list(task.labels.get("id2label", {}).values())
+    is_choice = task.labels.get("problem_type") != "multi_label_classification"
+    if len(names) == 1 and is_choice and saved_labels(arguments, task.data.splits) is None:
         raise UserError(
-            f"{flag} {name} could not be loaded: {reason.rstrip('.')}.{hint} Name a model's folder, or a model of the "
-            "Hub: bert-base-cased"
-        ) from error
+            f"Every label is {names[0]!r}, so that there is only one class: add rows with other labels, or name "
+            "another column, --label_column_name"
+        )
+    tokenizer = make_tokenizer(task)
+    model = make_model(task, tokenizer)
+    if arguments.lexicon is not None:
+        set_lexicon(model, arguments.lexicon, tokenizer)
+    elif lacks_words(model.config):
+        logger.warning("big_transformer has no words to read: add --lexicon FILE, jieba or whole_word.")
+    check_vocabulary(tokenizer, model, arguments.tokenizer_name)
+    if task.needs_types and "token_type_ids" in inspect.signature(model.forward).parameters:
+        set_token_types(tokenizer)
+        is_siamese = getattr(model.config, "pair_mode", None) == "siamese"
+        if is_siamese and 1 not in tokenizer("a", "a")["token_type_ids"]:
+            raise UserError(
+                f"{type(tokenizer).__name__} gives both texts of a pair the type 0, and pair_mode=siamese needs "
+                "two types: omit pair_mode, or name another tokenizer, --tokenizer_name"
+            )
+    set_vocabulary(model, tokenizer, label_all_tokens=getattr(task.data_args, "label_all_tokens", False))
+    return tokenizer, model
 
 
-def lacks_type(folder: Path) -> bool:
-    """Whether a folder has a configuration that does not name its kind of model."""
-    path = folder / "config.json"
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-    except ValueError:
-        return False
-    return isinstance(fields, dict) and "model_type" not in fields
+def tokenizer_name(task: Task) -> str | None:
+    """The tokenizer that the arguments name: itself, with a model, or with embeddings; `None`: one is trained."""
+    arguments = task.model_args
+    embeddings = arguments.embeddings_name_or_path if arguments.embeddings_mode != "vectors" else None
+    return arguments.tokenizer_name or arguments.model_name_or_path or embeddings or task.default_tokenizer
 
 
-def check_names(arguments: ModelArguments) -> None:
+def tokenizer_options(task: Task) -> dict[str, Any]:
+    """Options of its `from_pretrained`; the model's revision does not apply to another repository."""
+    arguments = task.model_args
+    hub = {**hub_options(arguments), "trust_remote_code": arguments.trust_remote_code}
+    return {**hub, "revision": None} if tokenizer_name(task) == arguments.tokenizer_name else hub
+
+
+def tokenizer_texts(task: Task) -> Any:
     """
+    The training texts, to train a tokenizer on.
+
     Raises:
-        UserError: a name of a model is neither here nor on the Hub; raised before data are read.
+        UserError: there are none.
     """
-    for flag in ("model_name_or_path", "config_name", "tokenizer_name", "embeddings_name_or_path"):
-        check_exists(f"--{flag}", getattr(arguments, flag))
+    if "train" not in task.data.splits:
+        raise UserError(
+            "There is no train split to train a tokenizer on: name a saved model, --model_name_or_path FOLDER, or "
+            "add --train_file"
+        )
+    return task.training_texts()
+
+
+def make_tokenizer(task: Task) -> PreTrainedTokenizerBase:
+    """Load the tokenizer that the arguments name, or train one."""
+    arguments, name = task.model_args, tokenizer_name(task)
+    return load_tokenizer(
+        name,
+        tokenizer_texts(task) if name is None else (),
+        kind=arguments.tokenizer_kind,
+        lower_case=arguments.lower_case,
+        vocab_size=arguments.vocab_size,
+        vectors=arguments.embeddings_name_or_path if arguments.vocabulary_from == "vectors" else None,
+        **tokenizer_options(task),
+    )
+
+
+def make_model(task: Task, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """
+    Load the saved model that the arguments name, or build a fresh one for this tokenizer.
+
+    Raises:
+        UserError: arguments of a fresh model are given together with a saved one.
+    """
+    arguments, head = task.model_args, task.head
+    overrides = parse_overrides(arguments.config_overrides)
+    if overrides.get("use_crf") and head != "AutoModelForTokenClassification":
+        raise UserError("--config_overrides sets use_crf, and only taggers (run_ner.py) have a CRF: omit it.")
+    if overrides.get("ngram_buckets") and head != "AutoModelForSequenceClassification":
+        raise UserError(
+            "--config_overrides sets ngram_buckets, and only classifiers (run_glue.py) read n-grams: omit it."
+        )
+    if arguments.model_name_or_path is None:
+        return fresh_model(
+            head,
+            tokenizer,
+            task.labels,
+            model_type=arguments.model_type,
+            config_name=arguments.config_name,
+            overrides=overrides,
+            embeddings_name_or_path=arguments.embeddings_name_or_path,
+            embeddings_mode=arguments.embeddings_mode,
+            freeze_embeddings=arguments.freeze_embeddings,
+            max_seq_length=task.data_args.max_seq_length,
+            defaults=task.config_defaults,
+            **hub_options(arguments),
+        )
+    for flag in ("embeddings_name_or_path", "config_name", "model_type"):
+        if getattr(arguments, flag) is not None:
+            raise UserError(f"--{flag} is for a fresh model, and --model_name_or_path names a saved one: omit it.")
+    model, task.new_parameters = saved_model(
+        head,
+        arguments.model_name_or_path,
+        task.labels,
+        freeze_embeddings=arguments.freeze_embeddings,
+        overrides=overrides,
+        ignore_mismatched_sizes=arguments.ignore_mismatched_sizes,
+        trust_remote_code=arguments.trust_remote_code,
+        **hub_options(arguments),
+    )
+    return model
+
+
+# Arguments
 
 
 def hub_options(arguments: ModelArguments) -> dict[str, Any]:
     """The keywords of `from_pretrained` for a model of the Hub."""
     return {"revision": arguments.model_revision}
-
-
-def parse_overrides(text: str | None) -> dict[str, Any]:
-    """
-    The configuration fields in --config_overrides.
-
-    Args:
-        text: `name=value,name=value`, each value JSON or else a plain word; or a JSON object.
-
-    Raises:
-        UserError: a part has no `=`, or sets the labels, which come from the data.
-    """
-    overrides: dict[str, Any] = {}
-    if (text or "").lstrip().startswith("{"):
-        try:
-            overrides = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise UserError(f"--config_overrides {text} is not JSON ({error}): write name=value,name=value") from None
-    else:
-        for part in filter(None, (text or "").split(",")):
-            name, equals, value = part.partition("=")
-            if not equals:
-                raise UserError(f"--config_overrides has the part {part!r}: write name=value,name=value")
-            try:
-                overrides[name.strip()] = json.loads(value)
-            except json.JSONDecodeError:
-                overrides[name.strip()] = value.strip()
-    for name in ("num_labels", "id2label", "label2id"):
-        if name in overrides:
-            raise UserError(f"--config_overrides sets {name}, and labels come from the data: omit it.")
-    return overrides
 
 
 def check_overrides(config: PreTrainedConfig, overrides: dict[str, Any]) -> None:
@@ -193,12 +242,6 @@ def check_layers(number: Any) -> None:
     """
     if isinstance(number, int) and number > MOST_REPEATED:
         raise UserError(f"num_hidden_layers is {number}: at most {MOST_REPEATED:,} are allowed.")
-
-
-def config_fields(name: str) -> dict[str, Any]:
-    """The configuration fields of a JSON file, a saved model's folder or a model of the Hub."""
-    with loading("--config_name", name):
-        return PreTrainedConfig.get_config_dict(name)[0]
 
 
 def without_lexicon(fields: dict[str, Any]) -> dict[str, Any]:
@@ -534,7 +577,16 @@ def set_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, l
         model: fresh or saved.
         tokenizer: the one that makes its input.
         label_all_tokens: whether training labels the pieces that continue a word.
+
+    Raises:
+        UserError: the constraints of a CRF forbid such labels.
     """
+    ends_once = getattr(getattr(model, "crf", None), "scheme", None) == "iobes"
+    if label_all_tokens and ends_once and word_marker(tokenizer) is not None:
+        raise UserError(
+            "--label_all_tokens gives the pieces of a word the same label, such as E-PER twice, which "
+            "crf_constraints of these labels forbid: omit one of the two."
+        )
     tables = [module for module in model.modules() if isinstance(module, VocabularyTables)]
     if isinstance(model, EncoderPreTrainedModel) and not all(table.has_vocabulary for table in tables):
         model.set_vocabulary(tokenizer, label_all_tokens)

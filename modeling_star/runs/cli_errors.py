@@ -28,8 +28,8 @@ from safetensors import SafetensorError
 from transformers import TrainingArguments
 
 from ..errors import UserError, is_deliberate
-from .checkpoints import last_checkpoint
-from .hub import unreachable_errors
+from ..training.checkpoints import last_checkpoint
+from ..training.sources import unreachable_errors
 
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,1 @@
+"""A run: from arguments to data, model, training, scores and reports; its output folder and its errors."""

@@ -1,0 +1,401 @@
+"""
+One run from data to report, for one or several seeds: `run`, then `run_once` for each seed, call everything in order.
+
+    arguments -> data, with a validation split -> tokenizer and model -> features -> trainer -> training -> scores ->
+    report and card
+"""
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from datasets import DatasetDict
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments, set_seed
+
+from ..data.long_runs import tokenizing
+from ..data.splits import hold_out, load_splits, take_first
+from ..evaluation.reports import baseline_lines, plot_training_curves, score_prefix, seeds_table, summarize_seeds
+from ..files import write_json, write_text
+from ..loading import check_whole
+from ..models.modeling_encoder import longest_input
+from ..publish.hub import upload_run
+from ..publish.model_card import write_model_card
+from ..publish.run_card import run_card
+from ..training.arguments import DataArguments, FileArguments, ModelArguments, RunArguments
+from ..training.build import build_parts, check_resumed, length_limit
+from ..training.checkpoints import ARGUMENTS, ManifestWriter
+from ..training.guards import warn_about_majority, warn_about_overlap, warn_about_unknown_tokens
+from ..training.learning_rates import learning_rates, pretrained_parameters
+from ..training.losses import CRFLoss, loss_of
+from ..training.settled_arguments import LESS_IS_BETTER, settle_training
+from ..training.task import Task, is_scored
+from ..training.trainer import EarlyStopping, FineTuner
+from .checks import check_arguments, check_parts, check_same_rates
+from .cli_errors import as_main_process, as_user_error, script_messages
+from .output_folder import changed_arguments, check_several_seeds, lock_output_dir, plan_seeds, run_config
+
+
+logger = logging.getLogger(__name__)
+
+Baseline = Callable[[Task, TrainingArguments], dict[str, Any]]
+
+# Trainer and `Pretrainer` measure these since a run was resumed, not over the whole run.
+_SINCE_RESUMED = (
+    *("train_runtime", "train_loss", "train_samples_per_second", "train_steps_per_second"),
+    "train_tokens_per_second",
+)
+
+
+def run_script(
+    task_class: type[Task],
+    model_args: ModelArguments,
+    data_args: DataArguments,
+    run_args: RunArguments,
+    training: TrainingArguments,
+    baselines: dict[str, Baseline] | None = None,
+) -> None:
+    """`run`, with one-line errors and a last line that names the results."""
+    with script_messages(training):
+        run(task_class, model_args, data_args, run_args, training, baselines)
+    if training.should_log:
+        parts = "scores, predictions"
+        if training.do_train:
+            parts = "model, scores, predictions, plots, and the model card README.md"
+        if run_args.seeds and len(run_args.seeds) > 1:
+            parts = f"for each seed a folder with {parts}; their means in seeds.md and all_results.json"
+        print(f"\nEverything is in {training.output_dir}: {parts}.")
+        for page in sorted(Path(training.output_dir).glob("errors_*.html")):
+            print(f"Mistakes, worst first: {page}")
+
+
+def run(
+    task_class: type[Task],
+    model_args: ModelArguments,
+    data_args: DataArguments,
+    run_args: RunArguments,
+    training: TrainingArguments,
+    baselines: Mapping[str, Baseline] | None = None,
+    splits: DatasetDict | None = None,
+) -> dict[str, Any]:
+    """
+    Fine-tune, evaluate and report, for one or several seeds.
+
+    Args:
+        task_class: the command's task.
+        model_args, data_args, run_args: the command's arguments.
+        training: transformers' own.
+        baselines: values of --model_type that are no neural model, with the functions that run them.
+        splits: rows in place of those of the files that `data_args` names.
+
+    Returns:
+        All results of a single run, or the summary over seeds.
+    """
+    check_arguments(task_class, model_args, data_args, run_args, training)
+    folder = Path(training.output_dir)
+    seeds = run_args.seeds or [training.seed]
+    folders = [folder]
+    if len(seeds) > 1:
+        folders = [folder / f"seed-{seed}" for seed in seeds]
+        check_several_seeds(seeds, training)
+    config = run_config(model_args, data_args, run_args, training)
+    baseline = None if model_args.model_name_or_path else (baselines or {}).get(model_args.model_type)
+    with ExitStack() as until_the_end:
+
+        def begin() -> list[tuple[bool, str | None]]:
+            until_the_end.enter_context(lock_output_dir(folder))
+            return plan_seeds(folders, training, config)
+
+        plan = as_main_process(begin, training)
+        task = load_task(task_class, model_args, data_args, run_args, splits)
+        warn_about_overlap(task.data.splits, task.input_columns)
+        results = {}
+        if len(seeds) > 1 and training.process_index == 0:
+            write_json(folder / ARGUMENTS, config)
+        for seed, each, (is_finished, checkpoint) in zip(seeds, folders, plan, strict=True):
+            if is_finished:
+                logger.info(f"Seed {seed} is finished already: {each / 'all_results.json'}")
+                results[seed] = json.loads((each / "all_results.json").read_text(encoding="utf-8"))
+                continue
+            of_seed = copy(training)
+            of_seed.seed, of_seed.output_dir, of_seed.resume_from_checkpoint = seed, str(each), checkpoint
+            results[seed] = run_once(task, of_seed) if baseline is None else run_baseline(baseline, task, of_seed)
+        if len(seeds) == 1:
+            return results[seeds[0]]
+        return report_seeds(folder, results, task.metrics.metric_for_best_model, training.process_index == 0)
+
+
+# ------ data
+
+
+def load_task(
+    task_class: type[Task],
+    model_args: ModelArguments,
+    data_args: DataArguments,
+    run_args: RunArguments,
+    splits: DatasetDict | None = None,
+) -> Task:
+    """A task with its data: rows that are read, checked and have a validation split; arguments as in `run`."""
+    task = task_class(model_args, data_args, run_args)
+    if splits is None:
+        splits = read_rows(data_args, task.reads_spans) if task.reads_tables else DatasetDict()
+    task.data = with_validation(task, task.prepare(splits))
+    task.describe()
+    return task
+
+
+def read_rows(options: DataArguments, with_spans: bool) -> DatasetDict:
+    """The rows of the files, or of the data set, that the arguments name; GLUE is downloaded if they name none."""
+    files = {"train": options.train_file, "validation": options.validation_file, "test": options.test_file}
+    glue = getattr(options, "task_name", None)
+    if glue is not None and not options.dataset_name and not any(files.values()):
+        options.dataset_name, options.dataset_config_name = "nyu-mll/glue", glue
+    names = options.column_names if isinstance(options, FileArguments) else None
+    return load_splits(
+        options.dataset_name,
+        options.dataset_config_name,
+        files,
+        revision=options.dataset_revision,
+        column_names=names.split(",") if names else None,
+        with_spans=with_spans,
+    )
+
+
+def with_validation(task: Task, data: Any) -> Any:
+    """The data with a validation split, held out of train if there is none."""
+    options = task.data_args
+    fraction = options.validation_fraction
+    if "validation" in data.splits or "train" not in data.splits or fraction == 0:
+        return data
+    logger.warning(f"No validation split: {fraction:.0%} of train is held out (--validation_fraction).")
+    splits = hold_out(data.splits, fraction, together=task.held_out_together, classes=task.stratified_by)
+    splits["validation"] = take_first(splits["validation"], options.max_eval_samples)
+    return replace(data, splits=splits)
+
+
+# ------ one seed
+
+
+def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
+    """
+    One seed: build, train, evaluate, predict, report.
+
+    Returns:
+        The content of all_results.json.
+    """
+    set_seed(training.seed)
+    folder = Path(training.output_dir)
+    config = run_config(task.model_args, task.data_args, task.run_args, training)
+    config |= {"seed": training.seed, **task.found}
+    check_checkpoint(training, config)
+    check_parts(task, training)
+    with as_user_error(), tokenizing():
+        tokenizer, model = (task.build or (lambda: build_parts(task)))()
+        if not training.do_train:
+            check_whole(str(task.model_args.model_name_or_path), model, task.new_parameters or ())
+        if training.resume_from_checkpoint:
+            check_resumed(training.resume_from_checkpoint, tokenizer, model.config)
+        features = make_features(task, training, tokenizer, model)
+    trainer = make_trainer(task, training, tokenizer, model, features)
+    results: dict[str, Any] = {}
+    sections: dict[str, str] = {}
+    if training.do_train:
+        if not training.resume_from_checkpoint and training.process_index == 0:
+            write_json(folder / ARGUMENTS, config)
+        train(task, trainer, results)
+    for split in sorted(features, key=lambda split: not split.startswith("validation")):
+        if is_scored(split, training):
+            sections |= score(task, trainer, split, features[split], results)
+    if trainer.is_world_process_zero():
+        if training.do_train:
+            sections |= task.compare(trainer, results)
+        write_json(folder / "all_results.json", results)
+        if training.do_train:
+            write_model_card(folder, run_card(task, trainer, results, sections))
+            if training.push_to_hub:
+                upload_run(training)
+    return results
+
+
+def check_checkpoint(training: TrainingArguments, config: dict[str, Any]) -> None:
+    """
+    Warn about what has changed since the checkpoint, if any, that a run resumes from.
+
+    Args:
+        training: with the output folder and the checkpoint.
+        config: the arguments of the run now.
+
+    Raises:
+        UserError: its optimizer has other groups of parameters.
+    """
+    if training.resume_from_checkpoint is None:
+        return
+    folder, checkpoint = Path(training.output_dir), Path(training.resume_from_checkpoint)
+    if training.process_index == 0 and (changes := changed_arguments(folder, config)):
+        logger.warning(f"The run in {folder} began with other arguments and continues with the new ones: {changes}")
+    check_same_rates(checkpoint, config)
+    if len([*checkpoint.glob("rng_state*.pth")]) != training.world_size:
+        logger.warning(
+            f"{checkpoint} was written by another number of processes: dropout will differ from that of a run without "
+            "interruption."
+        )
+
+
+def make_features(
+    task: Task, training: TrainingArguments, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel
+) -> dict[str, Any]:
+    """The model inputs of each split that is trained on or may be scored; the tokenizer is left ready to be saved."""
+    requested = task.data_args.max_seq_length
+    limit = length_limit(model.config, requested)
+    if task.cuts_inputs and requested is not None:
+        # A saved tokenizer may have the limit of an earlier training.
+        tokenizer.model_max_length = max(tokenizer.model_max_length, limit)
+    names = [split for split in task.data.splits if split.split("_")[0] in ("validation", "test")]
+    names = [*(["train"] if training.do_train else []), *names]
+    with training.main_process_first(desc="tokenizing"):
+        features = {split: task.features(split, tokenizer, limit) for split in names}
+    for split, inputs in features.items():
+        warn_about_unknown_tokens(inputs, tokenizer, split)
+    if task.saved_options:
+        options = getattr(model.config, "task_specific_params", None) or {}
+        model.config.task_specific_params = {**options, task.pipeline: task.saved_options}
+    # The truncation of the last call would be saved with the tokenizer, but not if the features came from a cache.
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    longest = limit if task.cuts_inputs else longest_input(model.config)
+    if longest is not None:  # stock pipelines truncate, or split into windows, at this length: as it is scored
+        tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
+    return features
+
+
+def make_trainer(
+    task: Task,
+    training: TrainingArguments,
+    tokenizer: PreTrainedTokenizerBase,
+    model: PreTrainedModel,
+    features: Mapping[str, Any],
+) -> FineTuner:
+    """The trainer of one seed, with the final training arguments, the loss and the callbacks."""
+    validation, run_args = features.get("validation"), task.run_args
+    # Rows without labels cannot choose the best model; blocks get theirs when they are masked.
+    if validation is not None and "labels" not in getattr(validation, "column_names", ["labels"]):
+        validation = None
+    training = settle_training(training, run_args, task.metrics, model, validation is not None)
+    rates = separate_rates(task, training, model)  # before a trainer adds what is not pretrained
+    loss = loss_of(
+        task.metrics.task,
+        task.loss_class,
+        has_crf=getattr(model, "crf", None) is not None,
+        weighting=run_args.class_weights,
+        smoothing=float(training.label_smoothing_factor),
+        data=task.data if training.do_train else None,
+    )
+    with as_user_error(RuntimeError):  # --report_to a package that is not installed, or the Hub refuses
+        trainer = (task.trainer_class or FineTuner)(
+            model=model,
+            args=training,
+            train_dataset=features.get("train"),
+            eval_dataset=validation,
+            processing_class=tokenizer,
+            data_collator=task.collate(tokenizer),
+            compute_metrics=None if validation is None else task.scorer("validation", validation),
+            preprocess_logits_for_metrics=loss.preprocess_logits,
+            compute_loss_func=None if isinstance(loss, CRFLoss) else loss,
+        )
+        task.prepare_trainer(trainer)
+    trainer.add_callback(ManifestWriter())
+    if run_args.early_stopping_patience is not None:
+        trainer.add_callback(EarlyStopping(run_args.early_stopping_patience))
+    trainer.shuffle_length_groups = run_args.shuffle_length_groups
+    trainer.learning_rates = rates
+    trainer.averaged = run_args.average_checkpoints if training.do_train else 0
+    return trainer
+
+
+def separate_rates(task: Task, training: TrainingArguments, model: PreTrainedModel) -> dict[str, float]:
+    """The learning rates of a model's parameters by name, where the arguments set others than --learning_rate."""
+    rate, decay = task.run_args.encoder_learning_rate, task.run_args.layerwise_lr_decay
+    if (rate, decay) == (None, None):
+        return {}
+    names = pretrained_parameters(model, task.new_parameters)
+    return learning_rates(names, training.learning_rate if rate is None else rate, 1.0 if decay is None else decay)
+
+
+def train(task: Task, trainer: FineTuner, results: dict[str, Any]) -> None:
+    """Train or resume; save the best model, its state and the curves."""
+    training = trainer.args
+    output = trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
+    trainer.save_model(_internal_call=True)  # uploaded after it is measured
+    trainer.save_state()
+    metrics = output.metrics
+    if training.resume_from_checkpoint:
+        metrics = {name: value for name, value in metrics.items() if name not in _SINCE_RESUMED}
+    results |= metrics | {"train_samples": len(trainer.train_dataset), **task.sample_counts}
+    results["parameters"] = trainer.model.num_parameters()
+    trainer.log_metrics("train", metrics)
+    if trainer.is_world_process_zero():
+        chosen_by = (training.metric_for_best_model or task.metrics.metric_for_best_model).removeprefix("eval_")
+        score = None if chosen_by == "loss" else chosen_by  # the loss has its own panel
+        plot_training_curves(
+            trainer.state.log_history,
+            Path(training.output_dir) / "training_curves.png",
+            metric=score,
+            greater_is_better=score not in LESS_IS_BETTER,
+        )
+
+
+def score(task: Task, trainer: FineTuner, split: str, features: Any, results: dict[str, Any]) -> dict[str, str]:
+    """
+    Predict a split, measure it if it has labels, and write its report.
+
+    Args:
+        task, trainer: with data and model.
+        split, features: the split's name and model inputs.
+        results: gets the scores.
+
+    Returns:
+        Markdown sections for the card, by heading.
+    """
+    prefix = score_prefix(split)
+    trainer.compute_metrics = task.scorer(split, features)
+    output = trainer.predict(features, metric_key_prefix=prefix)
+    results |= output.metrics | {f"{prefix}_samples": len(task.data.splits[split])}
+    trainer.log_metrics(prefix, output.metrics)
+    if not trainer.is_world_process_zero():
+        return {}
+    predictions = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
+    one_label = task.metrics.task in ("entities", "tokens", "single_label_classification")
+    if trainer.args.do_train and split.startswith("validation") and one_label and output.label_ids is not None:
+        warn_about_majority(predictions, output.label_ids, task.data.label_list, split)
+    return task.report(Path(trainer.args.output_dir), split, features, predictions)
+
+
+# ------ baselines and several seeds
+
+
+def run_baseline(baseline: Baseline, task: Task, training: TrainingArguments) -> dict[str, Any]:
+    """The results of a model that Trainer does not train; they are written as those of a run."""
+    results = baseline(task, training)
+    folder = Path(training.output_dir)
+    write_json(folder / ARGUMENTS, run_config(task.model_args, task.data_args, task.run_args, training))
+    write_json(folder / "all_results.json", results)
+    return results
+
+
+def report_seeds(
+    folder: Path, results: dict[int, dict[str, Any]], metric: str, is_main: bool
+) -> dict[str, dict[str, Any]]:
+    """Write and print the means over seeds, with deviations; returns the summary of `summarize_seeds`."""
+    summary = summarize_seeds(results)
+    if is_main:
+        table = seeds_table(results, [f"{prefix}_{metric}" for prefix in ("eval", "test")])
+        write_json(folder / "all_results.json", {"seeds": list(results), **summary})
+        write_text(folder / "seeds.md", table + "\n")
+        print(table)
+        for line in baseline_lines(summary, metric):
+            print(f"mean over seeds: {line}")
+    return summary

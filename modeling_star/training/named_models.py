@@ -1,0 +1,118 @@
+"""The models that arguments name, before one is built: their folders, configurations and labels."""
+
+import json
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig, PreTrainedConfig
+
+from ..data.labels import has_names
+from ..errors import UserError, is_bug
+from .arguments import ModelArguments
+from .sources import check_exists, did_you_mean_source
+
+
+@contextmanager
+def loading(flag: str, name: str) -> Iterator[None]:
+    """
+    Name the flag in errors from `from_pretrained`.
+
+    Raises:
+        UserError: `name` is no folder and no model of the Hub, or cannot be read.
+    """
+    check_exists(flag, name)
+    try:
+        yield
+    except Exception as error:  # damaged files raise many kinds
+        if isinstance(error, UserError) or is_bug(error):
+            raise
+        is_usual = isinstance(error, (OSError, ValueError, ImportError))
+        reason = str(error) if is_usual else f"{type(error).__name__}: {error}"
+        hint = "" if Path(name).exists() else did_you_mean_source(name)
+        if lacks_type(Path(name)):
+            reason = f"{Path(name) / 'config.json'} has no model_type, such as star_transformer"
+        elif "trust_remote_code" in reason:
+            reason = "it runs code of its own. Inspect that code, then add --trust_remote_code"
+        raise UserError(
+            f"{flag} {name} could not be loaded: {reason.rstrip('.')}.{hint} Name a model's folder, or a model of the "
+            "Hub: bert-base-cased"
+        ) from error
+
+
+def lacks_type(folder: Path) -> bool:
+    """Whether a folder has a configuration that does not name its kind of model."""
+    path = folder / "config.json"
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    except ValueError:
+        return False
+    return isinstance(fields, dict) and "model_type" not in fields
+
+
+def check_names(arguments: ModelArguments) -> None:
+    """
+    Raises:
+        UserError: a name of a model is neither here nor on the Hub; raised before data are read.
+    """
+    for flag in ("model_name_or_path", "config_name", "tokenizer_name", "embeddings_name_or_path"):
+        check_exists(f"--{flag}", getattr(arguments, flag))
+
+
+def parse_overrides(text: str | None) -> dict[str, Any]:
+    """
+    The configuration fields in --config_overrides.
+
+    Args:
+        text: `name=value,name=value`, each value JSON or else a plain word; or a JSON object.
+
+    Raises:
+        UserError: a part has no `=`, or sets the labels, which come from the data.
+    """
+    overrides: dict[str, Any] = {}
+    if (text or "").lstrip().startswith("{"):
+        try:
+            overrides = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UserError(f"--config_overrides {text} is not JSON ({error}): write name=value,name=value") from None
+    else:
+        for part in filter(None, (text or "").split(",")):
+            name, equals, value = part.partition("=")
+            if not equals:
+                raise UserError(f"--config_overrides has the part {part!r}: write name=value,name=value")
+            try:
+                overrides[name.strip()] = json.loads(value)
+            except json.JSONDecodeError:
+                overrides[name.strip()] = value.strip()
+    for name in ("num_labels", "id2label", "label2id"):
+        if name in overrides:
+            raise UserError(f"--config_overrides sets {name}, and labels come from the data: omit it.")
+    return overrides
+
+
+def config_fields(name: str) -> dict[str, Any]:
+    """The configuration fields of a JSON file, a saved model's folder or a model of the Hub."""
+    with loading("--config_name", name):
+        return PreTrainedConfig.get_config_dict(name)[0]
+
+
+def saved_config(arguments: ModelArguments) -> PreTrainedConfig | None:
+    """The configuration of a saved model whose head is kept; `None` for a fresh model or head."""
+    if arguments.model_name_or_path is None or arguments.ignore_mismatched_sizes:
+        return None
+    with loading("--model_name_or_path", arguments.model_name_or_path):
+        return AutoConfig.from_pretrained(
+            arguments.model_name_or_path,
+            revision=arguments.model_revision,
+            trust_remote_code=arguments.trust_remote_code,
+        )
+
+
+def saved_labels(arguments: ModelArguments, splits: Collection[str]) -> tuple[str, ...] | None:
+    """The labels of a saved model; `None` without one, or if it is trained here and its labels have no names."""
+    config = saved_config(arguments)
+    if config is None:
+        return None
+    names = tuple(config.id2label[index] for index in sorted(config.id2label))
+    return names if has_names(names) or "train" not in splits else None
