@@ -357,7 +357,7 @@ def trainings(samples: Path) -> dict[str, list[str]]:
             *STEPS,
             *BRIEF,
         ],
-        "mlm": ["run_mlm.py", *texts, *SIZE, *mlm, "--streaming", "--shuffle_buffer=5", *STEPS, *BRIEF],
+        "mlm": ["run_mlm.py", *texts, *SIZE, *mlm, *STEPS, *BRIEF],
     }
 
 

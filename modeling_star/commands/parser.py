@@ -83,7 +83,10 @@ _INSTEAD = {
     "cache_dir": " Set HF_HOME.",
     **dict.fromkeys(("device", "gpu", "gpus", "cuda"), " A GPU is used if there is one; --use_cpu uses none."),
     "overwrite_output_dir": " Nothing is overwritten: delete the folder, or name another.",
-    **dict.fromkeys(("streaming", "shuffle_buffer"), " Omit it: texts are read from files on disk, not from memory."),
+    **dict.fromkeys(
+        ("streaming", "shuffle_buffer"),
+        " Omit it: texts stay on disk in any case; write --max_train_samples N for a part of them.",
+    ),
 }
 
 # What the scripts set differently from transformers' TrainingArguments.

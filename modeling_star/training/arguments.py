@@ -184,12 +184,10 @@ class TextArguments(DataArguments):
     max_seq_length: int = flag("Number of tokens of a block; longer documents are split.", 512)
     sample_by: Literal["line", "paragraph", "file"] = flag("Document of a .txt file.", "line")
     text_column_name: str | None = flag("Column of the texts in other files; without it, a known name such as text.")
-    streaming: bool = flag("Read the training data during training; needs --max_steps.", False)
-    shuffle_buffer: int = flag("Documents in the shuffle buffer of a stream; 0 for no shuffling.", 10000)
     packing: bool = flag("Pack several documents into a block; false pads each document.", True)
     mlm_probability: float = flag("Fraction of the tokens to mask.", 0.15)
     mask_unit: str = flag("Unit of masking: token, whole_word, jieba, or a file with one word per line.", "token")
-    max_tokenizer_samples: int | None = flag("Documents to train a tokenizer on; without it all, or 100,000.")
+    max_tokenizer_samples: int | None = flag("Documents to train a tokenizer on; without it all.")
     teacher: str | None = flag("Encoder whose last hidden states are learned, a Hub name or a folder.")
     alpha: float = flag("Weight of the masked-LM loss beside that of --teacher; at 0 nothing is masked.", 0.0)
 

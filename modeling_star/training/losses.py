@@ -11,7 +11,6 @@ from transformers import EvalPrediction
 
 from ..data.labels import IGNORE_INDEX
 from ..errors import UserError
-from ..models.heads import mask_ignored
 
 
 def class_weights(given: str, label_list: tuple[str, ...], counts: dict[str, int]) -> np.ndarray | None:
@@ -89,7 +88,8 @@ class TaskLoss:
                 counted = torch.ones_like(losses)
             else:
                 losses = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
-                losses, counted = mask_ignored(losses, labels), (labels != IGNORE_INDEX).float()
+                counted = (labels != IGNORE_INDEX).float()
+                losses = losses.masked_fill(labels == IGNORE_INDEX, 0)
         else:
             losses = nn.functional.cross_entropy(
                 logits.reshape(-1, logits.shape[-1]),

@@ -114,7 +114,8 @@ BAD_INPUTS: dict[str, tuple[str, str, list[str]]] = {
         "--train_file={reading} --null_score_diff_threshold=1.5",
         ["--null_score_diff_threshold 1.5", "--version_2_with_negative"],
     ),
-    "a stream without an end": (MLM, "--train_file=none.txt --streaming", ["--max_steps"]),
+    "a stream": (MLM, "--train_file=none.txt --streaming", ["--max_train_samples"]),
+    "a student without a teacher": (GLUE, "--train_file={sentiment} --augment=2", ["--augment", "--teacher"]),
     "blocks by length": (
         MLM,
         "--train_file={bad}/one.csv --vocab_size=60 --train_sampling_strategy=group_by_length",

@@ -204,19 +204,16 @@ def test_worker_processes_change_nothing(scripts: ScriptRunner, texts: list[str]
 # Interrupted runs
 
 
-@pytest.mark.parametrize("source", ["held", "streamed"])
 @pytest.mark.slow
 def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
-    scripts: ScriptRunner, texts: list[str], tmp_path: Path, source: str
+    scripts: ScriptRunner, texts: list[str], tmp_path: Path
 ) -> None:
     dropout = f"{SHAPE},hidden_dropout_prob=0.3,embedding_dropout_prob=0.3"
     flags = ["--save_steps=10", "--eval_steps=10", "--max_steps=40", "--warmup_steps=0.1", "--save_total_limit=9"]
-    if source == "streamed":
-        flags += ["--streaming", "--shuffle_buffer=5"]
     command = ["run_mlm.py", *texts, *MLM, *flags, f"--config_overrides={dropout}"]
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     scripts.check(*command, f"--output_dir={straight}")
-    # 18 batches are an epoch, or a pass over the stream: it is killed in another one than the first.
+    # 18 batches are an epoch: it is killed in another one than the first.
     scripts.kill_when(killed / "checkpoint-20" / "trainer_state.json", *command, f"--output_dir={killed}")
     assert not (killed / "all_results.json").exists()
     for folder in ("checkpoint-30", "checkpoint-40"):
@@ -230,29 +227,17 @@ def test_a_killed_run_resumed_ends_with_the_weights_of_one_never_killed(
     assert scores[0] == scores[1]
 
 
-def test_a_broken_stream_is_an_error_in_one_line(scripts: ScriptRunner, pretrained: Path, tmp_path: Path) -> None:
-    path = tmp_path / "broken.jsonl"
-    path.write_text('{"text": "a good film"}\n' * 40 + '{"text": "a\n', encoding="utf-8")
-    flags = [f"--model_name_or_path={pretrained}", "--streaming", "--shuffle_buffer=0", "--max_steps=30"]
-    flags += [f"--train_file={path}", "--dataloader_num_workers=2", f"--output_dir={tmp_path}/run"]
-    done = scripts.run("run_mlm.py", *MLM, *flags)
-    assert done.code == 1, done.out + done.error
-    assert "Traceback" not in done.error, done.error
-    (message,) = [line for line in done.error.splitlines() if line.startswith("run_mlm.py: ")]
-    assert f"{path}, line 41" in message
-
-
 # Several processes
 
 
-@pytest.mark.parametrize("source", ["held", "streamed", "streamed unpacked"])
+@pytest.mark.parametrize("packing", ["true", "false"])
 @pytest.mark.slow
 def test_two_processes_log_the_losses_of_one_with_twice_the_batch(
-    scripts: ScriptRunner, texts: list[str], tmp_path: Path, source: str
+    scripts: ScriptRunner, texts: list[str], tmp_path: Path, packing: str
 ) -> None:
     flags = ["--max_steps=3", "--gradient_accumulation_steps=2", f"--config_overrides={SHAPE},{NO_DROPOUT}"]
     flags += ["--per_device_eval_batch_size=3"]
-    flags += [] if source == "held" else ["--streaming", f"--packing={source == 'streamed'}"]
+    flags += [f"--packing={packing}"]
     outcomes = []
     for processes, batch in ((1, 6), (2, 3)):
         folder = tmp_path / f"processes-{processes}"
