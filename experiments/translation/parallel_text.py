@@ -9,8 +9,8 @@ from typing import Any
 from datasets import Dataset, DatasetDict, Translation
 from transformers import PreTrainedTokenizerBase
 
-from modeling_star.data.caching import source_version
 from modeling_star.data.columns import check_columns, is_first_row, listed, text_names
+from modeling_star.data.files import source_version
 from modeling_star.data.splits import drop_or_raise
 from modeling_star.data.tokenizers import map_rows, warn_about_cuts
 from modeling_star.data.writing_systems import HAN, KANA

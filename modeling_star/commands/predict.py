@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 
 if TYPE_CHECKING:
-    from ..data.prediction_inputs import Text
+    from ..data.text_types import Text
     from ..inference.output_rows import InputColumns, Prediction, Source
     from ..inference.prediction import SavedModel
     from ..inference.prediction_files import Processes

@@ -1,1 +1,1 @@
-"""Files and Hub data sets to model inputs: readers, columns, labels, splits, tokenizers, collators."""
+"""Files and Hub data sets to model inputs: readers, columns, labels, splits, tasks, tokenizers, windows, collators."""

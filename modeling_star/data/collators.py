@@ -1,4 +1,5 @@
-"""Masking for masked language modeling: single tokens or whole words, 80/10/10 (Devlin et al. 2019).
+"""
+Masking for masked language modeling: single tokens or whole words, 80/10/10 (Devlin et al. 2019).
 
 Each piece's masks are drawn from its key (`Chunk.key`), so that they are the same in any batch, block or process,
 and in a resumed run. transformers' collator (5.23) draws them for a whole batch; its whole-word option leaves no token

@@ -15,10 +15,8 @@ from ..errors import UserError
 
 
 logger = logging.getLogger(__name__)
-
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 """Half of a character beyond the first 65,536, which is no text: an emoji that was cut."""
-
 _SAMPLE = 1 << 16  # bytes
 _ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")  # of bytes
 _HALF = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")  # of a pair of UTF-16, which UTF-8 has not

@@ -1,51 +1,66 @@
-"""Open data files of every format, with errors that name the file."""
+"""Open data files of every format, with errors that name the file, and keep their rows in the cache of `datasets`."""
 
 import bz2
 import difflib
+import glob
 import gzip
+import importlib
+import inspect
 import io
+import itertools
+import os
 import shlex
+import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
+from hashlib import blake2b
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, Literal, NamedTuple, cast
 
+import datasets
 import pyarrow
+from datasets import Dataset
 
 from ..errors import UserError, is_bug
 from .encodings import is_wide, not_utf8
 
 
 FORMATS = {
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".txt": "conll",
-    ".conll": "conll",
-    ".conllu": "conll",
-    ".conllup": "conll",
-    ".cupt": "conll",
-    ".bio": "conll",
-    ".iob": "conll",
-    ".iob2": "conll",
-    ".bmes": "conll",
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
+    **{".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"},
+    **dict.fromkeys((".txt", ".conll", ".conllu", ".conllup", ".cupt", ".bio", ".iob", ".iob2", ".bmes"), "conll"),
 }
 """The format of a file by its ending (before `.gz`)."""
-
 PACKED = (".gz", ".bz2", ".zst")
 """The endings of packed files."""
+SampleBy = Literal["line", "paragraph", "file"]
+"""One document of a `.txt` file with running text; an empty line ends a paragraph."""
 
+_ROWS_AT_ONCE = 200  # fewer lists than start Python's search for cycles, which takes longer than the reading
 _UNPACK = {".gz": "gzip -dc", ".bz2": "bzip2 -dc", ".zst": "zstd -dc"}
+
+
+class Options(NamedTuple):
+    """
+    What a user says about a file.
+
+    Attributes:
+        column_names, sample_by, cache_dir: see `readers.read_file`.
+        columns: those that are needed, where a format can leave out others.
+    """
+
+    column_names: Sequence[str] | None = None
+    sample_by: SampleBy | None = None
+    columns: Sequence[str] | None = None
+    cache_dir: str | None = None
 
 
 def ending_of(path: Path) -> str:
     """The ending of a file, before that of its packing."""
     name = path.name.lower()
-    return Path(name.removesuffix(Path(name).suffix) if name.endswith(PACKED) else name).suffix
+    return Path(name.removesuffix(Path(name).suffix) if name.endswith(tuple(_UNPACK)) else name).suffix
 
 
 def is_data(path: Path) -> bool:
@@ -134,3 +149,79 @@ def missing_file(path: Path) -> str:
     names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
     close = difflib.get_close_matches(path.name, names, n=1)
     return f"There is no file {path}." + (f" Did you mean {folder / close[0]}?" if close else "")
+
+
+# ------ The cache of `datasets`
+
+
+@cache
+def source_version(*modules: str) -> str:
+    """
+    A hash of the source of modules, for a field of an object whose results `datasets` caches.
+
+    `datasets` identifies a cache by an object's fields, not by the code that it imports: without this field, a newer
+    version of this package would read the cache of an older one.
+    """
+    version = blake2b(digest_size=8)
+    for name in modules:
+        version.update(inspect.getsource(importlib.import_module(name)).encode())
+    return version.hexdigest()
+
+
+@cache
+def _readers_version() -> bytes:
+    """A hash of this module and of those of the formats."""
+    paths = [Path(__file__), *sorted(Path(__file__).parent.glob("formats/*.py"))]
+    return blake2b(b"".join(path.read_bytes() for path in paths), digest_size=8).digest()
+
+
+def cached_copy(path: Path, options: Options, ending: str, write: Callable[[Path], None]) -> Path:
+    """
+    A copy of a file in another format, in the folder of the cache.
+
+    Args:
+        options: of the reading, on which the copy depends too.
+        ending: of the copy's name.
+        write: writes the copy. It is called only if there is none of this file with these options by this code.
+    """
+    state = path.stat()
+    made_from = (str(path.resolve()), state.st_size, state.st_mtime_ns, _readers_version(), *options[:-1])
+    folder = Path(options.cache_dir or datasets.config.HF_DATASETS_CACHE) / "modeling_star"
+    copy = folder / (blake2b(repr(made_from).encode(), digest_size=16).hexdigest() + ending)
+    if not copy.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as temporary:
+            new = Path(temporary) / copy.name
+            write(new)
+            # datasets hashes the time, which is then the same in each of several processes that write a copy.
+            os.utime(new, ns=(state.st_atime_ns, state.st_mtime_ns))
+            new.replace(copy)
+    return copy
+
+
+def load_file(builder: str, path: Path, options: Options, **more: Any) -> Dataset:
+    """One file with a builder of `datasets`."""
+    files = {"train": glob.escape(str(path.resolve()))}
+    rows = datasets.load_dataset(builder, data_files=files, split="train", cache_dir=options.cache_dir, **more)
+    return cast(Dataset, rows)
+
+
+def copied_rows(
+    path: Path, options: Options, types: Mapping[str, pyarrow.DataType], rows: Iterable[Sequence[Any]]
+) -> Dataset:
+    """
+    Rows as a Dataset, from a copy of them in the cache, which is mapped into memory.
+
+    Args:
+        types: of the columns.
+        rows: the cells of each, in the order of the columns.
+    """
+
+    def write(copy: Path) -> None:
+        unread, schema = iter(rows), pyarrow.schema(list(types.items()))
+        with pyarrow.OSFile(str(copy), "wb") as file, pyarrow.ipc.new_stream(file, schema) as stream:
+            while batch := list(itertools.islice(unread, _ROWS_AT_ONCE)):
+                cells = map(pyarrow.array, zip(*batch, strict=True), types.values())
+                stream.write_batch(pyarrow.record_batch(list(cells), schema))
+
+    return Dataset.from_file(str(cached_copy(path, options, ".arrow", write)))

@@ -14,7 +14,6 @@ from .writing_systems import HAN, KANA
 
 
 logger = logging.getLogger(__name__)
-
 _ROWS = 1000  # whose words and texts are inspected
 _SHOWN, _NAMES_SHOWN = 3, 8
 _NUMBER = re.compile(r"[\d.,:/%+-]*\d[\d.,:/%+-]*")

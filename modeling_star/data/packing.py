@@ -1,4 +1,5 @@
-"""Documents packed into blocks of a fixed number of tokens, for masked language modeling.
+"""
+Documents packed into blocks of a fixed number of tokens, for masked language modeling.
 
 A document is cut into pieces of at most n tokens, and a block holds as many pieces as fit into n. Each piece is a
 separate sequence: the model's output for it and its masks do not depend on the block.
@@ -22,7 +23,7 @@ from torch.utils.data import get_worker_info
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
-from .caching import source_version
+from .files import source_version
 from .text import at_most, documents
 
 

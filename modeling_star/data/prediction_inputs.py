@@ -10,25 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow
-from datasets import Dataset, DatasetDict
+from datasets import Dataset
 from pyarrow.parquet import ParquetFile
 
 from ..errors import UserError
-from .columns import ONE_WORD, TAGS, find_predicted_columns, find_reading_columns
-from .conll import conll_width, fits_columns, has_tags
+from .columns import ONE_WORD, TAGS, text_columns
 from .encodings import HALF_CHARACTER, is_wide, not_utf8, warn_of_halves
 from .files import FORMATS, ending_of, is_data, is_table, missing_file, open_bytes, open_text, reading
 from .labels import literal_list
-from .readers import has_blocks, read_file, stream_rows
-from .span_formats import is_span_folder, read_span_texts
-from .tables import lacks_header
+from .readers import has_blocks, has_columns, is_span_folder, is_tagged, read_file, read_span_texts, stream_rows
 from .text_types import QuestionContext, Text, joined
 from .word_rows import Keys, check_order, find_keys, group_rows, has_word_rows, no_keys
 from .writing_systems import between_words
 
 
 logger = logging.getLogger(__name__)
-
 _ROWS_INSPECTED = 1000
 
 
@@ -96,15 +92,10 @@ def open_texts(
         texts = read_span_texts(path, trained_on)
         if texts is not None:
             return _as_lines((number, _without_halves(text)) for number, text in enumerate(texts) if text.strip())
-    if column_names is None and trained_columns:
-        if FORMATS.get(ending_of(path)) in ("csv", "tsv"):
-            fits = lacks_header(path, trained_columns)
-        else:
-            fits = conll_width(path) == len(trained_columns) if is_table(path) else fits_columns(path, trained_columns)
-        if fits:
-            column_names = trained_columns
-            logger.info("%s has the columns of the training: %s", path, ", ".join(trained_columns))
-    if not (is_table(path) or column_names or has_tags(path)):
+    if column_names is None and trained_columns and has_columns(path, trained_columns):
+        column_names = trained_columns
+        logger.info("%s has the columns of the training: %s", path, ", ".join(trained_columns))
+    if not (is_table(path) or column_names or is_tagged(path)):
         if text_column_name is not None:
             raise UserError(f"{path} has lines of text and no columns: omit --text_column_name.")
         return _as_lines(_lines_of_file(path, pairs))
@@ -249,25 +240,6 @@ def count_rows(path: str | Path) -> int | None:
     with reading(path), open_bytes(path) as file:
         lines = sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
     return max(lines - (FORMATS.get(ending_of(path)) in ("csv", "tsv")), 0)  # without the header line
-
-
-def text_columns(
-    rows: Dataset,
-    given: str | None,
-    trained_on: str | None,
-    *,
-    pairs: bool = False,
-    contexts: bool = False,
-    questions: bool = False,
-) -> tuple[str, ...]:
-    """The columns of the texts: those that are given, those of the training, or those with known names."""
-    if given is None and trained_on is not None and not contexts:
-        names = [trained_on] if trained_on in rows.column_names else [name.strip() for name in trained_on.split(",")]
-        if len(names) == 1 + (pairs or questions) and set(names) <= set(rows.column_names):
-            given = trained_on
-    if questions:
-        return find_reading_columns(DatasetDict({"file": rows}), given)[:2]
-    return find_predicted_columns(rows, given, pairs=pairs, contexts=contexts)
 
 
 def _of_lines(source: str, lines: Iterable[str], pairs: bool) -> Iterator[tuple[int, Text]]:

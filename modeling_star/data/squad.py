@@ -1,4 +1,5 @@
-"""Data of extractive question answering: questions, contexts and answers in SQuAD's forms, and windows of them.
+"""
+Data of extractive question answering: questions, contexts and answers in SQuAD's forms, and windows of them.
 
 data = prepare_reading({split: flatten_squad(rows) for split, rows in splits.items()})
 features = window_features(data.splits["train"], tokenizer, max_seq_length=512, doc_stride=128)
@@ -16,9 +17,8 @@ from datasets import Dataset, DatasetDict, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
-from .annotation_marks import rejected_rows
-from .caching import source_version
-from .columns import find_reading_columns
+from .columns import find_reading_columns, rejected_rows
+from .files import source_version
 from .labels import row_ref, short_repr
 from .question_windows import QuestionWindow, encode_windows
 from .splits import check_train, drop_or_raise
@@ -27,7 +27,6 @@ from .windows import cut_windows
 
 
 logger = logging.getLogger(__name__)
-
 _TEXTS = {name: Value("string") for name in ("id", "question", "context")}
 _ANSWER = {"text": Value("string"), "answer_start": Value("int64")}
 ANSWERS = {name: List(kind) for name, kind in _ANSWER.items()}
@@ -258,8 +257,6 @@ def _raise_unusable(where: str, name: str, cell: Any) -> NoReturn:
 
 
 # Model inputs
-
-
 def window_features(
     dataset: Dataset,
     tokenizer: PreTrainedTokenizerBase,

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from datasets import Dataset, DatasetDict, IterableDataset, concatenate_datasets
+from datasets import Dataset, DatasetDict, IterableDataset, Value, concatenate_datasets
 
 from ..errors import UserError, is_bug
 from .columns import find_text_column
-from .readers import SampleBy, plain_texts, read_file, stream_files, streamed_columns
+from .files import SampleBy
+from .readers import read_file, stream_files, streamed_columns
 from .splits import check_source, load_named, take_first
 
 
 logger = logging.getLogger(__name__)
-
 SPLITS = ("train", "validation", "test")
 # Of a stream, a tokenizer is trained on this many documents by default, and holds at most this many characters.
 STREAMED_FOR_TOKENIZER, CHARACTERS_FOR_TOKENIZER = 100_000, 400_000_000
@@ -153,13 +153,21 @@ def load_texts(source: TextSource) -> TextData:
     for split, several in tables.items():
         for table in several:  # one after the other: an error lists the columns of one file
             column = find_text_column(DatasetDict({split: table}), column)
-        rows = concatenate_datasets([plain_texts(table.select_columns([column])) for table in several])
+        rows = concatenate_datasets([_plain_texts(table.select_columns([column])) for table in several])
         kept = [index for index, cell in enumerate(rows[column]) if document_of(cell)]
         if not kept:
             raise UserError(f"The {split} split has no text in its column {column!r}.")
         rows = rows.select(kept) if len(kept) < len(rows) else rows
         splits[split] = take_first(rows, source.limits.get(split))
     return TextData(DatasetDict(splits), column)
+
+
+def _plain_texts(rows: Dataset) -> Dataset:
+    """Cast the large strings of pandas' parquet files to the strings of other formats."""
+    for name, feature in rows.features.items():
+        if getattr(feature, "dtype", "") in ("large_string", "string_view"):
+            rows = rows.cast_column(name, Value("string"))
+    return rows
 
 
 def stream_texts(source: TextSource) -> TextData:

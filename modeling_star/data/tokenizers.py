@@ -1,4 +1,5 @@
-"""Train a tokenizer on a data set, and turn texts and tagged words into model inputs.
+"""
+Train a tokenizer on a data set, and turn texts and tagged words into model inputs.
 
 The tokenizers trained here are plain `PreTrainedTokenizerFast` objects: `AutoTokenizer` loads them without custom
 code, and `text[start:end]` of every token is its piece of the text.
@@ -6,27 +7,20 @@ code, and `text[start:end]` of every token is its piece of the text.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow.compute as pc
 from datasets import Dataset
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import BatchEncoding, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from .caching import source_version
-from .labels import IGNORE_INDEX
-from .long_runs import shorten_all
-from .windows import NO_WORD, cut_windows, first_pieces, max_length_or_none
+from .windows import max_length_or_none
 from .writing_systems import CHARACTER, CJK, RUN, SEPARATORS, are_split_by_character
 
 
 logger = logging.getLogger(__name__)
-
-
 TokenizerKind = Literal["word", "wordpiece", "character"]
-
 SPECIAL_TOKENS = {
     "pad_token": "[PAD]",
     "unk_token": "[UNK]",
@@ -36,9 +30,7 @@ SPECIAL_TOKENS = {
 }
 _UNK = SPECIAL_TOKENS["unk_token"]
 _NO_LIMIT = 2**31
-_MAY_DIFFER = 0.05  # share of sentences
 _MAY_BE_CUT = 0.01  # share of tokens
-
 _LETTER = rf"[\p{{L}}&&[^{CJK}]]"
 _PIECES = [
     r"[0-9#*]\x{FE0F}?\x{20E3}",  # keycap emoji, before their digit counts as a number
@@ -220,225 +212,6 @@ def _wrap(backend: Tokenizer, model_max_length: int | None) -> PreTrainedTokeniz
     )
 
 
-def tokenize_texts(
-    dataset: Dataset,
-    tokenizer: PreTrainedTokenizerBase,
-    text_column: str = "text",
-    pair_column: str | None = None,
-    *,
-    label_column: str | None = None,
-    max_seq_length: int | None = None,
-    split: str = "data",
-) -> Dataset:
-    """Turn texts, or pairs of them, into model inputs for classification and regression.
-
-    Args:
-        dataset: rows with `text_column` and, for pairs, `pair_column`, each a string.
-        tokenizer: any tokenizer of transformers.
-        label_column: copied unchanged into `labels` where given.
-        max_seq_length: the most tokens of a row, special tokens included; None: the tokenizer's limit. Longer rows
-            are cut (of a pair, the longer text first), and one warning says how many rows and tokens that costs.
-        split: the name of the split in warnings.
-
-    Returns:
-        A data set with the tokenizer's `model_input_names` and `labels`, one row for each row of `dataset`.
-    """
-    columns = [text_column] if pair_column is None else [text_column, pair_column]
-    limit = _length_limit(tokenizer, max_seq_length)
-    encode = _TextEncoder(tokenizer, tuple(columns), label_column, limit)
-    features = map_rows(dataset, encode, f"Tokenizing {split}")
-    return warn_about_cuts(features, split, limit, "Raise max_seq_length to keep them, if the model takes more.")
-
-
-@dataclass
-class _TextEncoder:
-    """Encodes a batch of rows for `tokenize_texts`. A class, so that worker processes can unpickle it."""
-
-    tokenizer: PreTrainedTokenizerBase
-    columns: tuple[str, ...]
-    label_column: str | None
-    limit: int | None
-    version: str = source_version(__name__)
-
-    def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
-        texts = [shorten_all(batch[column], self.tokenizer) for column in self.columns]
-        # Without a limit first, to count the tokens that are cut.
-        encoding = self.tokenizer(*texts, verbose=False)
-        lengths = [len(ids) for ids in encoding["input_ids"]]
-        cut = [max(0, length - (self.limit or length)) for length in lengths]
-        if any(cut):
-            encoding = self.tokenizer(*texts, truncation=True, max_length=self.limit)
-        output = {name: encoding[name] for name in self.tokenizer.model_input_names if name in encoding}
-        if self.label_column is not None:
-            output["labels"] = batch[self.label_column]
-        return output | {"cut_tokens": cut}
-
-
-def tokenize_and_align(
-    dataset: Dataset,
-    tokenizer: PreTrainedTokenizerBase,
-    label_list: Sequence[str],
-    *,
-    tokens_column: str = "tokens",
-    tags_column: str | None = "tags",
-    max_seq_length: int | None = None,
-    stride: int | None = None,
-    label_all_tokens: bool = False,
-    split: str = "data",
-) -> Dataset:
-    """Turn tagged words into model inputs with a label at each word's first piece and -100 elsewhere.
-
-    A row longer than `max_seq_length` becomes several, overlapping by `stride` tokens; each word is labelled, and
-    later read, in the one where it has the most context. Without `stride` the row is cut, and one warning says how
-    many tokens and words that costs. A word without tokens (empty, white space) becomes the unknown token, so that
-    every word counts.
-
-    Args:
-        dataset: rows with `tokens_column` (words) and `tags_column` (as many indices into `label_list`).
-        tokenizer: a fast tokenizer that pads on the right.
-        label_list: the names of the tags.
-        tags_column: None where there are no tags; then there is no column `labels`.
-        max_seq_length: the most tokens of a row, special tokens included; None: the tokenizer's limit.
-        stride: tokens that neighbouring windows share; None: cut instead.
-        label_all_tokens: label continuing pieces too (B-x becomes I-x). For training only: an evaluation would count
-            a word once for each of its pieces.
-        split: as in `tokenize_texts`.
-
-    Returns:
-        A data set of the model inputs, `labels [n]`, and what `predictions_to_words` needs: `word_ids [n]` (the word
-        whose label is read at this token, -1 elsewhere), `example_index` (the row of `dataset`), `num_words`.
-        `Trainer` drops these three.
-
-    Raises:
-        ValueError: for a tokenizer that pads on the left, or a stride too large.
-    """
-    if tokenizer.padding_side != "right":
-        raise ValueError('Words are found by counting tokens from the left: set tokenizer.padding_side = "right".')
-    limit = _length_limit(tokenizer, max_seq_length)
-    if stride is not None:
-        room = 0 if limit is None else limit - tokenizer.num_special_tokens_to_add()
-        if not 0 <= stride < room:
-            raise ValueError(f"stride={stride} must be less than max_seq_length without special tokens ({room}).")
-    encode = _WordEncoder(
-        tokenizer=tokenizer,
-        tokens_column=tokens_column,
-        tags_column=tags_column,
-        limit=limit,
-        stride=stride,
-        continuations=_continuation_labels(label_list) if label_all_tokens else None,
-    )
-    features = map_rows(dataset, encode, f"Tokenizing {split}")
-    advice = (
-        "Raise max_seq_length, if the model takes more, or set stride (16, say) to read them in overlapping windows."
-    )
-    return warn_about_cuts(features, split, limit, advice)
-
-
-@dataclass
-class _WordEncoder:
-    """Encodes a batch of rows for `tokenize_and_align`. A class, so that worker processes can unpickle it."""
-
-    tokenizer: PreTrainedTokenizerBase
-    tokens_column: str
-    tags_column: str | None
-    limit: int | None
-    stride: int | None
-    continuations: list[int] | None
-    version: str = source_version(__name__, cut_windows.__module__)
-
-    def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
-        sentences: list[list[str]] = batch[self.tokens_column]
-        encoding = self._encode(sentences)
-        from_end = self.tokenizer.truncation_side == "left"
-        columns = {name: encoding[name] for name in self.tokenizer.model_input_names if name in encoding}
-        rows: list[dict[str, Any]] = []
-        for row, sentence in enumerate(sentences):
-            words = encoding.word_ids(row)
-            is_content = [word is not None for word in words]
-            windows = cut_windows(is_content, self.limit, self.stride, from_end=from_end)
-            pieces = first_pieces(words, windows)
-            reads = [window.words_read(pieces) for window in windows]
-            counts = {"example_index": indices[row], "num_words": len(sentence), "cut_tokens": 0, "cut_words": 0}
-            if self.stride is None and len(windows[0].tokens) < len(words):
-                counts["cut_tokens"] = len(words) - len(windows[0].tokens)
-                counts["cut_words"] = len(sentence) - sum(word != NO_WORD for word in reads[0])
-            for window, read in zip(windows, reads, strict=True):
-                tokens = window.tokens.tolist()
-                inputs = {name: [cells[row][token] for token in tokens] for name, cells in columns.items()}
-                if self.tags_column is not None:
-                    own = [words[token] for token in tokens]
-                    inputs["labels"] = self._labels(batch[self.tags_column][row], read, own)
-                rows.append({**inputs, "word_ids": read, **counts})
-        return {name: [row[name] for row in rows] for name in rows[0]}
-
-    def _encode(self, sentences: list[list[str]]) -> BatchEncoding:
-        """Encode; words without tokens are encoded again as the unknown token."""
-        encoding = self._tokenize(sentences)
-        seen = [{*encoding.word_ids(row)} - {None} for row in range(len(sentences))]
-        unknown = self.tokenizer.unk_token
-        if unknown is None or all(len(ids) == len(words) for words, ids in zip(sentences, seen, strict=True)):
-            return encoding
-        known = [
-            [word if index in ids else unknown for index, word in enumerate(words)]
-            for words, ids in zip(sentences, seen, strict=True)
-        ]
-        return self._tokenize(known)
-
-    def _tokenize(self, sentences: list[list[str]]) -> BatchEncoding:
-        short = [shorten_all(words, self.tokenizer) for words in sentences]
-        return self.tokenizer(short, is_split_into_words=True, verbose=False)
-
-    def _labels(self, tags: list[int], places: list[int], pieces: list[int | None]) -> list[int]:
-        """Labels `[n]` of one window."""
-        labels = [IGNORE_INDEX if word == NO_WORD else tags[word] for word in places]
-        if self.continuations is not None:
-            for place, piece in enumerate(pieces):
-                continues = place > 0 and piece is not None and piece == pieces[place - 1]
-                if continues and labels[place - 1] != IGNORE_INDEX:
-                    labels[place] = self.continuations[labels[place - 1]]
-        return labels
-
-
-def _continuation_labels(label_list: Sequence[str]) -> list[int]:
-    """For each label, that of a word's further pieces: I-x for B-x where there is one, or M-x, else the same."""
-    index = {label: number for number, label in enumerate(label_list)}
-    inside = [[f"{prefix}-{label[2:]}" for prefix in "IM"] if label.startswith("B-") else [] for label in label_list]
-    return [next((index[name] for name in names if name in index), number) for number, names in enumerate(inside)]
-
-
-def predictions_to_words(
-    features: Dataset, predictions: np.ndarray, label_list: Sequence[str], *, fill: str = "O"
-) -> list[list[str]]:
-    """The predicted label of each word of a data set made by `tokenize_and_align`.
-
-    Args:
-        features: made by `tokenize_and_align`.
-        predictions: logits `[rows, n, labels]` or label indices `[rows, n]`, rows as in `features`; columns beyond a
-            row's length (`Trainer` pads with -100) are not read.
-        label_list: the names of the labels.
-        fill: the label of words that were cut off.
-
-    Returns:
-        One label for each word, one list for each example.
-
-    Raises:
-        ValueError: when `predictions` has another number of rows than `features`.
-    """
-    predictions = np.asarray(predictions)
-    if len(predictions) != len(features):
-        raise ValueError(f"{len(predictions)} rows of predictions for {len(features)} rows of features.")
-    if predictions.ndim == 3:
-        predictions = predictions.argmax(axis=-1)
-    sentences: dict[int, list[str]] = {}
-    rows = zip(features["example_index"], features["num_words"], features["word_ids"], predictions, strict=True)
-    for example, num_words, word_ids, row in rows:
-        sentence = sentences.setdefault(example, [fill] * num_words)
-        for place, word in enumerate(word_ids):
-            if word != NO_WORD:
-                sentence[word] = label_list[int(row[place])]
-    return [sentences[example] for example in sorted(sentences)]
-
-
 def set_token_types(tokenizer: PreTrainedTokenizerBase) -> None:
     """Make a tokenizer return `token_type_ids`, also once it is saved and loaded."""
     if "token_type_ids" not in tokenizer.model_input_names:
@@ -447,43 +220,7 @@ def set_token_types(tokenizer: PreTrainedTokenizerBase) -> None:
         tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names
 
 
-def warn_of_other_tokens(
-    sentences: Sequence[Sequence[str]], between: str, tokenizer: PreTrainedTokenizerBase, split: str
-) -> None:
-    """
-    Warn where the words of the data have other tokens than their text, which a pipeline reads.
-
-    Args:
-        sentences: some of the words that a model is trained on.
-        between: the separator of words in a text.
-        tokenizer: any fast one.
-        split: its name in the warning.
-    """
-    by_word = tokenizer([list(words) for words in sentences], is_split_into_words=True, verbose=False)
-    as_text = tokenizer([between.join(words) for words in sentences], verbose=False)
-    other = [
-        row
-        for row, words in enumerate(sentences)
-        if by_word["input_ids"][row] != as_text["input_ids"][row]
-        or len({*by_word.word_ids(row)} - {None}) < len(words)
-    ]
-    if len(other) > _MAY_DIFFER * len(sentences):
-        words, text = (encoding.tokens(other[0])[1:-1] for encoding in (by_word, as_text))
-        place = next((place for place, pair in enumerate(zip(words, text, strict=False)) if len({*pair}) > 1), 0)
-        logger.warning(
-            "%d of %d sentences of the %s split have other tokens as texts than as words, and the model is trained on "
-            "words: %s instead of %s. To predict, give words: run_predict.py --file with such a file, or a pipeline "
-            "with is_split_into_words=True and delimiter=%r.",
-            len(other),
-            len(sentences),
-            split,
-            " ".join(text[place : place + 4]),
-            " ".join(words[place : place + 4]),
-            between,
-        )
-
-
-def _length_limit(tokenizer: PreTrainedTokenizerBase, max_seq_length: int | None) -> int | None:
+def length_limit(tokenizer: PreTrainedTokenizerBase, max_seq_length: int | None) -> int | None:
     """The most tokens of a row: `max_seq_length`, but no more than the tokenizer's model takes; None: no limit."""
     most = max_length_or_none(tokenizer.model_max_length)
     if max_seq_length is None:

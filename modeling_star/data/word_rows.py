@@ -14,7 +14,6 @@ from .labels import literal_list
 
 
 logger = logging.getLogger(__name__)
-
 _SUFFIX = r"[ _.\-]*(#|ids?|idx|index|no|num|number|nr)?"
 _SENTENCE = re.compile(rf"(sent|sentence|utt|utterance|seq|sequence|line|text|example|句子?){_SUFFIX}", re.IGNORECASE)
 _DOCUMENT = re.compile(rf"(doc|document|file|article|paper|abstract)([ _.\-]*name|{_SUFFIX})", re.IGNORECASE)

@@ -1,4 +1,5 @@
-"""Chinese and Japanese characters, and the separators of words.
+"""
+Chinese and Japanese characters, and the separators of words.
 
 HAN and KANA belong inside a `[...]` of Python's `re`; SEPARATORS, CJK, RUN and CHARACTER are for the library
 `tokenizers`, whose regular expressions name Unicode's scripts. `evaluation.squad` has other ranges, those of CMRC
@@ -10,19 +11,19 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+import regex
+
 
 HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 KANA = "\u3040-\u30ff"
 FIRST_CJK = 0x2E80
 """About the first character of Chinese, Japanese and Korean: enough to guess the script of a text."""
-
 # White space, control characters and invisible separators are between tokens and belong to none. The zero-width joiner
 # is not among them: it joins the parts of one emoji.
 SEPARATORS = r"[\s\p{Cc}\x{AD}\x{200B}\x{2060}\x{FEFF}]+"
 CJK = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\x{30FC}"
 RUN = rf"[[\p{{L}}\p{{M}}\p{{N}}\x{{200C}}\x{{200D}}]&&[^{CJK}]]+"
 CHARACTER = r"\X"
-
 _CJK = re.compile(f"[{HAN}{KANA}]")
 _SENTENCES_INSPECTED = 1000
 
@@ -77,3 +78,30 @@ def language_of(texts: Iterable[str | Sequence[str]]) -> str | None:
         return next(language for language, count in counts.items() if count > letters / 10)
     words = Counter(re.findall(r"[^\W\d_]+", text.lower()))
     return "en" if sum(words[word] for word in _ENGLISH) > 0.07 * words.total() else None
+
+
+# Scripts without spaces between words.
+_ALONE = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\u30FC\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+# As the pieces of `tokenizers`, so that a text is read as its words are, but no character is left out: a soft hyphen
+# or a zero-width space belongs to a word.
+_LETTER = rf"(?:(?![{_ALONE}])\p{{L}})"
+_NOT = rf"(?i:n['’]t)(?!{_LETTER})"
+_WORD = regex.compile(
+    "|".join(
+        [
+            rf"{_LETTER}+?(?={_NOT})|{_NOT}",  # do + n't
+            rf"['’](?i:s|m|d|re|ve|ll)(?!{_LETTER})",
+            r"[0-9#*]\uFE0F?\u20E3",  # keycap emoji
+            r"\p{Nd}+(?:[.,:]\p{Nd}+)+",  # 3.14
+            rf"[{_ALONE}][\p{{M}}\p{{Cf}}]*",
+            rf"(?:(?![{_ALONE}])[\p{{L}}\p{{M}}\p{{N}}\p{{Cf}}])+",
+            r"(?!\s)\X(?<!\s)|\S",
+        ]
+    )
+)
+_Offsets = tuple[int, int]
+
+
+def split_words(text: str) -> list[_Offsets]:
+    """The words of a text, such that every character but white space is in one; Chinese, Thai, ... by character."""
+    return [match.span() for match in _WORD.finditer(text)]

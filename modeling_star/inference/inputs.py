@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 from datasets import Dataset
 
-from ..data.prediction_inputs import QuestionContext, Text
+from ..data.text_types import QuestionContext, Text
 from ..errors import UserError
 
 

@@ -19,9 +19,10 @@ from tokenizers import Encoding
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from ..data.columns import text_columns
 from ..data.entities import EntityGroups, aggregation_for
 from ..data.long_runs import Shortened, longest_run, shorten, tokenizing
-from ..data.prediction_inputs import QuestionContext, Text, joined, text_columns
+from ..data.text_types import QuestionContext, Text, joined
 from ..data.windows import Window, cut_windows, max_length_or_none
 from ..data.writing_systems import between_words
 from ..errors import UserError

@@ -13,8 +13,8 @@ from accelerate import PartialState
 from datasets import Dataset, DatasetDict, Features, List, Value, concatenate_datasets
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
-from ..data.caching import source_version
 from ..data.columns import find_predicted_columns
+from ..data.files import source_version
 from ..data.labels import IGNORE_INDEX
 from ..data.readers import read_file
 from ..data.tokenizers import SPECIAL_TOKENS

@@ -11,8 +11,7 @@ from datasets import Dataset, DatasetDict
 from scipy.special import expit, log_expit, log_softmax
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, TrainingArguments
 
-from ..data.splits import ClassificationData, prepare_classification
-from ..data.tokenizers import tokenize_texts
+from ..data.classification import ClassificationData, prepare_classification, tokenize_texts
 from ..errors import UserError
 from ..evaluation.error_page import BOTH, MISSED, WRONG, Confusion, Mistake, write_error_page
 from ..evaluation.metrics import GLUE_METRICS, TaskMetrics, are_predicted, metrics_for

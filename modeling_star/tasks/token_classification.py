@@ -12,13 +12,15 @@ from transformers import DataCollatorForTokenClassification, PreTrainedTokenizer
 
 from ..data.entities import EntityGroups
 from ..data.labels import IGNORE_INDEX
-from ..data.splits import TaggingData, as_sentences, prepare_tagging
-from ..data.tokenizers import (
-    max_length_or_none,
+from ..data.tagging import (
+    TaggingData,
+    as_sentences,
     predictions_to_words,
+    prepare_tagging,
     tokenize_and_align,
     warn_of_other_tokens,
 )
+from ..data.tokenizers import max_length_or_none
 from ..data.writing_systems import between_words
 from ..evaluation.error_page import (
     Confusion,

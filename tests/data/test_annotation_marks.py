@@ -6,8 +6,10 @@ import pytest
 from datasets import Dataset, DatasetDict, load_from_disk
 from task_samples import one
 
-from modeling_star.data.splits import load_splits, prepare_classification, prepare_tagging
+from modeling_star.data.classification import prepare_classification
+from modeling_star.data.splits import load_splits
 from modeling_star.data.squad import flatten_squad, prepare_reading
+from modeling_star.data.tagging import prepare_tagging
 from modeling_star.errors import UserError
 
 

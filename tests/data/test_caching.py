@@ -10,20 +10,21 @@ from typing import Any
 import pytest
 
 import modeling_star
-from modeling_star.data import packing, squad, tokenizers
-from modeling_star.data.caching import source_version
+from modeling_star.data import classification, packing, squad, tagging
+from modeling_star.data.files import source_version
 from modeling_star.data.readers import read_file
 from modeling_star.errors import UserError
 
 
 ENCODERS = (
-    *(tokenizers._TextEncoder, tokenizers._WordEncoder, packing.PieceEncoder),
+    *(classification._TextEncoder, tagging._WordEncoder, packing.PieceEncoder),
     *(squad._Unfolder, squad.WindowEncoder),
 )
 TOKENIZE = """
 import sys
 from modeling_star.data.readers import read_file
-from modeling_star.data.tokenizers import tokenize_and_align, train_tokenizer
+from modeling_star.data.tagging import tokenize_and_align
+from modeling_star.data.tokenizers import train_tokenizer
 
 rows = read_file(sys.argv[1], cache_dir=sys.argv[2])
 tokenizer = train_tokenizer(rows["tokens"], "word", min_frequency=1)
@@ -53,7 +54,11 @@ def test_features_are_made_anew_where_the_code_that_makes_them_has_changed(tmp_p
 
 @pytest.mark.parametrize("encoder", ENCODERS, ids=lambda encoder: encoder.__name__)
 def test_every_encoder_has_the_version_of_its_source(encoder: Any) -> None:
-    others = {squad.WindowEncoder: ("question_windows", "windows"), tokenizers._WordEncoder: ("windows",)}
+    others = {
+        squad.WindowEncoder: ("question_windows", "windows"),
+        tagging._WordEncoder: ("windows", "long_runs"),
+        classification._TextEncoder: ("long_runs",),
+    }
     modules = (encoder.__module__, *(f"modeling_star.data.{name}" for name in others.get(encoder, ())))
     assert encoder.__dataclass_fields__["version"].default == source_version(*modules)
 

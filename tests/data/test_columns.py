@@ -4,8 +4,9 @@ import pytest
 from datasets import Dataset, DatasetDict
 from task_samples import one, table
 
+from modeling_star.data.classification import prepare_classification
 from modeling_star.data.columns import find_classification_columns, find_reading_columns, find_tagging_columns
-from modeling_star.data.splits import prepare_classification, prepare_tagging
+from modeling_star.data.tagging import prepare_tagging
 from modeling_star.errors import UserError
 
 

@@ -8,8 +8,9 @@ import pytest
 from seqeval.metrics.sequence_labeling import get_entities
 from task_samples import one
 
+from modeling_star.data.classification import prepare_classification
 from modeling_star.data.inspection import count_entities
-from modeling_star.data.splits import prepare_classification, prepare_tagging
+from modeling_star.data.tagging import prepare_tagging
 
 
 def shown(caplog: pytest.LogCaptureFixture, prepare: Any, level: int = logging.WARNING, **columns: list[Any]) -> str:

@@ -4,8 +4,8 @@ import pytest
 from datasets import DatasetDict
 from task_samples import one
 
+from modeling_star.data.classification import prepare_classification
 from modeling_star.data.labels import label_ids
-from modeling_star.data.splits import prepare_classification
 from modeling_star.errors import UserError
 
 

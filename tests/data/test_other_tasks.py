@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from datasets import DatasetDict
 
+from modeling_star.data.classification import prepare_classification
 from modeling_star.data.readers import read_file
-from modeling_star.data.splits import prepare_classification, prepare_tagging
+from modeling_star.data.tagging import prepare_tagging
 from modeling_star.errors import UserError
 
 

@@ -14,8 +14,9 @@ import pytest
 from datasets import Dataset
 from pyarrow.parquet import write_table
 
-from modeling_star.data.prediction_inputs import count_rows, data_files, joined, read_texts
+from modeling_star.data.prediction_inputs import count_rows, data_files, read_texts
 from modeling_star.data.readers import read_file
+from modeling_star.data.text_types import joined
 from modeling_star.errors import UserError
 
 

@@ -9,7 +9,9 @@ import pytest
 from datasets import Dataset
 from script_samples import jsonl
 
-from modeling_star.data.splits import load_splits, prepare_classification, prepare_tagging
+from modeling_star.data.classification import prepare_classification
+from modeling_star.data.splits import load_splits
+from modeling_star.data.tagging import prepare_tagging
 from modeling_star.errors import UserError
 
 

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from script_samples import jsonl
 
-from modeling_star.data.character_spans import split_words
+from modeling_star.data.classification import prepare_classification
 from modeling_star.data.prediction_inputs import read_texts
 from modeling_star.data.readers import read_file
-from modeling_star.data.splits import load_splits, prepare_classification, prepare_tagging
+from modeling_star.data.splits import load_splits
+from modeling_star.data.tagging import prepare_tagging
+from modeling_star.data.writing_systems import split_words
 from modeling_star.errors import UserError
 
 

@@ -11,14 +11,9 @@ from real_data import data_folder
 from script_samples import jsonl
 from task_samples import one, table
 
-from modeling_star.data.splits import (
-    _some_of_each,
-    hold_out,
-    load_splits,
-    prepare_classification,
-    prepare_tagging,
-    take_first,
-)
+from modeling_star.data.classification import prepare_classification
+from modeling_star.data.splits import _some_of_each, hold_out, load_splits, take_first
+from modeling_star.data.tagging import prepare_tagging
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.data.vectors import read_vectors
 from modeling_star.errors import UserError

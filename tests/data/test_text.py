@@ -10,8 +10,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from modeling_star.data import readers
 from modeling_star.data import text as data_text
+from modeling_star.data.formats import running_text
 from modeling_star.data.readers import stream_files
 from modeling_star.data.text import TextData, TextSource, documents, load_texts, stream_texts
 from modeling_star.errors import UserError
@@ -270,8 +270,8 @@ def test_other_formats_and_limits_are_not_streamed(paths: dict[str, str]) -> Non
 def test_paragraphs_are_separated_wherever_a_block_of_the_file_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    monkeypatch.setattr(readers, "_TEXT_BLOCK", block)
+    monkeypatch.setattr(running_text, "_BLOCK", block)
     for number, text in enumerate(["a\n\nb", "a\nb\n", "a\n\n\nb\n\n", "\n\na", "a\n\n\n\nb\nc\n\nd", "a", "\n"]):
         path = tmp_path / f"{number}.txt"
         path.write_text(text, encoding="utf-8")
-        assert list(readers._texts(path, "paragraph")) == text.split("\n\n")
+        assert list(running_text._texts(path, "paragraph")) == text.split("\n\n")

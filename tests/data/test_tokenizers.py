@@ -13,14 +13,14 @@ import pytest
 from datasets import Dataset
 from transformers import BertTokenizer, PreTrainedTokenizerFast
 
-from modeling_star.data.tokenizers import (
+from modeling_star.data.classification import tokenize_texts
+from modeling_star.data.tagging import (
     _continuation_labels,
     predictions_to_words,
     tokenize_and_align,
-    tokenize_texts,
-    train_tokenizer,
     warn_of_other_tokens,
 )
+from modeling_star.data.tokenizers import train_tokenizer
 
 
 KINDS = ["word", "wordpiece", "character"]

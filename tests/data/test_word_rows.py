@@ -7,7 +7,8 @@ from script_samples import jsonl
 from task_samples import one
 
 from modeling_star.data.prediction_inputs import read_texts
-from modeling_star.data.splits import load_splits, prepare_tagging
+from modeling_star.data.splits import load_splits
+from modeling_star.data.tagging import prepare_tagging
 from modeling_star.errors import UserError
 
 

@@ -17,7 +17,8 @@ from transformers import (
     TrainingArguments,
 )
 
-from modeling_star.data.tokenizers import predictions_to_words, tokenize_and_align, train_tokenizer
+from modeling_star.data.tagging import predictions_to_words, tokenize_and_align
+from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.evaluation.metrics import (
     GLUE_METRICS,
     ClassificationScores,

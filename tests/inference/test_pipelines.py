@@ -28,7 +28,8 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 import modeling_star
 from modeling_star import answer_question
 from modeling_star.data.entities import aggregation_for, is_plain_iob
-from modeling_star.data.tokenizers import predictions_to_words, tokenize_and_align, train_tokenizer
+from modeling_star.data.tagging import predictions_to_words, tokenize_and_align
+from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.inference.pipelines import BestPathPipeline, logits_along
 
 

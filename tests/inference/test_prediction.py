@@ -24,7 +24,7 @@ from transformers import pipeline
 
 from modeling_star.commands import predict
 from modeling_star.data.entities import aggregation_for
-from modeling_star.data.prediction_inputs import Text
+from modeling_star.data.text_types import Text
 from modeling_star.errors import UserError
 from modeling_star.inference import Predictor, prediction_files
 from modeling_star.inference.output_rows import Source, rounded

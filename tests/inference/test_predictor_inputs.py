@@ -13,9 +13,10 @@ from datasets import Dataset
 
 import modeling_star
 from modeling_star.data import long_runs
+from modeling_star.data.classification import tokenize_texts
 from modeling_star.data.long_runs import longest_run, shorten
 from modeling_star.data.prediction_inputs import QuestionContext
-from modeling_star.data.tokenizers import tokenize_texts, train_tokenizer
+from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 from modeling_star.inference import Predictor
 

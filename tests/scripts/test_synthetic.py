@@ -17,8 +17,10 @@ from synthetic.corpora import (
     write_sentiment_corpus,
 )
 
-from modeling_star.data.splits import load_splits, prepare_classification, prepare_tagging
+from modeling_star.data.classification import prepare_classification
+from modeling_star.data.splits import load_splits
 from modeling_star.data.squad import prepare_reading
+from modeling_star.data.tagging import prepare_tagging
 
 
 SMALL = {"train": 300, "validation": 60, "test": 100}

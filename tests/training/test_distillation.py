@@ -28,7 +28,8 @@ from transformers import (
     DataCollatorForTokenClassification,
 )
 
-from modeling_star.data.tokenizers import tokenize_and_align, train_tokenizer
+from modeling_star.data.tagging import tokenize_and_align
+from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 from modeling_star.tasks.distillation import _Augmentation
 from modeling_star.training.distillation import (

@@ -18,7 +18,8 @@ from task_samples import TINY as TINY_TASK
 from task_samples import Parsed, table, trainer_of
 from transformers import TrainerCallback
 
-from modeling_star.data.tokenizers import tokenize_texts, train_tokenizer
+from modeling_star.data.classification import tokenize_texts
+from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.training.guards import (

@@ -15,7 +15,7 @@ from translation.subwords import train_subword_tokenizer
 from translation.task import TranslationTask
 
 from modeling_star.commands.parser import parse
-from modeling_star.data.caching import source_version
+from modeling_star.data.files import source_version
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 from modeling_star.training.settled_arguments import settle_training

@@ -10,60 +10,67 @@ from typing import Any
 from datasets import Dataset
 from datasets.exceptions import DatasetsError
 
-from ..errors import UserError
-from .caching import cached_copy
-from .encodings import HALF_CHARACTER, warn_of_halves
-from .files import no_rows, open_bytes, open_text
+from ...errors import UserError
+from ..encodings import HALF_CHARACTER, warn_of_halves
+from ..files import Options, cached_copy, load_file, no_rows, open_bytes, open_text
 
 
+_BETWEEN = re.compile(r"[\s,]*")
 _HALF_ESCAPE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
 
 
-def read_json(path: Path, cache_dir: str | None, load: Callable[..., Dataset]) -> Dataset:
-    """
-    A json file; see `readers.read_file`.
-
-    Args:
-        load: reads one file with a builder of `datasets`.
-    """
+def read(path: Path, options: Options) -> Dataset:
+    """All rows of a file."""
     halves = _rows_with_halves(path)
     warn_of_halves(path, halves)
 
     def write(copy: Path) -> None:
-        rows = (json.dumps(row, ensure_ascii=False) for row in stream_json(path))
+        rows = (json.dumps(row, ensure_ascii=False) for row in stream(path, options))
         with open(copy, "w", encoding="utf-8") as lines:
             lines.writelines(HALF_CHARACTER.sub("\ufffd", row) + "\n" for row in rows)
 
     # datasets reads lines. It takes some objects over several lines for one row, and drops halves of characters.
-    lines = path if _has_lines(path) and not halves else cached_copy(path, cache_dir, ".jsonl", write)
+    lines = path if _has_lines(path) and not halves else cached_copy(path, options, ".jsonl", write)
     if lines.stat().st_size == 0:
         raise no_rows(path)
     try:
         # datasets does not check the bytes of "utf-8", its default.
-        dataset = load("json", lines, cache_dir, encoding="utf8")
+        dataset = load_file("json", lines, options, encoding="utf8")
         if "timestamp" not in str(dataset.features):
             return dataset
     except (DatasetsError, ValueError):
         pass
     # datasets reads texts such as "2020-01-01" as dates, fails where whole numbers become fractions late in the file,
     # and does not name the line of an error.
-    rows = list(stream_json(lines))
+    rows = list(stream(lines, options))
     names = dict.fromkeys(name for row in rows for name in row)
     return Dataset.from_dict({name: [row.get(name) for row in rows] for name in names})
 
 
-def stream_json(path: Path) -> Iterator[dict[str, Any]]:
+def stream(path: Path, options: Options) -> Iterator[dict[str, Any]]:
     """The objects of a file, one after the other; halves of characters remain."""
-    for number, item in enumerate(_line_items(path) if _has_lines(path) else _block_items(path), 1):
+    for number, item in enumerate(items(path, _unfolded), 1):
         if not isinstance(item, dict):
             example = '{"text": "a fine film", "label": "positive"}'
             raise UserError(f"{path}, row {number} is not an object. Write rows as {example}")
         yield item
 
 
-def _line_items(path: Path) -> Iterator[Any]:
+def items(path: Path, unfold: Callable[[Any], list[Any]]) -> Iterator[Any]:
+    """
+    The values of a file, one after the other where each has a line.
+
+    Args:
+        unfold: what a value holds that is the only one.
+    """
+    values = _line_values(path) if _has_lines(path) else _block_values(path)
+    first = list(itertools.islice(values, 2))
+    yield from itertools.chain(unfold(first[0]) if len(first) == 1 else first, values)
+
+
+def _line_values(path: Path) -> Iterator[Any]:
     with open_text(path) as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
@@ -73,22 +80,24 @@ def _line_items(path: Path) -> Iterator[Any]:
                     raise UserError(f"{path}, line {number} is not valid json ({error}).") from error
 
 
-def _block_items(path: Path) -> list[Any]:
-    """The items of a list, or the rows of {"data": [...]}, or objects one after the other."""
+def _block_values(path: Path) -> Iterator[Any]:
+    """The values of a text, one after the other, perhaps with commas between them."""
     with open_text(path) as file:
         text = file.read()
-    decoder, items, end = json.JSONDecoder(), [], 0
-    while start := re.compile(r"\S").search(text, end):
+    decoder, end = json.JSONDecoder(), 0
+    while (start := _BETWEEN.match(text, end).end()) < len(text):
         try:
-            item, end = decoder.raw_decode(text, start.start())
+            value, end = decoder.raw_decode(text, start)
         except json.JSONDecodeError as error:
             raise UserError(f"{path}, line {error.lineno} is not valid json ({error}).") from error
-        items.append(item)
-    if len(items) != 1:
-        return items
-    if isinstance(items[0], list):
-        return [{"text": item} if isinstance(item, str) else item for item in items[0]]
-    return _rows_of(items[0]) or items
+        yield value
+
+
+def _unfolded(value: Any) -> list[Any]:
+    """The rows in a list or an object."""
+    if isinstance(value, list):
+        return [{"text": item} if isinstance(item, str) else item for item in value]
+    return _rows_of(value) or [value]
 
 
 def _rows_of(item: Any) -> list[Any]:
@@ -124,5 +133,5 @@ def _rows_with_halves(path: Path) -> list[int]:
     with open_bytes(path) as lines:
         if not any(map(_HALF_ESCAPE.search, lines)):
             return []
-    rows = enumerate(stream_json(path), 1)
+    rows = enumerate(stream(path, Options()), 1)
     return [number for number, row in rows if HALF_CHARACTER.search(json.dumps(row, ensure_ascii=False))]

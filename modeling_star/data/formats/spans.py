@@ -15,40 +15,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import regex
-from datasets import Dataset, DatasetDict
+from datasets import Dataset
 
-from ..errors import UserError
-from .columns import find_tagging_columns, text_names
+from ...errors import UserError
+from ..columns import SPAN_TAGS
+from ..writing_systems import _Offsets, split_words
 
 
 logger = logging.getLogger(__name__)
-
-SPAN_TAGS = "span_tags"
-"""The column of the tags."""
-
 NOT_ANNOTATED = "texts that nobody has annotated are omitted"
-
-# Scripts without spaces between words.
-_ALONE = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\u30FC\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-# As the pieces of `tokenizers`, so that a text is read as its words are, but no character is left out: a soft hyphen
-# or a zero-width space belongs to a word.
-_LETTER = rf"(?:(?![{_ALONE}])\p{{L}})"
-_NOT = rf"(?i:n['’]t)(?!{_LETTER})"
-_WORD = regex.compile(
-    "|".join(
-        [
-            rf"{_LETTER}+?(?={_NOT})|{_NOT}",  # do + n't
-            rf"['’](?i:s|m|d|re|ve|ll)(?!{_LETTER})",
-            r"[0-9#*]\uFE0F?\u20E3",  # keycap emoji
-            r"\p{Nd}+(?:[.,:]\p{Nd}+)+",  # 3.14
-            rf"[{_ALONE}][\p{{M}}\p{{Cf}}]*",
-            rf"(?:(?![{_ALONE}])[\p{{L}}\p{{M}}\p{{N}}\p{{Cf}}])+",
-            r"(?!\s)\X(?<!\s)|\S",
-        ]
-    )
-)
-
-_Offsets = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -97,11 +72,6 @@ class SpanFile:
     counts: Counter[str] = field(default_factory=Counter)
     units: Sequence[str] = ("code points", "UTF-16 units", "graphemes")
     has_lines: bool = False
-
-
-def split_words(text: str) -> list[_Offsets]:
-    """The words of a text, such that every character but white space is in one; Chinese, Thai, ... by character."""
-    return [match.span() for match in _WORD.finditer(text)]
 
 
 # ------ Units: tools in JavaScript and Java count UTF-16 units, where Python counts code points
@@ -306,28 +276,3 @@ def lines_of(document: Document) -> Iterator[Document]:
         if text.strip():
             yield replace(document, text=text, spans=None if document.spans is None else spans)
         start = end
-
-
-def named_as_others(
-    splits: DatasetDict, text_column_name: str | None, label_column_name: str | None, task_name: str | None
-) -> DatasetDict:
-    """
-    The splits of `as_rows` with the column names that are given, or those of the splits in other formats.
-
-    Texts of the latter without tags are divided into words as those of the former.
-    """
-    others = DatasetDict({split: rows for split, rows in splits.items() if SPAN_TAGS not in rows.column_names})
-    if len(others) == len(splits):
-        return splits
-    text, label = text_column_name or "tokens", label_column_name or SPAN_TAGS
-    if others:
-        text, label = find_tagging_columns(others, text_column_name, label_column_name, task_name)
-    result = {}
-    for split, rows in splits.items():
-        if SPAN_TAGS in rows.column_names:
-            rows = Dataset.from_dict({text: rows["tokens"][:], label: rows[SPAN_TAGS][:]})
-        elif label not in rows.column_names and text in text_names(rows):
-            words = [[cell[start:end] for start, end in split_words(cell or "")] for cell in rows[text][:]]
-            rows = Dataset.from_dict({**{name: rows[name][:] for name in rows.column_names}, text: words})
-        result[split] = rows
-    return DatasetDict(result)

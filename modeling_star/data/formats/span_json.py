@@ -1,32 +1,26 @@
 """Json files with labelled spans of characters: doccano, Prodigy, Label Studio, spaCy, CLUENER."""
 
 import itertools
-import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError
-from ..models.tag_schemes import entity_tag
-from .annotation_marks import is_rejected
-from .character_spans import NOT_ANNOTATED, Document, Span, SpanFile
-from .files import open_text
+from ...errors import UserError
+from ...models.tag_schemes import entity_tag
+from ..columns import is_rejected
+from ..encodings import HALF_CHARACTER
+from .json_rows import items
+from .spans import NOT_ANNOTATED, Document, Span, SpanFile
 
 
 _SAMPLE = 100  # items by which a format is recognised
-_WINDOW, _LARGEST_WINDOW = 1 << 20, 1 << 26  # characters
 _TEXTS = ("text", "sentence", "content", "document", "data", "review", "comment", "tweet", "文本", "句子", "内容")
 _SPANS = ("spans", "entities", "label", "labels", "ents", "annotations", "annotation", "ner")
 _START = ("start", "start_offset", "startOffset", "start_idx", "begin")
 _END = ("end", "end_offset", "endOffset", "end_idx")
 _LABEL = ("label", "labels", "type", "entity_group", "entity_type", "tag")
 _SURFACE = ("text", "surface", "word", "value", "entity")
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_SPACE = re.compile(r"[\s,]*")
-
 _Item = Any
 _Parse = Callable[[str, _Item], Iterator[Document]]
 
@@ -49,20 +43,20 @@ class JsonFormat:
 
 def recognise_json(path: Path) -> JsonFormat | None:
     """The format of a json file with spans of characters; `None` for other files."""
-    items = _sample(path)
-    if not items:
+    first = list(itertools.islice(_items(path), _SAMPLE))
+    if not first:
         return None
-    if all(_is_label_studio(item) for item in items):
+    if all(_is_label_studio(item) for item in first):
         return JsonFormat("Label Studio's JSON", _label_studio, ("UTF-16 units", "code points"))
-    if all(_is_pair(item) for item in items):
+    if all(_is_pair(item) for item in first):
         return JsonFormat("spaCy's json", _spacy_pair)
-    if not all(isinstance(item, dict) for item in items):
+    if not all(isinstance(item, dict) for item in first):
         return None
-    if all(isinstance(item.get("paragraphs"), list) and _sentences(item) for item in items):
+    if all(isinstance(item.get("paragraphs"), list) and _sentences(item) for item in first):
         return JsonFormat("spaCy's json", _spacy_paragraphs)
-    if any(_is_tagged(item) for item in items):
+    if any(_is_tagged(item) for item in first):
         return None
-    return _recognise_rows(items)
+    return _recognise_rows(first)
 
 
 def read_json_spans(path: Path, format: JsonFormat) -> SpanFile:
@@ -96,7 +90,9 @@ def stream_documents(path: Path, format: JsonFormat) -> Iterator[tuple[_Item, li
 
 def has_text_column(path: Path, column: str) -> bool:
     """Whether the first item of a json file has a text with this name."""
-    return any(isinstance(item, dict) and isinstance(item.get(column), str) for item in _sample(path)[:1])
+    return any(
+        isinstance(item, dict) and isinstance(item.get(column), str) for item in itertools.islice(_items(path), 1)
+    )
 
 
 def _lacks(item: _Item, documents: Sequence[Document]) -> Iterator[str]:
@@ -105,7 +101,7 @@ def _lacks(item: _Item, documents: Sequence[Document]) -> Iterator[str]:
         yield "rows that annotators rejected or ignored are omitted"
     elif any(document.spans is None for document in documents):
         yield NOT_ANNOTATED
-    if any(_SURROGATE.search(document.text) for document in documents):
+    if any(HALF_CHARACTER.search(document.text) for document in documents):
         yield "texts have half a character (a surrogate), read as U+FFFD"
     if isinstance(item, dict) and _is_label_studio(item) and len(_finished(item)) > 1:
         yield "texts have several annotations: the first, or the ground truth, is read"
@@ -113,92 +109,28 @@ def _lacks(item: _Item, documents: Sequence[Document]) -> Iterator[str]:
 
 def _without_surrogates(document: Document) -> Document:
     """The document with U+FFFD for each half of a character, which no file in UTF-8 can have."""
-    if not _SURROGATE.search(document.text):
+    if not HALF_CHARACTER.search(document.text):
         return document
     spans, words = (
-        some and [replace(each, surface=each.surface and _SURROGATE.sub("\ufffd", each.surface)) for each in some]
+        some and [replace(each, surface=each.surface and HALF_CHARACTER.sub("\ufffd", each.surface)) for each in some]
         for some in (document.spans, document.words)
     )
-    return replace(document, text=_SURROGATE.sub("\ufffd", document.text), spans=spans, words=words)
-
-
-# ------ Items: the rows of json lines, of a list, or of an object with a list
+    return replace(document, text=HALF_CHARACTER.sub("\ufffd", document.text), spans=spans, words=words)
 
 
 def _items(path: Path) -> Iterator[_Item]:
-    """The items of a file: its lines one after the other, or those of a list over one or many lines."""
-    is_first, number = True, 0
-    try:
-        with open_text(path) as lines:
-            for line in lines:
-                number += 1
-                if line.strip():
-                    value = json.loads(line)
-                    items = _unfolded([value])
-                    if is_first and (len(items) != 1 or items[0] is not value):
-                        yield from items
-                        return
-                    is_first = False
-                    yield value
-    except json.JSONDecodeError as error:
-        if not is_first:
-            raise UserError(f"{path}, line {number} is not valid json ({error}).") from error
-    if not is_first:
-        return
-    with open_text(path) as file:
-        try:
-            yield from _unfolded(list(_values(file.read())))
-        except json.JSONDecodeError as error:
-            raise UserError(f"{path}, line {error.lineno} is not valid json ({error}).") from error
+    return items(path, _unfolded)
 
 
-def _sample(path: Path) -> list[_Item]:
-    """The first items of a json file; none if it is another file."""
-    with open_text(path) as file:
-        content = file.read(_WINDOW)
-        if content.lstrip()[:1] not in ("[", "{"):
-            return []
-        while True:
-            items = _unfolded(_first_values(content))
-            more = "" if items or len(content) > _LARGEST_WINDOW else file.read(len(content))
-            if not more:
-                return items[:_SAMPLE]
-            content += more
-
-
-def _values(content: str) -> Iterator[_Item]:
-    """The json values of a text, one after the other."""
-    decoder, at = json.JSONDecoder(), _SPACE.match(content).end()
-    while at < len(content):
-        value, at = decoder.raw_decode(content, at)
-        yield value
-        at = _SPACE.match(content, at).end()
-
-
-def _first_values(content: str) -> list[_Item]:
-    """The values at the beginning of a text that ends anywhere, or those of a list that ends later."""
-    values: list[_Item] = []
-    for start in (content, content.lstrip().removeprefix("[")):
-        with suppress(json.JSONDecodeError):
-            for value in itertools.islice(_values(start), _SAMPLE):
-                values.append(value)
-        if values or not content.lstrip().startswith("["):
-            break
-    return values
-
-
-def _unfolded(values: list[_Item]) -> list[_Item]:
-    """The items of a file with one list, or with one object that has a list of pairs."""
-    if len(values) != 1:
-        return values
-    value = values[0]
+def _unfolded(value: _Item) -> list[_Item]:
+    """The items of a list, or of an object with a list of spaCy's pairs."""
     if (
         isinstance(value, dict)
         and isinstance(pairs := value.get("annotations"), list)
         and not value.keys() & {*_TEXTS}
     ):
-        value = [pair for pair in pairs if pair is not None]
-    return value if isinstance(value, list) and not _is_pair(value) else values
+        return [pair for pair in pairs if pair is not None]
+    return value if isinstance(value, list) and not _is_pair(value) else [value]
 
 
 # ------ Rows: doccano, Prodigy, JSON_MIN, CLUENER and the like

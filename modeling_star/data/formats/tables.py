@@ -17,18 +17,14 @@ from typing import Any, NamedTuple
 import pyarrow
 from datasets import Dataset
 
-from ..errors import UserError
-from .caching import cached_copy
-from .columns import are_known
-from .files import FORMATS, ending_of, open_bytes, open_text, reading
+from ...errors import UserError
+from ..columns import are_known
+from ..files import Options, copied_rows, ending_of, open_bytes, open_text, reading
 
 
 logger = logging.getLogger(__name__)
-
-_ROWS_AT_ONCE = 500  # fewer than start Python's search for cycles, which takes longer than the reading
 _ROWS_INSPECTED = 50
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-_USUAL = {"csv": ",", "tsv": "\t"}
 _EXCEL = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)  # the line before the header that tells Excel the separator
 _DECIMALS = re.compile(r"\d,\d")
 
@@ -42,38 +38,35 @@ class Dialect(NamedTuple):
     skipped: int = 0
 
 
-def read_table(path: Path, cache_dir: str | None, kind: str, column_names: Sequence[str] | None) -> Dataset:
-    """A csv or tsv file; see `readers.read_file`."""
-    dialect = _dialect(path, kind, column_names)
-    _show(path, kind, dialect)
-
-    def write(copy: Path) -> None:
-        rows = _rows(path, dialect, column_names)
-        schema = pyarrow.schema([(name, pyarrow.string()) for name in next(rows)])
-        with pyarrow.OSFile(str(copy), "wb") as file, pyarrow.ipc.new_stream(file, schema) as stream:
-            while batch := list(itertools.islice(rows, _ROWS_AT_ONCE)):
-                columns = [pyarrow.array(cells, pyarrow.string()) for cells in zip(*batch, strict=True)]
-                stream.write_batch(pyarrow.record_batch(columns, schema))
-
-    return Dataset.from_file(str(cached_copy(path, cache_dir, ".arrow", write, dialect, column_names)))
+def read(path: Path, options: Options) -> Dataset:
+    """All rows of a file."""
+    names, rows = _open(path, options)
+    return copied_rows(path, options, dict.fromkeys(names, pyarrow.string()), rows)
 
 
-def stream_table(path: Path, kind: str, column_names: Sequence[str] | None) -> Iterator[dict[str, Any]]:
-    """The rows of a csv or tsv file."""
-    dialect = _dialect(path, kind, column_names)
-    _show(path, kind, dialect)
-    rows = _rows(path, dialect, column_names)
-    names = next(rows)
+def stream(path: Path, options: Options) -> Iterator[dict[str, Any]]:
+    """The rows of a file."""
+    names, rows = _open(path, options)
     for row in rows:
         yield dict(zip(names, row))  # noqa: B905 (strict is slower, and the rows are checked)
 
 
-def lacks_header(path: Path, column_names: Sequence[str]) -> bool:
-    """Whether a csv or tsv file has as many columns as there are names, and its first line has none of known names."""
+def has_columns(path: Path, column_names: Sequence[str]) -> bool:
+    """Whether a file has as many columns as there are names, and its first line has none of known names."""
     with reading(path):
-        kind = FORMATS[ending_of(path)]
-        first = next(_rows(path, _dialect(path, kind, None), None))
+        first = next(_rows(path, _dialect(path, None), None))
     return len(first) == len(column_names) and not are_known(first, column_names)
+
+
+def _open(path: Path, options: Options) -> tuple[list[str], Iterator[list[str]]]:
+    """The names of the columns, and the rows; a dialect that is not the usual one of the ending is shown."""
+    dialect = _dialect(path, options.column_names)
+    if dialect.separator != _usual_separator(path):
+        logger.warning("%s is separated by %s.", path, _SEPARATORS[dialect.separator])
+    if dialect.escape:
+        logger.warning("%s has quotation marks escaped by backslashes, which are removed.", path)
+    rows = _rows(path, dialect, options.column_names)
+    return next(rows), rows
 
 
 def _rows(path: Path, dialect: Dialect, column_names: Sequence[str] | None) -> Iterator[list[str]]:
@@ -129,14 +122,14 @@ def _folded(names: Sequence[str]) -> list[str]:
 # ------ Dialects
 
 
-def _dialect(path: Path, kind: str, column_names: Sequence[str] | None) -> Dialect:
+def _dialect(path: Path, column_names: Sequence[str] | None) -> Dialect:
     """How a file is written."""
     csv.field_size_limit(sys.maxsize)
     with open_text(path, newline="") as lines:
         first = next(lines, "")
         excel = _EXCEL.fullmatch(first)
         sample = list(itertools.islice(itertools.chain([] if excel else [first], lines), _ROWS_INSPECTED))
-    separator = excel[1] if excel else _separator(sample, _USUAL[kind], len(column_names or ()))
+    separator = excel[1] if excel else _separator(sample, _usual_separator(path), len(column_names or ()))
     dialect = Dialect(separator, csv.QUOTE_MINIMAL, skipped=1 if excel else 0)
     if separator not in _SEPARATORS:
         raise UserError(f"{path} is separated by {separator!r}. Write it with commas, semicolons, tabs or |")
@@ -147,12 +140,8 @@ def _dialect(path: Path, kind: str, column_names: Sequence[str] | None) -> Diale
     return escaped if is_escaped and _is_whole(path, escaped, column_names) else dialect
 
 
-def _show(path: Path, kind: str, dialect: Dialect) -> None:
-    """Warn of a dialect that is not the usual one of the file's ending."""
-    if dialect.separator != _USUAL[kind]:
-        logger.warning("%s is separated by %s.", path, _SEPARATORS[dialect.separator])
-    if dialect.escape:
-        logger.warning("%s has quotation marks escaped by backslashes, which are removed.", path)
+def _usual_separator(path: Path) -> str:
+    return "," if ending_of(path) == ".csv" else "\t"
 
 
 def _separator(lines: list[str], usual: str, width: int) -> str:

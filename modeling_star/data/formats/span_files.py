@@ -10,41 +10,38 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
 
-from datasets import Dataset, Features, List, Value
+import pyarrow
+from datasets import Dataset
 
-from ..errors import UserError
-from .caching import source_version
-from .character_spans import NOT_ANNOTATED, Document, Span, SpanFile, as_rows, code_points, lines_of
-from .files import FORMATS, ending_of, open_bytes, open_text, reading
+from ...errors import UserError
+from ..files import FORMATS, Options, copied_rows, ending_of, open_bytes, open_text, reading
 from .span_json import JsonRows, has_text_column, read_json_spans, recognise_json, stream_documents
+from .spans import NOT_ANNOTATED, Document, Span, SpanFile, as_rows, code_points, lines_of
 
 
 logger = logging.getLogger(__name__)
-
 _WEBANNO = "#FORMAT=WebAnno TSV"
 _LABEL = "__label__"
 _LINES_CHECKED = 1000
 
 
-def read_span_format(path: Path, cache_dir: str | None = None, with_spans: bool = True) -> Dataset | None:
+def read(path: Path, options: Options, with_spans: bool) -> Dataset | None:
     """
     A file or folder with spans of characters as words and tags, or one of fastText as texts and labels.
 
     Args:
-        cache_dir: the folder of the cache of `datasets`.
         with_spans: `False`: read no file for its spans.
 
     Returns:
         The rows; `None` for other files.
 
     Raises:
-        UserError: see `character_spans.as_rows`; or the file is not in its format, or in one that is never read.
+        UserError: see `spans.as_rows`; or the file is not in its format, or in one that is never read.
     """
     if _is_fasttext(path):
-        return _read_fasttext(path, cache_dir)
-    read = _reader_of(path)
+        return _read_fasttext(path, options)
+    read = reader_of(path)
     if with_spans and read is not None:
         with reading(path):
             return as_rows(path, read(path))
@@ -57,7 +54,7 @@ def read_span_format(path: Path, cache_dir: str | None = None, with_spans: bool 
     return None
 
 
-def read_span_texts(path: Path, column: str | None = None) -> Iterator[str] | None:
+def read_texts(path: Path, column: str | None = None) -> Iterator[str] | None:
     """
     The texts of a file with spans of characters or of fastText, in its order; `None` for other files.
 
@@ -66,13 +63,13 @@ def read_span_texts(path: Path, column: str | None = None) -> Iterator[str] | No
     """
     is_json = FORMATS.get(ending_of(path)) == "json"
     if _is_fasttext(path):
-        return _fasttext_lines(path)
+        return (text for text, _ in _fasttext_rows(path))
     with reading(path):
         format = recognise_json(path) if is_json else None
         if format and (column in (None, getattr(format.parse, "text", None)) or not has_text_column(path, column)):
             logger.info("%s is %s", path, format.name)
             return (document.text for _, documents in stream_documents(path, format) for document in documents)
-    read = None if is_json else _reader_of(path)
+    read = None if is_json else reader_of(path)
     if read is None or (read is _read_brat and ending_of(path) == ".txt"):  # its lines are read as those of any text
         return None
     with reading(path):
@@ -83,7 +80,7 @@ def read_span_texts(path: Path, column: str | None = None) -> Iterator[str] | No
     )
 
 
-def _reader_of(path: Path) -> Callable[[Path], SpanFile] | None:
+def reader_of(path: Path) -> Callable[[Path], SpanFile] | None:
     """The function that reads a file or folder with spans of characters."""
     if path.is_dir():
         return _read_brat if next(path.rglob("*.ann"), None) else _read_webanno if _webanno_files(path) else None
@@ -107,11 +104,6 @@ def _is_table(path: Path) -> bool:
         with reading(path):
             return isinstance(recognise_json(path).parse, JsonRows)
     return ending_of(path) == ".txt"
-
-
-def is_span_folder(path: Path) -> bool:
-    """Whether a path is a folder of brat, WebAnno or INCEpTION."""
-    return path.is_dir() and _reader_of(path) is not None
 
 
 def _starts_with(path: Path, text: str) -> bool:
@@ -168,6 +160,7 @@ def _brat_spans(path: Path, number: int, line: str, text: str, file: SpanFile) -
 
 
 # ------ WebAnno TSV 3: a table of words below a list of layers
+
 
 _Row = list[str]
 _Layer = tuple[str, str]
@@ -327,39 +320,27 @@ def _is_fasttext(path: Path) -> bool:
     return sum(line.startswith(_LABEL) for line in first) > len(first) / 2
 
 
-def _read_fasttext(path: Path, cache_dir: str | None) -> Dataset:
+def _read_fasttext(path: Path, options: Options) -> Dataset:
     """The texts and their labels: one per text, or lists where a text has none or several."""
-    with reading(path):
-        several = any(len(row["label"]) != 1 for row in _fasttext_rows(path, several=True))
-        state = path.stat()
-        # datasets finds the cache by the arguments: the code and the state of the file are among them.
-        cached_by = {"version": source_version(__name__), "size": state.st_size, "time": state.st_mtime_ns}
-        features = Features({"text": Value("string"), "label": List(Value("string")) if several else Value("string")})
-        arguments = {"path": path, "several": several, **cached_by}
-        rows = cast(Dataset, Dataset.from_generator(_fasttext_rows, features, cache_dir, gen_kwargs=arguments))
-    logger.info(
-        "%s is fastText's: %d texts with %s", path, len(rows), "lists of labels" if several else "a label each"
-    )
+    several = any(len(labels) != 1 for _, labels in filter(any, _fasttext_rows(path)))
+    cells = ((text, labels if several else labels[0]) for text, labels in filter(any, _fasttext_rows(path)))
+    string = pyarrow.string()
+    rows = copied_rows(path, options, {"text": string, "label": pyarrow.list_(string) if several else string}, cells)
+    kind = "lists of labels" if several else "a label each"
+    logger.info("%s is fastText's: %d texts with %s", path, len(rows), kind)
     return rows
 
 
-def _fasttext_rows(path: Path, several: bool, **_: Any) -> Iterator[dict[str, Any]]:
-    with open_text(path) as lines:
-        for line in filter(str.strip, lines):
-            labels = [word.removeprefix(_LABEL) for word in line.split() if word.startswith(_LABEL)]
-            yield {"text": _without_labels(line), "label": labels if several else labels[0]}
-
-
-def _fasttext_lines(path: Path) -> Iterator[str]:
+def _fasttext_rows(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """The text and the labels of each line."""
     with reading(path), open_text(path) as lines:
-        yield from map(_without_labels, lines)
-
-
-def _without_labels(line: str) -> str:
-    return re.sub(rf"(?<!\S){_LABEL}\S+\s*", "", line).strip()
+        for line in lines:
+            labels = [word.removeprefix(_LABEL) for word in line.split() if word.startswith(_LABEL)]
+            yield re.sub(rf"(?<!\S){_LABEL}\S+\s*", "", line).strip(), labels
 
 
 # ------ Other formats
+
 
 _ROW = '{"text": "Mira went to Quell .", "label": [[0, 4, "PER"], [13, 18, "LOC"]]}'
 _TABLE = "a workbook, which is not read. Save its sheet as csv"

@@ -7,14 +7,15 @@ import re
 import string
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
-from datasets import Dataset, Features, List, Value
+import pyarrow
+from datasets import Dataset
 
-from ..errors import UserError
-from ..models.tag_schemes import entity_tag
-from .caching import source_version
-from .columns import TOKENS
+from ...errors import UserError
+from ...models.tag_schemes import entity_tag
+from ..columns import TOKENS
+from ..files import FORMATS, Options, copied_rows, ending_of, no_rows, open_text, reading
 from .conll_layout import (
     GLOBAL_COLUMNS,
     RANGE_OR_EMPTY_NODE,
@@ -25,11 +26,9 @@ from .conll_layout import (
     find_roles,
     is_header,
 )
-from .files import FORMATS, ending_of, no_rows, open_text, reading
 
 
 logger = logging.getLogger(__name__)
-
 _TAGGER_COLUMNS = {"_", "tokens", "words", "token", "form", "tags", "upos"}
 _COMMENT = re.compile(r"#(\s*(newdoc|newpar)\b|\s*global\.columns|\s+id\s|\s*[\w.:-]+ = )")
 _BLANKS = re.compile(r"[ \t]+")
@@ -58,44 +57,24 @@ class _Form(NamedTuple):
     end: int | None = None
 
 
-def read_conll(path: Path, cache_dir: str | None, column_names: Sequence[str] | None) -> Dataset:
-    """Read a file whose columns are separated by tabs or blanks; a `.csv` has commas, semicolons or tabs."""
-    state, (form, columns) = path.stat(), _layout(path, column_names)
-    # datasets finds the cache by the arguments: the code and the state of the file are among them.
-    version = source_version(__name__, find_roles.__module__, open_text.__module__)
-    cached_by = {"version": version, "size": state.st_size, "time": state.st_mtime_ns}
-    features = Features({name: List(Value("string")) for name in columns.values()})
-    options = {"path": path, "form": tuple(form), "columns": columns, **cached_by}
-    # Larger batches start Python's search for cycles.
-    rows = Dataset.from_generator(_conll_rows, features, cache_dir, gen_kwargs=options, writer_batch_size=200)
-    return cast(Dataset, rows)
+def read(path: Path, options: Options) -> Dataset:
+    """All sentences of a file. Tabs or blanks are between its columns; in a `.csv` commas, semicolons or tabs."""
+    form, columns = _layout(path, options.column_names)
+    types = dict.fromkeys(columns.values(), pyarrow.list_(pyarrow.string()))
+    return copied_rows(path, options, types, _rows(path, form, columns))
 
 
-def stream_conll(path: Path, column_names: Sequence[str] | None = None) -> Iterator[dict[str, list[str]]]:
-    """The sentences that `read_conll` reads, one after the other and without a cache."""
-    form, columns = _layout(path, column_names)
-    yield from _conll_rows(path, form, columns)
+def stream(path: Path, options: Options) -> Iterator[dict[str, list[str]]]:
+    """The sentences of a file."""
+    form, columns = _layout(path, options.column_names)
+    for row in _rows(path, form, columns):
+        yield dict(zip(columns.values(), row, strict=True))
 
 
-def _conll_rows(
-    path: Path, form: tuple[Any, ...], columns: dict[int, str], **_: Any
-) -> Iterator[dict[str, list[str]]]:
-    for sentence in _conll_sentences(path, _Form(*form)):
-        by_column = list(zip(*sentence, strict=True))
-        yield {name: list(by_column[place]) for place, name in columns.items()}
-
-
-def columns_like(path: str | Path, other: str | Path | None) -> list[str] | None:
-    """The columns of another CoNLL file, for a file that has as many and does not name them; else `None`."""
-    path, other = Path(path), Path(other or path)
-    if other == path or not (path.is_file() and other.is_file()):
-        return None
-    width = conll_width(path)
-    if width is None or width != conll_width(other):
-        return None
-    _, names, _ = _first_sentences(path)
-    _, columns = _layout(other, None, is_shown=False)
-    return [columns.get(index, "_") for index in range(width)] if names is None else None
+def _rows(path: Path, form: _Form, columns: dict[int, str]) -> Iterator[list[list[str]]]:
+    for sentence in _sentences(path, form):
+        cells = list(zip(*sentence, strict=True))
+        yield [list(cells[index]) for index in columns]
 
 
 def _layout(path: Path, column_names: Sequence[str] | None, is_shown: bool = True) -> tuple[_Form, dict[int, str]]:
@@ -118,7 +97,7 @@ def _layout(path: Path, column_names: Sequence[str] | None, is_shown: bool = Tru
     first, *others = sentences[0]
     rest = [others, *sentences[1:]] if others else sentences[1:]
     if names is None and rest and is_header(first, inner := find_roles(rest, None, column_names), rest):
-        form, roles = form._replace(header=_first_token_line(path)), inner
+        form, roles = form._replace(header=_start(path)[1]), inner
         if is_shown:
             logger.warning("%s: the first line, %r, is read as a header line, since it has no tag.", path, form.header)
     form = form._replace(
@@ -131,17 +110,7 @@ def _layout(path: Path, column_names: Sequence[str] | None, is_shown: bool = Tru
 
 def _first_sentences(path: Path) -> tuple[_Form, list[str] | None, list[list[list[str]]]]:
     """The form of a file, the names of its columns, if it has any, and its first sentences, at least a line."""
-    names = None
-    with reading(path), open_text(path) as lines:
-        for line in lines:
-            line = line.strip("\r\n")
-            if named := GLOBAL_COLUMNS.match(line):
-                names = named[1].split()
-            if line.strip(" \t") and not line.startswith("#") and _DOCUMENT not in line:
-                break
-        else:
-            raise no_rows(path)
-        following = next((each.strip("\r\n") for each in lines if each.strip()), line)
+    names, line, following = _start(path)
     separator = _separator(path, line)
     cells = _cells(line, separator)
     form = _Form(separator, len(cells))
@@ -154,7 +123,7 @@ def _first_sentences(path: Path) -> tuple[_Form, list[str] | None, list[list[lis
     sentences: list[list[list[str]]] = []
     count = 0
     with reading(path):
-        for sentence in _conll_sentences(path, form):
+        for sentence in _sentences(path, form):
             sentences.append(sentence[: _LINES_CHECKED - count])
             count += len(sentence)
             if count >= _LINES_CHECKED:
@@ -164,7 +133,7 @@ def _first_sentences(path: Path) -> tuple[_Form, list[str] | None, list[list[lis
     return form, names, sentences
 
 
-def _conll_sentences(path: Path, form: _Form) -> Iterator[list[list[str]]]:
+def _sentences(path: Path, form: _Form) -> Iterator[list[list[str]]]:
     """The cells of each line of each sentence."""
     separator, width, header, _, number, group, end = form
     has_marks = number is not None or group is not None or end is not None
@@ -172,7 +141,7 @@ def _conll_sentences(path: Path, form: _Form) -> Iterator[list[list[str]]]:
     blank = (_blank_cells(path) + string.whitespace) if ending_of(path) == ".csv" else None if width > 1 else " \t"
     sentence: list[list[str]] = []
     with open_text(path) as lines:
-        for place, line in enumerate(lines, 1):
+        for line_number, line in enumerate(lines, 1):
             line = line.strip("\r\n")
             if not line.strip(blank) or line == header:
                 if sentence:
@@ -192,7 +161,7 @@ def _conll_sentences(path: Path, form: _Form) -> Iterator[list[list[str]]]:
                 continue
             if len(cells) != width or not cells[0] or not cells[-1]:
                 raise UserError(
-                    f"{path}, line {place} is {line[:80]!r}, but the first line has {width} columns. "
+                    f"{path}, line {line_number} is {line[:80]!r}, but the first line has {width} columns. "
                     "Write one token per line with all columns, and an empty line after each sentence."
                 )
             if not has_marks:
@@ -251,20 +220,24 @@ def _show(path: Path, form: _Form, roles: Roles) -> None:
     )
 
 
-def conll_width(path: str | Path) -> int | None:
-    """The number of columns of a CoNLL file; `None` for other formats."""
-    ending = ending_of(Path(path))
-    if FORMATS.get(ending) != "conll" or ending == ".txt" or Path(path).stat().st_size == 0:
+def _width(path: Path) -> int | None:
+    """The number of columns; `None` for `.txt` and empty files."""
+    if ending_of(path) == ".txt" or path.stat().st_size == 0:
         return None
-    line = _first_token_line(Path(path))
-    return len(_cells(line, _separator(Path(path), line)))
+    _, line, _ = _start(path)
+    return len(_cells(line, _separator(path, line)))
 
 
-def _first_token_line(path: Path) -> str:
+def _start(path: Path) -> tuple[list[str] | None, str, str]:
+    """The names of `# global.columns`, the first line with cells, and the next one that is not empty, or the same."""
+    names = None
     with reading(path), open_text(path) as lines:
         for line in lines:
+            if named := GLOBAL_COLUMNS.match(line):
+                names = named[1].split()
             if line.strip(" \t\r\n") and not line.startswith("#") and _DOCUMENT not in line:
-                return line.strip("\r\n")
+                line = line.strip("\r\n")
+                return names, line, next((each.strip("\r\n") for each in lines if each.strip()), line)
     raise no_rows(path)
 
 
@@ -295,8 +268,19 @@ def _first_lines(path: Path) -> list[str]:
         return [line.strip(blank) for line in itertools.islice(lines, _LINES_CHECKED)]
 
 
-def has_sentences(path: Path, column_names: Sequence[str]) -> bool:
-    """Whether a `.tsv` or `.txt` file is CoNLL: a tagger's column names, and empty lines between sentences."""
+# ------ Which files are CoNLL
+
+
+def is_conll(path: Path, column_names: Sequence[str] | None) -> bool:
+    """Whether a `.txt`, `.csv` or `.tsv` file is CoNLL, by the names of its columns or by its tags."""
+    is_text = ending_of(path) == ".txt"
+    if not column_names:
+        return is_text or has_tags(path)
+    return _has_sentences(path, column_names) or (not is_text and has_tags(path))
+
+
+def _has_sentences(path: Path, column_names: Sequence[str]) -> bool:
+    """Whether a file has the columns of a tagger, and empty lines between sentences."""
     if not any(name in _TAGGER_COLUMNS or name.endswith("_tags") for name in column_names):
         return False
     return "\n\n" in "\n".join(_first_lines(path)).strip()
@@ -327,8 +311,20 @@ def has_tags(path: Path) -> bool:
     return named or tagged
 
 
-def fits_columns(path: str | Path, column_names: Sequence[str]) -> bool:
-    """Whether a `.txt` file has these columns: cells separated by tabs, or one token per line."""
-    lines = [line for line in _first_lines(Path(path)) if line.strip()]
+def has_columns(path: Path, column_names: Sequence[str]) -> bool:
+    """Whether a file has as many columns as there are names; a `.txt` has cells with tabs, or a token per line."""
+    if ending_of(path) in FORMATS and ending_of(path) != ".txt":
+        return _width(path) == len(column_names)
+    lines = [line for line in _first_lines(path) if line.strip()]
     tabbed = len(column_names) > 1 and all(line.count("\t") == len(column_names) - 1 for line in lines)
-    return bool(lines) and (tabbed or has_sentences(Path(path), column_names))
+    return bool(lines) and (tabbed or _has_sentences(path, column_names))
+
+
+def columns_like(path: Path, other: Path) -> list[str] | None:
+    """The columns of another file, for a file that has as many and does not name them; else `None`."""
+    width = _width(path)
+    if width is None or width != _width(other):
+        return None
+    _, names, _ = _first_sentences(path)
+    _, columns = _layout(other, None, is_shown=False)
+    return [columns.get(index, "_") for index in range(width)] if names is None else None

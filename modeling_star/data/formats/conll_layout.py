@@ -5,19 +5,16 @@ from collections.abc import Sequence
 from itertools import chain, groupby, pairwise
 from typing import NamedTuple
 
-from ..models.tag_schemes import entity_tag
-from .columns import PARTS_OF_SPEECH, TAGS, TOKENS
+from ...models.tag_schemes import entity_tag
+from ..columns import PARTS_OF_SPEECH, TAGS, TOKENS
 
 
 GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=\s*(.+)")
 """The line of CoNLL-U Plus that names the columns."""
-
 RANGE_OR_EMPTY_NODE = re.compile(r"\d+[-.]\d+")
 """The number of a range ("3-4") or an empty node ("5.1") of CoNLL-U, which is no word."""
-
 SENTENCE_END = re.compile("EndOfSentence|PySBDSegment")
 """The marks of HIPE's column MISC after the last word of a sentence."""
-
 _NAMES = {
     1: ["tokens"],
     2: ["tokens", "tags"],
@@ -42,7 +39,6 @@ _WORD_CLASSES = {
 }
 """The parts of speech of Universal Dependencies and of the Penn Treebank."""
 _LETTERS = {*"BIEMSOLUW"}  # tags of one type of entity, or of word segmentation
-
 Rows = Sequence[Sequence[Sequence[str]]]
 """The cells of the lines of sentences."""
 

@@ -1,0 +1,468 @@
+"""Texts with classes, several labels or a number: columns and labels, checked and encoded, and model inputs."""
+
+import logging
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from datasets import Dataset, DatasetDict, List, Value
+from transformers import PreTrainedTokenizerBase
+
+from ..errors import UserError
+from ..models.configuration_encoder import PROBLEM_TYPES
+from .columns import check_columns, find_classification_columns, rejected_rows
+from .files import source_version
+from .inspection import inspect_classification
+from .labels import (
+    IGNORE_INDEX,
+    NO_LABEL,
+    WHOLE,
+    Cells,
+    check_types,
+    class_names,
+    declared_names,
+    has_dashes,
+    label_cells,
+    label_ids,
+    labels_of,
+    name_of,
+    row_ref,
+    short_repr,
+)
+from .long_runs import shorten_all
+from .splits import ROW, Labelled, check_train, drop_or_raise, replace_columns
+from .tokenizers import length_limit, map_rows, warn_about_cuts
+
+
+logger = logging.getLogger(__name__)
+
+ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
+
+
+@dataclass(frozen=True)
+class ClassificationData(Labelled):
+    """
+    Texts, or pairs of texts, with labels.
+
+    Attributes:
+        splits: rows with `text_columns` and `label_column`: an id (single label), a list of 0.0 and 1.0 (multi-label)
+            or a float (regression); a split without labels lacks `label_column`.
+        text_columns: one column, or two for pairs.
+        label_list: label names, whose places are the ids; empty for regression.
+    """
+
+    splits: DatasetDict
+    text_columns: tuple[str, ...]
+    label_column: str
+    label_list: tuple[str, ...]
+    problem_type: ProblemType
+
+    @property
+    def num_labels(self) -> int:
+        """The width of a model's output: 1 for regression."""
+        return 1 if self.problem_type == "regression" else len(self.label_list)
+
+    def places(self, split: str) -> list[int]:
+        """The place of each row of a split in the data as given, from 0."""
+        return self.splits[split][ROW][:]
+
+    def counts(self, split: str) -> dict[str, int]:
+        """The number of occurrences of each label in a labelled split; empty for regression."""
+        if self.problem_type == "regression":
+            return {}
+        cells = self.splits[split][self.label_column][:]
+        if self.problem_type == "multi_label_classification":
+            return {name: int(sum(row[i] for row in cells)) for i, name in enumerate(self.label_list)}
+        numbers = Counter(cells)
+        return {name: numbers[index] for index, name in enumerate(self.label_list)}
+
+
+# ------ Classification
+
+
+def prepare_classification(
+    splits: DatasetDict,
+    *,
+    text_column_name: str | Sequence[str] | None = None,
+    label_column_name: str | None = None,
+    task_name: str | None = None,
+    problem_type: str | None = None,
+    label_list: Sequence[str] | None = None,
+    drop_empty: bool = False,
+) -> ClassificationData:
+    """
+    Check every row of a classification data set and encode its labels as ids, rows of 0.0 and 1.0, or floats.
+
+    Args:
+        splits: from `load_splits`.
+        text_column_name, label_column_name: see `find_classification_columns`; for several label columns
+            `join_label_columns`.
+        task_name: a GLUE task; "stsb" is regression.
+        problem_type: one of `PROBLEM_TYPES`. Without it lists are several labels per text, fractions are regression,
+            and texts, whole numbers and true/false are classes. Texts that are all numbers are read as such.
+        label_list: a saved model's labels; without it they come from the data (see `prepare_tagging`).
+        drop_empty: omit rows without a label or with a blank text, with a warning, instead of an error.
+
+    Returns:
+        The splits with labels as numbers. A split in which every label is absent or -1 (GLUE's test splits) has no
+        label column, unless -1 is a class of train or of the saved model. Rows without a label in a `ClassLabel`
+        column (-1), or with the "-" of SNLI and CLUE, are omitted with a warning.
+
+    Raises:
+        UserError: a column is absent; a text or label is missing; labels have an unknown type, mixed types, or are not
+            in `label_list`.
+    """
+    if problem_type is not None and problem_type not in PROBLEM_TYPES:
+        raise UserError(f"--problem_type is {problem_type!r}. Write one of {', '.join(PROBLEM_TYPES)}, or omit it.")
+    splits, label_columns = join_label_columns(splits, label_column_name, drop_empty)
+    texts, label = find_classification_columns(splits, text_column_name, label_column_name)
+    dropped = {split: rejected_rows(split, dataset, (*texts, label)) for split, dataset in splits.items()}
+    for split, dataset in splits.items():
+        dropped[split] |= _rows_without_text(split, dataset, texts, drop_empty, dropped[split])
+    numbers = _label_values(splits, label, problem_type, is_score=task_name == "stsb", label_list=label_list)
+    minus_ones = [is_minus_one(value) for value in numbers.get("train") or ()]
+    minus_one_is_a_class = "-1" in (label_list or ()) or (any(minus_ones) and not all(minus_ones))
+    cells: dict[str, Cells] = {}
+    for split, values in numbers.items():
+        if values is None or is_unlabelled(values, minus_one_is_a_class):
+            continue
+        missing = [row for row, value in enumerate(values) if value is None and row not in dropped[split]]
+        unlabelled_rows = has_dashes(splits[split], label) or bool(class_names(splits[split], label))
+        drop_or_raise(split, missing, f"no label in column {label!r}", drop_empty or unlabelled_rows)
+        dropped[split].update(missing)
+        cells[split] = [None if row in dropped[split] else value for row, value in enumerate(values)]
+        if problem_type == "multi_label_classification":
+            cells[split] = [split_labels(value) if isinstance(value, str) else value for value in cells[split]]
+    check_train(splits, cells, label)
+    detected = "regression" if task_name == "stsb" else problem_type_of(cells, label)
+    kind = cast(ProblemType, problem_type or detected)
+    if problem_type is None and kind == "single_label_classification" and not label_list:
+        check_single_labels(cells, label)
+    if kind == "regression":
+        labels, encoded, feature = encode_numbers(cells, label)
+    else:
+        encode = encode_lists if kind == "multi_label_classification" else encode_classes
+        labels, encoded, feature = encode(cells, label, declared_names(splits, label), label_list or label_columns)
+    result = {}
+    for split, dataset in splits.items():
+        keep = [row for row in range(len(dataset)) if row not in dropped[split]]
+        columns = {label: (encoded.get(split), feature), ROW: (range(len(dataset)), Value("int64"))}
+        result[split] = replace_columns(dataset, columns, keep)
+    data = ClassificationData(DatasetDict(result), texts, label, labels, kind)
+    inspect_classification(data.splits, texts, label, labels)
+    return data
+
+
+def _label_values(
+    splits: DatasetDict,
+    label: str,
+    problem_type: str | None,
+    is_score: bool,
+    label_list: Sequence[str] | None,
+) -> dict[str, Cells | None]:
+    """The labels of each split, with texts of numbers as numbers, and `None` for -100 where it is not a score."""
+    cells = {split: label_cells(dataset, label) for split, dataset in splits.items()}
+    is_class = problem_type == "single_label_classification"
+    is_score = is_score or problem_type == "regression"
+    numbers = texts_as_numbers(cells, fractions=not is_class, label_list=label_list, commas=is_score)
+    if is_score or str(IGNORE_INDEX) in (label_list or ()):
+        return numbers
+    types = (int, str, float) if is_class else (int, str)
+    return {
+        split: values and [None if type(value) in types and value in NO_LABEL else value for value in values]
+        for split, values in numbers.items()
+    }
+
+
+def _rows_without_text(
+    split: str, dataset: Dataset, columns: Sequence[str], drop_empty: bool, omitted: Collection[int]
+) -> set[int]:
+    """The rows to drop: those without a text, and with `drop_empty` those with a blank one; none of `omitted`."""
+    empty: list[int] = []
+    blank: list[int] = []
+    for row, texts in enumerate(zip(*(dataset[column][:] for column in columns), strict=True)):
+        if row in omitted:
+            continue
+        if any(text is not None and not isinstance(text, str) for text in texts):
+            raise UserError(
+                f"{row_ref(split, row)} has {short_repr(texts)} in {', '.join(columns)}, not a text. Name the column "
+                "of texts: `--text_column_name text`"
+            )
+        if None in texts:
+            empty.append(row)
+        elif not all(map(str.strip, texts)):
+            blank.append(row)
+    lack = f"no text in column {' or '.join(map(repr, columns))}"
+    if drop_empty:
+        empty, blank = sorted([*empty, *blank]), []
+    drop_or_raise(split, empty, lack, drop_empty)
+    if blank:
+        logger.warning("%d rows of the %s split have %s; omit them with --drop_empty", len(blank), split, lack)
+    return set(empty)
+
+
+Encoded = tuple[tuple[str, ...], dict[str, list[Any]], Any]
+"""The label list, split -> numbers row by row, and their feature."""
+_MARKS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
+_SEPARATORS = "|；;，、,"
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d*)?([eE][+-]?\d+)?")
+_NUMBERS = re.compile(r"\d+( \d+)+")
+
+
+def is_minus_one(value: Any) -> bool:
+    """Whether a label is GLUE's mark of an unlabelled row."""
+    return value in (-1, "-1")
+
+
+def is_unlabelled(cells: Cells | None, minus_one_is_a_class: bool = False) -> bool:
+    """Whether no row of a split has a label, or every label is GLUE's -1."""
+    if cells is None or all(value is None for value in cells):
+        return True
+    return not minus_one_is_a_class and all(map(is_minus_one, cells))
+
+
+def texts_as_numbers(
+    cells: Mapping[str, Cells | None], fractions: bool, label_list: Sequence[str] | None = None, commas: bool = False
+) -> dict[str, Cells | None]:
+    """
+    Labels as numbers if all are texts of numbers, as in csv files; the "nan" of pandas among them is no label.
+
+    Args:
+        fractions: whether "3.5" is a number, or only "3" and "3.0".
+        label_list: a saved model's labels: texts that are among them remain.
+        commas: whether "3,5" is a number, with a warning.
+    """
+    texts = {value for values in cells.values() for value in values or () if isinstance(value, str)}
+    written = {text: text.replace(",", ".") if commas else text for text in texts if text.lower() != "nan"}
+    if not written or not all(map(_NUMBER.fullmatch, written.values())) or written.keys() <= {*(label_list or ())}:
+        return dict(cells)
+    numbers: dict[str, int | float | None] = {
+        text: int(digits) if WHOLE.fullmatch(digits) else float(digits) for text, digits in written.items()
+    }
+    if changed := sorted(text for text, digits in written.items() if text != digits):
+        logger.warning("Labels have decimal commas: %s is read as %s", changed[0], written[changed[0]])
+    if not fractions and any(is_fraction(number) for number in numbers.values()):
+        return dict(cells)
+    numbers |= dict.fromkeys(texts - written.keys())
+    return {
+        split: values and [numbers[value] if isinstance(value, str) else value for value in values]
+        for split, values in cells.items()
+    }
+
+
+def is_fraction(value: Any) -> bool:
+    """Whether a label is a number with a fraction: 5.0 has none."""
+    return isinstance(value, float) and not value.is_integer()
+
+
+def split_labels(text: str) -> list[str]:
+    """
+    The labels of one cell: "a, b", "a|b" and "a; b" are two; only the first separator of `|;,` in it counts.
+
+    Blanks separate numbers: "2 25" are two labels.
+    """
+    separator = next((mark for mark in _SEPARATORS if mark in text), None)
+    if separator is None and _NUMBERS.fullmatch(text):
+        return text.split()
+    return [part.strip() for part in text.split(separator or ",") if part.strip()]
+
+
+def check_single_labels(cells: Mapping[str, Cells], column: str) -> None:
+    """
+    Check that classes are not several labels in one cell, as "2,25" or "sports|politics".
+
+    Raises:
+        UserError: the parts of a cell are all classes of other cells, or the parts of all cells are numbers.
+    """
+    names = {value for _, _, value in labels_of(cells) if isinstance(value, str)}
+    parts = {name: split_labels(name) for name in names}
+    several = sorted(name for name in names if len(parts[name]) > 1)
+    counts = Counter(part for name in names for part in {*parts[name]})
+    are_numbers = all(WHOLE.fullmatch(part) for part in counts)
+    for name in several:
+        if are_numbers or names.issuperset(parts[name]):
+            raise UserError(
+                f"Column {column!r} has {short_repr(name)}, which seem to be several labels. Write --problem_type "
+                "multi_label_classification, or --problem_type single_label_classification if it is one class, or "
+                "--problem_type regression if it is a number."
+            )
+    shared = [name for name in several if any(counts[part] > 1 for part in parts[name])]
+    if shared:
+        logger.warning(
+            "Column %r has %s, which is one class. If it has several labels, write --problem_type "
+            "multi_label_classification",
+            column,
+            short_repr(shared[0]),
+        )
+
+
+def join_label_columns(
+    splits: DatasetDict, label_column_name: str | None, drop_empty: bool = False
+) -> tuple[DatasetDict, tuple[str, ...] | None]:
+    """
+    Join columns of 0 and 1, one per label and separated by commas in the flag (`toxic,insult`), to a column of lists.
+
+    Args:
+        splits: with 0 and 1, or true and false, in each of these columns. A row has no label if all are empty or -1.
+        label_column_name: the names; `None`, or the name of one column, changes nothing.
+        drop_empty: a row with an empty cell has no label, instead of being an error.
+
+    Returns:
+        The splits, and the names in their order, or `None` if nothing changed.
+    """
+    names = tuple(name.strip() for name in (label_column_name or "").split(",") if name.strip())
+    if len(names) < 2 or any(label_column_name in dataset.column_names for dataset in splits.values()):
+        return splits, None
+
+    def marked(split: str, row: int, cells: Sequence[Any]) -> list[str] | None:
+        empty = [cell is None or str(cell).strip() in ("", "nan") for cell in cells]
+        if (drop_empty and any(empty)) or all(
+            map(is_minus_one, [c for c, e in zip(cells, empty, strict=True) if not e])
+        ):
+            return None
+        marks = [_MARKS.get(str(cell).strip().lower()) for cell in cells]
+        if None in marks:
+            place = marks.index(None)
+            raise UserError(
+                f"{row_ref(split, row)}: column {names[place]!r} has {short_repr(cells[place])}. Each column of "
+                f"--label_column_name {label_column_name} has 0 or 1; --drop_empty omits rows with empty cells"
+            )
+        return [name for name, mark in zip(names, marks, strict=True) if mark]
+
+    joined = {}
+    for split, dataset in splits.items():
+        if split == "train" or "train" not in splits or not set(names).isdisjoint(dataset.column_names):
+            check_columns(DatasetDict({split: dataset}), names, "--label_column_name", everywhere=True)
+            rows = zip(*(dataset[name][:] for name in names), strict=True)
+            lists = [marked(split, row, cells) for row, cells in enumerate(rows)]
+            dataset = dataset.remove_columns(list(names))
+            dataset = dataset.add_column(label_column_name, lists, feature=List(Value("string")))
+        joined[split] = dataset
+    return DatasetDict(joined), names
+
+
+def _map(cells: Mapping[str, Cells], change: Callable[[Any], Any]) -> dict[str, list[Any]]:
+    """The labels after a change."""
+    return {split: [None if cell is None else change(cell) for cell in values] for split, values in cells.items()}
+
+
+def problem_type_of(cells: Mapping[str, Cells], column: str) -> ProblemType:
+    """The problem type by the labels of all labelled splits: lists, fractions, or classes."""
+    types = check_types(labels_of(cells), column, (str, int, float, bool, list))
+    if list in types:
+        return "multi_label_classification"
+    is_regression = float in types and any(is_fraction(value) for _, _, value in labels_of(cells))
+    return "regression" if is_regression else "single_label_classification"
+
+
+def encode_classes(
+    cells: Mapping[str, Cells], column: str, declared: Sequence[str], label_list: Sequence[str] | None
+) -> Encoded:
+    """One id per row."""
+    check_types(labels_of(cells), column, (str, int, bool, float))
+    for split, row, value in labels_of(cells):
+        if is_fraction(value):
+            raise UserError(
+                f"{row_ref(split, row)}: the label {value!r} in column {column!r} is a fraction. Write "
+                "--problem_type regression, or labels as whole numbers or text."
+            )
+    named = _map(cells, name_of)
+    labels, ids = label_ids({split: set(values) - {None} for split, values in named.items()}, declared, label_list)
+    return labels, _map(named, ids.__getitem__), Value("int64")
+
+
+def encode_numbers(cells: Mapping[str, Cells], column: str) -> Encoded:
+    """One float per row."""
+    for split, row, value in labels_of(cells):
+        is_number = type(value) in (int, float) and math.isfinite(value)
+        # All are still texts if one of them is no number.
+        if not (is_number or (isinstance(value, str) and _NUMBER.fullmatch(value))):
+            raise UserError(
+                f"{row_ref(split, row)}: the label {short_repr(value)} in column {column!r} is not a finite number. "
+                "Correct it, or write --problem_type single_label_classification"
+            )
+    return (), _map(cells, float), Value("float32")
+
+
+def encode_lists(
+    cells: Mapping[str, Cells], column: str, declared: Sequence[str], label_list: Sequence[str] | None
+) -> Encoded:
+    """A row of 0.0 and 1.0 with one place per label, from lists of labels or from such rows."""
+    for split, row, items in labels_of(cells):
+        if not isinstance(items, list) or any(item is None or item in NO_LABEL for item in items):
+            raise UserError(
+                f"{row_ref(split, row)}: column {column!r} has {short_repr(items)}. Several labels of a text are a "
+                'list without gaps, e.g. ["sports", "politics"] or [0, 1, 1]'
+            )
+    items_of = ((split, row, item) for split, row, items in labels_of(cells) for item in items)
+    check_types(items_of, column, (str, int, bool, float))
+    rows = [items for _, _, items in labels_of(cells)]
+    width = len(rows[0]) if rows else 0
+    feature = List(Value("float32"))
+    if not declared and width > 1 and all(len(items) == width and set(items) <= {0, 1} for items in rows):
+        labels = tuple(label_list or map(str, range(width)))
+        if len(labels) != width:
+            raise UserError(f"Column {column!r} has lists of {width} places, but the model has {len(labels)} labels.")
+        return labels, _map(cells, lambda items: list(map(float, items))), feature
+    named = _map(cells, lambda items: set(map(name_of, items)))
+    names = {split: set().union(*filter(None, values)) for split, values in named.items()}
+    labels, ids = label_ids(names, declared, label_list)
+    numbers = _map(named, lambda items: {ids[name] for name in items})
+    return labels, _map(numbers, lambda items: [float(place in items) for place in range(len(labels))]), feature
+
+
+def tokenize_texts(
+    dataset: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    text_column: str = "text",
+    pair_column: str | None = None,
+    *,
+    label_column: str | None = None,
+    max_seq_length: int | None = None,
+    split: str = "data",
+) -> Dataset:
+    """Turn texts, or pairs of them, into model inputs for classification and regression.
+
+    Args:
+        dataset: rows with `text_column` and, for pairs, `pair_column`, each a string.
+        tokenizer: any tokenizer of transformers.
+        label_column: copied unchanged into `labels` where given.
+        max_seq_length: the most tokens of a row, special tokens included; None: the tokenizer's limit. Longer rows
+            are cut (of a pair, the longer text first), and one warning says how many rows and tokens that costs.
+        split: the name of the split in warnings.
+
+    Returns:
+        A data set with the tokenizer's `model_input_names` and `labels`, one row for each row of `dataset`.
+    """
+    columns = [text_column] if pair_column is None else [text_column, pair_column]
+    limit = length_limit(tokenizer, max_seq_length)
+    encode = _TextEncoder(tokenizer, tuple(columns), label_column, limit)
+    features = map_rows(dataset, encode, f"Tokenizing {split}")
+    return warn_about_cuts(features, split, limit, "Raise max_seq_length to keep them, if the model takes more.")
+
+
+@dataclass
+class _TextEncoder:
+    """Encodes a batch of rows for `tokenize_texts`. A class, so that worker processes can unpickle it."""
+
+    tokenizer: PreTrainedTokenizerBase
+    columns: tuple[str, ...]
+    label_column: str | None
+    limit: int | None
+    version: str = source_version(__name__, shorten_all.__module__)
+
+    def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
+        texts = [shorten_all(batch[column], self.tokenizer) for column in self.columns]
+        # Without a limit first, to count the tokens that are cut.
+        encoding = self.tokenizer(*texts, verbose=False)
+        lengths = [len(ids) for ids in encoding["input_ids"]]
+        cut = [max(0, length - (self.limit or length)) for length in lengths]
+        if any(cut):
+            encoding = self.tokenizer(*texts, truncation=True, max_length=self.limit)
+        output = {name: encoding[name] for name in self.tokenizer.model_input_names if name in encoding}
+        if self.label_column is not None:
+            output["labels"] = batch[self.label_column]
+        return output | {"cut_tokens": cut}

@@ -1,0 +1,1 @@
+"""A module for each format of files; `readers` has their table."""

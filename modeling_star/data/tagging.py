@@ -1,0 +1,408 @@
+"""Words with tags: checked and encoded, as model inputs with a label per word, and predictions as labels of words."""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from datasets import Dataset, DatasetDict, List, Value
+from transformers import BatchEncoding, PreTrainedTokenizerBase
+
+from ..errors import UserError
+from .columns import SPAN_TAGS, find_tagging_columns, rejected_rows, text_names
+from .files import source_version
+from .inspection import inspect_tagging
+from .labels import (
+    IGNORE_INDEX,
+    NO_LABEL,
+    check_types,
+    declared_names,
+    label_cells,
+    label_ids,
+    labels_of,
+    literal_list,
+    name_of,
+    row_ref,
+    short_repr,
+)
+from .long_runs import shorten_all
+from .splits import Labelled, NewColumn, check_train, drop_or_raise, replace_columns
+from .tokenizers import length_limit, map_rows, warn_about_cuts
+from .windows import NO_WORD, cut_windows, first_pieces
+from .word_rows import sentences_of_words
+from .writing_systems import split_words
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TaggingData(Labelled):
+    """
+    Sentences with one tag per token.
+
+    Attributes:
+        splits: rows with `text_column` (list of words) and `label_column` (list of ids, or -100); a split without
+            labels lacks `label_column`.
+        label_list: tag names; their places are the ids.
+    """
+
+    splits: DatasetDict
+    text_column: str
+    label_column: str
+    label_list: tuple[str, ...]
+
+    def counts(self, split: str) -> dict[str, int]:
+        """The number of occurrences of each label in a labelled split, in the order of `label_list`."""
+        numbers = Counter(tag for tags in self.splits[split][self.label_column][:] for tag in tags)
+        return {name: numbers[index] for index, name in enumerate(self.label_list)}
+
+
+# ------ Tagging
+
+
+def prepare_tagging(
+    splits: DatasetDict,
+    *,
+    text_column_name: str | None = None,
+    label_column_name: str | None = None,
+    task_name: str | None = None,
+    label_list: Sequence[str] | None = None,
+    drop_empty: bool = False,
+) -> TaggingData:
+    """
+    Check every row of a tagging data set and encode its tags, without a change of their scheme.
+
+    Args:
+        splits: from `load_splits`. Words and tags are lists; a text cell (csv) is split at blanks.
+        text_column_name, label_column_name, task_name: see `find_tagging_columns`.
+        label_list: a saved model's labels. Without it they come from the data: a `ClassLabel`'s names in their order,
+            else "O" first, then by type, numbers by size.
+        drop_empty: omit rows without words, with a warning, instead of an error.
+
+    Returns:
+        The splits with ids for tags. A split without any tag has no label column.
+
+    Raises:
+        UserError: a column is absent; a row has no words, or words and tags of different number; tags have an unknown
+            type, mixed types, or are not in `label_list`.
+    """
+    splits = as_sentences(splits, text_column_name, label_column_name, task_name)
+    text, label = find_tagging_columns(splits, text_column_name, label_column_name, task_name)
+    words, tags, keep = {}, {}, {}
+    for split, dataset in splits.items():
+        rejected = rejected_rows(split, dataset, (text, label))
+        words[split] = [_as_list(cell) for cell in dataset[text][:]]
+        cells = label_cells(dataset, label)
+        if cells is not None and any(cells):
+            tags[split] = [None if row in rejected else _as_list(cell) for row, cell in enumerate(cells)]
+        empty = [row for row, tokens in enumerate(words[split]) if not tokens and row not in rejected]
+        drop_or_raise(split, empty, f"no words in column {text!r}", drop_empty)
+        keep[split] = sorted(set(range(len(dataset))) - set(empty) - rejected)
+        for row in keep[split]:
+            _check_words(split, row, words[split][row], text)
+            if split in tags:
+                _check_tags(split, row, words[split][row], tags[split][row], label)
+    check_train(splits, tags, label)
+    labels, ids = _tag_ids(tags, label, declared_names(splits, label), label_list)
+    result = {}
+    for split, dataset in splits.items():
+        columns: dict[str, NewColumn] = {label: (None, None)}
+        if split in tags:
+            columns[label] = ([[ids[tag] for tag in row or ()] for row in tags[split]], List(Value("int64")))
+        if not hasattr(dataset.features[text], "feature"):
+            columns[text] = (words[split], List(Value("string")))
+        result[split] = replace_columns(dataset, columns, keep[split])
+    data = TaggingData(DatasetDict(result), text, label, labels)
+    inspect_tagging(data.splits, text, label, labels)
+    return data
+
+
+def as_sentences(
+    splits: DatasetDict,
+    text_column_name: str | None = None,
+    label_column_name: str | None = None,
+    task_name: str | None = None,
+) -> DatasetDict:
+    """
+    The splits with a sentence per row, where files have labelled characters or a word per row.
+
+    Args:
+        text_column_name, label_column_name, task_name: see `find_tagging_columns`.
+    """
+    splits = named_as_others(splits, text_column_name, label_column_name, task_name)
+    return sentences_of_words(splits, text_column_name, label_column_name, task_name)
+
+
+def _as_list(cell: Any) -> Any:
+    """A text cell (csv has no lists) as a list."""
+    if not isinstance(cell, str):
+        return cell
+    written = literal_list(cell)
+    return cell.split() if written is None else written
+
+
+def _check_words(split: str, row: int, words: Any, column: str) -> None:
+    if not isinstance(words, list) or any(not isinstance(word, str) for word in words):
+        raise UserError(
+            f"{row_ref(split, row)}: column {column!r} has {short_repr(words)}, not a list of words. Name the column "
+            "of words: `--text_column_name tokens`"
+        )
+
+
+def _check_tags(split: str, row: int, words: list[str], tags: Any, column: str) -> None:
+    if not isinstance(tags, list) or len(tags) != len(words) or None in tags:
+        count = len(tags) if isinstance(tags, list) else "no"
+        if count == 1 and "-" not in str(tags[0]):
+            raise UserError(
+                f"{row_ref(split, row)} has {len(words)} words and one label, {short_repr(tags[0])}. Write "
+                "`modeling-star classify` to classify texts, or name a column with a tag per word: --label_column_name"
+            )
+        raise UserError(
+            f"{row_ref(split, row)} has {len(words)} words and {count} tags in column {column!r}, {short_repr(tags)}. "
+            'Write a list with one tag per word, "O" for none, or name another column: --label_column_name'
+        )
+
+
+def _tag_ids(
+    tags: Mapping[str, list[Any]], column: str, declared: Sequence[str], label_list: Sequence[str] | None
+) -> tuple[tuple[str, ...], dict[Any, int]]:
+    """The label list, and the id of every tag in the data."""
+    used = [(split, row, tag) for split, row, items in labels_of(tags) for tag in items if tag not in NO_LABEL]
+    check_types(used, column, (str, int))
+    names: dict[str, set[str]] = {split: set() for split in tags}
+    for split, _, tag in used:
+        names[split].add(name_of(tag))
+    labels, ids = label_ids(names, declared, label_list)
+    return labels, {tag: ids[name_of(tag)] for _, _, tag in used} | dict.fromkeys(NO_LABEL, IGNORE_INDEX)
+
+
+def named_as_others(
+    splits: DatasetDict, text_column_name: str | None, label_column_name: str | None, task_name: str | None
+) -> DatasetDict:
+    """
+    The splits of `as_rows` with the column names that are given, or those of the splits in other formats.
+
+    Texts of the latter without tags are divided into words as those of the former.
+    """
+    others = DatasetDict({split: rows for split, rows in splits.items() if SPAN_TAGS not in rows.column_names})
+    if len(others) == len(splits):
+        return splits
+    text, label = text_column_name or "tokens", label_column_name or SPAN_TAGS
+    if others:
+        text, label = find_tagging_columns(others, text_column_name, label_column_name, task_name)
+    result = {}
+    for split, rows in splits.items():
+        if SPAN_TAGS in rows.column_names:
+            rows = Dataset.from_dict({text: rows["tokens"][:], label: rows[SPAN_TAGS][:]})
+        elif label not in rows.column_names and text in text_names(rows):
+            words = [[cell[start:end] for start, end in split_words(cell or "")] for cell in rows[text][:]]
+            rows = Dataset.from_dict({**{name: rows[name][:] for name in rows.column_names}, text: words})
+        result[split] = rows
+    return DatasetDict(result)
+
+
+_MAY_DIFFER = 0.05  # share of sentences
+
+
+def tokenize_and_align(
+    dataset: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    label_list: Sequence[str],
+    *,
+    tokens_column: str = "tokens",
+    tags_column: str | None = "tags",
+    max_seq_length: int | None = None,
+    stride: int | None = None,
+    label_all_tokens: bool = False,
+    split: str = "data",
+) -> Dataset:
+    """Turn tagged words into model inputs with a label at each word's first piece and -100 elsewhere.
+
+    A row longer than `max_seq_length` becomes several, overlapping by `stride` tokens; each word is labelled, and
+    later read, in the one where it has the most context. Without `stride` the row is cut, and one warning says how
+    many tokens and words that costs. A word without tokens (empty, white space) becomes the unknown token, so that
+    every word counts.
+
+    Args:
+        dataset: rows with `tokens_column` (words) and `tags_column` (as many indices into `label_list`).
+        tokenizer: a fast tokenizer that pads on the right.
+        label_list: the names of the tags.
+        tags_column: None where there are no tags; then there is no column `labels`.
+        max_seq_length: the most tokens of a row, special tokens included; None: the tokenizer's limit.
+        stride: tokens that neighbouring windows share; None: cut instead.
+        label_all_tokens: label continuing pieces too (B-x becomes I-x). For training only: an evaluation would count
+            a word once for each of its pieces.
+        split: as in `tokenize_texts`.
+
+    Returns:
+        A data set of the model inputs, `labels [n]`, and what `predictions_to_words` needs: `word_ids [n]` (the word
+        whose label is read at this token, -1 elsewhere), `example_index` (the row of `dataset`), `num_words`.
+        `Trainer` drops these three.
+
+    Raises:
+        ValueError: for a tokenizer that pads on the left, or a stride too large.
+    """
+    if tokenizer.padding_side != "right":
+        raise ValueError('Words are found by counting tokens from the left: set tokenizer.padding_side = "right".')
+    limit = length_limit(tokenizer, max_seq_length)
+    if stride is not None:
+        room = 0 if limit is None else limit - tokenizer.num_special_tokens_to_add()
+        if not 0 <= stride < room:
+            raise ValueError(f"stride={stride} must be less than max_seq_length without special tokens ({room}).")
+    encode = _WordEncoder(
+        tokenizer=tokenizer,
+        tokens_column=tokens_column,
+        tags_column=tags_column,
+        limit=limit,
+        stride=stride,
+        continuations=_continuation_labels(label_list) if label_all_tokens else None,
+    )
+    features = map_rows(dataset, encode, f"Tokenizing {split}")
+    advice = (
+        "Raise max_seq_length, if the model takes more, or set stride (16, say) to read them in overlapping windows."
+    )
+    return warn_about_cuts(features, split, limit, advice)
+
+
+@dataclass
+class _WordEncoder:
+    """Encodes a batch of rows for `tokenize_and_align`. A class, so that worker processes can unpickle it."""
+
+    tokenizer: PreTrainedTokenizerBase
+    tokens_column: str
+    tags_column: str | None
+    limit: int | None
+    stride: int | None
+    continuations: list[int] | None
+    version: str = source_version(__name__, cut_windows.__module__, shorten_all.__module__)
+
+    def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
+        sentences: list[list[str]] = batch[self.tokens_column]
+        encoding = self._encode(sentences)
+        from_end = self.tokenizer.truncation_side == "left"
+        columns = {name: encoding[name] for name in self.tokenizer.model_input_names if name in encoding}
+        rows: list[dict[str, Any]] = []
+        for row, sentence in enumerate(sentences):
+            words = encoding.word_ids(row)
+            is_content = [word is not None for word in words]
+            windows = cut_windows(is_content, self.limit, self.stride, from_end=from_end)
+            pieces = first_pieces(words, windows)
+            reads = [window.words_read(pieces) for window in windows]
+            counts = {"example_index": indices[row], "num_words": len(sentence), "cut_tokens": 0, "cut_words": 0}
+            if self.stride is None and len(windows[0].tokens) < len(words):
+                counts["cut_tokens"] = len(words) - len(windows[0].tokens)
+                counts["cut_words"] = len(sentence) - sum(word != NO_WORD for word in reads[0])
+            for window, read in zip(windows, reads, strict=True):
+                tokens = window.tokens.tolist()
+                inputs = {name: [cells[row][token] for token in tokens] for name, cells in columns.items()}
+                if self.tags_column is not None:
+                    own = [words[token] for token in tokens]
+                    inputs["labels"] = self._labels(batch[self.tags_column][row], read, own)
+                rows.append({**inputs, "word_ids": read, **counts})
+        return {name: [row[name] for row in rows] for name in rows[0]}
+
+    def _encode(self, sentences: list[list[str]]) -> BatchEncoding:
+        """Encode; words without tokens are encoded again as the unknown token."""
+        encoding = self._tokenize(sentences)
+        seen = [{*encoding.word_ids(row)} - {None} for row in range(len(sentences))]
+        unknown = self.tokenizer.unk_token
+        if unknown is None or all(len(ids) == len(words) for words, ids in zip(sentences, seen, strict=True)):
+            return encoding
+        known = [
+            [word if index in ids else unknown for index, word in enumerate(words)]
+            for words, ids in zip(sentences, seen, strict=True)
+        ]
+        return self._tokenize(known)
+
+    def _tokenize(self, sentences: list[list[str]]) -> BatchEncoding:
+        short = [shorten_all(words, self.tokenizer) for words in sentences]
+        return self.tokenizer(short, is_split_into_words=True, verbose=False)
+
+    def _labels(self, tags: list[int], places: list[int], pieces: list[int | None]) -> list[int]:
+        """Labels `[n]` of one window."""
+        labels = [IGNORE_INDEX if word == NO_WORD else tags[word] for word in places]
+        if self.continuations is not None:
+            for place, piece in enumerate(pieces):
+                continues = place > 0 and piece is not None and piece == pieces[place - 1]
+                if continues and labels[place - 1] != IGNORE_INDEX:
+                    labels[place] = self.continuations[labels[place - 1]]
+        return labels
+
+
+def _continuation_labels(label_list: Sequence[str]) -> list[int]:
+    """For each label, that of a word's further pieces: I-x for B-x where there is one, or M-x, else the same."""
+    index = {label: number for number, label in enumerate(label_list)}
+    inside = [[f"{prefix}-{label[2:]}" for prefix in "IM"] if label.startswith("B-") else [] for label in label_list]
+    return [next((index[name] for name in names if name in index), number) for number, names in enumerate(inside)]
+
+
+def predictions_to_words(
+    features: Dataset, predictions: np.ndarray, label_list: Sequence[str], *, fill: str = "O"
+) -> list[list[str]]:
+    """The predicted label of each word of a data set made by `tokenize_and_align`.
+
+    Args:
+        features: made by `tokenize_and_align`.
+        predictions: logits `[rows, n, labels]` or label indices `[rows, n]`, rows as in `features`; columns beyond a
+            row's length (`Trainer` pads with -100) are not read.
+        label_list: the names of the labels.
+        fill: the label of words that were cut off.
+
+    Returns:
+        One label for each word, one list for each example.
+
+    Raises:
+        ValueError: when `predictions` has another number of rows than `features`.
+    """
+    predictions = np.asarray(predictions)
+    if len(predictions) != len(features):
+        raise ValueError(f"{len(predictions)} rows of predictions for {len(features)} rows of features.")
+    if predictions.ndim == 3:
+        predictions = predictions.argmax(axis=-1)
+    sentences: dict[int, list[str]] = {}
+    rows = zip(features["example_index"], features["num_words"], features["word_ids"], predictions, strict=True)
+    for example, num_words, word_ids, row in rows:
+        sentence = sentences.setdefault(example, [fill] * num_words)
+        for place, word in enumerate(word_ids):
+            if word != NO_WORD:
+                sentence[word] = label_list[int(row[place])]
+    return [sentences[example] for example in sorted(sentences)]
+
+
+def warn_of_other_tokens(
+    sentences: Sequence[Sequence[str]], between: str, tokenizer: PreTrainedTokenizerBase, split: str
+) -> None:
+    """
+    Warn where the words of the data have other tokens than their text, which a pipeline reads.
+
+    Args:
+        sentences: some of the words that a model is trained on.
+        between: the separator of words in a text.
+        tokenizer: any fast one.
+        split: its name in the warning.
+    """
+    by_word = tokenizer([list(words) for words in sentences], is_split_into_words=True, verbose=False)
+    as_text = tokenizer([between.join(words) for words in sentences], verbose=False)
+    other = [
+        row
+        for row, words in enumerate(sentences)
+        if by_word["input_ids"][row] != as_text["input_ids"][row]
+        or len({*by_word.word_ids(row)} - {None}) < len(words)
+    ]
+    if len(other) > _MAY_DIFFER * len(sentences):
+        words, text = (encoding.tokens(other[0])[1:-1] for encoding in (by_word, as_text))
+        place = next((place for place, pair in enumerate(zip(words, text, strict=False)) if len({*pair}) > 1), 0)
+        logger.warning(
+            "%d of %d sentences of the %s split have other tokens as texts than as words, and the model is trained on "
+            "words: %s instead of %s. To predict, give words: run_predict.py --file with such a file, or a pipeline "
+            "with is_split_into_words=True and delimiter=%r.",
+            len(other),
+            len(sentences),
+            split,
+            " ".join(text[place : place + 4]),
+            " ".join(words[place : place + 4]),
+            between,
+        )
