@@ -11,7 +11,7 @@ and tensors of a model's `named_parameters()`. Nothing is detached, so autograd 
 
 import itertools
 import math
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -572,6 +572,18 @@ def ngram_logits(weight: Tensor, ids: Sequence[int], longest: int) -> Vector:
                 hashed = (hashed * 1_013_904_223 + token * 1_640_531_527) % (2**31 - 1)
             logits = logits + weight[hashed % len(weight)]
     return 10 * logits / max(len(ids), 1) ** 0.5
+
+
+def tfidf_logits(
+    terms: Mapping[tuple[int, ...], tuple[float, Vector]], bias: Vector, ids: Sequence[int], longest: int
+) -> Vector:
+    """
+    Logits of a linear model over the TF-IDF of a text: the idf and the weights of each term, a run of tokens.
+    """
+    runs = [tuple(ids[k : k + length]) for length in range(1, longest + 1) for k in range(len(ids) - length + 1)]
+    values = {run: (1 + math.log(runs.count(run))) * terms[run][0] for run in set(runs) & set(terms)}
+    norm = math.sqrt(sum(value**2 for value in values.values())) or 1.0
+    return bias + sum((value / norm * terms[run][1] for run, value in values.items()), torch.zeros_like(bias))
 
 
 def tag(parameters: Parameters, config: Any, token: Vector) -> Vector:

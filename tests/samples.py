@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 import modeling_star
+from modeling_star.models.tfidf_vote import TfidfTerms, run_keys
 
 
 STEMS = ("StarTransformer", "BigTransformer", "VanillaTransformer", "Disan", "BiLstm")
@@ -73,7 +74,8 @@ def embedded_model(
     tagger on "characters" with a CRF.
 
     Args:
-        embeddings: what the tokens are embedded by; "bert" for a BiG-Transformer made by `from_bert`.
+        embeddings: what the tokens are embedded by; "bert" for a BiG-Transformer made by `from_bert`, "vote" for a
+            classifier with random ones that votes with TF-IDF.
         stem, ending: make up the class name.
         folder: where a vectors file may be written.
         bert: folder of the encoder that "static" and "contextual" take.
@@ -82,7 +84,7 @@ def embedded_model(
     """
     model_class = class_of(stem, ending)
     fields = {**TINY, **options}
-    if embeddings in ("random", "projected", "characters"):
+    if embeddings in ("random", "projected", "characters", "vote"):
         if embeddings == "projected":
             fields["embedding_size"] = 5
         if embeddings == "characters":
@@ -102,9 +104,23 @@ def embedded_model(
         del fields["vocab_size"]
         model = model_class.from_embeddings(bert, mode=embeddings, freeze=freeze, **fields)
     randomise(model, seed=1)
+    if embeddings == "vote":
+        model.set_tfidf(some_terms())
     if stem == "BigTransformer":
         model.set_lexicon(LEXICON)
     return model.eval()
+
+
+def some_terms() -> TfidfTerms:
+    """Terms of TF-IDF for a `TINY` vocabulary, half of its tokens and of their pairs, with random weights."""
+    ids = torch.arange(TINY["vocab_size"])
+    pairs = torch.cartesian_prod(ids, ids)
+    (singles, _), (joined, _) = ((keys[:, -1], mask) for keys, mask in run_keys(pairs, torch.ones_like(pairs) > 0, 2))
+    keys = torch.cat([singles[: len(ids)], joined])[::2].unique()
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(len(keys), TINY["num_labels"], generator=generator)
+    idf = 1 + torch.rand(len(keys), generator=generator)
+    return TfidfTerms(keys, idf, weight, torch.randn(TINY["num_labels"], generator=generator))
 
 
 def write_vectors(path: Path, words: dict[str, int], width: int) -> Path:

@@ -40,7 +40,7 @@ def main() -> None:
         write_text(arguments.output_file, as_html(explanation, title))
         picture = plot_explanation(
             explanation.tokens,
-            {f"{each.label} ({each.score:.3f})": each.values for each in explanation.attributions},
+            {f"{each.title} ({each.score:.3f})": each.values for each in explanation.attributions},
             explanation.relay,
             explanation.words,
             arguments.output_file.with_suffix(".png"),
@@ -48,5 +48,5 @@ def main() -> None:
         )
     for each in explanation.attributions:
         best = sorted(zip(each.values, explanation.tokens, strict=True), key=lambda pair: -abs(pair[0]))[:5]
-        print(f"{each.label} {each.score:.4f}: " + ", ".join(f"{token} {value:+.2f}" for value, token in best))
+        print(f"{each.title} {each.score:.4f}: " + ", ".join(f"{token} {value:+.2f}" for value, token in best))
     print(f"Written: {arguments.output_file}, {picture}")

@@ -4,7 +4,8 @@ Explanations of one prediction as an HTML page: attributions of tokens, and the 
 Axes: m interpolated inputs  b batch  n tokens  w width of the embeddings  h heads  r candidate roles
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -38,12 +39,19 @@ class Attribution:
         values: one per token, special tokens 0 but for n-grams.
         difference: of the logit, between the text and one of unknown words without n-grams; the sum of the values
             but for rounding.
+        part: of a model that votes with TF-IDF, "encoder" or "TF-IDF", whose logit and probability these are.
     """
 
     label: str
     score: float
     values: list[float]
     difference: float
+    part: str = ""
+
+    @property
+    def title(self) -> str:
+        """The label, and whose it is."""
+        return f"{self.label}, {self.part}" if self.part else self.label
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ class Explanation:
         text: what was predicted.
         tokens: the n pieces of the text, or the names of special tokens.
         spans: first and last character of each, `[n]`; equal for special tokens.
-        attributions: of the best class, or of each entity.
+        attributions: of the best class, or of each entity; of the best class one for each model that votes.
         roles: the names of the r candidates of a token; empty for encoders without them.
         weights: for each layer the mean over heads of the weights, `[n, r]`.
         relay: for each layer the mean over heads of the relay's weights of tokens, `[n]`.
@@ -120,11 +128,17 @@ def explain(predictor: Predictor, text: str) -> Explanation:
     inputs = {name: x.to(model.device) for name, x in encoding.items()}
     targets = _class_target if task == "text-classification" else _entity_targets
     attributions = []
-    for label, score, target in targets(model, inputs, spans, predictions):
-        values, difference = integrated_gradients(model, inputs, special, predictor.tokenizer.unk_token_id, target)
-        of_ngrams = _ngram_shares(model, inputs["input_ids"], target)
-        values = [value + share for value, share in zip(values, of_ngrams, strict=True)]
-        attributions.append(Attribution(label, score, values, difference + sum(of_ngrams)))
+    with _encoder_alone(model) as votes:
+        for label, score, target in targets(model, inputs, spans, predictions):
+            values, difference = integrated_gradients(model, inputs, special, predictor.tokenizer.unk_token_id, target)
+            of_ngrams = _ngram_shares(model, inputs["input_ids"], target)
+            values = [value + share for value, share in zip(values, of_ngrams, strict=True)]
+            difference += sum(of_ngrams)
+            if votes:
+                score = _probability(model, model(**inputs, return_dict=True).logits, target)
+            attributions.append(Attribution(label, score, values, difference, "encoder" if votes else ""))
+            if votes:
+                attributions.append(_of_tfidf(model, inputs["input_ids"], label, target))
     names = predictor.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
     tokens = [text[start:end] or name for (start, end), name in zip(spans, names, strict=True)]
     return Explanation(text, tokens, spans, attributions, *_attentions(model, inputs))
@@ -155,6 +169,39 @@ def _entity_targets(
 
         targets.append((f"{entity['text']}: {entity['label']}", entity["score"], target))
     return targets
+
+
+@contextmanager
+def _encoder_alone(model: PreTrainedModel) -> Iterator[bool]:
+    """The logits of a classifier's encoder, by its temperature, in place of its vote with TF-IDF; whether it votes."""
+    vote = getattr(getattr(model, "classifier", None), "vote", None)
+    hook = (
+        None
+        if vote is None
+        else vote.register_forward_hook(lambda module, given, output: given[0] / module.temperature)
+    )
+    try:
+        yield hook is not None
+    finally:
+        if hook is not None:
+            hook.remove()
+
+
+def _probability(model: PreTrainedModel, logits: Tensor, target: Callable[[Any], Tensor]) -> float:
+    """That of the target class, from the logits `[1, k]` of one model."""
+    several = model.config.problem_type == "multi_label_classification"
+    probabilities = logits.float().sigmoid() if several else logits.float().softmax(-1)
+    return target(SequenceClassifierOutput(logits=probabilities)).item()
+
+
+@torch.no_grad()
+def _of_tfidf(model: PreTrainedModel, input_ids: Tensor, label: str, target: Callable[[Any], Tensor]) -> Attribution:
+    """What the terms of a text `[1, n]` add to the target of the linear model, exactly."""
+    vote = model.classifier.vote
+    values = target(SequenceClassifierOutput(logits=vote.shares(input_ids)[0])).tolist()
+    logits = vote.logits(input_ids, None)
+    difference = target(SequenceClassifierOutput(logits=logits - vote.bias)).item()
+    return Attribution(label, _probability(model, logits, target), values, difference, "TF-IDF")
 
 
 @torch.no_grad()
@@ -249,12 +296,17 @@ def as_html(explanation: Explanation, title: str) -> str:
     """One page without any other file."""
     parts = [f"<h1>{escape(title)}</h1><p>{escape(explanation.text)}</p>"]
     for each in explanation.attributions:
+        how, other = "Integrated gradients", "unknown words"
+        if each.part == "TF-IDF":
+            how, other = "Weights of words and runs of words", "no known term"
         parts.append(
-            f"<h2>{escape(each.label)} <small>{each.score:.3f}</small></h2><p class=tokens>"
-            f"{_coloured(explanation, each.values)}</p><p class=note>Integrated gradients: <b class=for>for</b> and "
-            f"<b class=against>against</b>. The logit is {each.difference:+.3f} from that of a text of unknown words; "
+            f"<h2>{escape(each.title)} <small>{each.score:.3f}</small></h2><p class=tokens>"
+            f"{_coloured(explanation, each.values)}</p><p class=note>{how}: <b class=for>for</b> and "
+            f"<b class=against>against</b>. The logit is {each.difference:+.3f} from that of a text of {other}; "
             f"the values add up to {sum(each.values):+.3f}.</p>"
         )
+    if any(each.part for each in explanation.attributions):
+        parts.append("<p class=note>The prediction is the mean of these models' probabilities, weighted.</p>")
     if not explanation.attributions:
         parts.append("<p>No entity is predicted.</p>")
     for number, weights in enumerate(explanation.relay, start=1):

@@ -90,6 +90,8 @@ class EncoderConfig(BaseConfig):
     ngram_buckets: int = 0
     max_ngram_length: int = 2
     ngram_dropout: float | int = 0.5
+    tfidf_terms: int = 0
+    tfidf_max_length: int = 2
     pair_mode: Literal["cross", "siamese"] = "cross"
     char_features: bool = False
     char_scope: Literal["token", "word"] = "word"
@@ -140,10 +142,10 @@ class EncoderConfig(BaseConfig):
     inner_configurations: ClassVar[tuple[str, ...]] = ("backbone_config",)
     sizes: ClassVar[tuple[str, ...]] = (
         *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "embedding_size"),
-        *("max_position_embeddings", "classifier_hidden_size", "max_ngram_length"),
+        *("max_position_embeddings", "classifier_hidden_size", "max_ngram_length", "tfidf_max_length"),
         *("char_vocab_size", "char_embedding_size", "char_num_filters", "char_kernel_size", "max_char_length"),
     )
-    repeated: ClassVar[tuple[str, ...]] = ("num_hidden_layers", "max_ngram_length")
+    repeated: ClassVar[tuple[str, ...]] = ("num_hidden_layers", "max_ngram_length", "tfidf_max_length")
     position_embedding_types: ClassVar[tuple[str, ...]] = ("learned", "sinusoidal", "none")
 
     def validate_positions(self) -> None:
@@ -158,7 +160,7 @@ class EncoderConfig(BaseConfig):
         for name in self.repeated:
             if getattr(self, name) > MOST_REPEATED:
                 raise ValueError(f"{name}={getattr(self, name)} is given; at most {MOST_REPEATED:,} are allowed.")
-        for name in ("num_hidden_layers", "type_vocab_size", "ngram_buckets"):
+        for name in ("num_hidden_layers", "type_vocab_size", "ngram_buckets", "tfidf_terms"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} is given; 0 (none) or more is allowed.")
         inside = getattr(self.backbone_config, "hidden_size", self.embedding_size)
@@ -168,6 +170,14 @@ class EncoderConfig(BaseConfig):
             )
         if self.char_kernel_size % 2 == 0:
             raise ValueError(f"char_kernel_size={self.char_kernel_size} is given; an odd number is needed.")
+
+    def validate_tfidf(self) -> None:
+        """Part of strict validation: a vote has probabilities to average."""
+        if self.tfidf_terms and self.problem_type == "regression":
+            raise ValueError(
+                f"tfidf_terms={self.tfidf_terms} is given with problem_type='regression', whose numbers are no votes: "
+                "set tfidf_terms=0."
+            )
 
     def validate_crf(self) -> None:
         """Part of strict validation: constraints have a CRF."""

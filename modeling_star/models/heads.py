@@ -22,6 +22,7 @@ from transformers.utils import can_return_tuple, logging
 from .configuration_encoder import PROBLEM_TYPES, EncoderConfig
 from .crf import FORBIDDEN, IGNORE_INDEX, CrfTokenClassifierOutput, LinearChainCrf
 from .modeling_encoder import EncoderPreTrainedModel
+from .tfidf_vote import TfidfTerms, TfidfVote, real_tokens_first
 from .token_layout import is_traced
 from .utils import eval_mode
 
@@ -108,12 +109,7 @@ class NgramLogits(nn.Module):
             For each length l from 1 `[b, n - l + 1, k]`, at the first token of an n-gram among the real tokens of its
             row; zeros after the last one.
         """
-        ids = input_ids.long()  # hashes need 64 bits
-        mask = torch.ones_like(ids)
-        if attention_mask is not None:  # the neighbours of a token are real, whatever is between them
-            mask = (attention_mask != 0).long()
-            order = (torch.arange(ids.shape[1], device=ids.device) + (1 - mask) * ids.shape[1]).argsort(1)
-            ids, mask = ids.gather(1, order), mask.gather(1, order)
+        ids, mask = real_tokens_first(input_ids, attention_mask)  # hashes need the 64 bits that these ids have
         scale = self.SCALE * mask.sum(1, keepdim=True).clamp(min=1).to(self.weight.dtype).rsqrt()
         of_token = run = ids * self.OF_TOKEN % self.PRIME
         found = []
@@ -141,6 +137,7 @@ class NgramLogits(nn.Module):
 class SequenceClassifier(nn.Module):
     """
     The MLP classifier of section 3.3: Linear, activation, dropout, Linear; beside it n-grams, where there are any.
+    Outside training TF-IDF votes, where it has terms: the two models are trained apart.
 
     Args:
         config: any encoder's configuration.
@@ -155,6 +152,7 @@ class SequenceClassifier(nn.Module):
         self.dropout = head_dropout(config)
         self.out_proj = nn.Linear(hidden, config.num_labels)
         self.ngrams = NgramLogits(config) if config.ngram_buckets else None
+        self.vote = TfidfVote(config) if config.tfidf_terms else None
 
     def forward(
         self, features: Tensor, input_ids: Tensor | None = None, attention_mask: Tensor | None = None
@@ -163,14 +161,16 @@ class SequenceClassifier(nn.Module):
         `[b, in_features]` to logits `[b, k]`.
 
         Raises:
-            ValueError: `input_ids` are missing, and n-grams are read.
+            ValueError: `input_ids` are missing, and n-grams or terms are read.
         """
         logits = self.out_proj(self.dropout(self.activation(self.dense(features))))
-        if self.ngrams is None:
-            return logits
-        if input_ids is None:
-            raise ValueError("inputs_embeds are given, and ngram_buckets is set, which needs input_ids: give these.")
-        return logits + self.ngrams(input_ids, attention_mask)
+        votes = self.vote is not None and not self.training
+        if input_ids is None and (self.ngrams is not None or votes):
+            name = "tfidf_terms" if self.ngrams is None else "ngram_buckets"
+            raise ValueError(f"inputs_embeds are given, and {name} is set, which needs input_ids: give these.")
+        if self.ngrams is not None:
+            logits = logits + self.ngrams(input_ids, attention_mask)
+        return self.vote(logits, input_ids, attention_mask) if votes else logits
 
 
 def sequence_loss(
@@ -262,10 +262,26 @@ class ForSequenceClassification(EncoderForTask):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """As in every encoder; n-grams start without a preference."""
+        """As in every encoder; n-grams start without a preference, a vote without terms."""
         super()._init_weights(module)
-        if isinstance(module, NgramLogits):
+        if isinstance(module, NgramLogits | TfidfVote):
             module.reset()
+
+    def set_tfidf(self, terms: TfidfTerms | None) -> None:
+        """
+        Let TF-IDF with logistic regression vote with the encoder from now on, outside training; `None`: no longer.
+        Saved with the model.
+
+        Args:
+            terms: fitted on token ids of the model's tokenizer.
+
+        Raises:
+            ValueError: they have another number of labels, or the model predicts numbers.
+        """
+        self.config.tfidf_terms = 0 if terms is None else len(terms.keys)
+        self.config.tfidf_max_length = 2 if terms is None else terms.max_length
+        self.config.validate_tfidf()
+        self.classifier.vote = None if terms is None else TfidfVote.of(terms, self.config).to(self.device, self.dtype)
 
     @can_return_tuple
     def forward(

@@ -9,7 +9,7 @@ import pytest
 import torch
 from common import lexicon_of, tiny_model
 from matplotlib.image import imread
-from samples import word_tokenizer
+from samples import some_terms, word_tokenizer
 
 from modeling_star.commands import explain as command
 from modeling_star.commands.demo import respond
@@ -84,6 +84,31 @@ def test_attributions_contain_what_the_ngrams_add(tmp_path: Path) -> None:
     assert without.label == with_ngrams.label
     assert with_ngrams.difference - without.difference == pytest.approx(float(added), abs=1e-4)
     assert sum(with_ngrams.values) - sum(without.values) == pytest.approx(float(added), abs=1e-4)
+
+
+def test_a_vote_is_explained_by_both_of_its_models(tmp_path: Path) -> None:
+    predictor = saved(tmp_path, "StarTransformer", "ForSequenceClassification")
+    [alone] = explain(predictor, TEXT).attributions
+    model, ids = predictor.model, TOKENIZER(TEXT, return_tensors="pt")["input_ids"]
+    label = model.config.label2id[alone.label]
+    terms = some_terms()
+    terms.bias[label] += 3  # the class stays the best
+    model.set_tfidf(terms)
+    explanation = explain(predictor, TEXT)
+    encoder, linear = explanation.attributions
+    assert (encoder.part, linear.part) == ("encoder", "TF-IDF")
+    assert encoder.label == linear.label == alone.label
+    assert encoder.values == pytest.approx(alone.values, abs=1e-4)
+    with torch.no_grad():
+        logits = model.classifier.vote.logits(ids, None)
+    assert sum(linear.values) == pytest.approx(float(logits[0, label] - terms.bias[label]), abs=1e-5)
+    assert linear.difference == pytest.approx(sum(linear.values), abs=1e-5)
+    assert max(map(abs, linear.values)) > 0
+    # The prediction is the mean of what both say.
+    [(_, [best, *_])] = predictor.predict([TEXT])
+    assert best["score"] == pytest.approx((encoder.score + linear.score) / 2, abs=1e-4)
+    page = as_html(explanation, "A vote")
+    assert f"{alone.label}, TF-IDF" in page
 
 
 def test_words_have_the_weights_that_their_tokens_give_them(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 import torch
 from common import TINY, lexicon_of, some_words, tiny_model
-from samples import word_tokenizer
+from samples import embedded_model, word_tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -53,6 +53,7 @@ FROM_BERT = {
 
 MODELS = {
     "star": star("ForSequenceClassification", ngram_buckets=64, max_ngram_length=3),
+    "vote": lambda: embedded_model("vote", "StarTransformer", "ForSequenceClassification", Path(), ""),
     "star-plus": star("ForTokenClassification", position_embedding_type="ring", residual=True),
     "characters": with_characters,
     "words": with_words,

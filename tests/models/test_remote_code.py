@@ -29,7 +29,7 @@ from modeling_star import Lexicon
 SHARED_CODE = {
     *("configuration_base.py", "configuration_encoder.py", "modeling_encoder.py", "heads.py", "crf.py"),
     *("char_cnn.py", "embeddings.py", "neighbours.py", "token_layout.py", "utils.py", "vocabulary.py"),
-    *("tag_schemes.py", "word_marks.py"),
+    *("tag_schemes.py", "tfidf_vote.py", "word_marks.py"),
 }
 ATTENTION_CODE = {"attention.py", "sparse_attention.py", "normalization.py"}
 CODE = {
@@ -43,13 +43,14 @@ CODE = {
 }
 WORDS = "we live in Kyoto not Tokyo or Rome"
 TEXT = "we live in Kyoto"
-UNFROZEN = ("random", "characters", "bert")
+UNFROZEN = ("random", "characters", "bert", "vote")
 TAGGERS = ("StarTransformer", "BigTransformer")
 
 CASES = [
     *(("StarTransformer", ending, embeddings) for ending in EVERY_MODEL for embeddings in ("random", "static")),
     *(("StarTransformer", ending, "contextual") for ending in EVERY_MODEL),
     *(("BigTransformer", ending, "random") for ending in EVERY_MODEL),
+    *((stem, "ForSequenceClassification", "vote") for stem in ("StarTransformer", "BiLstm")),
     ("BigTransformer", "ForTokenClassification", "contextual"),
     *(("BigTransformer", ending, "bert") for ending in ("ForSequenceClassification", "ForTokenClassification")),
     *((stem, "ForTokenClassification", "characters") for stem in STEMS),

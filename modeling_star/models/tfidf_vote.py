@@ -1,0 +1,235 @@
+"""
+TF-IDF with logistic regression inside a sequence classifier: a linear model that votes with the encoder.
+
+Axes: b batch  n columns  m occurrences of terms  F terms  k labels
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization as init
+
+from .configuration_encoder import EncoderConfig
+
+
+# A prime whose square is below 2^31: a product of two hashes and a sum with a third fit into 32 signed bits, which is
+# all that some runtimes of exported graphs compute with.
+PRIME = 46_337
+# Two rolling hashes, each with a first state and a multiplier. A run of two tokens is their solution of two linear
+# equations, so that runs of one and two tokens have keys of their own in vocabularies below PRIME - 1 entries.
+STATES, MULTIPLIERS = (1, 2), (41_959, 18_693)
+# An id above PRIME is two digits; the second is multiplied.
+OF_SECOND_DIGIT = (10_946, 6_765)
+NO_TERM = 2**31 - 1
+"""A key that no run of tokens has."""
+
+
+def real_tokens_first(input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """
+    The real tokens of each row in their order, then its padding, so that the neighbours of a token are real.
+
+    Args:
+        input_ids: `[b, n]`.
+        attention_mask: `[b, n]`; padding may be anywhere.
+
+    Returns:
+        Ids `[b, n]`, int64, and which are real `[b, n]`, bool.
+    """
+    ids = input_ids.long()
+    if attention_mask is None:
+        return ids, torch.ones_like(ids).bool()
+    mask = attention_mask != 0
+    n = ids.shape[1]
+    order = (torch.arange(n, device=ids.device) + (~mask).long() * n).argsort(1)
+    mask = mask.gather(1, order)
+    return ids.gather(1, order).masked_fill(~mask, 0), mask
+
+
+def run_keys(ids: Tensor, mask: Tensor, longest: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """
+    The keys of all runs of 1, 2, .. `longest` tokens.
+
+    Args:
+        ids, mask: from `real_tokens_first`, `[b, n]`.
+        longest: tokens of the longest run.
+
+    Yields:
+        For each length l the keys `[b, n - l + 1]`, from 0 to PRIME^2 - 1, and which runs lie among the real tokens.
+    """
+    first, second = ids % PRIME, ids // PRIME % PRIME
+    digits = [(first + second * factor % PRIME) % PRIME for factor in OF_SECOND_DIGIT]
+    states = [torch.full_like(ids, state) for state in STATES]
+    for length in range(1, longest + 1):
+        states = [
+            (state[:, : ids.shape[1] - length + 1] * multiplier + digit[:, length - 1 :]) % PRIME
+            for state, multiplier, digit in zip(states, MULTIPLIERS, digits, strict=True)
+        ]
+        yield states[0] * PRIME + states[1], mask[:, length - 1 :]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TfidfTerms:
+    """
+    Fitted terms of TF-IDF with logistic regression.
+
+    Args:
+        keys: `[F]`, ascending, from `run_keys`.
+        idf: `[F]`.
+        weight, bias: `[F, k]` and `[k]`, of the logits.
+        max_length: tokens of the longest term.
+        share: of this model in the vote, between 0 and 1.
+        temperature: that the encoder's logits are divided by.
+    """
+
+    keys: Tensor
+    idf: Tensor
+    weight: Tensor
+    bias: Tensor
+    max_length: int = 2
+    share: float = 0.5
+    temperature: float = 1.0
+
+
+class TfidfVote(nn.Module):
+    """
+    TF-IDF of runs of tokens with logistic regression, and its vote with an encoder.
+
+    From a thousand texts a linear model over words and pairs of words learns more about sentiment than an encoder
+    with random embeddings, and the two err in different texts. Terms and weights are fitted outside (`TfidfTerms`),
+    and no gradient changes them: they are buffers, saved with the model.
+
+    A term is a run of tokens by its 31-bit key. Its value in a text is (1 + ln c) idf for c occurrences, divided by
+    the norm of all values of the text, as in scikit-learn's TfidfVectorizer(sublinear_tf=True).
+
+    Args:
+        config: the number of terms, `tfidf_terms`, tokens of the longest, `tfidf_max_length`, and labels.
+    """
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__()
+        self.longest = config.tfidf_max_length
+        self.config = config
+        terms, labels = config.tfidf_terms, config.num_labels
+        self.register_buffer("keys", torch.full((terms,), NO_TERM, dtype=torch.int32))
+        self.register_buffer("idf", torch.ones(terms))
+        self.register_buffer("weight", torch.zeros(terms, labels))
+        self.register_buffer("bias", torch.zeros(labels))
+        self.register_buffer("share", torch.full((), 0.5))
+        self.register_buffer("temperature", torch.ones(()))
+
+    def reset(self) -> None:
+        """No terms, for `_init_weights`, which leaves buffers from a checkpoint as they are."""
+        values = {"keys": NO_TERM, "idf": 1, "weight": 0, "bias": 0, "share": 0.5, "temperature": 1}
+        for name, value in values.items():
+            init.constant_(getattr(self, name), value)
+
+    @classmethod
+    def of(cls, terms: TfidfTerms, config: EncoderConfig) -> "TfidfVote":
+        """
+        The vote of fitted terms.
+
+        Args:
+            terms: as many as `config.tfidf_terms`.
+            config: of the classifier.
+
+        Raises:
+            ValueError: they have another number of labels.
+        """
+        given, shape = list(terms.weight.shape), [config.tfidf_terms, config.num_labels]
+        if given != shape:
+            raise ValueError(f"The weights of the terms have shape {given}; {shape} is needed, [terms, labels].")
+        vote = cls(config)
+        for name in ("keys", "idf", "weight", "bias"):
+            getattr(vote, name).copy_(getattr(terms, name))
+        vote.share.fill_(terms.share)
+        vote.temperature.fill_(terms.temperature)
+        return vote
+
+    def terms_of(self, input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """
+        The terms in texts `[b, n]`.
+
+        Returns:
+            Each occurrence's term `[b, m]`, from 0 to F - 1, and its part of the term's value `[b, m]`: the value
+            divided by the number of occurrences in the text; 0 where a run is no term. The columns are the runs of
+            one token, then those of two, and so on.
+        """
+        ids, mask = real_tokens_first(input_ids, attention_mask)
+        found = list(run_keys(ids, mask, self.longest))
+        keys, is_real = (torch.cat(parts, dim=1) for parts in zip(*found, strict=True))
+        term, is_known = self._looked_up(keys)
+        is_known = is_known & is_real
+        count = _counts(term.masked_fill(~is_known, len(self.keys))).clamp(min=1).float()
+        # The look-up of an embedding is the gather that every runtime has.
+        idf = nn.functional.embedding(term, self.idf[:, None])[..., 0].float()
+        value = (1 + count.log()) * idf * is_known
+        # Each of c occurrences has a c-th of the square, in sum the square of the value.
+        norm = (value.square() / count).sum(1, keepdim=True).clamp(min=1e-12).sqrt()
+        return term, value / count / norm
+
+    def _looked_up(self, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """
+        Binary search of keys `[b, m]`: the index of the last term whose key is not larger, and whether it is equal.
+        Written out, since torch.searchsorted has no form in ONNX (torch 2.13).
+        """
+        terms, table = len(self.keys), self.keys[:, None]
+        index = torch.zeros_like(keys)
+        step = 2 ** max(terms.bit_length() - 1, 0)
+        while step:
+            probe = index + step
+            key = nn.functional.embedding(probe.clamp(max=terms - 1), table)[..., 0]
+            index = torch.where((probe < terms) & (key <= keys), probe, index)
+            step //= 2
+        return index, nn.functional.embedding(index, table)[..., 0] == keys
+
+    def logits(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """The logits `[b, k]` of the linear model alone."""
+        term, value = self.terms_of(input_ids, attention_mask)
+        found = nn.functional.embedding(term, self.weight).float() * value[..., None]
+        return found.sum(1) + self.bias.float()
+
+    def shares(self, input_ids: Tensor) -> Tensor:
+        """What each token of texts `[b, n]` adds to the logits, `[b, n, k]`: even parts of its terms."""
+        term, value = self.terms_of(input_ids, None)
+        found = nn.functional.embedding(term, self.weight).float() * value[..., None]
+        n = input_ids.shape[1]
+        shares = found.new_zeros(len(found), n, found.shape[-1])
+        start = 0
+        for length in range(1, min(self.longest, n) + 1):
+            runs = n - length + 1
+            for place in range(length):
+                shares[:, place : place + runs] += found[:, start : start + runs] / length
+            start += runs
+        return shares
+
+    def forward(self, logits: Tensor, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """
+        The vote: logits `[b, k]` of the weighted mean of both models' probabilities.
+
+        Args:
+            logits: the encoder's, `[b, k]`.
+            input_ids, attention_mask: `[b, n]`.
+        """
+        both = torch.stack([logits.float() / self.temperature.float(), self.logits(input_ids, attention_mask)])
+        weights = torch.stack([1 - self.share, self.share]).float().log()[:, None, None]
+        if self.config.problem_type == "multi_label_classification":
+            yes, no = (nn.functional.logsigmoid(sign * both) + weights for sign in (1, -1))
+            voted = yes.logsumexp(0) - no.logsumexp(0)
+        else:
+            voted = (both.log_softmax(-1) + weights).logsumexp(0)
+        return voted.to(logits.dtype)
+
+
+def _counts(terms: Tensor) -> Tensor:
+    """How often each of the numbers `[b, m]` is in its row, `[b, m]`."""
+    ordered, order = terms.sort(1)
+    begins = torch.ones_like(ordered)
+    begins[:, 1:] = (ordered[:, 1:] != ordered[:, :-1]).long()
+    group = begins.cumsum(1) - 1
+    sizes = torch.zeros_like(ordered).scatter_add(1, group, torch.ones_like(ordered))
+    return torch.zeros_like(ordered).scatter(1, order, sizes.gather(1, group))
+
+
+__all__ = ["TfidfTerms", "TfidfVote", "real_tokens_first", "run_keys"]
