@@ -45,7 +45,10 @@ _MEANT = {
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="folder or Hub name of a model for tagging, classes or answers")
+    parser.add_argument(
+        "model",
+        help="folder or Hub name of a model for tagging, classes or answers; a folder of `export` needs no torch",
+    )
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="texts to predict on")
     parser.add_argument(
         "--file",
@@ -153,16 +156,13 @@ def main() -> None:
 def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
     """Check everything that is given, then load the model, predict, print or write."""
     from ..inference.output_rows import as_json, check_output, rounded
-    from ..inference.prediction import Predictor, SavedModel
+    from ..inference.prediction import Predictor
     from ..inference.prediction_files import output_columns, predict_parts, predict_to_file, predict_windows
-    from ..inference.ray_cluster import connect, predict_on_ray
-    from ..training.named_models import loading
 
     output = arguments.output_file
     if output is not None and processes.index == 0:  # another process may come when all is written
         check_output(output)
-    with loading("MODEL", arguments.model):
-        model = SavedModel.load(arguments.model, arguments.trust_remote_code)
+    model = load_saved(arguments.model, arguments.trust_remote_code)
     if arguments.file and not arguments.texts and model.takes_pairs:
         arguments.pairs = True
     options = {
@@ -170,13 +170,16 @@ def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
     }
     predictor = Predictor(model, **options)
     rows, inputs, total = read_rows(model, arguments)
+    by = predict_parts
     if arguments.ray is not None:
+        from ..inference.ray_cluster import connect, predict_on_ray
+
         connect(arguments.ray)
+        by = predict_on_ray
     with progress_bar(arguments, total, processes.index) as progress:
         if output is not None:
             names = ("texts", "file", "text_column_name", "column_names")
             given = {name: getattr(arguments, name) for name in names}
-            by = predict_parts if arguments.ray is None else predict_on_ray
             count = predict_to_file(predictor, rows, output, given, progress, inputs, predict=by)
         else:
             columns = output_columns(predictor, inputs, ".jsonl") if arguments.json else None
@@ -188,6 +191,18 @@ def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
     predictor.warn_about_cuts()
     if output is not None and processes.index == 0:
         print(f"{count:,} rows written to {output}")
+
+
+def load_saved(name: str, trust_remote_code: bool) -> "SavedModel":
+    """What is known of a model without its weights; of an exported one without an import of transformers."""
+    from ..inference.prediction import SavedModel, exported_file
+
+    if exported_file(name) is not None:
+        return SavedModel.load(name)
+    from ..training.named_models import loading
+
+    with loading("MODEL", name):
+        return SavedModel.load(name, trust_remote_code)
 
 
 def _next_time(output: Path | None) -> str:
@@ -205,12 +220,16 @@ def read_rows(
     model: "SavedModel", arguments: argparse.Namespace
 ) -> "tuple[Iterator[tuple[Source, Text]], list[InputColumns], int | None]":
     """The TEXTs and those of the files with their sources, the columns of these, and about the number of texts."""
-    from ..data.prediction_inputs import Texts, count_rows, data_files, open_texts
     from ..inference.output_rows import InputColumns, Source
 
     typed = arguments.texts
     texts: list[Text] = list(zip(typed[::2], typed[1::2], strict=True)) if arguments.pairs else typed
-    files = data_files(arguments.file or [])
+    if not arguments.file:
+        return ((Source(), text) for text in texts), [InputColumns()], len(texts)
+
+    from ..data.prediction_inputs import Texts, count_rows, data_files, open_texts
+
+    files = data_files(arguments.file)
     trained = model.arguments
 
     def opened(path: str) -> Texts:
@@ -248,10 +267,12 @@ def read_rows(
 @contextmanager
 def progress_bar(arguments: argparse.Namespace, total: int | None, process: int) -> Iterator[Callable[[int], Any]]:
     """Texts per second and the remaining time, on standard error, unless the predictions are printed in between."""
+    if process != 0 or not arguments.file or (arguments.output_file is None and sys.stdout.isatty()):
+        yield lambda texts: None
+        return
     from tqdm import tqdm
 
-    is_hidden = process != 0 or not arguments.file or (arguments.output_file is None and sys.stdout.isatty())
-    with tqdm(total=total, unit=" texts", disable=is_hidden) as bar:
+    with tqdm(total=total, unit=" texts") as bar:
         yield bar.update
 
 

@@ -118,6 +118,8 @@ def explain(predictor: Predictor, text: str) -> Explanation:
         UserError: the model has another task, nothing is predicted, or the attributions do not add up.
     """
     check_task(predictor)
+    if predictor.saved.onnx is not None:
+        raise UserError(f"{predictor.saved.name} has no gradients to explain: name the folder that was exported.")
     task, model = predictor.saved.task, predictor.model
     [(_, predictions)] = predictor.predict([text])
     encoding = predictor.tokenizer(

@@ -4,6 +4,7 @@ Export of a trained model to ONNX Runtime, in float32 and with weights of 8 bits
 Axes: b batch  n columns
 """
 
+import json
 import os
 import shutil
 import sys
@@ -12,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +22,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.windows import max_length_or_none
 from ..errors import UserError
-from ..files import no_empty_folder
+from ..files import no_empty_folder, write_json
 from ..loading import load_config, load_model, load_tokenizer
 from ..models.modeling_encoder import AUTO_CLASSES, longest_input
 
@@ -83,7 +85,7 @@ def load(name: str, trust_remote_code: bool = False) -> tuple[PreTrainedModel, P
     limit = min(max_length_or_none(tokenizer.model_max_length) or sys.maxsize, longest_input(config) or sys.maxsize)
     backend = tokenizer.backend_tokenizer
     if limit < sys.maxsize:
-        backend.enable_truncation(limit)
+        backend.enable_truncation(limit, direction=tokenizer.truncation_side)
     else:
         backend.no_truncation()
     backend.enable_padding(
@@ -228,7 +230,8 @@ def write_export(
 ) -> dict[str, Parity]:
     """
     Write a folder with everything that ONNX Runtime needs: `model.onnx`, with `int8` also `model.int8.onnx`,
-    `tokenizer.json`, `config.json` with the labels, and `predict.py`.
+    `tokenizer.json`, `config.json` with the labels, `arguments.json` with the columns of the training, and
+    `predict.py`.
 
     The folder appears when all files are written and compared; until then an earlier export stays.
 
@@ -278,6 +281,7 @@ def _write(
             parities["model.int8.onnx"] = compare(model, temporary / "model.int8.onnx", batches)
         tokenizer.backend_tokenizer.save(str(temporary / "tokenizer.json"))
         model.config.to_json_file(temporary / "config.json", use_diff=False)
+        write_json(temporary / "arguments.json", _arguments(model.name_or_path))
         shutil.copyfile(Path(__file__).with_name("onnx_script.py"), temporary / "predict.py")
         if output_dir.exists():
             replaced = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}.", dir=output_dir.parent))
@@ -292,4 +296,12 @@ def _write(
     return parities
 
 
-_FILES = {"model.onnx", "model.int8.onnx", "tokenizer.json", "config.json", "predict.py"}
+_FILES = {"model.onnx", "model.int8.onnx", "tokenizer.json", "config.json", "arguments.json", "predict.py"}
+_ARGUMENTS = ("text_columns", "text_column_name", "source_column", "column_names", "stride")
+
+
+def _arguments(name: str) -> dict[str, Any]:
+    """What predictions depend on of the arguments of a training, where the folder has them."""
+    path = Path(name, "arguments.json")
+    arguments = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return {name: arguments[name] for name in _ARGUMENTS if arguments.get(name) is not None}

@@ -3,21 +3,16 @@
 import hashlib
 import json
 import logging
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from datasets import Features, List, Value
-from tokenizers import Encoding
-from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.columns import text_columns
 from ..data.entities import EntityGroups, aggregation_for
@@ -26,17 +21,17 @@ from ..data.text_types import QuestionContext, Text, joined
 from ..data.windows import Window, cut_windows, max_length_or_none
 from ..data.writing_systems import between_words
 from ..errors import UserError
-from ..loading import load_config, load_model, load_tokenizer
-from ..models.modeling_encoder import longest_input
 from ..version import __version__
-from .cuda_graphs import cuda_graphs
-from .inputs import as_dataset, cells_of, texts_of
+from .inputs import texts_of
 from .output_rows import Prediction
-from .pipelines import path_probabilities
-from .question_answering import answer_question
-from .tfidf import TfidfClassifier
-from .threads import map_in_threads
 
+
+# A model in ONNX Runtime needs neither torch nor transformers, and typed texts need no reader of files: what imports
+# these is imported where it is used.
+if TYPE_CHECKING:
+    from datasets import Features
+    from tokenizers import Encoding
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +39,6 @@ _TASKS = {
     "ForTokenClassification": "token-classification",
     "ForSequenceClassification": "text-classification",
     "ForQuestionAnswering": "question-answering",
-}
-_CLASSES = {
-    "token-classification": "AutoModelForTokenClassification",
-    "text-classification": "AutoModelForSequenceClassification",
-    "question-answering": "AutoModelForQuestionAnswering",
 }
 _MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "arguments.json")
 _TOKENS_AT_ONCE = 16384  # of a batch, padding included: a limit on memory where texts are long
@@ -63,34 +53,52 @@ class SavedModel:
         name: folder or Hub name.
         task: "token-classification", "text-classification", "question-answering" or "tfidf".
         arguments: of its training, where the folder has them.
-        config: of a model of transformers.
+        config: of a model of transformers, or the fields of its file.
         remote: `trust_remote_code` for `from_pretrained`.
+        onnx: the file for ONNX Runtime, of an exported model.
     """
 
     name: str
     task: str
     arguments: dict[str, Any] = field(default_factory=dict)
-    config: PreTrainedConfig = field(default_factory=PreTrainedConfig)
+    config: Any = field(default_factory=lambda: SimpleNamespace(problem_type=None))
     remote: dict[str, bool] = field(default_factory=dict)
+    onnx: Path | None = None
 
     @classmethod
     def load(cls, name: str, trust_remote_code: bool = False) -> "SavedModel":
         """
         Read the configuration of a model, and the arguments of its training.
 
+        Args:
+            name: folder or Hub name; a folder of `modeling-star export`, or its model.int8.onnx.
+            trust_remote_code: run the code in the folder.
+
         Raises:
             UserError: it is a model for another task, or its tables of labels are wrong.
         """
-        path = Path(name) / "arguments.json"
+        onnx = exported_file(name)
+        folder = Path(name) if onnx is None else onnx.parent
+        path = folder / "arguments.json"
         arguments = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         if arguments.get("model_type") == "tfidf":
             return cls(name, "tfidf", arguments)
-        config = load_config(name, trust_remote_code=trust_remote_code)
+        if onnx is None:
+            from ..loading import load_config
+
+            config = load_config(name, trust_remote_code=trust_remote_code)
+        else:
+            config = read_config(folder)
         architecture = (config.architectures or [""])[0]
         task = next((task for ending, task in _TASKS.items() if architecture.endswith(ending)), None)
         if task is None:
             raise UserError(f"{name} is a {architecture}, which tags, classifies or answers nothing.")
-        return cls(name, task, arguments, config, {"trust_remote_code": trust_remote_code})
+        if onnx is not None and task == "question-answering":
+            raise UserError(
+                f"{name} is an exported model for questions, whose windows need PyTorch: name the folder of its "
+                f"training, or write python {folder / 'predict.py'} --pairs QUESTION CONTEXT"
+            )
+        return cls(name, task, arguments, config, {"trust_remote_code": trust_remote_code}, onnx)
 
     @property
     def takes_pairs(self) -> bool | None:
@@ -101,13 +109,14 @@ class SavedModel:
 
     def fingerprint(self) -> str:
         """A hash of the weights, the configuration and the tokenizer; of a model on the Hub, its commit."""
-        folder = Path(self.name)
+        folder = Path(self.name) if self.onnx is None else self.onnx.parent
         if not folder.is_dir():
             # transformers has no public name for it (seen in 5.23)
             return f"{self.name}@{self.config._commit_hash}"
         content = hashlib.blake2b(digest_size=16)
         for path in sorted(folder.iterdir()):
-            if path.suffix in (".safetensors", ".bin") or path.name in _MODEL_FILES:
+            is_weights = path.suffix in (".safetensors", ".bin") if self.onnx is None else path == self.onnx
+            if is_weights or path.name in _MODEL_FILES:
                 with open(path, "rb") as file:
                     content.update(path.name.encode() + hashlib.file_digest(file, "blake2b").digest())
         return content.hexdigest()
@@ -119,6 +128,8 @@ class Predictor:
 
     A predictor is a function from the columns of a batch to columns, as `datasets.Dataset.map(batched=True)` calls it.
     It can be pickled; each process loads the weights when it first predicts.
+
+    A folder of `modeling-star export` runs in ONNX Runtime, without torch and transformers.
 
     Args:
         model: a folder or Hub name, or `SavedModel.load` of it.
@@ -191,7 +202,7 @@ class Predictor:
         return {"version": __version__, **{name: getattr(self, name) for name in names}}
 
     def __getstate__(self) -> dict[str, Any]:
-        loaded = ("tokenizer", "model", "_run_model", "entity_groups", "token_lengths", "longest_run")
+        loaded = ("tokenizer", "model", "_run_model", "_map", "entity_groups", "token_lengths", "longest_run")
         state = {name: value for name, value in vars(self).items() if name not in loaded}
         # A part of the state, so that `datasets` does not take the cached predictions of another model.
         return {**state, "fingerprint": self.fingerprint}
@@ -203,6 +214,9 @@ class Predictor:
         Raises:
             UserError: a column is no list or has no texts, or columns have different lengths.
         """
+        from ..data.prediction_inputs import text_columns
+        from .input_columns import as_dataset, cells_of
+
         batch = {name: list(cells) if isinstance(cells, Iterator) else cells for name, cells in batch.items()}
         rows = cells_of(batch)
         if not any(rows.values()):
@@ -228,8 +242,10 @@ class Predictor:
             found[place] = predictions
         return {**batch, "found": found}
 
-    def features(self, features: Features) -> Features:
+    def features(self, features: "Features") -> "Features":
         """The columns of predictions, for `map(..., features=...)`, where whole batches may have no entity."""
+        from datasets import Features, List, Value
+
         return Features({**features, "found": List({name: Value(kind) for name, kind in self.fields.items()})})
 
     @property
@@ -299,7 +315,15 @@ class Predictor:
             )
 
     @cached_property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
+    def tokenizer(self) -> "PreTrainedTokenizerBase":
+        """The tokenizer; of an exported model a `FileTokenizer`, which has what is needed of one."""
+        if self.saved.onnx is not None:
+            from .onnx_runtime import FileTokenizer
+
+            return FileTokenizer(self.saved.onnx.parent, [each.name for each in self.model.get_inputs()])
+        from ..loading import load_tokenizer
+        from ..models.modeling_encoder import longest_input
+
         tokenizer = load_tokenizer(self.saved.name, **self.saved.remote)
         if self.saved.task in ("token-classification", "text-classification"):
             limit = longest_input(self.saved.config) or sys.maxsize
@@ -307,17 +331,39 @@ class Predictor:
         return tokenizer
 
     @cached_property
-    def model(self) -> PreTrainedModel:
-        return load_model(_CLASSES[self.saved.task], self.saved.name, **self.saved.remote).to(_device())
+    def model(self) -> "PreTrainedModel":
+        """The model, in eval mode; of an exported one its session."""
+        if self.saved.onnx is not None:
+            from .onnx_runtime import open_session
+
+            return open_session(self.saved.onnx)
+        from .torch_runtime import load
+
+        return load(self.saved)
 
     @cached_property
-    def _run_model(self) -> Callable[..., Any]:
-        """The model; by CUDA graphs where there is such a GPU."""
-        return cuda_graphs(self.model) if self.model.device.type == "cuda" else self.model
+    def _run_model(self) -> Callable[..., dict[str, np.ndarray]]:
+        """A function from the inputs of a batch, `[b, n]` each, to the outputs, in float32."""
+        if self.saved.onnx is not None:
+            from .onnx_runtime import run_session
+
+            return run_session(self.model)
+        from .torch_runtime import run_model
+
+        return run_model(self.model)
+
+    @cached_property
+    def _map(self) -> Callable[..., Iterator[Any]]:
+        """`map`, over batches: in threads, where each computes alone."""
+        if self.saved.onnx is not None:
+            return map
+        from .torch_runtime import map_batches
+
+        return map_batches(self.model)
 
     @cached_property
     def entity_groups(self) -> EntityGroups:
-        return EntityGroups(list(self.model.config.id2label.values()))
+        return EntityGroups(list(self.saved.config.id2label.values()))
 
     @cached_property
     def longest_run(self) -> int | None:
@@ -358,7 +404,7 @@ class Predictor:
 
     def tag_words(self, sentences: Sequence[list[str]]) -> list[list[str | None]]:
         """The label of each word of some sentences, `None` for a word that the tokenizer drops."""
-        names = self.model.config.id2label
+        names = self.saved.config.id2label
         tags: list[list[str | None]] = [[None] * len(words) for words in sentences]
         encodings = self._encode(sentences, are_words=True)
         for row, labels, _ in self._token_labels(encodings):
@@ -368,7 +414,7 @@ class Predictor:
                     tags[row][words[column]] = names[int(labels[column])]
         return tags
 
-    def _encode(self, texts: Sequence[Any], are_words: bool) -> list[Encoding]:
+    def _encode(self, texts: Sequence[Any], are_words: bool) -> list["Encoding"]:
         # Not by the tokenizer's own call: lists of offsets are needed only where there are entities.
         backend = self.tokenizer.backend_tokenizer
         backend.no_truncation()
@@ -383,7 +429,7 @@ class Predictor:
     def _shortened(self, text: str) -> Shortened:
         return shorten(text, self.longest_run)
 
-    def _token_labels(self, encodings: Sequence[Encoding]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    def _token_labels(self, encodings: Sequence["Encoding"]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """
         The label and its probability for each token `[n]` of some texts, short texts first. Texts beyond the model's
         limit are read in windows, as in the evaluation of run_ner.py; then those of special tokens are 0.
@@ -418,24 +464,22 @@ class Predictor:
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """The label and its probability for each token `[n]` of some rows, shorter rows first."""
 
-        def best(output: Any) -> tuple[Tensor, Tensor]:
-            logits = output.logits.float()
-            if getattr(output, "paths", None) is None:
-                scores, labels = logits.softmax(-1).max(-1)
-                return labels, scores
-            labels = output.paths.clamp(min=0)
-            return labels, path_probabilities(labels, logits)
+        def best(outputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+            probabilities = _softmax(outputs["logits"])
+            paths = outputs.get("paths")
+            labels = probabilities.argmax(-1) if paths is None else paths.clip(min=0)
+            return labels, np.take_along_axis(probabilities, labels[..., None], -1)[..., 0]
 
         for batch, mask, (labels, scores) in self._forward(columns, rows, best):
             ends = mask.sum(1).cumsum()[:-1]
-            parts = (np.split(values.numpy()[mask], ends) for values in (labels, scores))
+            parts = (np.split(values[mask], ends) for values in (labels, scores))
             yield from zip(batch, *parts, strict=True)
 
     def _entities(
         self,
         text: str,
         given: Any,
-        encoding: Encoding,
+        encoding: "Encoding",
         begins: np.ndarray | None,
         labels: np.ndarray,
         scores: np.ndarray,
@@ -481,12 +525,10 @@ class Predictor:
 
     def logits(self, texts: Sequence[Text]) -> np.ndarray:
         """A classifier's scores before softmax, in the order of its labels, `[n, k]`; long texts are truncated."""
-        logits = np.zeros((len(texts), self.model.config.num_labels), dtype=np.float32)
+        logits = np.zeros((len(texts), self.saved.config.num_labels), dtype=np.float32)
         if len(texts):
             encoded = self._encode_to_classify(texts)
-            for batch, _, (values,) in self._forward(
-                encoded, range(len(texts)), lambda output: (output.logits.float(),)
-            ):
+            for batch, _, (values,) in self._forward(encoded, range(len(texts)), lambda outputs: (outputs["logits"],)):
                 logits[batch] = values
             self.texts_seen += len(texts)
         return logits
@@ -506,17 +548,17 @@ class Predictor:
 
     def _classify(self, texts: Sequence[Text]) -> list[list[Prediction]]:
         """The probabilities of all labels, the best first, or a number; long texts are truncated."""
-        config = self.model.config
+        config = self.saved.config
         found: list[list[Prediction]] = [[] for _ in texts]
 
-        def probabilities(output: Any) -> tuple[Tensor]:
+        def probabilities(outputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray]:
             # As the pipeline "text-classification" does.
-            logits = output.logits.float()
+            logits = outputs["logits"]
             if config.problem_type == "regression":
                 return (logits,)
             if config.problem_type == "multi_label_classification" or config.num_labels == 1:
-                return (logits.sigmoid(),)
-            return (logits.softmax(-1),)
+                return (_sigmoid(logits),)
+            return (_softmax(logits),)
 
         for batch, _, (scores,) in self._forward(self._encode_to_classify(texts), range(len(texts)), probabilities):
             for row, values in zip(batch, scores.tolist(), strict=True):
@@ -524,7 +566,7 @@ class Predictor:
         return found
 
     def _labelled(self, scores: list[float]) -> list[Prediction]:
-        config = self.model.config
+        config = self.saved.config
         if config.problem_type == "regression" and len(scores) == 1:
             return [{"value": scores[0]}]
         order = sorted(range(len(scores)), key=lambda label: -scores[label])
@@ -535,18 +577,21 @@ class Predictor:
         return labels
 
     def _forward(
-        self, columns: Mapping[str, Sequence[Any]], rows: Sequence[int], reduce: Callable[[Any], tuple[Tensor, ...]]
-    ) -> Iterator[tuple[list[int], np.ndarray, tuple[Tensor, ...]]]:
+        self,
+        columns: Mapping[str, Sequence[Any]],
+        rows: Sequence[int],
+        reduce: Callable[[Mapping[str, np.ndarray]], tuple[np.ndarray, ...]],
+    ) -> Iterator[tuple[list[int], np.ndarray, tuple[np.ndarray, ...]]]:
         """
         Run the model on batches of rows of similar length.
 
         Args:
             columns: lists of token ids and the like.
             rows: the rows that are wanted.
-            reduce: from a batch's output to tensors.
+            reduce: from a batch's outputs to what is wanted of them.
 
         Returns:
-            For each batch its rows, the mask `[b, n]` of their tokens, and the tensors.
+            For each batch its rows, the mask `[b, n]` of their tokens, and what `reduce` gave.
 
         Raises:
             UserError: a number is NaN or infinite.
@@ -554,9 +599,9 @@ class Predictor:
         fillers = {"input_ids": self.tokenizer.pad_token_id or 0, "token_type_ids": self.tokenizer.pad_token_type_id}
         names = [name for name in fillers if name in columns and name in self.tokenizer.model_input_names]
         lengths = [len(ids) for ids in columns["input_ids"]]
-        model = self._run_model
+        run_model = self._run_model
 
-        def run(batch: list[int]) -> tuple[list[int], np.ndarray, tuple[Tensor, ...]]:
+        def run(batch: list[int]) -> tuple[list[int], np.ndarray, tuple[np.ndarray, ...]]:
             counts = np.array([lengths[row] for row in batch])
             mask = np.arange(counts.max()) < counts[:, None]
             if self.tokenizer.padding_side == "left":
@@ -565,24 +610,20 @@ class Predictor:
             for name in names:
                 inputs[name] = np.full(mask.shape, fillers[name])
                 inputs[name][mask] = np.concatenate([columns[name][row] for row in batch])
-            with torch.inference_mode():
-                on_device = {name: torch.from_numpy(values).to(self.model.device) for name, values in inputs.items()}
-                output = tuple(values.cpu() for values in reduce(model(**on_device, return_dict=True)))
-            if not all(values.isfinite().all() for values in output):
+            reduced = reduce(run_model(**inputs))
+            if not all(np.isfinite(values).all() for values in reduced):
                 raise _not_finite(self.saved.name)
-            return batch, mask, output
+            return batch, mask, reduced
 
-        batches = length_sorted_batches(rows, lengths, self.batch_size)
-        # A thread for each batch uses a CPU better than several threads for each operation. The results do not depend
-        # on the number of threads.
-        workers = torch.get_num_threads() if self.model.device.type == "cpu" else 1
-        yield from map_in_threads(run, batches, workers)
+        yield from self._map(run, length_sorted_batches(rows, lengths, self.batch_size))
 
     def _answer(self, text: Any) -> list[Prediction]:
         """The best answer to a question about its context; empty for "no answer"."""
         if not isinstance(text, QuestionContext) and self.question is None:
             raise UserError(f'{self.saved.name} answers questions: write --question "Who moved to Oslo?"')
         question, context = text if isinstance(text, QuestionContext) else (self.question, text)
+        from .question_answering import answer_question
+
         short = self._shortened(context)
         with tokenizing([question, context]):
             answers = answer_question(
@@ -616,12 +657,45 @@ def length_sorted_batches(rows: Sequence[int], lengths: Sequence[int], batch_siz
         yield batch
 
 
-def _device() -> torch.device:
-    """The accelerator of this process of `accelerate launch`, or the CPU."""
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    if accelerator is None:
-        return torch.device("cpu")
-    return torch.device(accelerator.type, int(os.environ.get("LOCAL_RANK", "0")))
+def exported_file(name: str) -> Path | None:
+    """The file of a model in ONNX Runtime: one that is named, or that of a folder without other weights."""
+    path = Path(name)
+    if path.suffix == ".onnx":
+        if not path.is_file():
+            raise UserError(f"There is no file {name}: name the folder that modeling-star export wrote.")
+        return path
+    is_export = (path / "model.onnx").is_file() and not any(path.glob("*.safetensors"))
+    return path / "model.onnx" if is_export else None
+
+
+def read_config(folder: Path) -> SimpleNamespace:
+    """
+    The fields of the configuration of an exported model.
+
+    Raises:
+        UserError: there is none, or it has no labels.
+    """
+    path = folder / "config.json"
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        labels = {int(number): label for number, label in fields["id2label"].items()}
+    except (OSError, ValueError, LookupError, AttributeError) as error:
+        raise UserError(
+            f"{path} cannot be read ({error}): export the model again, or copy its files again."
+        ) from error
+    names = dict(sorted(labels.items()))
+    defaults = {"problem_type": None, "architectures": None}
+    return SimpleNamespace(**{**defaults, **fields, "id2label": names, "num_labels": len(names)})
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):  # what is no number becomes an error of its own
+        powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def _sigmoid(logits: np.ndarray) -> np.ndarray:
+    return np.exp(-np.logaddexp(0, -logits))  # without overflow
 
 
 def _entity(text: str, label: str, start: int, end: int, score: float) -> Prediction:
@@ -638,6 +712,8 @@ def _not_finite(name: str) -> UserError:
 
 def _classify_by_terms(model: SavedModel, texts: list[str]) -> Iterator[list[Prediction]]:
     """The probabilities of all labels by TF-IDF, the best first."""
+    from .tfidf import TfidfClassifier
+
     classifier = TfidfClassifier.load(Path(model.name))
     probabilities = np.exp(classifier.log_probabilities(texts))
     if not np.isfinite(probabilities).all():

@@ -19,17 +19,14 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, TypeVar
-
-import torch
-from huggingface_hub.errors import StrictDataclassError
-from pyarrow import ArrowInvalid
-from safetensors import SafetensorError
-from transformers import TrainingArguments
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import UserError, is_deliberate
-from ..training.checkpoints import last_checkpoint
-from ..training.sources import unreachable_errors
+
+
+# `predict` with a model in ONNX Runtime has its messages here too: it imports no torch for them.
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 
 logger = logging.getLogger(__name__)
@@ -45,7 +42,7 @@ class _Terminated(KeyboardInterrupt):
 
 
 @contextmanager
-def script_messages(training: TrainingArguments) -> Iterator[None]:
+def script_messages(training: "TrainingArguments") -> Iterator[None]:
     """
     Set up logging, and replace errors that a user can fix by one line; --log_level debug shows their traceback.
 
@@ -128,10 +125,7 @@ def command_messages(
 
 
 # Damaged and missing files, and packages that are not installed.
-_OF_INPUT = (
-    *(OSError, ImportError, UserError, UnicodeError, EOFError, json.JSONDecodeError, csv.Error, zlib.error),
-    *(ArrowInvalid, SafetensorError),
-)
+_OF_INPUT = (OSError, ImportError, UserError, UnicodeError, EOFError, json.JSONDecodeError, csv.Error, zlib.error)
 
 
 def one_line(error: Exception, output: Path | None) -> str:
@@ -146,11 +140,21 @@ def one_line(error: Exception, output: Path | None) -> str:
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    if isinstance(cause, (*_OF_INPUT, *unreachable_errors())) or is_deliberate(cause):
+    if isinstance(cause, _OF_INPUT) or is_deliberate(cause) or isinstance(cause, _of_libraries()):
         return message
     if not isinstance(error, UserError):
         message = f"{type(error).__name__}: {message.rstrip('.')}. This may be an error of modeling-star: report it."
     return f"{message} The traceback is in {write_traceback(error, output)}, and --log_level debug prints it."
+
+
+def _of_libraries() -> tuple[type[Exception], ...]:
+    """Errors of libraries about damaged files, and about a Hub that cannot be reached."""
+    from pyarrow import ArrowInvalid
+    from safetensors import SafetensorError
+
+    from ..training.sources import unreachable_errors
+
+    return ArrowInvalid, SafetensorError, *unreachable_errors()
 
 
 def write_traceback(error: Exception, output: Path | None) -> Path:
@@ -191,6 +195,8 @@ def _sigterm_as_interrupt() -> Iterator[None]:
 
 
 def _how_to_resume(folder: Path) -> str:
+    from ..training.checkpoints import last_checkpoint
+
     checkpoints = list(filter(None, map(last_checkpoint, [folder, *sorted(folder.glob("seed-*"))])))
     if not checkpoints:
         return f"No checkpoint was written to {folder} yet."
@@ -208,6 +214,10 @@ def as_user_error(*also: type[Exception]) -> Iterator[None]:
     Raises:
         UserError: instead of a ValueError, OSError and the like.
     """
+    from huggingface_hub.errors import StrictDataclassError
+
+    from ..training.sources import unreachable_errors
+
     kinds: tuple[type[Exception], ...] = (ValueError, OSError, ImportError, *also)
     try:
         yield
@@ -223,13 +233,15 @@ def as_user_error(*also: type[Exception]) -> Iterator[None]:
         ) from error
 
 
-def as_main_process(look: Callable[[], Result], training: TrainingArguments) -> Result:
+def as_main_process(look: Callable[[], Result], training: "TrainingArguments") -> Result:
     """
     Call `look()` on the main process alone, and return its result on all processes.
 
     Raises:
         UserError: the one that `look` raised there.
     """
+    import torch
+
     result: Any = None
     problem = None
     if training.process_index == 0:

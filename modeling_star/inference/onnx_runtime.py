@@ -1,0 +1,111 @@
+"""Exported models for a `Predictor`: ONNX Runtime, numpy and tokenizers, without torch and transformers."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import UserError
+
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+_NO_LIMIT = 10**30  # as transformers writes it
+
+
+class FileTokenizer:
+    """
+    The tokenizer.json of an exported model, with those attributes and methods of a tokenizer of transformers that a
+    `Predictor` uses.
+
+    Args:
+        folder: of an exported model.
+        names: of the inputs of the model.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+
+    pad_token_type_id = 0
+
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        from tokenizers import Tokenizer
+
+        path = folder / "tokenizer.json"
+        try:
+            self.backend_tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises nothing else
+            raise UserError(f"{path} cannot be read ({error}): export the model again.") from error
+        backend = self.backend_tokenizer
+        truncation, padding = backend.truncation or {}, backend.padding or {}
+        self.model_max_length = truncation.get("max_length", _NO_LIMIT)
+        self.truncation_side = truncation.get("direction", "right").lower()
+        self.padding_side = padding.get("direction", "right").lower()
+        self.pad_token_id = padding.get("pad_id", 0)
+        unknown = getattr(backend.model, "unk_token", None)
+        self.unk_token_id = None if unknown is None else backend.token_to_id(unknown)
+        self.model_input_names = list(names)
+
+    def __len__(self) -> int:
+        return self.backend_tokenizer.get_vocab_size(with_added_tokens=True)
+
+    def get_vocab(self) -> dict[str, int]:
+        """The number of each entry."""
+        return self.backend_tokenizer.get_vocab(with_added_tokens=True)
+
+    def get_added_vocab(self) -> dict[str, int]:
+        """The numbers of the entries that were added to the vocabulary of the model."""
+        return {str(token): number for number, token in self.backend_tokenizer.get_added_tokens_decoder().items()}
+
+    def convert_ids_to_tokens(self, numbers: Sequence[int]) -> list[str | None]:
+        """The entries with some numbers."""
+        return [self.backend_tokenizer.id_to_token(number) for number in numbers]
+
+    def __call__(
+        self, *sides: Sequence[str], truncation: bool = False, max_length: int | None = None, verbose: bool = True
+    ) -> dict[str, list[list[int]]]:
+        """The token ids and types of texts, or of pairs of texts; the longer text of a pair is truncated first."""
+        backend = self.backend_tokenizer
+        backend.no_padding()
+        backend.no_truncation()
+        if truncation and max_length is not None:
+            backend.enable_truncation(max_length, strategy="longest_first", direction=self.truncation_side)
+        encodings = backend.encode_batch(list(zip(*sides, strict=True)) if len(sides) > 1 else list(sides[0]))
+        return {
+            "input_ids": [encoding.ids for encoding in encodings],
+            "token_type_ids": [encoding.type_ids for encoding in encodings],
+        }
+
+
+def open_session(path: Path) -> "InferenceSession":
+    """
+    Load a model.
+
+    Raises:
+        UserError: onnxruntime is not installed, or the file is damaged.
+    """
+    try:
+        import onnxruntime
+    except ModuleNotFoundError:
+        raise UserError('onnxruntime is not installed: write pip install "modeling-star[onnx]".') from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))  # 0: a thread for each core
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the library's own kinds have no common base
+        raise UserError(
+            f"{path} cannot be loaded ({error}): export the model again, or copy its files again."
+        ) from error
+
+
+def run_session(session: "InferenceSession") -> Callable[..., dict[str, np.ndarray]]:
+    """A function from the inputs of a batch to its outputs."""
+    names = [output.name for output in session.get_outputs()]
+
+    def run(**inputs: np.ndarray) -> dict[str, np.ndarray]:
+        return dict(zip(names, session.run(None, inputs), strict=True))
+
+    return run

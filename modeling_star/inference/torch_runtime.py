@@ -1,0 +1,65 @@
+"""Models of transformers for a `Predictor`: on the accelerator of this process, or the CPU."""
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from ..loading import load_model
+from .cuda_graphs import cuda_graphs
+from .threads import map_in_threads
+
+
+if TYPE_CHECKING:
+    from .prediction import SavedModel
+
+_CLASSES = {
+    "token-classification": "AutoModelForTokenClassification",
+    "text-classification": "AutoModelForSequenceClassification",
+    "question-answering": "AutoModelForQuestionAnswering",
+}
+_OUTPUTS = ("logits", "paths")
+
+
+def load(saved: "SavedModel") -> PreTrainedModel:
+    """A saved model, in eval mode, on its device."""
+    return load_model(_CLASSES[saved.task], saved.name, **saved.remote).to(_device())
+
+
+def run_model(model: PreTrainedModel) -> Callable[..., dict[str, np.ndarray]]:
+    """A function from the inputs of a batch to its outputs; by CUDA graphs where there is such a GPU."""
+    call = cuda_graphs(model) if model.device.type == "cuda" else model
+
+    def run(**inputs: np.ndarray) -> dict[str, np.ndarray]:
+        with torch.inference_mode():
+            on_device = {name: torch.from_numpy(values).to(model.device) for name, values in inputs.items()}
+            output = call(**on_device, return_dict=True)
+            found = {name: getattr(output, name, None) for name in _OUTPUTS}
+            return {
+                name: (values.float() if values.is_floating_point() else values).cpu().numpy()
+                for name, values in found.items()
+                if values is not None
+            }
+
+    return run
+
+
+def map_batches(model: PreTrainedModel) -> Callable[..., Iterator[Any]]:
+    """
+    `map` over batches. A thread for each batch uses a CPU better than several threads for each operation; the results
+    do not depend on the number of threads.
+    """
+    workers = torch.get_num_threads() if model.device.type == "cpu" else 1
+    return partial(map_in_threads, workers=workers)
+
+
+def _device() -> torch.device:
+    """The accelerator of this process of `accelerate launch`, or the CPU."""
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if accelerator is None:
+        return torch.device("cpu")
+    return torch.device(accelerator.type, int(os.environ.get("LOCAL_RANK", "0")))
