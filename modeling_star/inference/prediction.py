@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.columns import text_columns
 from ..data.entities import EntityGroups, aggregation_for
 from ..data.long_runs import Shortened, longest_run, shorten, tokenizing
 from ..data.text_types import QuestionContext, Text, joined
