@@ -48,12 +48,10 @@ class Options(NamedTuple):
 
     Attributes:
         column_names, sample_by, cache_dir: see `readers.read_file`.
-        columns: those that are needed, where a format can leave out others.
     """
 
     column_names: Sequence[str] | None = None
     sample_by: SampleBy | None = None
-    columns: Sequence[str] | None = None
     cache_dir: str | None = None
 
 

@@ -5,7 +5,6 @@ A document is cut into pieces of at most n tokens, and a block holds as many pie
 separate sequence: the model's output for it and its masks do not depend on the block.
 """
 
-import itertools
 from array import array
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,27 +13,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 from pyarrow.compute import list_value_length
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
-from torch.utils.data import IterableDataset as TorchIterableDataset
-from torch.utils.data import get_worker_info
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 from .files import source_version
-from .text import at_most, documents
 
 
 # Pieces that are packed together.
 _WINDOW = 10_000
-# Documents of a stream that are tokenized and packed together: fewer where they have so many characters.
-_STREAM_WINDOW, _WINDOW_CHARACTERS = 1_000, 4_000_000
+# Documents that are held together: fewer where they have so many characters.
+_DOCUMENTS, _CHARACTERS = 1_000, 4_000_000
 # Characters in one call of a tokenizer, which needs some hundred bytes for each.
 _TOKENIZED_CHARACTERS = 1_000_000
 # The first number of a piece's key. Masks of an evaluation do not depend on the run's seed.
-_TRAINING, _EVALUATION, _STREAM = 1, 2, 3
+_TRAINING, _EVALUATION = 1, 2
 
 
 class Chunk(NamedTuple):
@@ -72,7 +68,7 @@ class PieceEncoder:
         special = self.tokenizer.num_special_tokens_to_add()
         pieces = []
         documents = iter(batch[self.column])
-        while texts := list(at_most(documents, _STREAM_WINDOW, _TOKENIZED_CHARACTERS)):
+        while texts := _take(documents, _TOKENIZED_CHARACTERS):
             encoded = self.tokenizer(
                 texts,
                 truncation=True,
@@ -85,6 +81,17 @@ class PieceEncoder:
         return {"input_ids": pieces}
 
 
+def _take(texts: Iterator[str], characters: int) -> list[str]:
+    """The next texts, until they have this many characters together."""
+    taken: list[str] = []
+    for text in texts:
+        taken.append(text)
+        characters -= len(text)
+        if characters <= 0:
+            break
+    return taken
+
+
 def to_pieces(texts: Dataset, encode: PieceEncoder, split: str) -> Dataset:
     """The pieces of all documents in their order, one row of `input_ids` each.
 
@@ -95,7 +102,7 @@ def to_pieces(texts: Dataset, encode: PieceEncoder, split: str) -> Dataset:
     pieces = texts.map(
         encode,
         batched=True,
-        batch_size=min(_STREAM_WINDOW, _WINDOW_CHARACTERS // mean + 1),
+        batch_size=min(_DOCUMENTS, _CHARACTERS // mean + 1),
         remove_columns=texts.column_names,
         desc=f"Tokenizing {split}",
     )
@@ -170,84 +177,6 @@ class Blocks(TorchDataset):
         source = (_EVALUATION,) if self.seed is None else (_TRAINING, self.seed, int(self._epoch))
         ids = self.pieces[numbers]["input_ids"]
         return [Chunk(np.asarray(piece), (*source, number)) for piece, number in zip(ids, numbers, strict=True)]
-
-
-class StreamedBlocks(TorchIterableDataset):
-    """
-    Blocks of an endless stream: after the last document comes the first, in another order.
-
-    For Trainer it is one epoch, so that resuming skips what was seen. Each of several worker processes reads all
-    documents and tokenizes every k-th: with some of the files for each, one worker would start again while others
-    have unseen documents.
-
-    Args:
-        stream: the documents.
-        encode: cuts documents into pieces.
-        packed: whether a block holds several pieces.
-        seed: of the order and of the masks.
-        buffer: size of the shuffle buffer, in documents; 0: in their order.
-        held_out: `fingerprint`s of documents to skip.
-    """
-
-    def __init__(
-        self,
-        stream: IterableDataset,
-        encode: PieceEncoder,
-        *,
-        packed: bool,
-        seed: int,
-        buffer: int,
-        held_out: frozenset[bytes] = frozenset(),
-    ):
-        self.stream = stream
-        self.encode = encode
-        self.packed = packed
-        self.seed = seed
-        self.buffer = buffer
-        self.held_out = held_out
-
-    def __iter__(self) -> Iterator[list[Chunk]]:
-        worker = get_worker_info()
-        number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        for epoch in itertools.count():
-            source = (_STREAM, self.seed, number, epoch)
-            blocks = self._pass(self._ordered(epoch), source, number, workers)
-            first = next(blocks, None)
-            if first is None:  # fewer documents than workers
-                return
-            yield first
-            yield from blocks
-
-    def _ordered(self, epoch: int) -> IterableDataset:
-        """The documents in the order of a pass, the same in every worker."""
-        if not self.buffer:
-            return self.stream
-        # Not `set_epoch`: the workers share that number, and each is in a pass of its own.
-        return self.stream.shuffle(generator=np.random.default_rng((self.seed, epoch)), buffer_size=self.buffer)
-
-    def _pass(
-        self, stream: IterableDataset, source: tuple[int, ...], number: int, workers: int
-    ) -> Iterator[list[Chunk]]:
-        """The blocks of a worker's documents, read once."""
-        column = self.encode.column
-        # Batches: in a worker process a stream's rows would be those of some of the files.
-        rows = ({column: text} for batch in stream.iter(1) for text in batch[column])
-        texts = itertools.islice(documents(rows, column, self.held_out), number, None, workers)
-        count = 0
-        for window in itertools.count():
-            batch = list(at_most(texts, _STREAM_WINDOW, _WINDOW_CHARACTERS))
-            if not batch:
-                return
-            ids = self.encode({column: batch})["input_ids"]
-            pieces = [Chunk(piece, (*source, count + place)) for place, piece in enumerate(ids)]
-            count += len(pieces)
-            if not self.packed:
-                yield from ([piece] for piece in pieces)
-                continue
-            order, starts = pack([len(piece) for piece in ids], self.encode.size)
-            # Packing puts the longest first.
-            for place in np.random.default_rng((*source, window)).permutation(len(starts) - 1):
-                yield [pieces[number] for number in order[starts[place] : starts[place + 1]]]
 
 
 def packing_efficiency(blocks: Blocks, size: int) -> float:

@@ -8,15 +8,13 @@ A format is a module of `formats`, imported when a file has it:
 """
 
 import importlib
-import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 
 from ..errors import UserError
-from .encodings import HALF_CHARACTER, warn_of_halves
 from .files import FORMATS, Options, SampleBy, ending_of, missing_file, no_rows, reading
 
 
@@ -24,7 +22,6 @@ _MODULES = {
     **{"csv": "tables", "tsv": "tables", "conll": "conll", "json": "json_rows"},
     **{"parquet": "parquet", "text": "running_text", "spans": "span_files"},
 }
-_STREAMED = ("text", "json", "parquet")
 
 
 def module_of(kind: str) -> Any:
@@ -148,62 +145,3 @@ def read_span_texts(path: Path, column: str | None = None) -> Iterator[str] | No
 def is_span_folder(path: Path) -> bool:
     """Whether a path is a folder of brat, WebAnno or INCEpTION."""
     return path.is_dir() and module_of("spans").reader_of(path) is not None
-
-
-# ------ Streams of texts
-
-
-def stream_files(paths: Sequence[str | Path], sample_by: SampleBy, column: str) -> IterableDataset:
-    """
-    Stream the texts of files, one file after the other.
-
-    Args:
-        paths: running text (`.txt`), json lines or parquet, also with `.gz`; formats can be mixed.
-        sample_by: one row of running text.
-        column: the column of the texts. Other columns can differ between files and rows.
-
-    Raises:
-        UserError: a file is absent, empty or in another format.
-    """
-    for path in paths:
-        _streamed_kind(Path(path), Options(sample_by=sample_by))
-    # The list of files is what datasets shuffles and shards.
-    options = {"paths": [str(path) for path in paths], "sample_by": sample_by, "column": column}
-    return IterableDataset.from_generator(_stream_texts, gen_kwargs=options)
-
-
-def streamed_columns(path: str | Path, sample_by: SampleBy, column: str | None) -> Dataset:
-    """The first row of a file for `stream_files` with `column`, as a table of the columns."""
-    rows = _stream(Path(path), Options(sample_by=sample_by))
-    first = next(rows, None)
-    if first is None:
-        raise no_rows(Path(path))
-    if column is not None:
-        first = next((row for row in itertools.chain([first], rows) if column in row), first)
-    return Dataset.from_list([{name: cell if isinstance(cell, str) else None for name, cell in first.items()}])
-
-
-def _streamed_kind(path: Path, options: Options) -> str:
-    kind = kind_of(path, options)
-    if kind not in _STREAMED:
-        raise UserError(f"{path} is {kind}, which cannot be streamed. Write .txt, .jsonl or .parquet files.")
-    return kind
-
-
-def _stream(path: Path, options: Options) -> Iterator[dict[str, Any]]:
-    module = module_of(_streamed_kind(path, options))
-    with reading(path):
-        yield from module.stream(path, options)
-
-
-def _stream_texts(paths: list[str], sample_by: SampleBy, column: str) -> Iterator[dict[str, str | None]]:
-    """The texts of files; `None` for rows without one."""
-    for path in paths:
-        for number, row in enumerate(_stream(Path(path), Options(sample_by=sample_by, columns=(column,))), 1):
-            cell = row.get(column)
-            if cell is not None and not isinstance(cell, str):
-                raise UserError(f"{path}, row {number} has {str(cell)[:60]!r} in column {column!r}, not a text.")
-            if cell is not None and HALF_CHARACTER.search(cell):
-                warn_of_halves(Path(path), [number])
-                cell = HALF_CHARACTER.sub("\ufffd", cell)
-            yield {column: cell}

@@ -1,8 +1,6 @@
 """Documents cut into pieces, packed into blocks, laid out as rows."""
 
 import itertools
-from collections import Counter
-from pathlib import Path
 
 import datasets
 import numpy as np
@@ -19,15 +17,12 @@ from modeling_star.data.packing import (
     Blocks,
     Chunk,
     PieceEncoder,
-    StreamedBlocks,
     block_rows,
     pack,
     packing_efficiency,
     to_pieces,
     unpack_documents,
 )
-from modeling_star.data.readers import stream_files
-from modeling_star.data.text import fingerprint
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
 
@@ -99,18 +94,14 @@ def test_a_call_of_the_tokenizer_ends_after_so_many_characters(monkeypatch: pyte
 
 
 def test_few_long_documents_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "_WINDOW_CHARACTERS", 100)
+    monkeypatch.setattr(packing, "_CHARACTERS", 100)
     texts = ["ab" * 20 + str(number % 10) for number in range(40)]  # 41 characters each
-    for streams in (False, True):
-        tokenizer = CountingTokenizer()
-        encode = PieceEncoder(tokenizer, "text", 16)  # type: ignore[arg-type]
-        if streams:
-            assert len(list(itertools.islice(streamed(encode, texts, packed=False, buffer=0), 40))) == 40
-        else:
-            assert len(to_pieces(Dataset.from_dict({"text": texts}), encode, "train")) == 40 * 3
-        counts = [count for count, _ in tokenizer.calls]
-        assert max(counts) == 3, "until there are 100 characters"
-        assert sum(count == 3 for count in counts) >= len(counts) - 1
+    tokenizer = CountingTokenizer()
+    encode = PieceEncoder(tokenizer, "text", 16)  # type: ignore[arg-type]
+    assert len(to_pieces(Dataset.from_dict({"text": texts}), encode, "train")) == 40 * 3
+    counts = [count for count, _ in tokenizer.calls]
+    assert max(counts) == 3, "until there are 100 characters"
+    assert sum(count == 3 for count in counts) >= len(counts) - 1
 
 
 # Blocks
@@ -167,123 +158,6 @@ def test_a_worker_that_lives_through_several_epochs_sees_each_begin(pieces: Data
 
 
 # Streams
-
-
-def streamed(encode: PieceEncoder, texts: list[str], **options: object) -> StreamedBlocks:
-    stream = Dataset.from_dict({"text": texts}).to_iterable_dataset()
-    return StreamedBlocks(stream, encode, **{"packed": True, "seed": 3, "buffer": 10, **options})
-
-
-def test_a_stream_gives_every_document_once_before_it_begins_again_in_another_order(encode: PieceEncoder) -> None:
-    expected = Counter(tuple(ids) for ids in encode({"text": TEXTS})["input_ids"])
-    # One document a block: packing has an order of its own.
-    blocks = iter(streamed(encode, TEXTS, packed=False))
-    passes = []
-    for _ in range(2):
-        seen: list[Chunk] = []
-        while len(seen) < expected.total():
-            seen += next(blocks)
-        passes.append([tuple(piece.ids.tolist()) for piece in seen])
-        assert Counter(passes[-1]) == expected
-    assert passes[0] != passes[1]
-
-
-def test_each_window_of_a_stream_is_packed_and_comes_in_another_order(encode: PieceEncoder) -> None:
-    ids = [tuple(row.tolist()) for row in encode({"text": TEXTS})["input_ids"]]
-    order, starts = pack([len(row) for row in ids], encode.size)
-    packed = [[ids[place] for place in order[a:b]] for a, b in itertools.pairwise(starts.tolist())]
-    blocks = itertools.islice(streamed(encode, TEXTS, buffer=0), len(packed))
-    seen = [[tuple(piece.ids.tolist()) for piece in block] for block in blocks]
-    assert sorted(seen) == sorted(packed)
-    assert seen != packed
-
-
-@pytest.mark.parametrize("buffer", [0, 10])
-def test_workers_give_every_document_once_whatever_the_files_hold(
-    encode: PieceEncoder, tmp_path: Path, buffer: int
-) -> None:
-    paths, count = [], 0
-    for size in (100, 30, 30):
-        paths.append(tmp_path / f"{size}-{count}.txt")
-        # Each its own: numbers in the nineteen words of the tokenizer.
-        lines = (f"w{number // 19 % 19} w{number % 19}\n" for number in range(count, count + size))
-        paths[-1].write_text("".join(lines))
-        count += size
-    stream = stream_files(paths, "line", "text")
-    blocks = StreamedBlocks(stream, encode, packed=False, seed=3, buffer=buffer)
-    loader = DataLoader(blocks, batch_size=1, num_workers=2, collate_fn=list)
-    seen = [tuple(block[0].ids.tolist()) for (block,) in itertools.islice(loader, 160)]
-    assert len(set(seen)) == 160
-    assert len({piece.key for (block,) in itertools.islice(loader, 160) for piece in block}) == 160
-
-
-@pytest.mark.slow
-def test_workers_give_every_document_once_in_every_pass(encode: PieceEncoder) -> None:
-    loader = DataLoader(streamed(encode, TEXTS[:6], packed=False), batch_size=1, num_workers=2, collate_fn=list)
-    passes: dict[int, list[tuple]] = {}
-    for (block,) in itertools.islice(loader, 6 * 610):
-        for piece in block:
-            *_, number_of_pass, _ = piece.key
-            passes.setdefault(number_of_pass, []).append(tuple(piece.ids.tolist()))
-    expected = sorted(tuple(ids) for ids in encode({"text": TEXTS[:6]})["input_ids"])
-    assert len(passes) >= 600
-    assert all(sorted(passes[number]) == expected for number in range(600))
-
-
-@pytest.mark.parametrize("packed", [True, False])
-def test_a_stream_is_the_same_each_time_it_is_read(
-    encode: PieceEncoder, packed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(packing, "_STREAM_WINDOW", 7)
-
-    def read(seed: int = 3) -> list[list[tuple]]:
-        blocks = itertools.islice(streamed(encode, TEXTS, packed=packed, seed=seed), 60)
-        return [[(piece.key, *piece.ids.tolist()) for piece in block] for block in blocks]
-
-    first = read()
-    assert read() == first
-    assert read(seed=4) != first
-    keys = [entry[0] for block in first for entry in block]
-    assert len(set(keys)) == len(keys)
-    assert all(len(block) == 1 for block in first) is not packed
-
-
-def first_texts(encode: PieceEncoder, count: int, **options: object) -> list[int]:
-    """Which of six texts a stream begins with, counted from 0."""
-    whole = [tuple(ids) for ids in encode({"text": TEXTS[:6]})["input_ids"]]
-    blocks = itertools.islice(streamed(encode, TEXTS[:6], packed=False, **options), count)
-    return [whole.index(tuple(block[0].ids)) for block in blocks]
-
-
-def test_without_a_buffer_documents_come_in_their_order(encode: PieceEncoder) -> None:
-    assert first_texts(encode, 6, buffer=0) == list(range(6))
-
-
-def test_another_seed_gives_another_order_of_documents(encode: PieceEncoder) -> None:
-    orders = [first_texts(encode, 6, buffer=10, seed=seed) for seed in (1, 2)]
-    assert sorted(orders[0]) == sorted(orders[1])
-    assert orders[0] != orders[1]
-
-
-def test_a_document_is_one_of_those_that_a_buffer_holds(encode: PieceEncoder) -> None:
-    firsts = {first_texts(encode, 1, buffer=2, seed=seed)[0] for seed in range(8)}
-    assert firsts == {0, 1}
-
-
-def test_the_masks_of_a_stream_change_with_the_seed(encode: PieceEncoder) -> None:
-    first, other = (next(iter(streamed(encode, TEXTS, seed=seed)))[0].key for seed in (3, 4))
-    assert first[:2] != other[:2]
-
-
-def test_documents_that_are_held_out_never_come(encode: PieceEncoder) -> None:
-    held = TEXTS[:5]
-    blocks = streamed(encode, TEXTS, held_out=frozenset(map(fingerprint, held)))
-    seen = {tuple(piece.ids.tolist()) for block in itertools.islice(blocks, 60) for piece in block}
-    assert seen == {tuple(ids) for ids in encode({"text": [t for t in TEXTS if t not in held]})["input_ids"]}
-
-
-def test_a_stream_without_any_document_ends(encode: PieceEncoder) -> None:
-    assert list(streamed(encode, ["", "\u200b"])) == []
 
 
 # Rows

@@ -40,7 +40,7 @@ def stream(path: Path, options: Options) -> Iterator[dict[str, Any]]:
             return texts
 
     with open_bytes(path) as file, ParquetFile(file) as table:
-        for batch in table.iter_batches(_ROWS_AT_ONCE, columns=options.columns and list(options.columns)):
+        for batch in table.iter_batches(_ROWS_AT_ONCE):
             rows = zip(*map(cells, batch.columns), strict=True)
             yield from (dict(zip(batch.schema.names, row, strict=True)) for row in rows)
             count += len(batch)
