@@ -1,4 +1,4 @@
-"""Metrics of tagging, classification, regression and question answering, and `compute_metrics` for Trainer.
+"""Metrics of tagging, classification and regression, and `compute_metrics` for Trainer.
 
 The classes have the interface of `evaluate.load` (`metric.compute(predictions=..., references=...)`), and need no
 network: they are built on seqeval, scikit-learn and SciPy.
@@ -19,7 +19,6 @@ from transformers import EvalPrediction
 
 from ..data.labels import IGNORE_INDEX
 from ..models.tag_schemes import SEGMENT, entity_tag, typed_labels
-from .squad import Language, score_answers
 
 
 class _OfflineMetric(evaluate.Metric):
@@ -27,7 +26,6 @@ class _OfflineMetric(evaluate.Metric):
 
     description = ""
     feature: Any = datasets.Value("int64")
-    reference_feature: Any = None  # where references are not of the predictions' type
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"keep_in_memory": True, **kwargs})
@@ -37,9 +35,7 @@ class _OfflineMetric(evaluate.Metric):
             description=self.description,
             citation="",
             inputs_description="predictions and references, in the same order",
-            features=datasets.Features(
-                {"predictions": self.feature, "references": self.reference_feature or self.feature}
-            ),
+            features=datasets.Features(predictions=self.feature, references=self.feature),
         )
 
 
@@ -138,24 +134,6 @@ class RegressionScores(_OfflineMetric):
         }
 
 
-class AnswerScores(_OfflineMetric):
-    """Answers to questions: `exact_match` and `f1`, each the best over a question's given answers, from 0 to 1.
-
-    `compute(..., language="en")` compares words as SQuAD's evaluation does, `language="zh"` Chinese characters as
-    CMRC 2018's does; see `squad.score_answer`. References are lists of answers, empty where there is none.
-    """
-
-    description = "Exact match and F1 of answers"
-    feature = datasets.Value("string")
-    reference_feature = datasets.Sequence(datasets.Value("string"))
-
-    def _compute(
-        self, predictions: list[str], references: list[list[str]], language: Language = "en"
-    ) -> dict[str, float]:
-        exact, f1 = score_answers(predictions, references, language)
-        return {"exact_match": float(exact.mean()), "f1": float(f1.mean())}
-
-
 def is_entity_scheme(label_list: Sequence[str]) -> bool:
     """
     Whether the labels are entity tags (O, B-x, I-x and the like) or the letters of word segmentation, rather than
@@ -210,8 +188,6 @@ class TaskMetrics:
         label_list: the names of the labels.
         metric_for_best_model: the name of the metric to choose the best model by, without `eval_`.
         names: the metrics to report, None for all; with several, `combined_score` is their mean (GLUE).
-        per_type: report `PER_precision`, ... for each entity type too.
-        threshold: the probability from which a label of a multi-label task counts as predicted.
         example_index: for windowed tagging data, the example of each row (see `for_windows`).
     """
 
@@ -219,8 +195,6 @@ class TaskMetrics:
     label_list: tuple[str, ...]
     metric_for_best_model: str
     names: tuple[str, ...] | None = None
-    per_type: bool = False
-    threshold: float = 0.5
     example_index: tuple[int, ...] | None = None
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
@@ -229,17 +203,15 @@ class TaskMetrics:
         options = {"binary": len(self.label_list) == 2} if self.task == "single_label_classification" else {}
         result = _TASKS[self.task][0]().compute(references=references, predictions=predictions, **options)
         if self.task == "entities":
-            result = _flat(result, self.per_type)
+            result = _overall(result)
         if self.names is not None:
             result = {name: result[name] for name in self.names}
             if len(self.names) > 1:
                 result["combined_score"] = float(np.mean(list(result.values())))
         return result
 
-    def score_names(self) -> list[str] | None:
-        """The keys of what `__call__` returns; None where they depend on the data."""
-        if self.per_type:  # also one for each type, such as PER_f1
-            return None
+    def score_names(self) -> list[str]:
+        """The keys of what `__call__` returns."""
         shape = (2, len(self.label_list)) if self.task == "multi_label_classification" else (2,)
         nothing = np.zeros((2, 1) if self.task in ("entities", "tokens") else shape, dtype=np.int64)
         with warnings.catch_warnings():
@@ -273,7 +245,7 @@ class TaskMetrics:
         if self.task == "regression":
             return truth.reshape(-1).tolist(), guess.reshape(-1).tolist()
         if self.task == "multi_label_classification":
-            return truth.astype(int).tolist(), are_predicted(guess, self.threshold).astype(int).tolist()
+            return truth.astype(int).tolist(), are_predicted(guess).astype(int).tolist()
         return truth.tolist(), (guess.argmax(axis=-1) if guess.ndim > truth.ndim else guess).tolist()
 
     @staticmethod
@@ -303,18 +275,12 @@ class TaskMetrics:
         return list(references.values()), list(predictions.values())
 
 
-def are_predicted(logits: np.ndarray, threshold: float = 0.5) -> np.ndarray:
-    """Whether the probability of each label is above the threshold, bool, in the shape of the logits."""
-    return logits > np.log(threshold / (1 - threshold))
+def are_predicted(logits: np.ndarray) -> np.ndarray:
+    """Whether the probability of each label of several is above one half, bool, in the shape of the logits."""
+    return logits > 0
 
 
-def metrics_for(
-    task: str,
-    label_list: Sequence[str] = (),
-    *,
-    per_type: bool = False,
-    threshold: float = 0.5,
-) -> TaskMetrics:
+def metrics_for(task: str, label_list: Sequence[str] = ()) -> TaskMetrics:
     """The metrics of a task, and the one to choose the best model by.
 
     Args:
@@ -323,7 +289,6 @@ def metrics_for(
             "entities" or "tokens" outright; or transformers' problem types "single_label_classification",
             "multi_label_classification", "regression".
         label_list: the names of the labels, in the order of their indices.
-        per_type, threshold: see `TaskMetrics`.
 
     Raises:
         ValueError: for an unknown task, or tagging without labels.
@@ -344,14 +309,9 @@ def metrics_for(
         label_list=tuple(label_list),
         metric_for_best_model=best or _TASKS[task][1],
         names=names,
-        per_type=per_type,
-        threshold=threshold,
     )
 
 
-def _flat(result: dict[str, Any], per_type: bool) -> dict[str, float]:
-    """Numbers only, with the names in transformers' example of token classification."""
-    types = {name: row for name, row in result.items() if isinstance(row, dict)}
-    flat = {name.removeprefix("overall_"): value for name, value in result.items() if name not in types}
-    rows = types if per_type else {}
-    return flat | {f"{name}_{key}": float(value) for name, row in rows.items() for key, value in row.items()}
+def _overall(result: dict[str, Any]) -> dict[str, float]:
+    """The scores of all entities together, with the names in transformers' example of token classification."""
+    return {name.removeprefix("overall_"): value for name, value in result.items() if not isinstance(value, dict)}

@@ -23,8 +23,8 @@ class Metrics(Protocol):
     task: str
     metric_for_best_model: str
 
-    def score_names(self) -> list[str] | None:
-        """The metrics besides the loss; `None` if they depend on the data."""
+    def score_names(self) -> list[str]:
+        """The metrics besides the loss."""
 
 
 def settle_training(
@@ -93,7 +93,7 @@ def _choose_best(settled: TrainingArguments, run_args: RunArguments, metrics: Me
     names = metrics.score_names()
     settled.metric_for_best_model = settled.metric_for_best_model or metrics.metric_for_best_model
     best = settled.metric_for_best_model.removeprefix("eval_")
-    if names is not None and best not in ["loss", *names]:
+    if best not in ["loss", *names]:
         raise UserError(f"--metric_for_best_model {best} is not measured: write {', '.join(['loss', *names])}.")
     settled.greater_is_better = best not in LESS_IS_BETTER  # Trainer takes None for "less is better"
     if follows:  # torch's own default is "min"
