@@ -44,42 +44,26 @@ class _Terminated(KeyboardInterrupt):
 @contextmanager
 def script_messages(training: "TrainingArguments") -> Iterator[None]:
     """
-    Set up logging, and replace errors that a user can fix by one line; --log_level debug shows their traceback.
+    Set up logging, and the messages of `command_messages` for a run.
 
     Raises:
-        SystemExit: instead of a UserError, of a KeyboardInterrupt (Ctrl-C, SIGTERM), or if the disk is full.
+        SystemExit: see `command_messages`.
     """
-    script, folder = Path(sys.argv[0]).name, Path(training.output_dir)
+    folder = Path(training.output_dir)
     level = logging.DEBUG if training.log_level == "debug" else logging.INFO
     logging.basicConfig(format="%(levelname)s %(message)s", level=level if training.should_log else logging.ERROR)
     for name in ("httpx", "httpcore", "filelock", "fsspec", "matplotlib"):
         logging.getLogger(name).setLevel(logging.WARNING)
     if os.environ.get("ACCELERATE_USE_FSDP") == "true" and training.device.type == "cpu":
         logger.warning("accelerate does not shard on a CPU: each process holds the whole model, as under DDP.")
-    try:
-        # One of several processes prints; SIGTERM ends the others at once.
-        with _sigterm_as_interrupt() if training.should_log else nullcontext():
-            yield
-    except UserError as error:
-        logger.debug("Traceback:", exc_info=True)
-        raise SystemExit(f"{script}: {one_line(error, folder)}" if training.should_log else 1) from None
-    except KeyboardInterrupt as error:
-        logger.debug("Traceback:", exc_info=True)
-        if training.should_log:
-            print(f"\n{script}: interrupted. {_how_to_resume(folder)}", file=sys.stderr)
-        raise SystemExit(_TERMINATED if isinstance(error, _Terminated) else _INTERRUPTED) from None
-    except Exception as error:
-        # torch and safetensors have their own errors for a full disk.
-        is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-        logger.debug("Traceback:", exc_info=True)
-        if not is_full and not (folder.is_dir() and shutil.disk_usage(folder).free < _FULL):
-            if not training.should_log:
-                raise  # its reason may not be that of the process which prints
-            raise SystemExit(f"{script}: {one_line(error, folder)}") from None
-        raise SystemExit(
-            f"{script}: the disk of {folder} is full ({error}). {_how_to_resume(folder)} Make room first; "
-            "--save_total_limit 1 keeps fewer checkpoints."
-        ) from None
+    with command_messages(
+        Path(sys.argv[0]).name,
+        folder,
+        log_level=training.log_level,
+        next_time=lambda: _how_to_resume(folder),
+        is_main=training.should_log,
+    ):
+        yield
 
 
 @contextmanager
@@ -92,19 +76,21 @@ def command_messages(
     is_main: bool = True,
 ) -> Iterator[None]:
     """
-    Replace the errors of a command without a training by one line; `log_level` "debug" prints their traceback too.
+    Replace the errors of a command by one line; `log_level` "debug" prints their traceback too.
 
     Args:
         command: its name, the beginning of the line.
         output: the file or folder that it writes; a traceback goes beside it.
         log_level: of the command line.
         next_time: says what the same command does after an interruption.
-        is_main: whether this process prints.
+        is_main: whether this one of several processes prints; the others end in the same way.
 
     Raises:
-        SystemExit: instead of any error but a BrokenPipeError, and of a KeyboardInterrupt (Ctrl-C, SIGTERM).
+        SystemExit: instead of any error but a BrokenPipeError, and of a KeyboardInterrupt (Ctrl-C, SIGTERM). A process
+            that does not print raises an error of the code, whose reason may not be that of the one that does.
     """
     try:
+        # SIGTERM ends the processes that do not print at once.
         with _sigterm_as_interrupt() if is_main else nullcontext():
             yield
     except BrokenPipeError:
@@ -114,14 +100,22 @@ def command_messages(
             print(f"\n{command}: interrupted. {next_time()}", file=sys.stderr)
         raise SystemExit(_TERMINATED if isinstance(error, _Terminated) else _INTERRUPTED) from None
     except Exception as error:
-        is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC and output is not None
         if log_level == "debug":
             traceback.print_exception(error)
-        if is_full:
-            folder = output.resolve().parent
-            raise SystemExit(f"{command}: the disk of {folder} is full. {next_time()} Make room first.") from None
-        # Processes that read the same input fail in the same way, but each may be the one that fills the disk.
+        if output is not None and not isinstance(error, UserError) and _is_full(error, output):
+            raise SystemExit(
+                f"{command}: the disk of {output} is full ({error}). {next_time()} Make room first."
+            ) from None
+        if not is_main and _is_of_code(error):
+            raise
         raise SystemExit(f"{command}: {one_line(error, output)}" if is_main else 1) from None
+
+
+def _is_full(error: Exception, output: Path) -> bool:
+    """Whether a command ended because it filled the disk, for which torch and safetensors have errors of their own."""
+    folder = output if output.is_dir() else output.resolve().parent
+    is_named = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    return is_named or (folder.is_dir() and shutil.disk_usage(folder).free < _FULL)
 
 
 # Damaged and missing files, and packages that are not installed.
@@ -137,14 +131,19 @@ def one_line(error: Exception, output: Path | None) -> str:
         output: of the command; the file is beside it, or in the folder of temporary files.
     """
     message = " ".join(str(error).split())
-    cause: BaseException = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    if isinstance(cause, _OF_INPUT) or is_deliberate(cause) or isinstance(cause, _of_libraries()):
+    if not _is_of_code(error):
         return message
     if not isinstance(error, UserError):
         message = f"{type(error).__name__}: {message.rstrip('.')}. This may be an error of modeling-star: report it."
     return f"{message} The traceback is in {write_traceback(error, output)}, and --log_level debug prints it."
+
+
+def _is_of_code(error: Exception) -> bool:
+    """Whether an error, or the one that it disguises, may be a fault of the code."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    return not (isinstance(cause, _OF_INPUT) or is_deliberate(cause) or isinstance(cause, _of_libraries()))
 
 
 def _of_libraries() -> tuple[type[Exception], ...]:

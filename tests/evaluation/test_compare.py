@@ -207,7 +207,7 @@ def test_the_command_prints_the_tables(folder: Path) -> None:
     for name in ("a/seed-1", "a/seed-2", "b"):
         write_rows(folder / name / "predictions_test.jsonl", [{"label": n, "predicted": n} for n in "abc"])
     three = subprocess.run([*command, "a", "b", "--metric", "f1"], cwd=folder, capture_output=True, text=True)
-    assert three.stderr.startswith("compare.py: ")
+    assert three.stderr.startswith("modeling-star compare: ")
     absent = subprocess.run([*command, "a", "c"], cwd=folder, capture_output=True, text=True)
     assert absent.returncode == 1
     assert "predictions_test.jsonl" in absent.stderr
