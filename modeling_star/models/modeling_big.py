@@ -23,10 +23,17 @@ from .neighbours import has_shifted
 from .normalization import UpdateLayerNorm
 from .token_layout import TokenLayout, is_fixed, is_traced
 from .utils import Dropout
+from .window_attention import WindowMask, window_attention, window_mask
 from .word_matcher import WordMatcher
 
 
 logger = logging.get_logger(__name__)
+
+# The largest radius whose places are candidates of their own. With a larger one blocks of queries against the keys
+# around them are faster, forward and in training (docs/decisions.md).
+LARGEST_CANDIDATE_RADIUS = 16
+# Blocks are of padded rows: not for a batch of which they would be more than this many times the tokens.
+MOST_ROWS = 2
 
 
 class WordAttention(CandidateAttention):
@@ -62,6 +69,17 @@ class WordAttention(CandidateAttention):
             update = update.masked_fill(~candidates.band.exists.any(-1, keepdim=True), 0)
         return update, weights
 
+    def over_window(self, tokens: Tensor, layout: TokenLayout, window: WindowMask | Tensor) -> Tensor:
+        """The update of all tokens `[N, d]` from those that `window` shows them; that of first tokens too."""
+        projections = self.projections
+        query, key, value = (
+            layout.to_rows(projections.split(project(tokens))).transpose(1, 2)
+            for project in (projections.query, projections.key, projections.value)
+        )
+        dropout_p = self.dropout_p if self.training else 0.0
+        context = window_attention(query, key, value, window, dropout_p=dropout_p, scale=projections.scale)
+        return projections.project_output(layout.from_rows(context.transpose(1, 2)))
+
     def over_sequence(self, first: Tensor, tokens: Tensor, layout: TokenLayout) -> tuple[Tensor, Tensor]:
         """The update of first tokens `[b, d]` from all tokens `[N, d]` of their sequences; weights `[b, h, m]`."""
         dropout_p = self.dropout_p if self.training else 0.0
@@ -95,6 +113,7 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         band: BandCandidates | None,
         layout: TokenLayout,
         first_only: bool = False,
+        window: WindowMask | Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """
         Args:
@@ -102,6 +121,7 @@ class BigTransformerLayer(GradientCheckpointingLayer):
             band: the words around each token; `None` without local connections.
             layout: where the tokens lie.
             first_only: only the first token of each sequence, which is its global node, is read.
+            window: what each token sees, where these are not candidates.
 
         Returns:
             H^l `[N, d]`, or `[b, d]` with `first_only`; the attention weights `[b, h, n, r]`, `None` in their place
@@ -109,6 +129,12 @@ class BigTransformerLayer(GradientCheckpointingLayer):
             nodes.
         """
         attention = self.attention
+        if window is not None and not first_only:
+            parts = (
+                CPUBlock.split(states, blocks) for states in (tokens, attention.over_window(tokens, layout, window))
+            )
+            updates = ((self._update(state, update), None) for state, update in zip(*parts, strict=True))
+            return CPUBlock.join(updates, blocks, tokens)[0], None, None
         nodes = None if attention is None else attention.nodes(tokens, layout)
         first: Tensor | None = None
         first_weights: Tensor | None = None
@@ -275,19 +301,39 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
     def encode(
         self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Any]]:
-        band = self._candidates(layout, inputs, embedded.dtype)
+        window = self._window(layout, inputs, embedded.dtype)
+        band = self._candidates(layout, inputs, embedded.dtype) if window is None else None
         tokens = record.hidden_state(embedded)
         pools_first = self.config.pooling == "global" and self.config.global_node == "first"
         for number, layer in enumerate(self.layers, start=1):
             if pools_first and number == len(self.layers) and not record.wants_token_states:
                 # Nothing reads the other tokens: half the time of a model of two layers.
-                tokens, *_ = layer(tokens, band, layout, True)
+                tokens, *_ = layer(tokens, band, layout, True, window)
                 return tokens, {"pooler_output": layout.zero_empty(tokens)}
-            tokens, weights, first_weights = layer(tokens, band, layout)
+            tokens, weights, first_weights = layer(tokens, band, layout, False, window)
             tokens = record.hidden_state(tokens)
             record.attention(weights)
             record.relay_attention(first_weights)
         return tokens, {"pooler_output": self._pool(tokens, layout)} if self.add_pooling_layer else {}
+
+    def _window(
+        self, layout: TokenLayout, inputs: dict[str, Tensor | None], dtype: torch.dtype
+    ) -> WindowMask | Tensor | None:
+        """What each token sees, the same in every layer, where it is a wide window and the first token alone."""
+        config = self.config
+        radius = min(config.window_radius, layout.max_length - 1)
+        has_words = config.lexicon_kind is not None or inputs["word_mask"] is not None
+        other_node = config.global_connection and config.global_node != "first"
+        if config.local_connection != "window" or has_words or other_node or not layout.is_packed:
+            return None
+        b = len(layout.lengths)
+        if radius <= LARGEST_CANDIDATE_RADIUS or b * layout.max_length > MOST_ROWS * len(layout.position):
+            return None
+        seen = torch.where(layout.lengths > 0, 0, -1)[:, None] if config.global_node == "first" else None
+        real = None if layout.is_full else layout.row_mask
+        return window_mask(
+            layout.max_length, radius, radius, real, seen, batch=b, dtype=dtype, device=layout.mask.device
+        )
 
     def _candidates(
         self, layout: TokenLayout, inputs: dict[str, Tensor | None], dtype: torch.dtype

@@ -18,6 +18,7 @@ from modeling_star import (
     BigTransformerForTokenClassification,
     BigTransformerModel,
 )
+from modeling_star.models import modeling_big
 
 
 LAYERS = (0, 3)
@@ -116,7 +117,33 @@ def test_any_window_gives_values_and_gradients_of_the_bert_under_the_dense_mask(
         torch.testing.assert_close(actual[keep], gradient[keep], atol=1e-9, rtol=1e-9)
 
 
-@pytest.mark.parametrize("radius", [1, 4, 200])
+@pytest.mark.parametrize("padding", ["right", "left", "holes", "none"])
+def test_wide_windows_are_computed_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, padding: str) -> None:
+    config = tiny_bert()
+    config.num_hidden_layers, config.max_position_embeddings, config.hidden_act = 2, 90, "gelu"
+    bert = BertModel(config, add_pooling_layer=False)
+    randomise(bert, seed=2)
+    bert.save_pretrained(tmp_path)
+    mask = torch.ones(3, 90).bool() if padding == "none" else padded([90, 40, 60], 90, padding)
+    inputs = random_inputs(mask)
+    bert, model = cut_bert(tmp_path, (0, 1)).double(), BigTransformerModel.from_bert(tmp_path, None, 17).double()
+    calls: list[Any] = []
+    attention = modeling_big.window_attention
+    monkeypatch.setattr(modeling_big, "window_attention", lambda *a, **k: calls.append(a) or attention(*a, **k))
+    states, expected = model(**inputs).last_hidden_state, states_of_bert(bert, inputs, 17)
+    assert len(calls) == 2
+    torch.testing.assert_close(states[mask], expected[mask], atol=1e-10, rtol=0)
+    states[mask].sin().sum().backward()
+    expected[mask].sin().sum().backward()
+    found, wanted = model.embeddings.position_embeddings, bert.embeddings.position_embeddings
+    torch.testing.assert_close(found.weight.grad, wanted.weight.grad, atol=1e-9, rtol=1e-9)
+    # Recorded weights are those of candidates.
+    recorded = model(**inputs, output_attentions=True)
+    assert len(calls) == 2
+    torch.testing.assert_close(recorded.last_hidden_state, states, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("radius", [1, 4, 17, 200])
 @torch.no_grad()
 def test_a_real_bert_gives_the_same_states(minilm_path: str, radius: int) -> None:
     tokenizer = AutoTokenizer.from_pretrained(minilm_path)

@@ -36,7 +36,7 @@ CODE = {
     "StarTransformer": SHARED_CODE | ATTENTION_CODE | {"configuration_star.py", "modeling_star.py"},
     "BigTransformer": SHARED_CODE
     | ATTENTION_CODE
-    | {"bert_weights.py", "configuration_big.py", "word_matcher.py", "modeling_big.py"},
+    | {"bert_weights.py", "configuration_big.py", "word_matcher.py", "modeling_big.py", "window_attention.py"},
     "VanillaTransformer": SHARED_CODE | {"configuration_vanilla.py", "modeling_vanilla.py"},
     "Disan": SHARED_CODE | {"configuration_disan.py", "modeling_disan.py"},
     "BiLstm": SHARED_CODE | {"configuration_bilstm.py", "modeling_bilstm.py"},
