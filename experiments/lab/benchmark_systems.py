@@ -22,7 +22,7 @@ from lab.benchmark_workloads import WORD_LENGTH, random_lexicon
 from modeling_star.errors import UserError
 from modeling_star.inference.cuda_graphs import cuda_graphs
 from modeling_star.inference.export import export_onnx, quantize
-from modeling_star.models.bert_weights import fields_from_bert
+from modeling_star.models.bert_weights import fields_from_encoder
 from modeling_star.models.token_layout import TokenLayout
 from modeling_star.models.word_matcher import WordMatcher
 
@@ -153,7 +153,7 @@ def build(name: str, options: Options, longest: int) -> nn.Module:
         bert = BertConfig(
             **_sizes(options), intermediate_size=4 * options.hidden_size, max_position_embeddings=longest
         )
-        fields = fields_from_bert(bert, None, FROM_BERT[name])
+        fields = fields_from_encoder(bert, None, FROM_BERT[name])
         return AutoModel.from_config(AutoConfig.for_model("big_transformer", **fields))
     model_type, attention = model_type_of(name)
     width = padded_width(name, longest)

@@ -1,18 +1,22 @@
 """
-A BERT's weights in a BiG-Transformer, whose layer is a BERT layer with fewer candidates.
+The weights of a BERT, or of an encoder with its block, in a BiG-Transformer, whose layer is a BERT layer with fewer
+candidates.
 
 Key biases are not copied: every candidate has one key, so that the bias adds the same to all scores of a softmax.
 """
 
+import inspect
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedConfig
+from torch import Tensor, nn
+from transformers import MODEL_MAPPING, AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedConfig
 from transformers.utils import logging
 
+from .embeddings import first_position
 from .utils import check_taken
 
 
@@ -35,12 +39,85 @@ _EMBEDDINGS = {
     "token_type_embeddings": "token_type_embeddings",
     "norm": "LayerNorm",
 }
-_MASKED_LM_HEAD = {"dense": "transform.dense", "layer_norm": "transform.LayerNorm", "decoder": "decoder"}
+_OF_BERT = (
+    *("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "type_vocab_size", "hidden_act"),
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
+    *("layer_norm_eps", "initializer_range", "pad_token_id"),
+)
 
 
-def read_bert_config(name_or_path: str | Path, hub: dict[str, Any]) -> PreTrainedConfig:
+@dataclass(frozen=True)
+class _Family:
     """
-    The configuration of a BERT.
+    Where encoders of one kind keep what a BiG-Transformer has.
+
+    Args:
+        head: the module of a masked language model, beside which its others are; `None` where none is copied.
+        head_modules: those of our head, and their names there.
+        layers: the list of layers.
+        layer, embeddings: modules of ours, and their names in a layer and in the embeddings.
+        fields: fields of our configuration, and their names in the encoder's.
+        constants: fields of our configuration that the encoder's does not have.
+    """
+
+    head: str | None
+    head_modules: dict[str, str] = field(default_factory=dict)
+    layers: str = "encoder.layer"
+    layer: dict[str, str] = field(default_factory=lambda: _LAYER)
+    embeddings: dict[str, str] = field(default_factory=lambda: _EMBEDDINGS)
+    fields: dict[str, str] = field(default_factory=lambda: {name: name for name in _OF_BERT})
+    constants: dict[str, Any] = field(default_factory=dict)
+
+
+_ROBERTA = _Family("lm_head", {"dense": "dense", "layer_norm": "layer_norm", "decoder": "decoder"})
+_FAMILIES = {
+    "bert": _Family(
+        "cls.predictions", {"dense": "transform.dense", "layer_norm": "transform.LayerNorm", "decoder": "decoder"}
+    ),
+    "camembert": _ROBERTA,
+    "distilbert": _Family(
+        "",
+        {"dense": "vocab_transform", "layer_norm": "vocab_layer_norm", "decoder": "vocab_projector"},
+        layers="transformer.layer",
+        layer={
+            "attention.projections.query": "attention.q_lin",
+            "attention.projections.key": "attention.k_lin",
+            "attention.projections.value": "attention.v_lin",
+            "attention.projections.output": "attention.out_lin",
+            "attention_norm": "sa_layer_norm",
+            "intermediate": "ffn.lin1",
+            "output": "ffn.lin2",
+            "output_norm": "output_layer_norm",
+        },
+        embeddings={name: source for name, source in _EMBEDDINGS.items() if name != "token_type_embeddings"},
+        fields={
+            "vocab_size": "vocab_size",
+            "hidden_size": "dim",
+            "num_attention_heads": "n_heads",
+            "intermediate_size": "hidden_dim",
+            "hidden_act": "activation",
+            "hidden_dropout_prob": "dropout",
+            "attention_probs_dropout_prob": "attention_dropout",
+            "classifier_dropout": "seq_classif_dropout",
+            "initializer_range": "initializer_range",
+            "pad_token_id": "pad_token_id",
+        },
+        constants={"layer_norm_eps": 1e-12},
+    ),
+    "electra": _Family(
+        None,
+        fields={name: name for name in (*_OF_BERT, "embedding_size")},
+        constants={"embedding_projection": "last"},
+    ),
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+}
+"""Model types whose block is BERT's."""
+
+
+def read_encoder_config(name_or_path: str | Path, hub: dict[str, Any]) -> PreTrainedConfig:
+    """
+    The configuration of an encoder whose block is BERT's.
 
     Args:
         name_or_path: a Hub name or a folder.
@@ -51,42 +128,47 @@ def read_bert_config(name_or_path: str | Path, hub: dict[str, Any]) -> PreTraine
     """
     config = AutoConfig.from_pretrained(name_or_path, **hub)
     positions, is_decoder = (getattr(config, name, None) for name in ("position_embedding_type", "is_decoder"))
-    if config.model_type != "bert" or is_decoder or positions not in (None, "absolute"):
+    if config.model_type not in _FAMILIES or is_decoder or positions not in (None, "absolute"):
+        advice = 'BigTransformerModel.from_encoder("bert-base-uncased")'
+        if config.model_type == "modernbert":
+            advice = f'WindowModernBertModel.from_encoder("{name_or_path}")'
         raise ValueError(
             f"{name_or_path} has model_type={config.model_type!r}, position_embedding_type={positions!r} and "
-            f"is_decoder={is_decoder}; a BERT encoder with absolute positions is needed: "
-            'from_bert("bert-base-uncased").'
+            f"is_decoder={is_decoder}; an encoder with absolute positions of type {', '.join(_FAMILIES)} becomes a "
+            f"BiG-Transformer, and a modernbert a WindowModernBert: {advice}."
         )
     return config
 
 
-def fields_from_bert(bert: PreTrainedConfig, layers: Sequence[int] | None, radius: int) -> dict[str, Any]:
+def fields_from_encoder(
+    source: PreTrainedConfig, layers: Sequence[int] | None, radius: int, max_positions: int | None = None
+) -> dict[str, Any]:
     """
-    The fields of `BigTransformerConfig` that make its layers those of a BERT.
+    The fields of `BigTransformerConfig` that make its layers those of an encoder.
 
     Args:
-        bert: its configuration.
+        source: its configuration.
         layers: indices of the layers that are taken; all where `None`.
         radius: neighbours on either side.
+        max_positions: the longest text; the encoder's where `None`.
 
     Raises:
-        ValueError: the BERT lacks one of the layers.
+        ValueError: the encoder lacks one of the layers.
     """
-    chosen = range(bert.num_hidden_layers) if layers is None else layers
-    if not chosen or any(index not in range(bert.num_hidden_layers) for index in chosen):
+    count = source.num_hidden_layers
+    chosen = range(count) if layers is None else layers
+    if not chosen or any(index not in range(count) for index in chosen):
         raise ValueError(
-            f"layers={list(chosen)} are given; the BERT has 0 to {bert.num_hidden_layers - 1}: "
-            f"layers={list(range(bert.num_hidden_layers))[::2]}."
+            f"layers={list(chosen)} are given; the {source.model_type} has 0 to {count - 1}: "
+            f"layers={list(range(count))[::2]}."
         )
-    same = (
-        *("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "type_vocab_size", "hidden_act"),
-        *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "max_position_embeddings"),
-        *("layer_norm_eps", "initializer_range", "pad_token_id"),
-    )
+    family = _FAMILIES[source.model_type]
+    taken = {name: getattr(source, theirs) for name, theirs in family.fields.items()} | family.constants
     return {
-        **{name: getattr(bert, name) for name in same},
+        **taken,
         "num_hidden_layers": len(chosen),
-        "embedding_dropout_prob": bert.hidden_dropout_prob,
+        "max_position_embeddings": max_positions or source.max_position_embeddings - first_position(source),
+        "embedding_dropout_prob": taken["hidden_dropout_prob"],
         "embedding_norm": True,
         "position_embedding_type": "learned",
         "local_connection": "window",
@@ -97,45 +179,86 @@ def fields_from_bert(bert: PreTrainedConfig, layers: Sequence[int] | None, radiu
     }
 
 
-def copy_bert(
+def copy_encoder(
     encoder: Any,
     name_or_path: str | Path,
     layers: Sequence[int] | None,
     hub: dict[str, Any],
     masked_lm_head: nn.Module | None = None,
+    positions: str = "repeated",
 ) -> None:
     """
-    Copy embeddings and layers of a BERT into the bare BiG-Transformer that `fields_from_bert` describes.
+    Copy embeddings and layers into the bare BiG-Transformer that `fields_from_encoder` describes.
 
     Args:
         encoder: the bare BiG-Transformer.
-        name_or_path, layers, hub: as in `read_bert_config` and `fields_from_bert`.
-        masked_lm_head: takes the BERT's head of masked words, where the checkpoint has one.
+        name_or_path, layers, hub: as in `read_encoder_config` and `fields_from_encoder`.
+        masked_lm_head: takes the encoder's head of masked words, where the checkpoint has one.
+        positions: how a longer table is filled, "repeated" or "interpolated".
     """
-    if masked_lm_head is None:
-        bert, report = AutoModel.from_pretrained(
-            name_or_path, add_pooling_layer=False, dtype=torch.float32, output_loading_info=True, **hub
+    config = AutoConfig.from_pretrained(name_or_path, **hub)
+    family = _FAMILIES[config.model_type]
+    if masked_lm_head is None or family.head is None:
+        has_pooler = "add_pooling_layer" in inspect.signature(MODEL_MAPPING[type(config)].__init__).parameters
+        options = {"add_pooling_layer": False} if has_pooler else {}
+        source, report = AutoModel.from_pretrained(
+            name_or_path, dtype=torch.float32, output_loading_info=True, **options, **hub
         )
         check_taken(name_or_path, report["missing_keys"])
+        if masked_lm_head is not None:
+            _warn_of_new_head(name_or_path)
     else:
-        bert = _copy_head(masked_lm_head, name_or_path, hub)
-    _copy(encoder.embeddings, bert.embeddings, _EMBEDDINGS)
-    chosen = range(len(bert.encoder.layer)) if layers is None else layers
+        source = _copy_head(masked_lm_head, family, name_or_path, hub)
+    table = source.embeddings.position_embeddings
+    rows = table.weight.detach()[first_position(config) :]
+    table.weight = nn.Parameter(_positions(rows, encoder.embeddings.position_embeddings, positions))
+    _copy(encoder.embeddings, source.embeddings, family.embeddings)
+    if hasattr(source, "embeddings_project"):
+        _copy(encoder.embeddings, source, {"projection": "embeddings_project"})
+    all_layers = source.get_submodule(family.layers)
+    chosen = range(len(all_layers)) if layers is None else layers
     for target, index in zip(encoder.layers, chosen, strict=True):
-        _copy(target, bert.encoder.layer[index], _LAYER)
+        _copy(target, all_layers[index], family.layer)
 
 
-def _copy_head(head: nn.Module, name_or_path: str | Path, hub: dict[str, Any]) -> nn.Module:
-    """Copy the head of a masked language model, and return the BERT below it."""
+def _positions(table: Tensor, target: nn.Embedding | None, how: str) -> Tensor:
+    """
+    The rows of a longer table.
+
+    Args:
+        table: `[n, d]`, the encoder's.
+        target: the embedding that takes them; `None` where there is none.
+        how: "repeated", the table again and again, or "interpolated", stretched evenly from its first row to its last.
+
+    Raises:
+        ValueError: `how` is neither.
+    """
+    if how not in ("repeated", "interpolated"):
+        raise ValueError(f'positions={how!r} is given; "repeated" or "interpolated" is allowed.')
+    count = len(table) if target is None else target.num_embeddings
+    if how == "repeated" or count <= len(table):
+        return table[torch.arange(count) % len(table)]
+    stretched = nn.functional.interpolate(table.T[None], size=count, mode="linear", align_corners=True)
+    return stretched[0].T.contiguous()
+
+
+def _warn_of_new_head(name_or_path: str | Path) -> None:
+    logger.warning(f"{name_or_path} has no head of a masked language model that is taken: the model's is new.")
+
+
+def _copy_head(head: nn.Module, family: _Family, name_or_path: str | Path, hub: dict[str, Any]) -> nn.Module:
+    """Copy the head of a masked language model, and return the encoder below it."""
     source, report = AutoModelForMaskedLM.from_pretrained(
         name_or_path, dtype=torch.float32, output_loading_info=True, **hub
     )
-    check_taken(name_or_path, (key for key in report["missing_keys"] if not key.startswith("cls.")))
-    if any(key.startswith("cls.predictions.transform") for key in report["missing_keys"]):
-        logger.warning(f"{name_or_path} has no head of a masked language model: the model's is new.")
+    below = f"{source.base_model_prefix}."
+    check_taken(name_or_path, (key for key in report["missing_keys"] if key.startswith(below)))
+    modules = [".".join(filter(None, (family.head, name))) for name in family.head_modules.values()]
+    if any(key.startswith(tuple(modules[:2])) for key in report["missing_keys"]):
+        _warn_of_new_head(name_or_path)
     else:
-        _copy(head, source.cls.predictions, _MASKED_LM_HEAD)
-    return source.bert
+        _copy(head, source, dict(zip(family.head_modules, modules, strict=True)))
+    return source.base_model
 
 
 @torch.no_grad()
@@ -153,11 +276,11 @@ def _copy(target: nn.Module, source: nn.Module, names: dict[str, str]) -> None:
             parameter = parameters.get(f"{to_name}.{name}")
             if parameter is not None and parameter.shape != value.shape:
                 raise ValueError(
-                    f"{to_name}.{name} has shape {list(parameter.shape)}, and the BERT's {list(value.shape)}: omit "
+                    f"{to_name}.{name} has shape {list(parameter.shape)}, and the encoder's {list(value.shape)}: omit "
                     "the field of the configuration that changes it."
                 )
             if parameter is not None:
                 parameter.copy_(value)
 
 
-__all__ = ["copy_bert", "fields_from_bert", "read_bert_config"]
+__all__ = ["copy_encoder", "fields_from_encoder", "read_encoder_config"]

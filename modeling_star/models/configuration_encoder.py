@@ -29,6 +29,8 @@ class EncoderConfig(BaseConfig):
         num_attention_heads (`int`, defaults to 6): attention heads h.
         embedding_size (`int`, *optional*): width of the token embeddings; projected to `hidden_size` where it
             differs. Defaults to `hidden_size`, or to the width of the encoder in `backbone_config`.
+        embedding_projection (`str`, defaults to `"first"`): where a projection to `hidden_size` is: "first", before
+            positions and token types are added, or "last", after them and the norm, as in ELECTRA.
         backbone_config (`PreTrainedConfig` or `dict`, *optional*): a transformers encoder such as BERT that runs
             inside the embeddings; its last hidden state takes the place of the embedding table.
         freeze_embeddings (`bool`, defaults to `False`): the table or the backbone is not trained; a backbone then
@@ -42,6 +44,8 @@ class EncoderConfig(BaseConfig):
         sinusoidal_base (`float`, defaults to 10000): base of the sinusoidal wavelengths.
         max_position_embeddings (`int`, defaults to 512): longest sequence, in real tokens, that learned positions
             cover. The other types have no maximum.
+        random_position_offset (`bool`, defaults to `False`): in training each text begins at a random row of the
+            learned positions, so that every row is trained by texts shorter than the table.
         embedding_dropout_prob, hidden_dropout_prob, attention_probs_dropout_prob (`float`, default to 0.1): dropout
             on the embeddings, after each output projection, and on the attention weights.
         classifier_dropout (`float`, *optional*): dropout in the heads; defaults to `hidden_dropout_prob`.
@@ -74,6 +78,7 @@ class EncoderConfig(BaseConfig):
     num_hidden_layers: int = 2
     num_attention_heads: int = 6
     embedding_size: int | None = None
+    embedding_projection: Literal["first", "last"] = "first"
     backbone_config: dict | PreTrainedConfig | None = None
     freeze_embeddings: bool = False
     scale_embedding: bool = False
@@ -82,6 +87,7 @@ class EncoderConfig(BaseConfig):
     position_embedding_type: Literal["learned", "sinusoidal", "none", "ring"] = "learned"
     sinusoidal_base: float | int = 10000.0
     max_position_embeddings: int = 512
+    random_position_offset: bool = False
     embedding_dropout_prob: float | int = 0.1
     hidden_dropout_prob: float | int = 0.1
     attention_probs_dropout_prob: float | int = 0.1

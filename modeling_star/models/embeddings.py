@@ -98,6 +98,8 @@ class TokenEmbeddings(nn.Module):
         self.characters = CharCNN(config) if config.char_features else None
         width, joined_width = config.hidden_size, config.embedding_size + feature_width(config)
         self.projection = nn.Linear(joined_width, width) if joined_width != width else None
+        if config.embedding_projection == "last":
+            width = joined_width
         self.position_embeddings = (
             nn.Embedding(config.max_position_embeddings, width)
             if config.position_embedding_type == "learned"
@@ -169,9 +171,10 @@ class TokenEmbeddings(nn.Module):
             embedded = torch.cat([embedded, self.characters(ids, layout)], dim=-1)
         elif self.characters is not None:
             embedded = nn.functional.pad(embedded, (0, self.characters.width))
-        if self.projection is not None:
+        projects_last = self.config.embedding_projection == "last"
+        if self.projection is not None and not projects_last:
             embedded = self.projection(embedded)
-        position = layout.position if given_position is None else given_position
+        position = self._positions(layout) if given_position is None else given_position
         if self.position_embeddings is not None:
             embedded = embedded + self.position_embeddings(position)
         elif self.config.position_embedding_type == "sinusoidal":
@@ -181,7 +184,16 @@ class TokenEmbeddings(nn.Module):
             embedded = embedded + self.token_type_embeddings(types)
         if self.norm is not None:
             embedded = self.norm(embedded)
-        return self.dropout(embedded)
+        embedded = self.dropout(embedded)
+        return self.projection(embedded) if self.projection is not None and projects_last else embedded
+
+    def _positions(self, layout: TokenLayout) -> Tensor:
+        """The position of each token `[N]`, in training from a random row of the table on where that is configured."""
+        if not (self.training and self.config.random_position_offset) or self.position_embeddings is None:
+            return layout.position
+        room = (self.position_embeddings.num_embeddings - layout.lengths + 1).clamp(min=1)
+        offset = (torch.rand(room.shape, device=room.device) * room).long().clamp(max=room - 1)
+        return layout.position + offset[layout.sequence_index]
 
     def _sinusoids(self, layout: TokenLayout, position: Tensor | None, like: Tensor) -> Tensor:
         """Sinusoidal positions `[N, d]`, those given or, of a batch, from a table of those that its texts share."""

@@ -6,7 +6,7 @@ Axes: b batch  n columns  N flat tokens  d width  h heads  c width of a head  r 
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging
 
 from .attention import BandCandidates, CandidateAttention, Candidates, relay_attention
-from .bert_weights import copy_bert, fields_from_bert, read_bert_config
+from .bert_weights import copy_encoder, fields_from_encoder, read_encoder_config
 from .configuration_big import BigTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
@@ -130,11 +130,7 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         """
         attention = self.attention
         if window is not None and not first_only:
-            parts = (
-                CPUBlock.split(states, blocks) for states in (tokens, attention.over_window(tokens, layout, window))
-            )
-            updates = ((self._update(state, update), None) for state, update in zip(*parts, strict=True))
-            return CPUBlock.join(updates, blocks, tokens)[0], None, None
+            return self._update(tokens, attention.over_window(tokens, layout, window)), None, None
         nodes = None if attention is None else attention.nodes(tokens, layout)
         first: Tensor | None = None
         first_weights: Tensor | None = None
@@ -169,52 +165,64 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
     _no_split_modules = ["TokenEmbeddings", "BigTransformerLayer"]
 
     @classmethod
-    def from_bert(
+    def from_encoder(
         cls,
         name_or_path: str | Path,
-        layers: Sequence[int] | None = (0, 3),
+        layers: Sequence[int] | None = None,
         radius: int = 4,
         lexicon: Any | None = None,
         *,
+        max_positions: int | None = None,
+        positions: Literal["repeated", "interpolated"] = "repeated",
         revision: str = "main",
         token: str | bool | None = None,
         cache_dir: str | Path | None = None,
         **fields: Any,
     ) -> "BigTransformerPreTrainedModel":
         """
-        A model with the weights of a BERT, whose tokens attend to `radius` neighbours on either side, to the words
-        that contain them, and to [CLS], which attends to all tokens: the time grows with the length, not with its
-        square.
+        A model with the weights of a BERT, RoBERTa, XLM-R, CamemBERT, DistilBERT or ELECTRA, whose tokens attend to
+        `radius` neighbours on either side, to the words that contain them, and to the first token ([CLS]), which
+        attends to all tokens: the time grows with the length, not with its square.
 
-        Where the radius covers the text and there is no lexicon, the states are those of the BERT with the same
-        layers. The vector of a text is the last state of [CLS], as in BERT's classifiers; a masked language model has
-        the BERT's head where the checkpoint has it; other heads are new. Positions are the BERT's (`"learned"`, which
-        BERT calls absolute): texts beyond `max_position_embeddings` tokens (512) are an error.
+        Where the radius covers the text and there is no lexicon, the states are those of the encoder with the same
+        layers. The vector of a text is the last state of the first token; a masked language model has the encoder's
+        head where the checkpoint has it (not ELECTRA's); other heads are new. Positions are the encoder's: longer
+        texts are an error without `max_positions`.
 
         Args:
-            name_or_path: a BERT, as a Hub name or a folder.
+            name_or_path: the encoder, as a Hub name or a folder.
             layers: indices of its layers that are taken; all where `None`.
             radius: neighbours on either side.
-            lexicon: a `Lexicon` of the BERT's tokenizer; `None` for none. A word is the mean of its tokens.
+            lexicon: words of the encoder's tokenizer; `None` for none. A word is the mean of its tokens.
+            max_positions: the longest text; the encoder's where `None`.
+            positions: what further positions are: its table again and again ("repeated"), or stretched to them
+                ("interpolated").
             revision, token, cache_dir: as in `AutoModel.from_pretrained`.
-            fields: of the configuration, such as `num_labels=9`, `pooling="mean"`; they override those of the BERT.
+            fields: of the configuration, such as `num_labels=9`, `pooling="mean"`; they override those of the encoder.
 
         Raises:
-            ValueError: the model is no BERT encoder, lacks one of the layers, or `fields` change a shape.
+            ValueError: the model is none of these encoders, lacks one of the layers, or `fields` change a shape.
 
         Example:
 
         ```python
-        model = BigTransformerForSequenceClassification.from_bert("bert-base-uncased", layers=[0, 3, 6], radius=4)
+        model = BigTransformerForSequenceClassification.from_encoder("roberta-base", radius=32, max_positions=8192)
         ```
         """
         hub = {"revision": revision, "token": token, "cache_dir": cache_dir}
-        taken = fields_from_bert(read_bert_config(name_or_path, hub), layers, radius)
+        taken = fields_from_encoder(read_encoder_config(name_or_path, hub), layers, radius, max_positions)
         model = cls(cls.config_class(**{**taken, **fields}))
-        copy_bert(model._encoder, name_or_path, layers, hub, getattr(model, "lm_head", None))
+        copy_encoder(model._encoder, name_or_path, layers, hub, getattr(model, "lm_head", None), positions)
         if lexicon is not None:
             model.set_lexicon(lexicon)
         return model.eval()
+
+    @classmethod
+    def from_bert(
+        cls, name_or_path: str | Path, layers: Sequence[int] | None = (0, 3), *args: Any, **options: Any
+    ) -> "BigTransformerPreTrainedModel":
+        """The older name of `from_encoder`, which takes two layers where none are given."""
+        return cls.from_encoder(name_or_path, layers, *args, **options)
 
     def set_lexicon(self, lexicon: Any | None) -> None:
         """
