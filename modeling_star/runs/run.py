@@ -329,6 +329,7 @@ def train(task: Task, trainer: FineTuner, results: dict[str, Any]) -> None:
     """Train or resume; save the best model, its state and the curves."""
     training = trainer.args
     output = trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
+    task.complete(trainer)
     trainer.save_model(_internal_call=True)  # uploaded after it is measured
     trainer.save_state()
     metrics = output.metrics

@@ -23,6 +23,7 @@ from ..training.arguments import ClassificationArguments
 from ..training.named_models import saved_config, saved_labels
 from ..training.task import Task, first_rows, label_fields
 from .tfidf_baseline import tfidf_scores
+from .tfidf_vote import add_vote
 
 
 logger = logging.getLogger(__name__)
@@ -188,6 +189,10 @@ class ClassificationTask(Task[ClassificationArguments]):
         wrong = {row: float(losses[row]) for row in np.flatnonzero(is_wrong).tolist()}
         path, title = folder / f"errors_{split}.html", f"Mistakes in the {split} split"
         write_error_page(path, title, len(expected), wrong, mistake, confusion, order)
+
+    def complete(self, trainer: Any) -> None:
+        """As in Task: TF-IDF votes with the encoder."""
+        add_vote(self, trainer)
 
     def compare(self, trainer: Any, results: dict[str, Any]) -> dict[str, str]:
         """As in Task: with TF-IDF, fitted once for all seeds."""

@@ -121,13 +121,17 @@ def _fit(task: Task, texts: dict[str, list[str]], labels: dict[str, np.ndarray],
     """
     vectorizer = make_vectorizer(_options_for(texts["train"]))
     train, validation = vectorizer.fit_transform(texts["train"]), vectorizer.transform(texts["validation"])
-    names = tuple(task.data.label_list)
-    weights = class_weights(task.run_args.class_weights, names, task.data.counts("train"))
-    options: dict[str, Any] = {"max_iter": 1000, "random_state": seed}
-    options["class_weight"] = None if weights is None else dict(enumerate(weights.tolist()))
+    options: dict[str, Any] = {"max_iter": 1000, "random_state": seed, "class_weight": weights_by_class(task)}
     models = [LogisticRegression(C=strength, **options).fit(train, labels["train"]) for strength in STRENGTHS]
     best = max(models, key=lambda model: model.score(validation, labels["validation"]))
-    return TfidfClassifier(make_pipeline(vectorizer, best), names)
+    return TfidfClassifier(make_pipeline(vectorizer, best), task.data.label_list)
+
+
+def weights_by_class(task: Task) -> dict[int, float] | None:
+    """The weights of classes in the loss, as scikit-learn takes them."""
+    names = tuple(task.data.label_list)
+    weights = class_weights(task.run_args.class_weights, names, task.data.counts("train"))
+    return None if weights is None else dict(enumerate(weights.tolist()))
 
 
 def _scores(task: Task, split: str, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
@@ -138,7 +142,12 @@ def _scores(task: Task, split: str, logits: np.ndarray, labels: np.ndarray) -> d
 
 def _options_for(texts: list[str]) -> dict[str, Any]:
     """Words and pairs of words; for texts mostly in Chinese or Japanese, one to three characters."""
-    letters = [letter for text in texts[:200] for letter in text if letter.isalnum()]
-    if sum(ord(letter) >= FIRST_CJK for letter in letters) * 2 > len(letters):
+    if are_mostly_cjk(texts):
         return {"analyzer": "char", "ngram_range": (1, 3)}
     return {"ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"}
+
+
+def are_mostly_cjk(texts: list[str]) -> bool:
+    """Whether most letters of the first texts are Chinese or Japanese."""
+    letters = [letter for text in texts[:200] for letter in text if letter.isalnum()]
+    return sum(ord(letter) >= FIRST_CJK for letter in letters) * 2 > len(letters)

@@ -150,6 +150,10 @@ class ClassificationArguments(TeacherArguments):
     problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None = flag(
         "Kind of the labels; write multi_label_classification if a cell holds several separated by a comma, | or ;."
     )
+    tfidf_vote: bool | None = flag(
+        "TF-IDF with logistic regression votes with the encoder, in one model; by default where no model, shape or "
+        "embeddings are named, or the named model has such a vote, which is then fitted to the new texts."
+    )
     tfidf_baseline: bool = flag("Compare with TF-IDF and logistic regression, fitted beside in seconds.", True)
 
 

@@ -132,6 +132,10 @@ class Task(ABC, Generic[DataArgs]):
         """Set what is special about the task's trainer, before it trains or scores."""
         return
 
+    def complete(self, trainer: Any) -> None:
+        """Add to the trained model what no gradient trains, before it is saved."""
+        return
+
     @abstractmethod
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
         """Write predictions, tables and plots of a split; returns Markdown sections for the card, by heading."""

@@ -1,0 +1,226 @@
+"""The TF-IDF that votes with a trained encoder: its fit against scikit-learn's own features, and when it is added."""
+
+import json
+import pickle
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit, softmax
+from script_samples import write_rows
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from task_samples import Parsed
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from modeling_star import StarClassifier, StarTransformerConfig
+from modeling_star.models.tfidf_vote import TfidfTerms
+from modeling_star.runs.run import load_task, run_once
+from modeling_star.tasks import tfidf_vote
+from modeling_star.tasks.sequence_classification import ClassificationTask
+from modeling_star.tasks.tfidf_vote import calibrated, fit_terms, linear_logits, log_loss
+
+
+def some_texts(count: int, seed: int, kinds: int = 2) -> tuple[list[list[int]], np.ndarray]:
+    """Ids of texts, in which each class prefers tokens and pairs of tokens of its own."""
+    chance = random.Random(seed)
+    labels = [index % kinds for index in range(count)]
+    texts = []
+    for label in labels:
+        text = [chance.randrange(10, 40) for _ in range(chance.randrange(6, 14))]
+        text[3:5] = [50, 60 + label] if chance.random() < 0.8 else text[3:5]
+        texts.append(text)
+    return texts, np.array(labels)
+
+
+@pytest.mark.parametrize("kinds", [2, 3])
+def test_the_fit_is_that_of_scikit_learn_on_its_own_features(kinds: int) -> None:
+    (train, labels), (validation, expected) = some_texts(90, 0, kinds), some_texts(30, 1, kinds)
+    config = StarTransformerConfig(num_labels=kinds)
+    terms = fit_terms(train, labels, validation, expected, config, 2)
+
+    vectorizer = TfidfVectorizer(
+        ngram_range=(1, 2), sublinear_tf=True, min_df=2, max_df=len(train) - 1, token_pattern=r"\d+"
+    )
+    features = vectorizer.fit_transform([" ".join(map(str, text)) for text in train])
+    held_out = vectorizer.transform([" ".join(map(str, text)) for text in validation])
+    assert len(terms.keys) == features.shape[1]
+    has_term = features.toarray() > 0
+    ratios = []
+    for label in range(kinds):
+        inside, outside = (has_term[labels == label].sum(0) + 1, has_term[labels != label].sum(0) + 1)
+        ratios.append(np.abs(np.log(inside / inside.sum()) - np.log(outside / outside.sum())))
+    scale = 0.5 + np.max(ratios, axis=0)
+    fits = [
+        LogisticRegression(C=strength, max_iter=1000).fit(features.multiply(scale), labels)
+        for strength in tfidf_vote.STRENGTHS
+    ]
+    probabilities = [fit.predict_proba(held_out.multiply(scale)) for fit in fits]
+    losses = [-np.log(each[np.arange(len(expected)), expected]).mean() for each in probabilities]
+    found = softmax(linear_logits(terms, config, validation), axis=-1)
+    assert found == pytest.approx(probabilities[int(np.argmin(losses))], abs=0.01)
+    assert (found.argmax(1) == expected).mean() > 0.7
+
+
+def test_several_labels_have_a_regression_each() -> None:
+    (train, classes), (validation, expected) = some_texts(90, 0, 3), some_texts(30, 1, 3)
+    config = StarTransformerConfig(num_labels=5, problem_type="multi_label_classification")
+
+    def labels_of(classes: np.ndarray) -> np.ndarray:
+        rows = np.zeros((len(classes), 5))
+        rows[:, 0], rows[:, 1], rows[:, 2] = classes == 0, classes != 1, -100
+        rows[:, 3], rows[:, 4] = 0, 1
+        rows[::3, 2] = classes[::3] == 2
+        rows[1::3, 2] = classes[1::3] == 2
+        return rows
+
+    terms = fit_terms(train, labels_of(classes), validation, labels_of(expected), config, 2)
+    found = expit(linear_logits(terms, config, validation))
+    assert ((found[:, 0] > 0.5) == (expected == 0)).mean() > 0.7
+    assert ((found[:, 1] > 0.5) == (expected != 1)).mean() > 0.7
+    assert found[:, 3].max() < 0.01
+    assert found[:, 4].min() > 0.99
+
+
+def test_a_class_without_texts_is_never_predicted() -> None:
+    (train, labels), (validation, expected) = some_texts(60, 0), some_texts(20, 1)
+    config = StarTransformerConfig(num_labels=4)
+    terms = fit_terms(train, labels * 2 + 1, validation, expected * 2 + 1, config, 1)
+    assert softmax(linear_logits(terms, config, validation), axis=-1)[:, [0, 2]].max() < 1e-6
+
+
+def test_texts_without_a_common_run_have_no_terms() -> None:
+    texts = [[1, 10 * row + 5] for row in range(1, 9)]
+    assert fit_terms(texts, np.arange(8) % 2, texts, np.arange(8) % 2, StarTransformerConfig(num_labels=2), 1) is None
+
+
+def test_the_most_frequent_terms_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tfidf_vote, "MOST_TERMS", 2)
+    texts = [[7, 8, 8], [7, 8, 5], [7, 5, 9], [7, 5, 9], [8, 6], [8]]
+    labels = np.array([0, 1, 0, 1, 0, 1])
+    terms = fit_terms(texts, labels, texts, labels, StarTransformerConfig(num_labels=2), 1)
+    empty = TfidfTerms(terms.keys, terms.idf, torch.eye(2), torch.zeros(2))
+    found = linear_logits(empty, StarTransformerConfig(num_labels=2), [[7], [8], [5], [9], [6]])
+    assert (found.max(1) > 0).tolist() == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_an_encoder_that_is_too_certain_is_cooled_and_has_its_share(several: bool) -> None:
+    generator = np.random.default_rng(0)
+    truth = generator.integers(0, 2, 400)
+    expected = np.stack([1 - truth, truth], 1) if several else truth
+    terms = TfidfTerms(*(torch.zeros(0) for _ in range(4)))
+
+    def logits(accuracy: float, size: float) -> np.ndarray:
+        right = np.where(generator.random(400) < accuracy, 1, -1) * (2 * truth - 1)
+        return np.stack([-right, right], 1) * size
+
+    fitted = calibrated(terms, logits(0.8, 9.0), logits(0.8, 0.7), expected)
+    assert fitted.temperature > 4
+    assert 0.2 < fitted.share < 0.8
+    assert calibrated(terms, logits(0.6, 9.0), logits(0.95, 1.5), expected).share > 0.8
+    assert calibrated(terms, logits(0.95, 3.0), logits(0.6, 0.2), expected).share < 0.2
+    assert log_loss(np.zeros((4, 2)), expected[:4]) == pytest.approx(np.log(2))
+
+
+# ------ in a run
+
+QUICK = ("--max_steps=2", "--disable_tqdm=true", "--report_to=none", "--validation_fraction=0.5")
+SMALL = "--config_overrides=hidden_size=16,num_attention_heads=2"
+
+
+def rows_of(*columns: str, label: Callable[[str], Any] = lambda word: word) -> list[dict[str, Any]]:
+    cells = [f"{word} text {number % 7} of many" for number, word in enumerate(["dull", "fine"] * 30)]
+    return [{**dict.fromkeys(columns, cell), "label": label(cell[:4])} for cell in cells]
+
+
+@pytest.fixture
+def result_of(parsed: Callable[..., Parsed], tmp_path: Path) -> Callable[..., tuple[Path, dict[str, Any]]]:
+    """Trains on rows; the folder and the results."""
+
+    def run(name: str, rows: list[dict[str, Any]], *given: str) -> tuple[Path, dict[str, Any]]:
+        files = [
+            f"--{split}_file={write_rows(tmp_path / f'{name}-{split}.jsonl', rows)}" for split in ("train", "test")
+        ]
+        *groups, training = parsed(ClassificationTask, *QUICK, *files, *given)
+        training.output_dir = str(tmp_path / name)
+        return tmp_path / name, run_once(load_task(ClassificationTask, *groups), training)
+
+    return run
+
+
+def terms_in(folder: Path) -> int:
+    return json.loads((folder / "config.json").read_text())["tfidf_terms"]
+
+
+def test_a_run_without_a_shape_saves_a_vote_and_training_it_again_fits_it_again(
+    result_of: Callable[..., tuple[Path, dict[str, Any]]], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    folder, results = result_of("first", rows_of("text"))
+    assert "votes with the encoder" in caplog.text
+    assert terms_in(folder) > 5
+    # Two steps teach the encoder nothing, and TF-IDF knows both words.
+    assert results["test_accuracy"] == 1.0
+    model, tokenizer = (auto.from_pretrained(folder) for auto in (AutoModelForSequenceClassification, AutoTokenizer))
+    with torch.no_grad():
+        logits = model(**tokenizer(["a fine text", "a dull text"], padding=True, return_tensors="pt")).logits
+    assert [model.config.id2label[int(row.argmax())] for row in logits] == ["fine", "dull"]
+    # The label of a word changes, which the terms follow.
+    turned = rows_of("text", label=lambda word: {"dull": "fine", "fine": "dull"}[word])
+    again, results = result_of("again", turned, f"--model_name_or_path={folder}", "--learning_rate=0")
+    assert terms_in(again) == terms_in(folder)
+    assert results["test_accuracy"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("given", "rows", "message"),
+    [
+        ([SMALL], rows_of("text"), None),
+        ([SMALL, "--tfidf_vote=true"], rows_of("text"), "votes with the encoder"),
+        (["--tfidf_vote=false"], rows_of("text"), None),
+        ([], rows_of("sentence1", "sentence2"), "two texts of a pair"),
+        ([], rows_of("text", label=lambda word: len(word) + 0.5 * (word == "dull")), "numbers are predicted"),
+        (["--validation_fraction=0"], rows_of("text"), "without a validation split"),
+        ([], rows_of("text", label=lambda word: [word, "text"]), "votes with the encoder"),
+    ],
+    ids=["shape", "asked", "declined", "pairs", "regression", "no validation", "several labels"],
+)
+def test_who_votes_follows_from_arguments_and_data(
+    result_of: Callable[..., tuple[Path, dict[str, Any]]],
+    caplog: pytest.LogCaptureFixture,
+    given: list[str],
+    rows: list[dict[str, Any]],
+    message: str | None,
+) -> None:
+    caplog.set_level("INFO")
+    folder, _ = result_of("run", rows, *given)
+    votes = message == "votes with the encoder"
+    assert (terms_in(folder) > 0) == votes
+    assert ("the encoder" in caplog.text) == (message is not None)
+    assert message is None or message in caplog.text
+
+
+def test_characters_of_chinese_texts_make_terms_of_three(
+    result_of: Callable[..., tuple[Path, dict[str, Any]]],
+) -> None:
+    rows = [
+        {"text": f"这家酒店很{'好' if number % 2 else '差'}呢", "label": "差好"[number % 2]} for number in range(40)
+    ]
+    folder, results = result_of("chinese", rows)
+    assert json.loads((folder / "config.json").read_text())["tfidf_max_length"] == 3
+    assert results["test_accuracy"] == 1.0
+
+
+def test_the_estimator_votes_and_its_pickle_does(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = rows_of("text")
+    texts, labels = [row["text"] for row in rows], [row["label"] for row in rows]
+    classifier = StarClassifier(arguments={"max_steps": 2}, validation_fraction=0.5).fit(texts, labels)
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert classifier.predict(["a dull text", "a fine text"]).tolist() == ["dull", "fine"]
+    copied = pickle.loads(pickle.dumps(classifier))
+    assert np.array_equal(copied.predict_proba(texts), classifier.predict_proba(texts))
