@@ -107,6 +107,13 @@ class TfidfVote(nn.Module):
         config: the number of terms, `tfidf_terms`, tokens of the longest, `tfidf_max_length`, and labels.
     """
 
+    keys: Tensor
+    idf: Tensor
+    weight: Tensor
+    bias: Tensor
+    share: Tensor
+    temperature: Tensor
+
     def __init__(self, config: EncoderConfig):
         super().__init__()
         self.longest = config.tfidf_max_length
