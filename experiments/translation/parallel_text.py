@@ -212,8 +212,6 @@ def encode_translations(
     target_limit: int | None = None,
     decoder_start: int | None = None,
     split: str = "data",
-    num_proc: int | None = None,
-    load_from_cache_file: bool | None = None,
 ) -> Dataset:
     """
     Encode both sides: `input_ids` and `attention_mask` of the sources, and `labels` of the targets, if there are any.
@@ -225,11 +223,10 @@ def encode_translations(
             how much that costs.
         decoder_start: the id that the decoder starts from; `None`: that of `start_and_end`, as for a fresh model.
         split: its name in the warning.
-        num_proc, load_from_cache_file: as in `datasets.Dataset.map`.
     """
     decoder_start = start_and_end(tokenizer)[0] if decoder_start is None else decoder_start
     encode = _PairEncoder(tokenizer, source_limit, target_limit, decoder_start)
-    features = map_rows(dataset, encode, f"Tokenizing {split}", num_proc, load_from_cache_file)
+    features = map_rows(dataset, encode, f"Tokenizing {split}")
     limit = min((limit for limit in (source_limit, target_limit) if limit is not None), default=None)
     return warn_about_cuts(
         features,

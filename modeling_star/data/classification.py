@@ -32,9 +32,9 @@ from .labels import (
     row_ref,
     short_repr,
 )
-from .long_runs import shorten_all
 from .splits import ROW, Labelled, check_train, drop_or_raise, replace_columns
 from .tokenizers import length_limit, map_rows, warn_about_cuts
+from .windows import shorten_all
 
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class ClassificationData(Labelled):
         splits: rows with `text_columns` and `label_column`: an id (single label), a list of 0.0 and 1.0 (multi-label)
             or a float (regression); a split without labels lacks `label_column`.
         text_columns: one column, or two for pairs.
-        label_list: label names, whose places are the ids; empty for regression.
+        label_list: label names by their ids; empty for regression.
     """
 
     splits: DatasetDict
@@ -65,8 +65,8 @@ class ClassificationData(Labelled):
         """The width of a model's output: 1 for regression."""
         return 1 if self.problem_type == "regression" else len(self.label_list)
 
-    def places(self, split: str) -> list[int]:
-        """The place of each row of a split in the data as given, from 0."""
+    def row_numbers(self, split: str) -> list[int]:
+        """The number of each row of a split in the data as given, from 0."""
         return self.splits[split][ROW][:]
 
     def counts(self, split: str) -> dict[str, int]:
@@ -325,9 +325,9 @@ def join_label_columns(
             return None
         marks = [_MARKS.get(str(cell).strip().lower()) for cell in cells]
         if None in marks:
-            place = marks.index(None)
+            index = marks.index(None)
             raise UserError(
-                f"{row_ref(split, row)}: column {names[place]!r} has {short_repr(cells[place])}. Each column of "
+                f"{row_ref(split, row)}: column {names[index]!r} has {short_repr(cells[index])}. Each column of "
                 f"--label_column_name {label_column_name} has 0 or 1; --drop_empty omits rows with empty cells"
             )
         return [name for name, mark in zip(names, marks, strict=True) if mark]
@@ -390,7 +390,7 @@ def encode_numbers(cells: Mapping[str, Cells], column: str) -> Encoded:
 def encode_lists(
     cells: Mapping[str, Cells], column: str, declared: Sequence[str], label_list: Sequence[str] | None
 ) -> Encoded:
-    """A row of 0.0 and 1.0 with one place per label, from lists of labels or from such rows."""
+    """A row of 0.0 and 1.0 with a column per label, from lists of labels or from such rows."""
     for split, row, items in labels_of(cells):
         if not isinstance(items, list) or any(item is None or item in NO_LABEL for item in items):
             raise UserError(
@@ -405,13 +405,13 @@ def encode_lists(
     if not declared and width > 1 and all(len(items) == width and set(items) <= {0, 1} for items in rows):
         labels = tuple(label_list or map(str, range(width)))
         if len(labels) != width:
-            raise UserError(f"Column {column!r} has lists of {width} places, but the model has {len(labels)} labels.")
+            raise UserError(f"Column {column!r} has lists of {width} numbers, but the model has {len(labels)} labels.")
         return labels, _map(cells, lambda items: list(map(float, items))), feature
     named = _map(cells, lambda items: set(map(name_of, items)))
     names = {split: set().union(*filter(None, values)) for split, values in named.items()}
     labels, ids = label_ids(names, declared, label_list)
     numbers = _map(named, lambda items: {ids[name] for name in items})
-    return labels, _map(numbers, lambda items: [float(place in items) for place in range(len(labels))]), feature
+    return labels, _map(numbers, lambda items: [float(number in items) for number in range(len(labels))]), feature
 
 
 def tokenize_texts(

@@ -32,7 +32,7 @@ class MaskingUnits:
 
     Args:
         lexicon: `None`: single tokens. A `whole_word` lexicon: the words that the tokenizer cut into pieces. A list of
-            words: from left to right the longest word at each place.
+            words: from left to right the longest word at each token.
     """
 
     def __init__(self, lexicon: Lexicon | None):
@@ -70,10 +70,10 @@ class MaskingUnits:
         # Column l - 1 marks words of l tokens; every token is a word of 1.
         longest = (words * np.arange(1, words.shape[1] + 1)).max(axis=1).clip(min=1)
         starts = np.zeros(len(ids), dtype=bool)
-        place = 0
-        while place < len(ids):
-            starts[place] = True
-            place += int(longest[place])
+        token = 0
+        while token < len(ids):
+            starts[token] = True
+            token += int(longest[token])
         return starts
 
 
@@ -134,7 +134,7 @@ class MaskingCollator:
         pieces = [piece for block in blocks for piece in block]
         ids = np.concatenate([piece.ids for piece in pieces]).astype(np.int64)
         hidden, shown = self._hide(ids, pieces)
-        # Padding is place -1, the last value.
+        # Padding has the index -1, the last value.
         inputs = np.append(shown, self.pad_id)
         labels = np.append(np.where(hidden, ids, IGNORE_INDEX), IGNORE_INDEX)
         tokens, sequences = block_rows(blocks, self.columns)
@@ -146,7 +146,7 @@ class MaskingCollator:
         }
 
     def _hide(self, ids: np.ndarray, pieces: list[Chunk]) -> tuple[np.ndarray, np.ndarray]:
-        """Whether each token is masked, `[N]`, and the model's input in its place, `[N]`."""
+        """Whether each token is masked, `[N]`, and the model's input there, `[N]`."""
         lengths = [len(piece.ids) for piece in pieces]
         draws = [np.random.default_rng(piece.key).random((3, len(piece.ids))) for piece in pieces]
         choice, fate, other = np.concatenate(draws, axis=1)

@@ -53,9 +53,9 @@ def sentences_of(given: Any, name: str, call: str, takes_texts: bool = False) ->
             line = f"[text.split() for text in {name}]" if " " in given_row else f"[{name}], for one sentence"
             raise UserError(f"{name}[{row}] is the text {short_repr(given_row)}, not a list of words: write {line}.")
         words = _rows(given_row, f"{name}[{row}]", call)
-        for place, word in enumerate(words):
+        for index, word in enumerate(words):
             if not isinstance(word, str):
-                raise UserError(f"{name}[{row}][{place}] is {_shown(word)}, not a word: write a string.")
+                raise UserError(f"{name}[{row}][{index}] is {_shown(word)}, not a word: write a string.")
         sentences.append(list(map(str, words)))
     return sentences
 
@@ -96,8 +96,8 @@ def tags_of(given: Any, name: str, call: str) -> list[list[Any]]:
         UserError: it is something else, or see `labels_of`.
     """
     rows = [_rows(row, f"{name}[{index}]", call) for index, row in enumerate(_rows(given, name, call))]
-    places = [(row, place) for row, tags in enumerate(rows) for place in range(len(tags))]
-    _check_labels([rows[row][place] for row, place in places], lambda index: "{}[{}][{}]".format(name, *places[index]))
+    indices = [(row, word) for row, tags in enumerate(rows) for word in range(len(tags))]
+    _check_labels([rows[row][word] for row, word in indices], lambda tag: "{}[{}][{}]".format(name, *indices[tag]))
     return [[tag.item() if isinstance(tag, np.generic) else tag for tag in tags] for tags in rows]
 
 

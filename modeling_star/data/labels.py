@@ -137,7 +137,7 @@ def name_of(value: Any) -> str:
 
 def has_names(labels: Sequence[str]) -> bool:
     """Whether labels have names other than LABEL_0, LABEL_1, ..., the defaults of transformers."""
-    return any(name != f"LABEL_{place}" for place, name in enumerate(labels))
+    return any(name != f"LABEL_{index}" for index, name in enumerate(labels))
 
 
 def _warn_about_alike(names: Iterable[str]) -> None:
@@ -164,7 +164,7 @@ def label_ids(
         names: split -> the names that occur in it.
         declared: the names of a `ClassLabel`, in their order.
         label_list: a saved model's labels. If it has only the default names (`has_names`), whole numbers in the data
-            are places in it, and the names of as many labels in the data replace it.
+            are its ids, and the names of as many labels in the data replace it.
 
     Raises:
         UserError: a label is not in `label_list`, such as a number where the model's labels have names; or no label of
@@ -184,13 +184,13 @@ def label_ids(
     labels = (*declared, *ordered(present - set(declared)))
     nameless = label_list is not None and not has_names(label_list) and len(labels) == len(label_list)
     if label_list is None or (nameless and present - set(label_list)):
-        return labels, {name: place for place, name in enumerate(labels)}
-    ids = {name: place for place, name in enumerate(label_list)}
+        return labels, {name: index for index, name in enumerate(labels)}
+    ids = {name: index for index, name in enumerate(label_list)}
     strange = sorted(present - set(ids))
-    places = {str(place): place for place in range(len(label_list))}
-    if strange and len(strange) == len(present) and present <= places.keys():
+    numbers = {str(index): index for index in range(len(label_list))}
+    if strange and len(strange) == len(present) and present <= numbers.keys():
         if not has_names(label_list):
-            return tuple(label_list), ids | places
+            return tuple(label_list), ids | numbers
         raise UserError(
             f"The labels are the numbers {', '.join(strange)}, and the model's labels are "
             f"{short_repr(list(label_list))}: which is which is unknown. Write the names in the data, such as "
@@ -230,15 +230,15 @@ def check_types(labels: Iterable[tuple[str, int, Any]], column: str, allowed: Se
     for split, row, value in labels:
         if type(value) in seen:
             continue
-        place = f"{row_ref(split, row)} has {short_repr(value)}"
+        found = f"{row_ref(split, row)} has {short_repr(value)}"
         if type(value) not in allowed:
             names = ", ".join(kind.__name__ for kind in allowed)
             if isinstance(value, list) and [type(part) for part in value] == [int, int, str]:
                 raise UserError(
-                    f"Column {column!r}: {place}, a span of characters. A tagger learns from it: `modeling-star tag`."
+                    f"Column {column!r}: {found}, a span of characters. A tagger learns from it: `modeling-star tag`."
                 )
-            raise UserError(f"Column {column!r}: {place}. Labels can be {names}; choose another --label_column_name")
-        seen[type(value)] = place
+            raise UserError(f"Column {column!r}: {found}. Labels can be {names}; choose another --label_column_name")
+        seen[type(value)] = found
         if len(seen) > 1 and seen.keys() != {int, float}:
             raise UserError(f"Column {column!r} has labels of mixed types: {', '.join(seen.values())}. Use one type.")
     return set(seen)

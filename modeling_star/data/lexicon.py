@@ -262,7 +262,7 @@ def _spaced_forms(tokenizer: PreTrainedTokenizerBase, marker: str) -> Callable[[
 
 
 def _without_leading(ids: list[int], spaces: set[int]) -> list[int]:
-    first = next((place for place, index in enumerate(ids) if index not in spaces), len(ids))
+    first = next((token for token, index in enumerate(ids) if index not in spaces), len(ids))
     return ids[first:]
 
 

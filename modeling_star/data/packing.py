@@ -128,9 +128,9 @@ def pack(lengths: Sequence[int], size: int) -> tuple[np.ndarray, np.ndarray]:
         blocks: list[list[int]] = []
         rooms: list[tuple[int, int]] = []  # free tokens of a block, and its number; the smallest first
         for piece in sorted(window, key=lambda piece: -lengths[piece]):
-            place = bisect_left(rooms, (lengths[piece], 0))
-            if place < len(rooms):
-                room, block = rooms.pop(place)
+            index = bisect_left(rooms, (lengths[piece], 0))
+            if index < len(rooms):
+                room, block = rooms.pop(index)
             else:
                 room, block = size, len(blocks)
                 blocks.append([])

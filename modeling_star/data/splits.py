@@ -28,7 +28,7 @@ from .readers import columns_like, is_span_folder, read_file
 logger = logging.getLogger(__name__)
 _SPLIT_NAMES = ("train", "validation", "dev", "val", "valid", "test")
 ROW = "row_in_data"
-"""The place of a row before others were dropped or held out for validation."""
+"""The number of a row before others were dropped or held out for validation."""
 # ------ Results
 
 

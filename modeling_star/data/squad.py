@@ -62,13 +62,7 @@ def flatten_squad(dataset: Dataset) -> Dataset:
     """One row for each question of SQuAD's nested articles and paragraphs; other data unchanged."""
     if not any(isinstance(getattr(dataset.features.get(name), "feature", None), dict) for name in _NESTED):
         return dataset
-    questions = dataset.map(
-        _Unfolder(),
-        batched=True,
-        remove_columns=dataset.column_names,
-        features=Features({**_TEXTS, "answers": [_ANSWER]}),
-        desc="Reading questions",
-    )
+    questions = map_rows(dataset, _Unfolder(), "Reading questions", Features({**_TEXTS, "answers": [_ANSWER]}))
     # Without any `answers`, the file has no labels: its questions may have answers.
     unlabelled = all(answers is None for answers in questions["answers"])
     return questions.remove_columns("answers") if unlabelled else questions
@@ -80,7 +74,7 @@ class _Unfolder:
 
     version: str = source_version(__name__)
 
-    def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         rows: list[dict[str, Any]] = []
         for cells in zip(*batch.values(), strict=True):
             _collect(dict(zip(batch, cells, strict=True)), {}, rows)
@@ -142,14 +136,8 @@ def prepare_reading(
     result = {}
     for split, dataset in splits.items():
         labelled = label in dataset.column_names
-        rows = dataset.map(
-            _RowReader(split, question, context, label),
-            batched=True,
-            with_indices=True,
-            remove_columns=dataset.column_names,
-            features=Features({**_TEXTS, "answers": ANSWERS, "omitted": Value("int64")} if labelled else _TEXTS),
-            desc=f"Reading {split}",
-        )
+        features = Features({**_TEXTS, "answers": ANSWERS, "omitted": Value("int64")} if labelled else _TEXTS)
+        rows = map_rows(dataset, _RowReader(split, question, context, label), f"Reading {split}", features)
         empty = [
             number
             for number, texts in enumerate(zip(rows["question"][:], rows["context"][:], strict=True))
@@ -216,10 +204,10 @@ class _RowReader:
             output |= {"answers": [], "omitted": []}
             cells = zip(indices, output["id"], questions, contexts, batch[self.label], strict=True)
             for row, name, question, context, cell in cells:
-                place = f"{row_ref(self.split, row)} (question {name!r})"
+                where = f"{row_ref(self.split, row)} (question {name!r})"
                 answers = _read_answers(cell)
                 if answers is None:
-                    raise UserError(f"{place}: column {self.label!r} holds {short_repr(cell)}. {_FORM}")
+                    raise UserError(f"{where}: column {self.label!r} holds {short_repr(cell)}. {_FORM}")
                 usable = _usable(answers, context) if question.strip() and context.strip() else answers
                 is_unusable = answers["text"] and not usable["text"]
                 output["answers"].append(usable)
@@ -319,10 +307,10 @@ class WindowEncoder:
         for number, windows in enumerate(encoded):
             labels = self._labels(windows, batch["answers"][number]) if self.labelled else [{}] * len(windows)
             for window, columns in zip(windows, labels, strict=True):
-                places = {name: getattr(window, name) for name in _WINDOW}
+                numbers = {name: getattr(window, name) for name in _WINDOW}
                 offsets = window.offsets.flatten().tolist()
                 index = indices[number]
-                rows.append({**window.inputs, "example_index": index, **places, "offsets": offsets, **columns})
+                rows.append({**window.inputs, "example_index": index, **numbers, "offsets": offsets, **columns})
         return {name: [row[name] for row in rows] for name in rows[0]}
 
     def _labels(self, windows: list[QuestionWindow], answers: dict[str, list[Any]]) -> list[dict[str, Any]]:

@@ -27,10 +27,9 @@ from .labels import (
     row_ref,
     short_repr,
 )
-from .long_runs import shorten_all
 from .splits import Labelled, NewColumn, check_train, drop_or_raise, replace_columns
 from .tokenizers import length_limit, map_rows, warn_about_cuts
-from .windows import NO_WORD, cut_windows, first_pieces
+from .windows import NO_WORD, cut_windows, first_pieces, shorten_all
 from .word_rows import sentences_of_words
 from .writing_systems import split_words
 
@@ -46,7 +45,7 @@ class TaggingData(Labelled):
     Attributes:
         splits: rows with `text_column` (list of words) and `label_column` (list of ids, or -100); a split without
             labels lacks `label_column`.
-        label_list: tag names; their places are the ids.
+        label_list: tag names by their ids.
     """
 
     splits: DatasetDict
@@ -277,7 +276,7 @@ class _WordEncoder:
     limit: int | None
     stride: int | None
     continuations: list[int] | None
-    version: str = source_version(__name__, cut_windows.__module__, shorten_all.__module__)
+    version: str = source_version(__name__, cut_windows.__module__)
 
     def __call__(self, batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
         sentences: list[list[str]] = batch[self.tokens_column]
@@ -321,14 +320,14 @@ class _WordEncoder:
         short = [shorten_all(words, self.tokenizer) for words in sentences]
         return self.tokenizer(short, is_split_into_words=True, verbose=False)
 
-    def _labels(self, tags: list[int], places: list[int], pieces: list[int | None]) -> list[int]:
+    def _labels(self, tags: list[int], reads: list[int], words: list[int | None]) -> list[int]:
         """Labels `[n]` of one window."""
-        labels = [IGNORE_INDEX if word == NO_WORD else tags[word] for word in places]
+        labels = [IGNORE_INDEX if word == NO_WORD else tags[word] for word in reads]
         if self.continuations is not None:
-            for place, piece in enumerate(pieces):
-                continues = place > 0 and piece is not None and piece == pieces[place - 1]
-                if continues and labels[place - 1] != IGNORE_INDEX:
-                    labels[place] = self.continuations[labels[place - 1]]
+            for token in range(1, len(words)):
+                continues = words[token] is not None and words[token] == words[token - 1]
+                if continues and labels[token - 1] != IGNORE_INDEX:
+                    labels[token] = self.continuations[labels[token - 1]]
         return labels
 
 
@@ -366,9 +365,9 @@ def predictions_to_words(
     rows = zip(features["example_index"], features["num_words"], features["word_ids"], predictions, strict=True)
     for example, num_words, word_ids, row in rows:
         sentence = sentences.setdefault(example, [fill] * num_words)
-        for place, word in enumerate(word_ids):
+        for token, word in enumerate(word_ids):
             if word != NO_WORD:
-                sentence[word] = label_list[int(row[place])]
+                sentence[word] = label_list[int(row[token])]
     return [sentences[example] for example in sorted(sentences)]
 
 
@@ -394,7 +393,7 @@ def warn_of_other_tokens(
     ]
     if len(other) > _MAY_DIFFER * len(sentences):
         words, text = (encoding.tokens(other[0])[1:-1] for encoding in (by_word, as_text))
-        place = next((place for place, pair in enumerate(zip(words, text, strict=False)) if len({*pair}) > 1), 0)
+        first = next((index for index, pair in enumerate(zip(words, text, strict=False)) if len({*pair}) > 1), 0)
         logger.warning(
             "%d of %d sentences of the %s split have other tokens as texts than as words, and the model is trained on "
             "words: %s instead of %s. To predict, give words: run_predict.py --file with such a file, or a pipeline "
@@ -402,7 +401,7 @@ def warn_of_other_tokens(
             len(other),
             len(sentences),
             split,
-            " ".join(text[place : place + 4]),
-            " ".join(words[place : place + 4]),
+            " ".join(text[first : first + 4]),
+            " ".join(words[first : first + 4]),
             between,
         )

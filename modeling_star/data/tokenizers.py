@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow.compute as pc
-from datasets import Dataset
+from datasets import Dataset, Features
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -236,20 +236,15 @@ def length_limit(tokenizer: PreTrainedTokenizerBase, max_seq_length: int | None)
 
 
 def map_rows(
-    dataset: Dataset,
-    encode: Callable[..., Any],
-    description: str,
-    num_proc: int | None = None,
-    load_from_cache_file: bool | None = None,
+    dataset: Dataset, encode: Callable[..., Any], description: str, features: Features | None = None
 ) -> Dataset:
-    """Replace all columns by those of `encode(batch, indices)`; arguments as in `datasets.Dataset.map`."""
+    """Replace all columns by those of `encode(batch, indices)`, with their features if they are not to be inferred."""
     return dataset.map(
         encode,
         batched=True,
         with_indices=True,
         remove_columns=dataset.column_names,
-        num_proc=num_proc,
-        load_from_cache_file=load_from_cache_file,
+        features=features,
         desc=description,
     )
 

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..data.entities import EntityGroups, aggregation_for
-from ..data.long_runs import Shortened, longest_run, shorten, tokenizing
 from ..data.text_types import QuestionContext, Text, joined
-from ..data.windows import Window, cut_windows, max_length_or_none
+from ..data.windows import Shortened, Window, cut_windows, longest_run, max_length_or_none, shorten, tokenizing
 from ..data.writing_systems import between_words
 from ..errors import UserError
 from ..version import __version__
@@ -213,7 +212,7 @@ class Predictor:
         Raises:
             UserError: a column is no list or has no texts, or columns have different lengths.
         """
-        from ..data.prediction_inputs import text_columns
+        from ..data.columns import text_columns
         from .input_columns import as_dataset, cells_of
 
         batch = {name: list(cells) if isinstance(cells, Iterator) else cells for name, cells in batch.items()}

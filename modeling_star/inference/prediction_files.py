@@ -38,7 +38,7 @@ from .output_rows import (
 
 
 if TYPE_CHECKING:
-    from ..data.prediction_inputs import Text
+    from ..data.text_types import Text
     from .prediction import Predictor
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..data.prediction_inputs import Text
+from ..data.text_types import Text
 from ..errors import UserError
 from .prediction import Predictor
 from .prediction_files import Predicted, Window, with_sources

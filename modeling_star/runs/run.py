@@ -17,8 +17,8 @@ from typing import Any
 from datasets import DatasetDict
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments, set_seed
 
-from ..data.long_runs import tokenizing
 from ..data.splits import hold_out, load_splits, take_first
+from ..data.windows import tokenizing
 from ..evaluation.reports import baseline_lines, plot_training_curves, score_prefix, seeds_table, summarize_seeds
 from ..files import write_json, write_text
 from ..loading import check_whole

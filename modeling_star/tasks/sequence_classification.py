@@ -120,7 +120,7 @@ class ClassificationTask(Task[ClassificationArguments]):
     def report(self, folder: Path, split: str, features: Dataset, predictions: np.ndarray) -> dict[str, str]:
         rows = self.data.splits[split]
         predicted, scores = self._predicted(np.asarray(predictions, dtype=np.float64))
-        columns = {"index": self.data.places(split), **{name: rows[name][:] for name in self.data.text_columns}}
+        columns = {"index": self.data.row_numbers(split), **{name: rows[name][:] for name in self.data.text_columns}}
         columns["predicted"] = predicted
         if scores is not None:
             columns["score"] = scores

@@ -313,7 +313,7 @@ def test_rows_without_a_class_label_are_left_out(caplog):
     with caplog.at_level(logging.WARNING):
         data = prepare_classification(DatasetDict({"train": rows}))
     kept = data.splits["train"]
-    assert (kept["text"][:], kept["label"][:], data.places("train")) == (["x", "z"], [1, 0], [0, 2])
+    assert (kept["text"][:], kept["label"][:], data.row_numbers("train")) == (["x", "z"], [1, 0], [0, 2])
     assert "1 rows of the train split are omitted: no label" in caplog.text
 
 
@@ -339,12 +339,12 @@ def test_numbers_are_not_taken_for_a_models_named_labels():
             prepare_classification(one(text=["x", "y"], label=numbers), label_list=names)
     with pytest.raises(UserError, match="'0' is not one of the model's 2 labels"):
         prepare_classification(one(text=["x", "y"], label=[2, 0]), label_list=names)
-    # Names 1 and 2 and a row of class 0: not places, but other classes.
+    # Names 1 and 2 and a row of class 0: not ids, but other classes.
     with pytest.raises(UserError, match="'0'"):
         prepare_classification(one(text=["x", "y"], label=[0, 1]), label_list=["1", "2"])
 
 
-def test_a_model_without_names_for_its_labels_reads_places_or_takes_names():
+def test_a_model_without_names_for_its_labels_reads_ids_or_takes_names():
     names = ["LABEL_0", "LABEL_1", "LABEL_2"]
 
     def read(labels):
@@ -409,7 +409,7 @@ def test_rows_without_text_or_label_can_be_dropped():
     data = prepare_classification(splits, drop_empty=True)
     assert data.splits["train"]["text"][:] == ["a", "d"]
     assert data.splits["train"]["label"][:] == [0, 1]
-    assert data.places("train") == [0, 5]
+    assert data.row_numbers("train") == [0, 5]
 
 
 def test_a_text_may_have_none_of_several_labels_that_stand_in_one_cell():

@@ -12,11 +12,11 @@ from common import TINY
 from datasets import Dataset
 
 import modeling_star
-from modeling_star.data import long_runs
+from modeling_star.data import windows
 from modeling_star.data.classification import tokenize_texts
-from modeling_star.data.long_runs import longest_run, shorten
 from modeling_star.data.prediction_inputs import QuestionContext
 from modeling_star.data.tokenizers import train_tokenizer
+from modeling_star.data.windows import longest_run, shorten
 from modeling_star.errors import UserError
 from modeling_star.inference import Predictor
 
@@ -159,7 +159,7 @@ RUNS = [
 def test_a_shortened_run_is_the_same_token_at_the_same_characters(
     text: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(long_runs, "LONGEST_RUN", 110)
+    monkeypatch.setattr(windows, "LONGEST_RUN", 110)
     tokenizer = train_tokenizer([TEXT, "don't 3.5 bits n't 李 é ."], kind, min_frequency=1, vocab_size=90)
     short = shorten(text, longest_run(tokenizer))
     assert len(short.text) < len(text)
@@ -177,7 +177,7 @@ def test_predictions_of_a_text_with_long_runs_are_those_of_the_whole_text(
     question = "Who?" if head == "QuestionAnswering" else None
     expected = Predictor(saved(tmp_path, head), question=question).predict(texts)
     assert any(found for _, found in expected)
-    monkeypatch.setattr(long_runs, "LONGEST_RUN", 110)
+    monkeypatch.setattr(windows, "LONGEST_RUN", 110)
     assert Predictor(tmp_path, question=question).predict(texts) == expected
 
 
@@ -185,9 +185,9 @@ def test_a_training_text_with_long_runs_has_the_tokens_of_the_whole_text(monkeyp
     rows = Dataset.from_dict({"text": RUNS})
     tokenizer = train_tokenizer([TEXT], "wordpiece", min_frequency=1, vocab_size=60)
     expected = tokenize_texts(rows, tokenizer)["input_ids"][:]
-    monkeypatch.setattr(long_runs, "LONGEST_RUN", 110)
+    monkeypatch.setattr(windows, "LONGEST_RUN", 110)
     given: list[str] = []
-    monkeypatch.setattr(long_runs, "shorten", lambda *args: given.append(shorten(*args).text) or shorten(*args))
+    monkeypatch.setattr(windows, "shorten", lambda *args: given.append(shorten(*args).text) or shorten(*args))
     assert tokenize_texts(rows, tokenizer)["input_ids"][:] == expected
     assert all(len(short) < len(text) for short, text in zip(given, RUNS, strict=True))
 
@@ -202,7 +202,7 @@ def test_a_panic_of_the_tokenizer_names_a_text() -> None:
     class PanicException(BaseException):
         """As the library raises it."""
 
-    with pytest.raises(UserError, match="'film'"), long_runs.tokenizing(["a", "film"]):
+    with pytest.raises(UserError, match="'film'"), windows.tokenizing(["a", "film"]):
         raise PanicException
-    with pytest.raises(KeyboardInterrupt), long_runs.tokenizing(["a", "film"]):
+    with pytest.raises(KeyboardInterrupt), windows.tokenizing(["a", "film"]):
         raise KeyboardInterrupt
