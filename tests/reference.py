@@ -225,6 +225,8 @@ def star_transformer(parameters: Parameters, config: Any, e: list[Vector], with_
 
     h: list[Vector] = list(e)
     relay = mean_of(e) if config.use_radial else None
+    if config.use_radial and config.relay_start_norm:
+        relay = norm(parameters, "relay_start_norm", relay)
     encoded = Encoded(h, hidden_states=[h])
     for t in range(1, steps + 1):
         layer = under(parameters, "layers.0" if config.share_layers else f"layers.{t - 1}")

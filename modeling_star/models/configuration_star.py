@@ -23,6 +23,8 @@ class StarTransformerConfig(EncoderConfig):
         ring_radius (`int`, defaults to 1): how many neighbours on either side a satellite reads; the paper's is one.
             On a ring shorter than that, places that are the same token count as candidates of their own.
         use_radial (`bool`, defaults to `True`): `False` is variant (a) of Table 6, without the relay node.
+        relay_start_norm (`bool`, defaults to `False`): LayerNorm on the mean of the embeddings that the relay starts
+            from. The mean of n tokens is about `n ** 0.5` times smaller than a token; so are the relay's first scores.
         norm_position (`str`, defaults to `"post"`): "post" normalises after the activation (Eqs 6 and 8), "pre"
             before the attention.
         residual (`bool`, defaults to `False`): adds the state before the update; the paper does not.
@@ -41,6 +43,7 @@ class StarTransformerConfig(EncoderConfig):
     use_ring: bool = True
     ring_radius: int = 1
     use_radial: bool = True
+    relay_start_norm: bool = False
     norm_position: Literal["post", "pre"] = "post"
     residual: bool = False
     share_layers: bool = False

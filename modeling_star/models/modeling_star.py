@@ -173,6 +173,9 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
             StarTransformerLayer(config, config.use_radial and (self.add_pooling_layer or layer < last))
             for layer in range(count)
         )
+        self.relay_start_norm: UpdateLayerNorm | None = None
+        if config.use_radial and config.relay_start_norm:
+            self.relay_start_norm = UpdateLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.ring_norm: UpdateLayerNorm | None = None
         self.relay_norm: UpdateLayerNorm | None = None
         if config.norm_position == "pre":
@@ -185,6 +188,8 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
     ) -> tuple[Tensor, dict[str, Any]]:
         tokens = embedded = record.hidden_state(embedded)
         relay = layout.mean(embedded) if self.config.use_radial else None
+        if self.relay_start_norm is not None:
+            relay = self.relay_start_norm(relay)
         shared: Tensor | None = None
         if self.config.share_layers:
             first: Any = self.layers[0]
