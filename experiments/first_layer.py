@@ -31,6 +31,7 @@ import torch
 import transformers
 from lab.kept_runs import RunFile, check_arguments, read_counts, write_counts
 from lab.launching import AVX2, environment
+from modeling_star.training.run import run
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel
 
@@ -47,7 +48,6 @@ from modeling_star.training.arguments import (
     TaggingModelArguments,
     from_values,
 )
-from modeling_star.training.run import run
 
 
 RESULTS = Path("experiments/results/first_layer.jsonl")
@@ -127,6 +127,7 @@ SYSTEMS = {
     "star_plus": System("star-plus", "star-plus"),
     "star_plus_norm": System("with a norm on the embeddings", "star-plus", NORM),
     "star_plus_2": System("star-plus-2: and on the relay's start", "star-plus-2"),
+    "start_1": System("star-plus, embeddings of deviation 1", "star-plus", {"initializer_range": 1.0}),
     "ngrams": System("star-plus with n-grams", "star-plus", NGRAMS),
     "ngrams_2": System("star-plus-2 with n-grams", "star-plus-2", NGRAMS),
     "star": System("Star", "star-base"),
@@ -142,7 +143,7 @@ SYSTEMS = {
 }
 # (a, b): the page has the differences a minus b.
 PAIRS = (
-    *(("star_plus_2", "star_plus"), ("star_plus_norm", "star_plus"), ("ngrams_2", "ngrams")),
+    *(("star_plus_2", "star_plus"), ("star_plus_norm", "star_plus"), ("start_1", "star_plus"), ("ngrams_2", "ngrams")),
     *(("star_norm", "star"), ("big_norm", "big"), ("vanilla_norm", "vanilla"), ("star_plus_2", "vanilla_norm")),
     *(
         ("star_plus", "no_relay"),

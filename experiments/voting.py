@@ -62,7 +62,10 @@ def predictions(data: Any, embeddings: str) -> Answers:
         num_train_epochs=12,
         learning_rate=1e-3,
         batch_size=16,
-        arguments={"embeddings_name_or_path": embeddings, "freeze_embeddings": True, "max_seq_length": 256},
+        arguments={
+            **{"embeddings_name_or_path": embeddings, "freeze_embeddings": True, "max_seq_length": 256},
+            "config_name": "configuration/models/star-plus.json",
+        },
     )
     tfidf = make_pipeline(TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), LogisticRegression(C=30))
     vote = VotingClassifier([("star", star), ("tfidf", tfidf)], voting="soft")

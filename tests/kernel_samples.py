@@ -44,7 +44,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"position_embedding_type": "ring", "norm_position": "pre", "residual": True, "share_layers": True},
     ),
     "Star without ring": ("StarTransformer", {"use_ring": False, "head_dim": 3}),
-    "Star, ring of radius 2": ("StarTransformer", {"ring_radius": 2, "position_embedding_type": "ring"}),
+    "Star, ring of radius 2": (
+        "StarTransformer",
+        {"ring_radius": 2, "position_embedding_type": "ring", "embedding_norm": True, "relay_start_norm": True},
+    ),
     "Star without relay": ("StarTransformer", {"use_radial": False}),
     "BiG": ("BigTransformer", {"lexicon": LEXICON}),
     "BiG, nothing but words": (

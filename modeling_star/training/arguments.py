@@ -31,7 +31,7 @@ class ModelArguments:
     model_type: str | None = flag(f"Type of a fresh model: {_TYPES}, in the paper's form.")
     config_name: str | None = flag(
         "Configuration of a fresh model: a file, or a name such as star-base, the paper's form; without it or "
-        "--model_type, star-plus."
+        "--model_type, star-plus-2."
     )
     config_overrides: str | None = flag("Configuration fields to set, such as hidden_size=192,use_crf=false.")
     tokenizer_name: str | None = flag("Tokenizer, if not the model's; without any, one is trained on the data.")

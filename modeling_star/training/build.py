@@ -44,8 +44,13 @@ _CHANGED_BY_SAVING = (
     *("transformers_version", "architectures", "auto_map", "dtype", "torch_dtype", "_name_or_path", "name_or_path"),
     *("use_cache", "problem_type", "task_specific_params"),
 )
-# A fresh model that neither --model_type nor --config_name describes: configuration/models/star-plus.json.
-STAR_PLUS: dict[str, Any] = {"position_embedding_type": "ring", "residual": True}
+# A fresh model that neither --model_type nor --config_name describes: configuration/models/star-plus-2.json.
+STAR_PLUS: dict[str, Any] = {
+    "position_embedding_type": "ring",
+    "residual": True,
+    "embedding_norm": True,
+    "relay_start_norm": True,
+}
 # A small pretrained model of the types that transformers has and users name most.
 _PRETRAINED = {
     "bert": "bert-base-uncased",
@@ -344,7 +349,7 @@ def fresh_model(
             where the inputs are vectors.
         labels: `num_labels`, `id2label` and so on, for the configuration.
         model_type, config_name: the kind of model, and a file or model with the fields of its configuration; without
-            either star-plus.
+            either star-plus-2.
         overrides: fields that win over the file's.
         embeddings_name_or_path, embeddings_mode, freeze_embeddings: see `EncoderPreTrainedModel.from_embeddings`.
         max_seq_length: learned positions reach at least this far.

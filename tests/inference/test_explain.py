@@ -17,6 +17,7 @@ from modeling_star.errors import UserError
 from modeling_star.evaluation.reports import plot_explanation
 from modeling_star.inference.explain import COMPLETENESS, Explanation, as_html, explain
 from modeling_star.inference.prediction import Predictor
+from modeling_star.training.build import STAR_PLUS
 
 
 TOKENIZER = word_tokenizer("a fine film begin ##s slow")
@@ -39,7 +40,7 @@ def saved(folder: Path, stem: str, ending: str, **options: Any) -> Predictor:
 @pytest.mark.parametrize(
     ("stem", "ending", "options"),
     [
-        ("StarTransformer", "ForSequenceClassification", {"position_embedding_type": "ring", "residual": True}),
+        ("StarTransformer", "ForSequenceClassification", STAR_PLUS),
         ("StarTransformer", "ForTokenClassification", {"use_crf": True, "tokenizer": TOKENIZER}),
         ("BiLstm", "ForSequenceClassification", {}),
     ],

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from modeling_star.commands import export as command
 from modeling_star.inference import export
 from modeling_star.inference.export import export_onnx
+from modeling_star.training.build import STAR_PLUS
 
 
 SHAPES = ((7, 4), (12, 1, 6), (5,), (1, 0))  # lengths of the rows of each batch; the first one is exported
@@ -54,7 +55,7 @@ FROM_BERT = {
 MODELS = {
     "star": star("ForSequenceClassification", ngram_buckets=64, max_ngram_length=3),
     "vote": lambda: embedded_model("vote", "StarTransformer", "ForSequenceClassification", Path(), ""),
-    "star-plus": star("ForTokenClassification", position_embedding_type="ring", residual=True),
+    "star-plus-2": star("ForTokenClassification", **STAR_PLUS),
     "characters": with_characters,
     "words": with_words,
     "from bert": lambda: tiny_model("BigTransformer", "ForSequenceClassification", **FROM_BERT),

@@ -297,7 +297,7 @@ def test_labels_of_all_tokens_that_the_constraints_forbid_are_refused(
         build(constrained)
 
 
-def test_a_fresh_model_is_star_plus_unless_a_shape_or_a_type_is_named(
+def test_a_fresh_model_is_star_plus_2_unless_a_shape_or_a_type_is_named(
     parsed: Callable[..., Parsed], tmp_path: Path
 ) -> None:
     rows = f"--train_file={write_rows(tmp_path / 'rows.jsonl', ROWS[ClassificationTask])}"
@@ -305,9 +305,11 @@ def test_a_fresh_model_is_star_plus_unless_a_shape_or_a_type_is_named(
     def config_of(*given: str) -> Any:
         return parts_of(load_task(ClassificationTask, *parsed(ClassificationTask, rows, *given)[:3]))[1].config
 
-    named, default = config_of("--config_name=configuration/models/star-plus.json"), config_of()
+    named, default = config_of("--config_name=configuration/models/star-plus-2.json"), config_of()
     assert default.to_dict() == named.to_dict()
     assert (default.residual, default.position_embedding_type) == (True, "ring")
+    first = config_of("--config_name=configuration/models/star-plus.json")  # that of published runs
+    assert (first.embedding_norm, first.relay_start_norm) == (False, False)
     for paper in ("--config_name=configuration/models/star-base.json", "--model_type=star_transformer"):
         assert (config_of(paper).residual, config_of(paper).position_embedding_type) == (False, "learned")
     assert config_of("--config_overrides=residual=false").residual is False
