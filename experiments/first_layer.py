@@ -31,13 +31,14 @@ import torch
 import transformers
 from lab.kept_runs import RunFile, check_arguments, read_counts, write_counts
 from lab.launching import AVX2, environment
-from modeling_star.training.run import run
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel
 
+from modeling_star.commands.parser import from_values
 from modeling_star.evaluation.bootstrap import bootstrap_mean, count_examples
 from modeling_star.evaluation.compare import read_system
 from modeling_star.evaluation.reports import markdown_table
+from modeling_star.runs.run import run
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.token_classification import TaggingTask
 from modeling_star.training.arguments import (
@@ -46,7 +47,6 @@ from modeling_star.training.arguments import (
     LabelRunArguments,
     TaggingArguments,
     TaggingModelArguments,
-    from_values,
 )
 
 
@@ -125,8 +125,8 @@ WINDOW = {"local_connection": "window"}
 NGRAMS = {"ngram_buckets": 262144}
 SYSTEMS = {
     "star_plus": System("star-plus", "star-plus"),
-    "star_plus_norm": System("with a norm on the embeddings", "star-plus", NORM),
-    "star_plus_2": System("star-plus-2: and on the relay's start", "star-plus-2"),
+    "star_plus_norm": System("star-plus, norm on the embeddings", "star-plus", NORM),
+    "star_plus_2": System("star-plus-2", "star-plus-2"),
     "start_1": System("star-plus, embeddings of deviation 1", "star-plus", {"initializer_range": 1.0}),
     "ngrams": System("star-plus with n-grams", "star-plus", NGRAMS),
     "ngrams_2": System("star-plus-2 with n-grams", "star-plus-2", NGRAMS),
@@ -152,8 +152,9 @@ PAIRS = (
         ("star_plus_2", "no_ring_2"),
     ),
 )
-OF_ALL = {
-    "config_overrides": {"hidden_size": 192},
+WIDTH: Arguments = {"hidden_size": 192}
+OF_ALL: Arguments = {
+    "config_overrides": WIDTH,
     "per_device_train_batch_size": 32,
     "per_device_eval_batch_size": 64,
     "warmup_steps": 0.1,
@@ -196,7 +197,7 @@ def train_once(runs: RunFile, data: Path, task_name: str, system_name: str, seed
     """Train, score and measure one run, unless it is kept."""
     name, task, system = f"{task_name}/{system_name}-seed{seed}", TASKS[task_name], SYSTEMS[system_name]
     given = {**OF_ALL, **task.arguments, "config_name": f"{SHAPES}/{system.shape}.json", "seed": seed}
-    given["config_overrides"] = {**OF_ALL["config_overrides"], **system.fields}
+    given["config_overrides"] = {**WIDTH, **system.fields}
     for split in ("train", "validation"):
         given[f"{split}_file"] = f"$DATA/{task.folder}/{split}.jsonl.gz"
     if task.is_tagged:
@@ -233,7 +234,7 @@ def trained(task: Data, given: Arguments, data: Path, folder: Path) -> dict[str,
     return {
         "validation": results["eval_f1" if task.metric == "entity_f1" else f"eval_{task.metric}"],
         "counts": write_counts(counts),
-        "start": measure(fresh_copy(model, values["seed"]), inputs, with_gradient=True),
+        "start": measure(fresh_copy(model, given["seed"]), inputs, with_gradient=True),
         "end": measure(model, inputs),
         "parameters": results["parameters"],
         "training_seconds": results["train_runtime"],
