@@ -465,7 +465,8 @@ def test_the_page_of_votes_is_what_its_results_give() -> None:
 
 @pytest.mark.parametrize("document", ["README.md", "docs/getting_started.md", "experiments/conclusions.md"])
 def test_every_interval_of_a_document_is_on_a_page(document: str) -> None:
-    pages = [*(ROOT / "experiments" / "pages").glob("*.md"), ROOT / "experiments" / "voting" / "results.md"]
+    pages = [*(ROOT / "experiments" / "pages").glob("*.md")]
+    pages += [ROOT / "experiments" / name / "results.md" for name in ("voting", "first_layer")]
     page = "".join(path.read_text(encoding="utf-8") for path in pages)
     on_page = {
         tuple(map(float, found)) for found in re.findall(r"([+-]\d+\.\d) \[([+-]\d+\.\d), ([+-]\d+\.\d)\]", page)
