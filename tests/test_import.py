@@ -16,7 +16,7 @@ from samples import AUTO_CLASSES
 
 import modeling_star
 from modeling_star import auto
-from modeling_star.models import modeling_encoder
+from modeling_star.models import saving
 
 
 ROOT = Path(modeling_star.__file__).parents[1]
@@ -94,7 +94,7 @@ def test_type_checkers_see_the_names_that_programs_see() -> None:
 
 def test_names_are_registered_for_every_auto_class() -> None:
     assert {f"AutoModel{ending.removeprefix('Model')}": ending for ending in auto._TABLES.values()} == (
-        modeling_encoder.AUTO_CLASSES
+        saving.AUTO_CLASSES
     )
     for model_type, (_, stem) in auto.ENCODERS.items():
         config = getattr(modeling_star, f"{stem}Config")

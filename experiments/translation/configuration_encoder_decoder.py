@@ -6,11 +6,10 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import MarianConfig, PreTrainedConfig
 
-from modeling_star.models.configuration_base import BaseConfig, did_you_mean
 from modeling_star.models.configuration_big import BigTransformerConfig
 from modeling_star.models.configuration_bilstm import BiLstmConfig
 from modeling_star.models.configuration_disan import DisanConfig
-from modeling_star.models.configuration_encoder import MOST_REPEATED, EncoderConfig
+from modeling_star.models.configuration_encoder import MOST_REPEATED, BaseConfig, EncoderConfig, did_you_mean
 from modeling_star.models.configuration_star import StarTransformerConfig
 from modeling_star.models.configuration_vanilla import VanillaTransformerConfig
 

@@ -10,8 +10,8 @@ from transformers.utils import logging
 
 from modeling_star.errors import UserError
 from modeling_star.inference.question_answering import saved_options
+from modeling_star.models.heads import eval_mode
 from modeling_star.models.modeling_encoder import longest_input
-from modeling_star.models.utils import eval_mode
 
 
 logger = logging.get_logger(__name__)

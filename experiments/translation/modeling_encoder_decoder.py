@@ -17,9 +17,10 @@ from modeling_star.models.crf import IGNORE_INDEX
 from modeling_star.models.modeling_big import BigTransformerModel
 from modeling_star.models.modeling_bilstm import BiLstmModel
 from modeling_star.models.modeling_disan import DisanModel
-from modeling_star.models.modeling_encoder import EncoderModel, EncoderOutput, as_published
+from modeling_star.models.modeling_encoder import EncoderModel, EncoderOutput
 from modeling_star.models.modeling_star import StarTransformerModel
 from modeling_star.models.modeling_vanilla import VanillaTransformerModel
+from modeling_star.models.saving import as_published
 from modeling_star.models.token_layout import is_traced
 
 from .configuration_encoder_decoder import TextEncoderDecoderConfig

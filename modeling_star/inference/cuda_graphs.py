@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput, logging
 
-from ..models.attention import AttentionProjections
+from ..models.attention import AttentionProjections, UpdateLayerNorm
 from ..models.modeling_big import BigTransformerLayer, BigTransformerModel, WordAttention
 from ..models.modeling_encoder import EncoderModel, longest_input
 from ..models.modeling_star import StarTransformerModel
-from ..models.normalization import UpdateLayerNorm
 from ..models.token_layout import fixed_shapes
 
 

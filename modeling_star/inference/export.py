@@ -24,7 +24,8 @@ from ..data.windows import max_length_or_none
 from ..errors import UserError
 from ..files import no_empty_folder, write_json
 from ..loading import load_config, load_model, load_tokenizer
-from ..models.modeling_encoder import AUTO_CLASSES, longest_input
+from ..models.modeling_encoder import longest_input
+from ..models.saving import AUTO_CLASSES
 
 
 TOLERANCE = 1e-4

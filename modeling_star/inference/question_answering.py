@@ -10,8 +10,8 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.utils import logging
 
 from ..data.question_windows import QuestionWindow, encode_windows
+from ..models.heads import eval_mode
 from ..models.modeling_encoder import longest_input
-from ..models.utils import eval_mode
 
 
 logger = logging.get_logger(__name__)

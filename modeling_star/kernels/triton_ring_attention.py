@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..models.derivatives import first_derivatives_only
 from ..models.token_layout import TokenLayout
-from ..models.utils import first_derivatives_only
 from .triton_utils import (
     TYPES,
     chunk_at,

@@ -17,8 +17,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import initialization as init
 from transformers.utils import logging
 
+from .modeling_encoder import installed, require_plain_linear
 from .neighbours import has_shifted, neighbour_index, neighbours, windows
 from .sparse_attention import RowIndex, row_attention, row_attention_applies, sequence_scores, sequence_sums
 from .token_layout import (
@@ -29,7 +31,6 @@ from .token_layout import (
     get_or_compute,
     is_traced,
 )
-from .utils import installed, readable
 
 
 logger = logging.get_logger(__name__)
@@ -83,7 +84,7 @@ class AttentionProjections(nn.Module):
 
     def _readable(self, name: str) -> nn.Linear:
         alternative = "Put adapters at query and output: LoraConfig(target_modules=['query', 'output'])."
-        return readable(getattr(self, name), f"projections.{name}", alternative)
+        return require_plain_linear(getattr(self, name), f"projections.{name}", alternative)
 
     def key_value_weight(self) -> Tensor:
         """W_K above W_V, `[2 h c, d]`: one product is faster than two."""
@@ -306,6 +307,11 @@ class CandidateAttention(nn.Module):
         self.dropout_p = dropout_p
         self.projections = AttentionProjections(hidden_size, num_heads, head_dim)
         self.role_bias = nn.Parameter(torch.zeros(num_heads, biased_roles)) if biased_roles else None
+
+    def init_own_weights(self) -> None:
+        """For `_init_weights`: no role is preferred."""
+        if self.role_bias is not None:
+            init.zeros_(self.role_bias)
 
     def forward(self, candidates: Candidates) -> tuple[Tensor, Tensor | None]:
         """
@@ -642,6 +648,45 @@ def _rows_after_relay(relay: Tensor, tokens: Tensor, layout: TokenLayout) -> Ten
     if len(relay) == 1:
         return torch.cat([relay, tokens])[None]
     return torch.cat([relay[:, None], layout.to_rows(tokens)], dim=1)
+
+
+# ------ the norm after an attention
+
+
+class UpdateLayerNorm(nn.LayerNorm):
+    """
+    LayerNorm of a state plus its update, the post-norm of both encoders. On a GPU, outside training, it is one kernel.
+    Its name has "LayerNorm" in it, by which transformers initialises norms (seen in 5.23).
+
+    Attributes:
+        padding: columns of zeros after the d that are normalised, `[N, d + padding]` in and out; see `aligned`.
+    """
+
+    padding = 0
+
+    def forward(self, update: Tensor, state: Tensor | None = None, activation: nn.Module | None = None) -> Tensor:
+        """
+        Args:
+            update: `[..., d]`.
+            state: `[..., d]`; `None` for 0.
+            activation: applied to the update first.
+
+        Returns:
+            LN(state + activation(update)), `[..., d]`.
+        """
+        fused = update.dim() == 2 and not torch.is_grad_enabled() and kernels_run(update)
+        # Autocast would have the result in float32.
+        fused = fused and not torch.is_autocast_enabled(update.device.type)
+        rectified = fused and isinstance(activation, nn.ReLU)
+        if activation is not None and not rectified:
+            update = activation(update)
+        if fused:
+            update_norm = find_kernels("triton_norm").update_norm
+            return update_norm(update, state, self.weight, self.bias, self.eps, rectified)
+        state = update if state is None else state + update
+        if not self.padding:
+            return super().forward(state)
+        return nn.functional.pad(super().forward(state[..., : -self.padding]), (0, self.padding))
 
 
 # ------ when Triton is used

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from transformers import MODEL_MAPPING, AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedConfig
 from transformers.utils import logging
 
-from .embeddings import first_position
-from .utils import check_taken
+from .modeling_encoder import first_position
+from .pretrained_embeddings import check_taken
 
 
 logger = logging.get_logger(__name__)

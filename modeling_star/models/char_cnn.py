@@ -18,9 +18,9 @@ from transformers import initialization as init
 from transformers.utils import logging
 
 from .configuration_encoder import EncoderConfig
+from .modeling_encoder import is_plain
 from .neighbours import is_continuation
 from .token_layout import TokenLayout, is_traced
-from .utils import is_plain
 from .vocabulary import Vocabulary, VocabularyTables
 
 
@@ -93,7 +93,8 @@ class CharCNN(VocabularyTables):
         self.kernel = config.char_kernel_size
         self.joins_words = config.char_scope == "word"
         self.convolution = nn.Linear(self.kernel * config.char_embedding_size, config.char_num_filters)
-        self.width = feature_width(config)
+        width = config.char_num_filters + len(TRAITS)
+        self.width = 2 * width if self.joins_words else width
         characters = torch.zeros((config.vocab_size, config.max_char_length), dtype=torch.int32)
         self.register_buffer("characters", characters)
         self.register_buffer("traits", torch.zeros((config.vocab_size, len(TRAITS)), dtype=torch.bool))
@@ -114,7 +115,7 @@ class CharCNN(VocabularyTables):
         self.alone.zero_()
         self.alone[: len(vocabulary)] = vocabulary.alone.to(self.alone.device)
 
-    def reset(self) -> None:
+    def init_own_weights(self) -> None:
         """For `_init_weights`: characters of about unit length, as in Ma and Hovy; no vocabulary."""
         init.normal_(self.embeddings.weight, std=self.embeddings.embedding_dim**-0.5)
         for table in (self.characters, self.traits, self.alone):
@@ -227,15 +228,9 @@ class CharCNN(VocabularyTables):
         )
 
 
-def feature_width(config: EncoderConfig) -> int:
-    """The width that character features add to the token embeddings: f, 2 f with those of words, 0 without any."""
-    width = config.char_num_filters + len(TRAITS) if config.char_features else 0
-    return 2 * width if config.char_scope == "word" else width
-
-
 def _state_of(tensor: Tensor) -> tuple:
     """Values that change when a tensor is written to, or moved."""
     return tensor._version, tensor.data_ptr(), tensor.dtype, tensor.device
 
 
-__all__ = ["TRAITS", "CharCNN", "feature_width", "spelled", "traits_of"]
+__all__ = ["TRAITS", "CharCNN", "spelled", "traits_of"]

@@ -108,7 +108,7 @@ class LinearChainCrf(VocabularyTables):
         rows = [[self.scheme is not None and not may_follow(a, b, self.scheme) for b in names] for a in names]
         return torch.tensor(rows, device="cpu")
 
-    def reset(self) -> None:
+    def init_own_weights(self) -> None:
         """For `_init_weights`: scores of 0, which equal a tagger without a CRF; no vocabulary."""
         for parameter in (self.start_transitions, self.end_transitions, self.transitions):
             init.zeros_(parameter)
@@ -156,6 +156,71 @@ class LinearChainCrf(VocabularyTables):
         before, after = tags[:, :-1], tags[:, 1:]
         known = (before != IGNORE_INDEX) & (after != IGNORE_INDEX)
         return (known & self.forbidden[before.masked_fill(~known, 0), after.masked_fill(~known, 0)]).any(1)
+
+    # ------ the output of a tagger
+
+    def forward(
+        self,
+        emissions: Tensor,
+        labels: Tensor | None,
+        attention_mask: Tensor | None,
+        input_ids: Tensor | None,
+        tag_mask: Tensor | None,
+        num_items_in_batch: Tensor | int | None,
+    ) -> dict[str, Tensor | None]:
+        """
+        The fields of `CrfTokenClassifierOutput`.
+
+        Args:
+            emissions: `[b, n, k]`.
+            labels: `[b, n]`, -100 where none counts.
+            attention_mask, input_ids, tag_mask: `[b, n]`, as in the tagger's `forward`.
+            num_items_in_batch: labels in the whole accumulated batch; `None` averages over this one.
+
+        Raises:
+            IndexError: a label is none of the model's.
+        """
+        real = torch.ones_like(emissions[..., 0]).bool() if attention_mask is None else attention_mask != 0
+        chain = self.chain(real, input_ids, tag_mask)
+        loss, losses, paths = None, None, None
+        if labels is not None:
+            # A token with a label is tagged, whatever the vocabulary says.
+            labelled = real & (labels != IGNORE_INDEX)
+            if not is_traced():
+                self._check(labels, labelled, chain | labelled, emissions, tag_mask)
+            losses = -self.log_likelihood(emissions, labels, chain | labelled)
+            count = labelled.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
+            loss = losses.sum() / count.to(emissions.device).clamp(min=1)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
+            logits = self.log_marginals(emissions, chain)
+        if labels is None or not self.training:
+            paths = self.best_paths(emissions, chain).masked_fill(~real, IGNORE_INDEX)
+        return {"loss": loss, "logits": logits, "paths": paths, "sequence_losses": losses}
+
+    def _check(
+        self, labels: Tensor, labelled: Tensor, chain: Tensor, emissions: Tensor, tag_mask: Tensor | None
+    ) -> None:
+        """Raise where a label is none of the model's, and warn of what makes a CRF learn badly."""
+        known, k = labels[labelled], len(self.labels)
+        wrong = known[(known < 0) | (known >= k)]
+        if len(wrong):  # to the CRF it would rule out every tag
+            raise IndexError(f"A label is {int(wrong[0])}; 0 to {k - 1}, or -100, are allowed.")
+        if tag_mask is None and not self.has_vocabulary:
+            logger.warning_once(
+                "The CRF does not know which tokens carry a tag, and runs over special tokens and pieces of words "
+                "too, which can hurt quality: call model.set_vocabulary(tokenizer) before training."
+            )
+        if self.scheme is not None and bool(self.breaks_constraints(labels, chain).any()):
+            logger.warning_once(
+                f"Some labels follow one another as crf_constraints={self.scheme!r} forbids, which costs "
+                f"{-FORBIDDEN:.0f} each time: fix the labels, name their scheme, or set crf_constraints=None."
+            )
+        is_frozen = not any(parameter.requires_grad for parameter in self.parameters())
+        if self.training and emissions.requires_grad and is_frozen:
+            logger.warning_once(
+                "The tagger is trained without its CRF, whose parameters are frozen. With adapters: "
+                'LoraConfig(..., modules_to_save=["classifier", "crf"]).'
+            )
 
     # ------ likelihood, marginals, best path
 

@@ -1,15 +1,20 @@
 """
 The four task heads, shared by all encoders: each adds `class XForTask(XPreTrainedModel, ForTask)` with its encoder.
 
+A CRF and n-grams are files of their own, read only where the configuration asks for them (`optional_part`).
+
 Axes: b batch  n columns  d width  k labels
 """
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import (
     MaskedLMOutput,
@@ -17,20 +22,104 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
-from transformers.utils import can_return_tuple, logging
+from transformers.utils import ModelOutput, can_return_tuple, logging
 
 from .configuration_encoder import PROBLEM_TYPES, EncoderConfig
-from .crf import FORBIDDEN, IGNORE_INDEX, CrfTokenClassifierOutput, LinearChainCrf
-from .modeling_encoder import EncoderPreTrainedModel
-from .tfidf_vote import TfidfTerms, TfidfVote, real_tokens_first
+from .modeling_encoder import EncoderOutput, EncoderPreTrainedModel, optional_part
 from .token_layout import is_traced
-from .utils import eval_mode
 
+
+if TYPE_CHECKING:  # these lines also tell transformers which files to save
+    from .crf import LinearChainCrf
+    from .ngrams import NgramLogits
+    from .tfidf_vote import TfidfTerms, TfidfVote
 
 logger = logging.get_logger(__name__)
 
+# The label of what is unknown, without loss, as in tag_schemes.py, which needs no torch.
+IGNORE_INDEX = -100
 # Logit of a span end at padding: as good as minus infinity, and finite in float16.
 NO_SPAN = -1e4
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a head reads beside the states: inputs `[b, n]`, labels, and how many labels a loss is divided by."""
+
+    input_ids: Tensor | None
+    attention_mask: Tensor | None
+    tag_mask: Tensor | None
+    labels: Tensor | None
+    num_items_in_batch: Tensor | int | None
+
+
+class EncoderForTask(EncoderPreTrainedModel):
+    """
+    An encoder with something on top. A subclass names its encoder in `encoder_class`.
+
+    Attributes:
+        uses_pooler: the head reads the pooled vector, not the states of the tokens.
+        loss_name: by which transformers finds the loss; it would derive it from the class name, which users change.
+        output_class: of what `forward` returns.
+    """
+
+    encoder_class: ClassVar[Callable[..., EncoderPreTrainedModel]]
+    uses_pooler: ClassVar[bool] = False
+    loss_name: ClassVar[str | None] = None
+    output_class: type[ModelOutput]
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__(config)
+        if self.loss_name is not None:
+            self.loss_type = self.loss_name
+        self.num_labels = config.num_labels
+        self.model = type(self).encoder_class(config, add_pooling_layer=self.uses_pooler)
+        self.build_head(config)
+        self.post_init()
+        if config.freeze_embeddings:
+            self.model.embeddings.freeze()
+
+    def build_head(self, config: EncoderConfig) -> None:
+        """Create the head's modules."""
+        raise TypeError(f"{type(self).__name__} defines no build_head(config).")
+
+    def score(self, output: EncoderOutput, given: Given) -> dict[str, Any]:
+        """The head's part of `forward`: loss, logits and what else `output_class` has, by name."""
+        raise TypeError(f"{type(self).__name__} defines no score(output, given).")
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        word_mask: Tensor | None = None,
+        tag_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """
+        Args:
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, word_mask: as in
+                `EncoderModel.forward`, which takes the keywords too.
+            labels: as the class says; without them there is no loss.
+            tag_mask: `[b, n]`, for a tagger with a CRF: nonzero at the tokens that its chain runs over, in place of
+                what the vocabulary says (`set_vocabulary`).
+
+        Raises:
+            ValueError: labels of another shape, or a `tag_mask` without a CRF.
+        """
+        if tag_mask is not None and getattr(self, "crf", None) is None:
+            raise ValueError("tag_mask is given to a model without a CRF: omit it, or set use_crf=True in a tagger.")
+        given = Given(input_ids, attention_mask, tag_mask, labels, kwargs.pop("num_items_in_batch", None))
+        if self.uses_pooler:
+            kwargs["output_token_states"] = False
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, word_mask)
+        output = self.model(*inputs, **kwargs, return_dict=True)
+        fields = self.score(output, given)
+        return self.output_class(**fields, hidden_states=output.hidden_states, attentions=output.attentions)
 
 
 def head_dropout(config: EncoderConfig) -> nn.Dropout:
@@ -70,68 +159,7 @@ def pair_features(pooled: Tensor) -> Tensor:
     return torch.cat([first, second, difference.abs(), difference], dim=-1)
 
 
-class NgramLogits(nn.Module):
-    """
-    A linear classifier over the n-grams of tokens that a text holds, up to `config.max_ngram_length` long.
-
-    Its logits add to those of an encoder (a wide part beside a deep one, https://arxiv.org/abs/1606.07792), which from
-    few texts learns less about the sentiment of a pair of words than logistic regression does. N-grams share the rows
-    of the weights by their hash (https://arxiv.org/abs/0902.2206).
-
-    Args:
-        config: the number of rows, `ngram_buckets`, and of labels.
-    """
-
-    # A prime, so that products of two hashes fit into int64; and two numbers below it without pattern.
-    PRIME, OF_TOKEN, OF_RUN = 2**31 - 1, 1_640_531_527, 1_013_904_223
-    # AdamW moves each weight by about the learning rate: an n-gram has one for a label, a feature hundreds.
-    SCALE = 10.0
-
-    def __init__(self, config: EncoderConfig):
-        super().__init__()
-        self.longest = config.max_ngram_length
-        self.weight = nn.Parameter(torch.zeros(config.ngram_buckets, config.num_labels))
-        self.dropout = nn.Dropout(config.ngram_dropout)
-
-    def reset(self) -> None:
-        """Unseen n-grams say nothing."""
-        init.zeros_(self.weight)
-
-    def of_each(self, input_ids: Tensor, attention_mask: Tensor | None) -> list[Tensor]:
-        """
-        What each n-gram adds to the logits.
-
-        Args:
-            input_ids: `[b, n]`.
-            attention_mask: `[b, n]`; padding may be anywhere.
-
-        Returns:
-            For each length l from 1 `[b, n - l + 1, k]`, at the first token of an n-gram among the real tokens of its
-            row; zeros after the last one.
-        """
-        ids, mask = real_tokens_first(input_ids, attention_mask)  # hashes need the 64 bits that these ids have
-        scale = self.SCALE * mask.sum(1, keepdim=True).clamp(min=1).to(self.weight.dtype).rsqrt()
-        of_token = run = ids * self.OF_TOKEN % self.PRIME
-        found = []
-        for length in range(1, self.longest + 1):
-            if length > 1:
-                run = (run[:, :-1] * self.OF_RUN + of_token[:, length - 1 :]) % self.PRIME
-            kept = self.dropout(mask[:, length - 1 :] * scale)
-            found.append(nn.functional.embedding(run % len(self.weight), self.weight) * kept[..., None])
-        return found
-
-    def shares(self, input_ids: Tensor) -> Tensor:
-        """What each token of texts `[b, n]` adds to the logits, `[b, n, k]`: even parts of its n-grams."""
-        found = self.of_each(input_ids, None)
-        shares = torch.zeros_like(found[0])
-        for length, logits in enumerate(found, start=1):
-            for place in range(length):
-                shares[:, place : place + logits.shape[1]] += logits / length
-        return shares
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """The logits `[b, k]` of texts `[b, n]`, the sum of `of_each`."""
-        return torch.stack([logits.sum(1) for logits in self.of_each(input_ids, attention_mask)]).sum(0)
+# ------ a label for each text
 
 
 class SequenceClassifier(nn.Module):
@@ -151,8 +179,12 @@ class SequenceClassifier(nn.Module):
         self.activation = ACT2FN[config.hidden_act]
         self.dropout = head_dropout(config)
         self.out_proj = nn.Linear(hidden, config.num_labels)
-        self.ngrams = NgramLogits(config) if config.ngram_buckets else None
-        self.vote = TfidfVote(config) if config.tfidf_terms else None
+        self.ngrams: NgramLogits | None = None
+        if config.ngram_buckets:
+            self.ngrams = optional_part("ngrams").NgramLogits(config)
+        self.vote: TfidfVote | None = None
+        if config.tfidf_terms:
+            self.vote = optional_part("tfidf_vote").TfidfVote(config)
 
     def forward(
         self, features: Tensor, input_ids: Tensor | None = None, attention_mask: Tensor | None = None
@@ -222,52 +254,35 @@ def items_of(labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
     return count.clamp(min=1)
 
 
-class EncoderForTask(EncoderPreTrainedModel):
-    """
-    An encoder with something on top. A subclass names its encoder in `encoder_class`.
-    """
-
-    encoder_class: ClassVar[Callable[..., EncoderPreTrainedModel]]
-    uses_pooler: ClassVar[bool] = False
-    loss_name: ClassVar[str | None] = None
-
-    def __init__(self, config: EncoderConfig):
-        super().__init__(config)
-        if self.loss_name is not None:  # transformers derives it from the class name, which a subclass changes
-            self.loss_type = self.loss_name
-        self.num_labels = config.num_labels
-        self.model = type(self).encoder_class(config, add_pooling_layer=self.uses_pooler)
-        self.build_head(config)
-        self.post_init()
-        if config.freeze_embeddings:
-            self.model.embeddings.freeze()
-
-    def build_head(self, config: EncoderConfig) -> None:
-        """Create the head's modules."""
-        raise TypeError(f"{type(self).__name__} defines no build_head(config).")
-
-
 class ForSequenceClassification(EncoderForTask):
     """
-    Text or text pair classification and regression, from the pooled vector.
+    Text or text pair classification and regression, from the pooled vector: logits `[b, k]`.
 
-    `config.problem_type` is chosen from the labels where it is not set: one label is regression, whole numbers are
-    classes, floats are several labels at once.
+    Labels are `[b]` classes or numbers, or `[b, k]` for several labels or numbers. `config.problem_type` is chosen
+    from them where it is not set: one label is regression, whole numbers are classes, floats are several labels at
+    once.
     """
 
     uses_pooler = True
+    output_class = SequenceClassifierOutput
 
     def build_head(self, config: EncoderConfig) -> None:
         self.classifier = SequenceClassifier(config, config.hidden_size * (4 if config.pair_mode == "siamese" else 1))
 
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        """As in every encoder; n-grams start without a preference, a vote without terms."""
-        super()._init_weights(module)
-        if isinstance(module, NgramLogits | TfidfVote):
-            module.reset()
+    def score(self, output: EncoderOutput, given: Given) -> dict[str, Any]:
+        pooled = output.pooler_output
+        features = pair_features(pooled) if self.config.pair_mode == "siamese" else pooled
+        logits = self.classifier(features, given.input_ids, given.attention_mask)
+        loss = None
+        if given.labels is not None:
+            problem_type = self.config.problem_type or self._problem_type(given.labels)
+            loss = sequence_loss(logits, given.labels, problem_type, given.num_items_in_batch)
+            # Only once there is a loss: it must not follow from labels that were given by mistake.
+            if self.config.problem_type is None:
+                self.config.problem_type = problem_type
+        return {"loss": loss, "logits": logits}
 
-    def set_tfidf(self, terms: TfidfTerms | None) -> None:
+    def set_tfidf(self, terms: "TfidfTerms | None") -> None:
         """
         Let TF-IDF with logistic regression vote with the encoder from now on, outside training; `None`: no longer.
         Saved with the model.
@@ -281,43 +296,8 @@ class ForSequenceClassification(EncoderForTask):
         self.config.tfidf_terms = 0 if terms is None else len(terms.keys)
         self.config.tfidf_max_length = 2 if terms is None else terms.max_length
         self.config.validate_tfidf()
-        self.classifier.vote = None if terms is None else TfidfVote.of(terms, self.config).to(self.device, self.dtype)
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        word_mask: Tensor | None = None,
-        **kwargs: Any,
-    ) -> SequenceClassifierOutput:
-        """
-        Args:
-            labels: `[b]` classes or numbers, or `[b, k]` for several labels or numbers.
-
-        The other inputs are described in `EncoderModel.forward`. Returns logits `[b, k]`.
-        """
-        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        kwargs["output_token_states"] = False
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, word_mask)
-        output = self.model(*inputs, **kwargs, return_dict=True)
-        pooled = output.pooler_output
-        features = pair_features(pooled) if self.config.pair_mode == "siamese" else pooled
-        logits = self.classifier(features, input_ids, attention_mask)
-        loss = None
-        if labels is not None:
-            problem_type = self.config.problem_type or self._problem_type(labels)
-            loss = sequence_loss(logits, labels, problem_type, num_items_in_batch)
-            # Only once there is a loss: it must not follow from labels that were given by mistake.
-            if self.config.problem_type is None:
-                self.config.problem_type = problem_type
-        return SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
-        )
+        vote = None if terms is None else optional_part("tfidf_vote").TfidfVote.of(terms, self.config)
+        self.classifier.vote = None if vote is None else vote.to(self.device, self.dtype)
 
     def _problem_type(self, labels: Tensor) -> str:
         if self.num_labels == 1:
@@ -325,121 +305,42 @@ class ForSequenceClassification(EncoderForTask):
         return "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
 
 
+# ------ a label for each token
+
+
 class ForTokenClassification(EncoderForTask):
     """
-    A label for every token, from the token states and, with `config.use_crf`, the labels around.
+    A label for every token, from the token states and, with `config.use_crf`, the labels around: logits `[b, n, k]`.
+
+    Labels are `[b, n]`, -100 where none counts. With a CRF the output is a `CrfTokenClassifierOutput`, whose logits
+    carry no gradient where labels are given: the loss does.
     """
 
     loss_name = "ForTokenClassification"
+    output_class = TokenClassifierOutput
 
     def build_head(self, config: EncoderConfig) -> None:
         self.dropout = head_dropout(config)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.crf: LinearChainCrf | None = None
         if config.use_crf:
+            crf = optional_part("crf")
             labels = [config.id2label[index] for index in range(config.num_labels)]
-            self.crf = LinearChainCrf(labels, config.crf_constraints, config.vocab_size)
+            self.crf = crf.LinearChainCrf(labels, config.crf_constraints, config.vocab_size)
+            self.output_class = crf.CrfTokenClassifierOutput
 
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        """As in every encoder; a CRF starts without a preference."""
-        super()._init_weights(module)
-        if isinstance(module, LinearChainCrf):
-            module.reset()
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        word_mask: Tensor | None = None,
-        tag_mask: Tensor | None = None,
-        **kwargs: Any,
-    ) -> TokenClassifierOutput:
-        """
-        Args:
-            labels: `[b, n]`, -100 where no label counts.
-            tag_mask: `[b, n]`, for a CRF: nonzero at the tokens that its chain runs over, in place of what the
-                vocabulary says (`set_vocabulary`).
-
-        The other inputs are described in `EncoderModel.forward`. Returns logits `[b, n, k]`; with a CRF a
-        `CrfTokenClassifierOutput`, whose logits carry no gradient where labels are given: the loss does.
-        """
-        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, word_mask)
-        output = self.model(*inputs, **kwargs, return_dict=True)
-        logits = self.classifier(self.dropout(output.last_hidden_state))
+    def score(self, output: EncoderOutput, given: Given) -> dict[str, Any]:
+        logits, labels = self.classifier(self.dropout(output.last_hidden_state)), given.labels
         if labels is not None:
             labels = class_labels(labels, logits.shape[:2])
-        recorded = {"hidden_states": output.hidden_states, "attentions": output.attentions}
         if self.crf is not None:
-            real = torch.ones_like(logits[..., 0]).bool() if attention_mask is None else attention_mask != 0
-            chain = self.crf.chain(real, input_ids, tag_mask)
-            if labels is not None and tag_mask is None and not is_traced() and not self.crf.has_vocabulary:
-                logger.warning_once(
-                    "The CRF does not know which tokens carry a tag, and runs over special tokens and pieces of words "
-                    "too, which can hurt quality: call model.set_vocabulary(tokenizer) before training."
-                )
-            return self._with_crf(logits, labels, real, chain, num_items_in_batch, recorded)
-        if tag_mask is not None:
-            raise ValueError("tag_mask is given to a tagger without a CRF: omit it, or set use_crf=True.")
+            ids, mask, tags = given.input_ids, given.attention_mask, given.tag_mask
+            return self.crf(logits, labels, mask, ids, tags, given.num_items_in_batch)
         loss = None
         if labels is not None:
-            count = items_of(labels, num_items_in_batch)
+            count = items_of(labels, given.num_items_in_batch)
             loss = self.loss_function(logits, labels, self.config, num_items_in_batch=count)
-        return TokenClassifierOutput(loss=loss, logits=logits, **recorded)
-
-    def _with_crf(
-        self,
-        emissions: Tensor,
-        labels: Tensor | None,
-        real: Tensor,
-        chain: Tensor,
-        num_items_in_batch: Tensor | int | None,
-        recorded: dict[str, Any],
-    ) -> CrfTokenClassifierOutput:
-        """The output of a tagger with a CRF, from the emissions `[b, n, k]`."""
-        loss, losses, paths = None, None, None
-        if labels is not None:
-            # A token with a label is tagged, whatever the vocabulary says.
-            labelled = real & (labels != IGNORE_INDEX)
-            if not is_traced():
-                self._check_labels(labels[labelled])
-            losses = -self.crf.log_likelihood(emissions, labels, chain | labelled)
-            count = labelled.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
-            loss = losses.sum() / count.to(emissions.device).clamp(min=1)
-            self._warn_of_forbidden(labels, chain | labelled)
-            self._warn_of_frozen_crf(emissions)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
-            logits = self.crf.log_marginals(emissions, chain)
-        if labels is None or not self.training:
-            paths = self.crf.best_paths(emissions, chain).masked_fill(~real, IGNORE_INDEX)
-        return CrfTokenClassifierOutput(loss=loss, logits=logits, paths=paths, sequence_losses=losses, **recorded)
-
-    def _check_labels(self, labels: Tensor) -> None:
-        """Raise where a known label is none of the model's: to the CRF it would rule out every tag."""
-        wrong = labels[(labels < 0) | (labels >= self.config.num_labels)]
-        if len(wrong):
-            raise IndexError(f"A label is {int(wrong[0])}; 0 to {self.config.num_labels - 1}, or -100, are allowed.")
-
-    def _warn_of_frozen_crf(self, emissions: Tensor) -> None:
-        is_frozen = not any(parameter.requires_grad for parameter in self.crf.parameters())
-        if self.training and emissions.requires_grad and is_frozen and not is_traced():
-            logger.warning_once(
-                "The tagger is trained without its CRF, whose parameters are frozen. With adapters: "
-                'LoraConfig(..., modules_to_save=["classifier", "crf"]).'
-            )
-
-    def _warn_of_forbidden(self, labels: Tensor, chain: Tensor) -> None:
-        if self.crf.scheme is not None and not is_traced() and bool(self.crf.breaks_constraints(labels, chain).any()):
-            logger.warning_once(
-                f"Some labels follow one another as crf_constraints={self.crf.scheme!r} forbids, which costs "
-                f"{-FORBIDDEN:.0f} each time: fix the labels, name their scheme, or set crf_constraints=None."
-            )
+        return {"loss": loss, "logits": logits}
 
     @torch.no_grad()
     def decode(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -457,6 +358,38 @@ class ForTokenClassification(EncoderForTask):
         mask = kwargs.get("attention_mask", args[1] if len(args) > 1 else None)
         best = output.logits.argmax(-1)
         return best if mask is None else best.masked_fill(mask == 0, IGNORE_INDEX)
+
+
+_lock = threading.Lock()
+# Number of contexts that a model is in, and the modes of its modules before the first.
+_evaluated: WeakKeyDictionary[nn.Module, tuple[int, dict[nn.Module, bool]]] = WeakKeyDictionary()
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """
+    Put a model in evaluation mode for a while. Several threads may do so: the modes of its modules are restored when
+    the last one leaves.
+    """
+    with _lock:
+        users, modes = _evaluated.get(model) or (0, {module: module.training for module in model.modules()})
+        _evaluated[model] = users + 1, modes
+        model.eval()
+    try:
+        yield
+    finally:
+        with _lock:
+            users, modes = _evaluated.pop(model)
+            if users > 1:
+                _evaluated[model] = users - 1, modes
+            else:
+                # Parents first: train() applies to all modules inside.
+                for module in model.modules():
+                    if module.training != modes.get(module, module.training):
+                        module.train(modes[module])
+
+
+# ------ an answer span
 
 
 def span_loss(logits: Tensor, positions: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
@@ -478,7 +411,7 @@ def span_loss(logits: Tensor, positions: Tensor, num_items_in_batch: Tensor | in
 
 
 class ForQuestionAnswering(EncoderForTask):
-    """Start and end of an answer span, from the token states."""
+    """Start and end of an answer span, from the token states: logits `[b, n]` each."""
 
     def build_head(self, config: EncoderConfig) -> None:
         if config.pair_mode == "siamese":
@@ -486,6 +419,7 @@ class ForQuestionAnswering(EncoderForTask):
         self.dropout = head_dropout(config)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
 
+    # Its own inputs: Trainer takes their names from here.
     @can_return_tuple
     def forward(
         self,
@@ -501,10 +435,10 @@ class ForQuestionAnswering(EncoderForTask):
     ) -> QuestionAnsweringModelOutput:
         """
         Args:
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, word_mask: as in
+                `EncoderModel.forward`, which takes the keywords too.
             start_positions, end_positions: `[b]`, columns of the answer's first and last token; columns outside the
                 input are ignored.
-
-        The other inputs are described in `EncoderModel.forward`. Returns start and end logits, `[b, n]` each.
         """
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, word_mask)
@@ -525,6 +459,9 @@ class ForQuestionAnswering(EncoderForTask):
             hidden_states=output.hidden_states,
             attentions=output.attentions,
         )
+
+
+# ------ the token behind each mask
 
 
 class MaskedLMHead(nn.Module):
@@ -549,9 +486,13 @@ class MaskedLMHead(nn.Module):
 
 
 class ForMaskedLM(EncoderForTask):
-    """The token behind each mask, from the state there; the output is tied to the embedding table."""
+    """
+    The token behind each mask, from the state there: logits `[b, n, vocab_size]`; the output is tied to the embedding
+    table. Labels are `[b, n]`, the ids of the tokens behind the masks, -100 elsewhere.
+    """
 
     loss_name = "ForMaskedLM"
+    output_class = MaskedLMOutput
 
     def build_head(self, config: EncoderConfig) -> None:
         table = self.get_input_embeddings().weight
@@ -565,37 +506,15 @@ class ForMaskedLM(EncoderForTask):
     def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
         self.lm_head.decoder = new_embeddings
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        word_mask: Tensor | None = None,
-        **kwargs: Any,
-    ) -> MaskedLMOutput:
-        """
-        Args:
-            labels: `[b, n]` ids of the tokens behind the masks, -100 elsewhere.
-
-        The other inputs are described in `EncoderModel.forward`. Returns logits `[b, n, vocab_size]`.
-        """
-        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, word_mask)
-        output = self.model(*inputs, **kwargs, return_dict=True)
+    def score(self, output: EncoderOutput, given: Given) -> dict[str, Any]:
+        states, labels = output.last_hidden_state, given.labels
         if labels is not None:
-            labels = class_labels(labels, output.last_hidden_state.shape[:2])
-        logits = self.lm_head(output.last_hidden_state)
-        loss = None
+            labels = class_labels(labels, states.shape[:2])
+        logits, loss = self.lm_head(states), None
         if labels is not None:
-            count = items_of(labels, num_items_in_batch)
+            count = items_of(labels, given.num_items_in_batch)
             loss = self.loss_function(logits, labels, vocab_size=self.config.vocab_size, num_items_in_batch=count)
-        return MaskedLMOutput(
-            loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
-        )
+        return {"loss": loss, "logits": logits}
 
 
 __all__ = ["ForMaskedLM", "ForQuestionAnswering", "ForSequenceClassification", "ForTokenClassification"]

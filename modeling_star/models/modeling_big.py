@@ -6,7 +6,7 @@ Axes: b batch  n columns  N flat tokens  d width  h heads  c width of a head  r 
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,18 +14,18 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging
 
-from .attention import BandCandidates, CandidateAttention, Candidates, relay_attention
-from .bert_weights import copy_encoder, fields_from_encoder, read_encoder_config
+from .attention import BandCandidates, CandidateAttention, Candidates, UpdateLayerNorm, relay_attention
 from .configuration_big import BigTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
-from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
+from .modeling_encoder import Dropout, EncoderModel, EncoderPreTrainedModel, Recorder, optional_part
 from .neighbours import has_shifted
-from .normalization import UpdateLayerNorm
 from .token_layout import TokenLayout, is_fixed, is_traced
-from .utils import Dropout
 from .window_attention import WindowMask, window_attention, window_mask
 from .word_matcher import WordMatcher
 
+
+if TYPE_CHECKING:  # this line also tells transformers to save the file
+    from .bert_weights import copy_encoder as copy_encoder
 
 logger = logging.get_logger(__name__)
 
@@ -210,9 +210,12 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
         ```
         """
         hub = {"revision": revision, "token": token, "cache_dir": cache_dir}
-        taken = fields_from_encoder(read_encoder_config(name_or_path, hub), layers, radius, max_positions)
+        source = optional_part("bert_weights")
+        taken = source.fields_from_encoder(
+            source.read_encoder_config(name_or_path, hub), layers, radius, max_positions
+        )
         model = cls(cls.config_class(**{**taken, **fields}))
-        copy_encoder(model._encoder, name_or_path, layers, hub, getattr(model, "lm_head", None), positions)
+        source.copy_encoder(model._encoder, name_or_path, layers, hub, getattr(model, "lm_head", None), positions)
         if lexicon is not None:
             model.set_lexicon(lexicon)
         return model.eval()
@@ -260,13 +263,6 @@ class BigTransformerPreTrainedModel(EncoderPreTrainedModel):
         encoder.matcher.load(lexicon, self.device)
         config.lexicon_kind, config.lexicon_size = encoder.matcher.kind, WordMatcher.table_size(lexicon)
         config.max_word_length = encoder.matcher.max_word_length
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        """As in every encoder; a lexicon that the checkpoint lacks is empty."""
-        super()._init_weights(module)
-        if isinstance(module, WordMatcher):
-            module.reset_buffers()
 
 
 class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):

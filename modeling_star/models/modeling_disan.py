@@ -17,10 +17,10 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_disan import DisanConfig
+from .derivatives import first_derivatives_only
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
 from .token_layout import TokenLayout, is_traced
-from .utils import first_derivatives_only
 
 
 # c of section 3.3: scores lie between -5 and 5.

@@ -1,39 +1,315 @@
-"""The base of every encoder as a transformers model: inputs, outputs, saving, loading, embeddings."""
+"""
+The base of every encoder as a transformers model: from padded inputs to flat tokens, their embeddings, and back.
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+What only some models or calls need is in files of its own (`optional_part`): an encoder inside, character features,
+pairs of texts, pretrained embeddings, saving, vocabularies.
+
+Axes: b batch  n columns  N flat tokens  w width of the table  d width
+"""
+
+import importlib
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
-from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers import initialization as init
 from transformers.utils import ModelOutput, can_return_tuple, logging
 
-from .char_cnn import CharCNN
 from .configuration_encoder import EncoderConfig
-from .embeddings import TokenEmbeddings, first_position
-from .token_layout import TokenLayout, is_fixed, is_traced
-from .utils import check_taken, installed
-from .vocabulary import Vocabulary, VocabularyTables
+from .token_layout import TokenLayout, cached_unless_traced, is_fixed, is_traced
 
+
+if TYPE_CHECKING:  # these lines also tell transformers which files to save
+    from .backbone import build_backbone as build_backbone
+    from .char_cnn import CharCNN
+    from .pairs import split_pairs as split_pairs
+    from .pretrained_embeddings import model_on_encoder as model_on_encoder
+    from .saving import auto_map as auto_map
+    from .vocabulary import VocabularyTables
 
 logger = logging.get_logger(__name__)
 
-_FEW_VECTORS = 0.2
 
-# Auto class -> ending of the class name that serves it, for every encoder.
-AUTO_CLASSES = {
-    "AutoModel": "Model",
-    "AutoModelForSequenceClassification": "ForSequenceClassification",
-    "AutoModelForTokenClassification": "ForTokenClassification",
-    "AutoModelForQuestionAnswering": "ForQuestionAnswering",
-    "AutoModelForMaskedLM": "ForMaskedLM",
-}
+def optional_part(name: str) -> ModuleType:
+    """
+    A file of this folder that only some models need, imported when one does: of the others nobody has to read it.
+
+    transformers saves it with every model: it looks for lines `from .name import ...` in the text of a file, and takes
+    those under TYPE_CHECKING too.
+    """
+    return importlib.import_module(f".{name}", __package__)
+
+
+def installed(name: str) -> ModuleType:
+    """
+    A module of the installed package `modeling_star`, such as "kernels".
+
+    Nothing here imports the package, so that the code in a saved folder needs nothing else: what only some calls use
+    is looked up by its name.
+
+    Raises:
+        ImportError: the package, or what the module imports, is not installed.
+    """
+    try:
+        return importlib.import_module(f"modeling_star.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != "modeling_star":
+            raise
+        raise ImportError("this needs the package: pip install modeling-star") from error
+
+
+# ------ layers whose weights are read without a call
+
+
+def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
+    """
+    Whether a layer computes what its class does: it is no adapter or quantised layer, and has no hook.
+
+    Args:
+        layer: any layer.
+        kind: the expected class, such as `nn.Linear`.
+    """
+    return _is_unmodified(layer, kind) and not _has_hooks(layer)
+
+
+def require_plain_linear(layer: nn.Module, name: str, alternative: str) -> nn.Linear:
+    """
+    A linear layer whose weight and bias may be read without calling it. Weights that a hook recomputes, as in
+    torch.nn.utils.prune, are recomputed by a call on one row.
+
+    Args:
+        layer: the layer.
+        name: its name, for the error.
+        alternative: where adapters are possible, for the error.
+
+    Raises:
+        TypeError: an adapter or a quantised layer has replaced it, or a hook changes its output; both would be
+            ignored.
+    """
+    advice = f"its weight is read without calling it: keep it a plain nn.Linear. {alternative}"
+    if not isinstance(layer, nn.Linear) or not _is_unmodified(layer, nn.Linear):
+        kind = f"{type(layer).__module__}.{type(layer).__name__}"  # an adapter is often called Linear too
+        raise TypeError(f"{name} is a {kind}, and {advice}")
+    if _has_hooks(layer):
+        row = torch.linspace(-1, 1, layer.in_features, dtype=layer.weight.dtype, device=layer.weight.device)
+        output = layer(row[None])
+        expected = nn.functional.linear(row[None], layer.weight, layer.bias)
+        if not isinstance(output, Tensor) or not torch.equal(output, expected):
+            raise TypeError(f"A hook at {name} changes its output, and {advice}")
+    return layer
+
+
+def _is_unmodified(layer: nn.Module, kind: type[nn.Module]) -> bool:
+    return isinstance(layer, kind) and type(layer).forward is kind.forward
+
+
+def _has_hooks(layer: nn.Module) -> bool:
+    """
+    Whether code runs before, after or instead of a layer's forward, which accelerate patches. Torch has no public
+    function for this (2.13).
+    """
+    return bool(layer._forward_hooks or layer._forward_pre_hooks) or "forward" in layer.__dict__
+
+
+class Dropout(nn.Dropout):
+    """As nn.Dropout, which starts an operation even where it drops nothing."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        return super().forward(states) if self.training and self.p else states
+
+
+# ------ embeddings
+
+
+# Sinusoids of so many first positions are kept.
+SHARED_POSITIONS = 1024
+
+FROM_PADDING = (
+    *("camembert", "data2vec-text", "esm", "ibert", "lilt", "longformer", "luke", "markuplm", "mpnet", "roberta"),
+    *("roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
+)
+"""Model types like RoBERTa (in transformers 5.23), which count positions from `pad_token_id + 1`."""
+
+
+def first_position(config: PreTrainedConfig) -> int:
+    """The position id that an encoder of transformers gives to a first token."""
+    return (config.pad_token_id or 0) + 1 if config.model_type in FROM_PADDING else 0
+
+
+def sinusoidal_positions(position: Tensor, width: int, base: float, dtype: torch.dtype) -> Tensor:
+    """
+    Sinusoids of each position (section 3.5 of https://arxiv.org/abs/1706.03762; BiG-Transformer Eqs 8 and 9).
+
+    Computed from the positions and held in no buffer, so that no length is too long and nothing needs saving.
+
+    Args:
+        position: `[N]`, counted from 0.
+        width: d; an odd one ends in a sine without its cosine.
+        base: ratio of the longest to the shortest wavelength.
+
+    Returns:
+        `[N, d]`, sine in the even columns and cosine in the odd ones.
+    """
+    # In float32 the angle of a position above 100,000 is off by a hundredth; Apple's devices have no float64.
+    precise = torch.float32 if position.device.type == "mps" else torch.float64
+    index = torch.arange(0, width, 2, device=position.device, dtype=precise)
+    angles = position[:, None].to(precise) * torch.exp(index * (-math.log(base) / width))
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width].to(dtype)
+
+
+@cached_unless_traced
+def _first_sinusoids(device: torch.device, width: int, base: float, dtype: torch.dtype) -> Tensor:
+    """`sinusoidal_positions` of the first SHARED_POSITIONS positions."""
+    return sinusoidal_positions(torch.arange(SHARED_POSITIONS, device=device), width, base, dtype)
+
+
+class TokenEmbeddings(nn.Module):
+    """
+    E of section 3.2: token embedding (a table, or the last hidden state of an encoder inside), joined by character
+    features where there are any, projected to d where the width differs, plus position and token type embeddings,
+    normalised where the configuration says so.
+
+    Args:
+        config: any encoder's configuration.
+    """
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__()
+        self.config = config
+        self.backbone: PreTrainedModel | None = None
+        if config.backbone_config is None:
+            self.word_embeddings = nn.Embedding(config.vocab_size, config.embedding_size)
+        else:
+            self.backbone = optional_part("backbone").build_backbone(config.backbone_config)
+        self.characters: CharCNN | None = None
+        if config.char_features:
+            self.characters = optional_part("char_cnn").CharCNN(config)
+        width, joined_width = config.hidden_size, config.embedding_size
+        joined_width += 0 if self.characters is None else self.characters.width
+        self.projection = nn.Linear(joined_width, width) if joined_width != width else None
+        if config.embedding_projection == "last":
+            width = joined_width
+        self.position_embeddings = (
+            nn.Embedding(config.max_position_embeddings, width)
+            if config.position_embedding_type == "learned"
+            else None
+        )
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if config.embedding_norm else None
+        self.dropout = Dropout(config.embedding_dropout_prob)
+
+    @property
+    def table(self) -> nn.Embedding:
+        """The embedding table: ours, or that of the encoder inside."""
+        return self.word_embeddings if self.backbone is None else self.backbone.get_input_embeddings()
+
+    def set_table(self, table: nn.Embedding) -> None:
+        """Replace the embedding table, as resize_token_embeddings does."""
+        if self.backbone is None:
+            self.word_embeddings = table
+        else:
+            self.backbone.set_input_embeddings(table)
+
+    def freeze(self) -> None:
+        """Stop training the table or the encoder inside; projection, positions and types stay trainable."""
+        (self.word_embeddings if self.backbone is None else self.backbone).requires_grad_(False)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> "TokenEmbeddings":
+        """As in nn.Module, but a frozen encoder inside stays in eval mode."""
+        super().train(mode)
+        if self._has_frozen_backbone():
+            self.backbone.eval()
+        return self
+
+    def _has_frozen_backbone(self) -> bool:
+        """Whether nothing inside is trained: adapters are, and parameters that a user has unfrozen."""
+        if self.backbone is None or not self.config.freeze_embeddings:
+            return False
+        return not any(parameter.requires_grad for parameter in self.backbone.parameters())
+
+    def forward(
+        self,
+        layout: TokenLayout,
+        input_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        """
+        Args:
+            layout: where the tokens of the batch lie.
+            input_ids: `[b, n]`; or `inputs_embeds`: `[b, n, w]`, instead of rows of the table, without characters.
+            token_type_ids, position_ids: `[b, n]`. Positions default to the index among the real tokens.
+
+        Returns:
+            Flat token states `[N, d]`.
+        """
+        tokens = layout.pack(input_ids if input_ids is not None else inputs_embeds)
+        types = None if token_type_ids is None else layout.pack(token_type_ids)
+        given_position = None if position_ids is None else layout.pack(position_ids)
+        if self.backbone is not None:
+            run = optional_part("backbone").run_backbone
+            embedded = run(self.backbone, layout, tokens, types, given_position, self._has_frozen_backbone())
+        else:
+            embedded = self._looked_up(tokens, layout) if input_ids is not None else tokens
+        if self.config.scale_embedding:
+            embedded = embedded * math.sqrt(embedded.shape[-1])
+        if self.characters is not None and input_ids is not None:
+            # Ids at padding must not even decide in which order numbers are summed.
+            ids = tokens.masked_fill(~layout.pack(layout.mask), 0)
+            embedded = torch.cat([embedded, self.characters(ids, layout)], dim=-1)
+        elif self.characters is not None:
+            embedded = nn.functional.pad(embedded, (0, self.characters.width))
+        projects_last = self.config.embedding_projection == "last"
+        if self.projection is not None and not projects_last:
+            embedded = self.projection(embedded)
+        position = self._positions(layout) if given_position is None else given_position
+        if self.position_embeddings is not None:
+            embedded = embedded + self.position_embeddings(position)
+        elif self.config.position_embedding_type == "sinusoidal":
+            embedded = embedded + self._sinusoids(layout, given_position, embedded)
+        if self.token_type_embeddings is not None:
+            types = torch.zeros_like(position) if types is None else types
+            embedded = embedded + self.token_type_embeddings(types)
+        if self.norm is not None:
+            embedded = self.norm(embedded)
+        embedded = self.dropout(embedded)
+        return self.projection(embedded) if self.projection is not None and projects_last else embedded
+
+    def _positions(self, layout: TokenLayout) -> Tensor:
+        """The position of each token `[N]`, in training from a random row of the table on where that is configured."""
+        if not (self.training and self.config.random_position_offset) or self.position_embeddings is None:
+            return layout.position
+        room = (self.position_embeddings.num_embeddings - layout.lengths + 1).clamp(min=1)
+        offset = (torch.rand(room.shape, device=room.device) * room).long().clamp(max=room - 1)
+        return layout.position + offset[layout.sequence_index]
+
+    def _sinusoids(self, layout: TokenLayout, position: Tensor | None, like: Tensor) -> Tensor:
+        """Sinusoidal positions `[N, d]`, those given or, of a batch, from a table of those that its texts share."""
+        options = (like.shape[-1], self.config.sinusoidal_base, like.dtype)
+        if position is not None or not layout.is_packed:
+            return sinusoidal_positions(layout.position if position is None else position, *options)
+        if layout.max_length <= SHARED_POSITIONS:
+            table = _first_sinusoids(like.device, *options)
+        else:
+            table = sinusoidal_positions(torch.arange(layout.max_length, device=like.device), *options)
+        return table[: len(like)] if len(like) == layout.max_length else table[layout.position]
+
+    def _looked_up(self, ids: Tensor, layout: TokenLayout) -> Tensor:
+        """Rows of the table, `[N]` to `[N, w]`; looked up as `[b, m]` where Trainer's NEFTune needs the length."""
+        if getattr(self.word_embeddings, "neftune_noise_alpha", None) is None:
+            return self.word_embeddings(ids)
+        return layout.from_rows(self.word_embeddings(layout.to_rows(ids)))
+
+
+# ------ the models
 
 
 @dataclass
@@ -75,8 +351,8 @@ class EncoderPreTrainedModel(PreTrainedModel):
             init.xavier_uniform_(module.weight)
         elif isinstance(module, nn.PReLU):
             init.constant_(module.weight, module.init)
-        elif isinstance(module, CharCNN):
-            module.reset()
+        elif (init_own_weights := getattr(module, "init_own_weights", None)) is not None:
+            init_own_weights()
 
     # ------ gradients
 
@@ -152,7 +428,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
                 f"set_vocabulary is called on a {type(self).__name__} without a CRF or character features: set "
                 "use_crf=True or char_features=True."
             )
-        vocabulary = Vocabulary.read(tokenizer)
+        vocabulary = optional_part("vocabulary").Vocabulary.read(tokenizer)
         if len(vocabulary) > self.config.vocab_size:
             raise ValueError(
                 f"The tokenizer has ids up to {len(vocabulary) - 1}, and the model embeds {self.config.vocab_size} "
@@ -161,8 +437,8 @@ class EncoderPreTrainedModel(PreTrainedModel):
         for tables in all_tables:
             tables.load_vocabulary(vocabulary, label_all_tokens)
 
-    def _vocabulary_tables(self) -> list[VocabularyTables]:
-        return [module for module in self.modules() if isinstance(module, VocabularyTables)]
+    def _vocabulary_tables(self) -> list["VocabularyTables"]:
+        return [module for module in self.modules() if hasattr(module, "load_vocabulary")]
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
@@ -206,120 +482,23 @@ class EncoderPreTrainedModel(PreTrainedModel):
             ValueError: mode is unknown, or `config` is of another class.
             ImportError: mode="vectors", and only the code of a saved folder is there, not this package.
         """
+        part = optional_part("pretrained_embeddings")
         if config is not None:
-            fields = cls._shape_of(config, fields, mode)
+            fields = part.shape_of(cls, config, fields, mode)
         if mode == "vectors":
-            return cls._from_vectors(name_or_path, freeze, vocabulary, fields)
-        if mode not in ("static", "contextual"):
-            raise ValueError(f'mode={mode!r} is given; "static", "contextual" or "vectors" is allowed.')
+            return part.model_on_vectors(cls, name_or_path, freeze, vocabulary, fields)
         hub = {"revision": revision, "token": token, "cache_dir": cache_dir}
-        source_config = AutoConfig.from_pretrained(name_or_path, **hub)
-        source, report = AutoModel.from_pretrained(
-            name_or_path, config=source_config, dtype=torch.float32, output_loading_info=True, **hub
-        )
-        table = source.get_input_embeddings().weight
-        taken = {"vocab_size": len(table), "freeze_embeddings": freeze, "pad_token_id": source_config.pad_token_id}
-        if mode == "contextual":
-            # The encoder inside has positions already.
-            taken |= {"backbone_config": source_config, "position_embedding_type": "none"}
-        else:
-            taken["embedding_size"] = table.shape[1]
-            names = {name for name, weight in source.named_parameters() if weight is table}
-            check_taken(name_or_path, names & {*report["missing_keys"]})
-        model = cls(cls.config_class(**{**taken, **fields}))
-        if mode == "contextual":
-            backbone = model._embeddings.backbone
-            names = backbone.state_dict().keys()  # without the pooler's
-            check_taken(name_or_path, names & {*report["missing_keys"]})
-            backbone.load_state_dict({k: v for k, v in source.state_dict().items() if k in names})
-        else:
-            model._copy_table(table.detach())
-        return model
-
-    @classmethod
-    def _shape_of(cls, config: PreTrainedConfig, fields: dict[str, Any], mode: str) -> dict[str, Any]:
-        """The fields of a configuration, without those about embeddings and words, overridden by others."""
-        if not isinstance(config, cls.config_class):
-            raise ValueError(
-                f"config is a {type(config).__name__}; {cls.__name__} needs a {cls.config_class.__name__}, such as "
-                f'{cls.config_class.__name__}.from_pretrained("configuration/models/star-plus.json").'
-            )
-        shape = cls.config_class.overridden(config.to_dict(), fields)
-        others = {"vocab_size", "embedding_size", "backbone_config", "freeze_embeddings", "pad_token_id"}
-        others |= {"lexicon_kind", "lexicon_size"}  # words are saved with weights
-        if mode == "contextual" and shape["position_embedding_type"] == cls.config_class().position_embedding_type:
-            others.add("position_embedding_type")  # the default: the encoder inside decides
-        return {name: value for name, value in shape.items() if name in fields or name not in others}
-
-    @classmethod
-    def _from_vectors(
-        cls, path: str | Path, freeze: bool, vocabulary: dict[str, int] | None, fields: dict[str, Any]
-    ) -> "EncoderPreTrainedModel":
-        if vocabulary is None:
-            raise ValueError('mode="vectors" needs the ids of the words: vocabulary=tokenizer.get_vocab().')
-        table, has_vector = installed("data.vectors").read_vectors(path, vocabulary, fields.get("embedding_size"))
-        logger.info(f"{path}: vectors found for {int(has_vector.sum())} of {len(vocabulary)} vocabulary entries.")
-        if not has_vector.any():
-            raise ValueError(f"{path} has a vector for none of the {len(vocabulary)} vocabulary entries.")
-        if has_vector.float().mean() < _FEW_VECTORS:
-            logger.warning(
-                f"{path} has vectors for only {int(has_vector.sum())} of {len(vocabulary)} vocabulary entries; the "
-                "others are random. Check its language, its encoding (UTF-8) and whether it keeps capitals."
-            )
-        # Entries without a vector start at the scale of those with one.
-        table[~has_vector] = torch.randn(int((~has_vector).sum()), table.shape[1]) * table[has_vector].std()
-        taken = {"vocab_size": len(table), "embedding_size": table.shape[1], "freeze_embeddings": freeze}
-        model = cls(cls.config_class(**{**taken, **fields}))
-        model._copy_table(table)
-        return model
-
-    @torch.no_grad()
-    def _copy_table(self, table: Tensor) -> None:
-        self.get_input_embeddings().weight.copy_(table)
+        return part.model_on_encoder(cls, name_or_path, mode, freeze, hub, fields)
 
     # ------ saving
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
         """As in PreTrainedModel; the saved folder names every head, so that any of them loads without this package."""
-        with as_published(self) as published:
+        saving = optional_part("saving")
+        with saving.as_published(self) as published:
             if published is not None:
-                self.config.auto_map = _auto_map(published, type(self.config))
+                self.config.auto_map = saving.auto_map(published, type(self.config))
             super().save_pretrained(*args, **kwargs)
-
-
-@contextmanager
-def as_published(model: PreTrainedModel) -> Iterator[type[PreTrainedModel] | None]:
-    """
-    Give a model, for a while, the name of the class whose code is saved with it.
-
-    transformers copies the file of an object's class. FSDP replaces the class of a model (`fully_shard`), and users
-    define subclasses: the saved class is the nearest registered one (`register_for_auto_class`).
-
-    Args:
-        model: any model.
-
-    Yields:
-        That class, or `None` where none is registered.
-    """
-    current = type(model)
-    published = next((base for base in current.__mro__ if vars(base).get("_auto_class") is not None), None)
-    if published not in (None, current):
-        model.__class__ = type(published.__name__, (current,), {"__module__": published.__module__})
-    try:
-        yield published
-    finally:
-        model.__class__ = current
-
-
-def _auto_map(model: type[PreTrainedModel], config: type[PreTrainedConfig]) -> dict[str, str]:
-    """The Auto classes of an encoder's models; a custom class is left to transformers."""
-    module = sys.modules[model.__module__]
-    endings = [ending for ending in AUTO_CLASSES.values() if model.__name__.endswith(ending)]
-    stem = model.__name__.removesuffix(endings[0]) if endings else model.__name__
-    auto_map = {"AutoConfig": f"{config.__module__.rsplit('.', 1)[-1]}.{config.__name__}"}
-    names = {auto: f"{stem}{ending}" for auto, ending in AUTO_CLASSES.items()}
-    modeling = model.__module__.rsplit(".", 1)[-1]
-    return auto_map | {auto: f"{modeling}.{name}" for auto, name in names.items() if hasattr(module, name)}
 
 
 class EncoderModel(EncoderPreTrainedModel):
@@ -416,7 +595,7 @@ class EncoderModel(EncoderPreTrainedModel):
             if mask is None:
                 mask = torch.ones((b, n), dtype=torch.bool, device=given.device)
             if siamese:
-                mask, inputs = split_pairs(mask, inputs)
+                mask, inputs = optional_part("pairs").split_pairs(mask, inputs)
             layout = TokenLayout.from_mask(mask, keep_padding)
         if not fixed:
             self._check_length(layout)
@@ -432,7 +611,7 @@ class EncoderModel(EncoderPreTrainedModel):
         tokens, per_sequence = self.encode(embedded, layout, record, inputs)
         states = layout.unpack(tokens) if output_token_states else None
         output = EncoderOutput(last_hidden_state=states, **per_sequence, **record.recorded())
-        return join_pairs(output) if siamese else output
+        return optional_part("pairs").join_pairs(output) if siamese else output
 
     def _checked(
         self, attention_mask: Tensor | None, inputs: dict[str, Tensor | None], check_values: bool, check_ids: bool
@@ -637,40 +816,18 @@ def longest_input(config: PreTrainedConfig) -> int | None:
     return min((limit for limit in (positions, inside) if limit is not None), default=None)
 
 
-def split_pairs(mask: Tensor, inputs: dict[str, Tensor | None]) -> tuple[Tensor, dict[str, Tensor | None]]:
-    """
-    Two sequences for each row, by token type: row i becomes rows 2i (type 0) and 2i + 1 (type 1).
-
-    Returns the masks `[2b, n]` and the inputs, each row of them twice.
-    """
-    types = inputs["token_type_ids"]
-    if types is None:
-        raise ValueError(
-            'pair_mode="siamese" needs token_type_ids: '
-            "model(**tokenizer(first, second, return_token_type_ids=True, return_tensors='pt'))."
-        )
-    second = mask & (types == 1)
-    if mask.device.type == "cpu" and not is_traced() and not second.any() and mask.any():
-        logger.warning_once(
-            'pair_mode="siamese": every second text of a batch is empty, as no token_type_ids are 1. Tokenizers that '
-            "give both texts the type 0, as RoBERTa's, cannot be used with it."
-        )
-    halves = torch.stack([mask & (types == 0), second], dim=1).flatten(0, 1)
-    return halves, {name: None if x is None else x.repeat_interleave(2, dim=0) for name, x in inputs.items()}
-
-
-def join_pairs(output: EncoderOutput) -> EncoderOutput:
-    """Undo `split_pairs`: token outputs return to their row, per-sequence ones get an axis of 2."""
-
-    def join(name: str, x: Tensor) -> Tensor:
-        halves = x.unflatten(0, (-1, 2))
-        return halves if name in ("pooler_output", "relay_state", "relay_attentions") else halves.sum(1)
-
-    joined: dict[str, Any] = {
-        name: tuple(join(name, x) for x in value) if isinstance(value, tuple) else join(name, value)
-        for name, value in output.items()
-    }
-    return EncoderOutput(**joined)
-
-
-__all__ = ["AUTO_CLASSES", "EncoderModel", "EncoderOutput", "EncoderPreTrainedModel", "Recorder", "as_published"]
+__all__ = [
+    "Dropout",
+    "EncoderModel",
+    "EncoderOutput",
+    "EncoderPreTrainedModel",
+    "Recorder",
+    "TokenEmbeddings",
+    "first_position",
+    "installed",
+    "is_plain",
+    "longest_input",
+    "optional_part",
+    "require_plain_linear",
+    "sinusoidal_positions",
+]

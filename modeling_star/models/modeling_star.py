@@ -6,19 +6,15 @@ Axes: b batch  n columns  N flat tokens  m longest sequence  d width  h heads  c
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .attention import AttentionProjections, CandidateAttention, Candidates, relay_attention
+from .attention import AttentionProjections, CandidateAttention, Candidates, UpdateLayerNorm, relay_attention
 from .configuration_star import StarTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
-from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
-from .normalization import UpdateLayerNorm
+from .modeling_encoder import Dropout, EncoderModel, EncoderPreTrainedModel, Recorder
 from .token_layout import TokenLayout
-from .utils import Dropout
 
 
 class RelayAttention(nn.Module):
@@ -134,13 +130,6 @@ class StarTransformerPreTrainedModel(EncoderPreTrainedModel):
     # Heads without a pooled vector build no last relay update; a checkpoint may hold one.
     _keys_to_ignore_on_load_unexpected = [r"(^|\.)relay_(attention|norm)\."]
     _no_split_modules = ["TokenEmbeddings", "StarTransformerLayer"]
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        """As in every encoder; ring positions start without a preference."""
-        super()._init_weights(module)
-        if isinstance(module, CandidateAttention) and module.role_bias is not None:
-            init.zeros_(module.role_bias)
 
 
 class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):

@@ -13,9 +13,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_vanilla import VanillaTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
-from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder
+from .modeling_encoder import EncoderModel, EncoderPreTrainedModel, Recorder, is_plain, require_plain_linear
 from .token_layout import TokenLayout
-from .utils import is_plain, readable
 
 
 class VanillaTransformerLayer(GradientCheckpointingLayer):
@@ -56,7 +55,8 @@ class VanillaTransformerLayer(GradientCheckpointingLayer):
         attention = self.layer.self_attn
         if isinstance(attention, nn.MultiheadAttention):
             alternative = "Put adapters at linear1 and linear2: LoraConfig(target_modules=['linear1', 'linear2'])."
-            readable(attention.out_proj, "self_attn.out_proj", alternative)  # as torch.nn.MultiheadAttention does
+            # torch.nn.MultiheadAttention reads its weight too.
+            require_plain_linear(attention.out_proj, "self_attn.out_proj", alternative)
         weights = None
         if output_attentions:
             _, weights = attention(

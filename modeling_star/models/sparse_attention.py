@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import logging
 
+from .derivatives import first_derivatives_only
 from .token_layout import TokenLayout, cached_unless_traced
-from .utils import first_derivatives_only
 
 
 logger = logging.get_logger(__name__)

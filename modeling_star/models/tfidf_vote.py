@@ -126,7 +126,7 @@ class TfidfVote(nn.Module):
         self.register_buffer("share", torch.full((), 0.5))
         self.register_buffer("temperature", torch.ones(()))
 
-    def reset(self) -> None:
+    def init_own_weights(self) -> None:
         """No terms, for `_init_weights`, which leaves buffers from a checkpoint as they are."""
         values = {"keys": NO_TERM, "idf": 1, "weight": 0, "bias": 0, "share": 0.5, "temperature": 1}
         for name, value in values.items():

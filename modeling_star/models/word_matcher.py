@@ -90,8 +90,8 @@ class WordMatcher(nn.Module):
             return not bool((self.table >= 0).any())
         return not any(bool(buffer.any()) for buffer in self.buffers())
 
-    def reset_buffers(self) -> None:
-        """Match nothing, for `_init_weights`, which leaves buffers from a checkpoint as they are."""
+    def init_own_weights(self) -> None:
+        """For `_init_weights`, which leaves buffers from a checkpoint as they are: match nothing."""
         for name, buffer in self.named_buffers():
             init.constant_(buffer, -1 if name == "table" else 0)
 

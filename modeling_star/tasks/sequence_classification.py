@@ -17,7 +17,7 @@ from ..evaluation.error_page import BOTH, MISSED, WRONG, Confusion, Mistake, wri
 from ..evaluation.metrics import GLUE_METRICS, TaskMetrics, are_predicted, metrics_for
 from ..evaluation.reports import baseline_lines, classes_report, confusion_counts, labels_report, plot_confusion_matrix
 from ..files import write_text
-from ..models.configuration_base import did_you_mean
+from ..models.configuration_encoder import did_you_mean
 from ..publish.run_card import EXAMPLE_CHARACTERS
 from ..training.arguments import ClassificationArguments
 from ..training.named_models import saved_config, saved_labels

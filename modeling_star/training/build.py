@@ -16,8 +16,7 @@ from ..data.tokenizers import TokenizerKind, set_token_types, train_tokenizer
 from ..data.vectors import words_of_vectors
 from ..errors import UserError
 from ..loading import check_whole
-from ..models.configuration_base import did_you_mean
-from ..models.configuration_encoder import MOST_REPEATED
+from ..models.configuration_encoder import MOST_REPEATED, did_you_mean
 from ..models.configuration_star import StarTransformerConfig
 from ..models.modeling_encoder import EncoderPreTrainedModel, longest_input
 from ..models.vocabulary import VocabularyTables, word_marker

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from torch import nn
 
-from modeling_star.models.utils import eval_mode
+from modeling_star.models.heads import eval_mode
 
 
 @pytest.mark.parametrize("was_training", [True, False])

@@ -39,9 +39,8 @@ from modeling_star.kernels import triton_relay_attention as relay_kernels
 from modeling_star.kernels import triton_ring_attention as candidate_kernels
 from modeling_star.kernels import triton_utils as kernels
 from modeling_star.models import attention
-from modeling_star.models.attention import BandCandidates, relay_attention
+from modeling_star.models.attention import BandCandidates, UpdateLayerNorm, relay_attention
 from modeling_star.models.neighbours import has_shifted, neighbours, ring_neighbours
-from modeling_star.models.normalization import UpdateLayerNorm
 from modeling_star.models.token_layout import TokenLayout
 
 
@@ -530,7 +529,7 @@ from triton.runtime import JITFunction, driver
 from modeling_star.kernels import triton_relay_attention as relay_kernels
 from modeling_star.kernels import triton_ring_attention as candidate_kernels
 from modeling_star.models.attention import BandCandidates
-from modeling_star.models.normalization import UpdateLayerNorm
+from modeling_star.models.attention import UpdateLayerNorm
 from modeling_star.models.token_layout import TokenLayout
 
 

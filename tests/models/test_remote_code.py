@@ -27,18 +27,18 @@ from modeling_star import Lexicon
 
 # The code that a saved model needs, no more: nothing of training, tests, or other encoders.
 SHARED_CODE = {
-    *("configuration_base.py", "configuration_encoder.py", "modeling_encoder.py", "heads.py", "crf.py"),
-    *("char_cnn.py", "embeddings.py", "neighbours.py", "token_layout.py", "utils.py", "vocabulary.py"),
-    *("tag_schemes.py", "tfidf_vote.py", "word_marks.py"),
+    *("configuration_encoder.py", "modeling_encoder.py", "heads.py", "token_layout.py", "neighbours.py"),
+    *("backbone.py", "char_cnn.py", "crf.py", "ngrams.py", "pairs.py", "pretrained_embeddings.py", "saving.py"),
+    *("tag_schemes.py", "tfidf_vote.py", "vocabulary.py", "word_marks.py"),
 }
-ATTENTION_CODE = {"attention.py", "sparse_attention.py", "normalization.py"}
+ATTENTION_CODE = {"attention.py", "sparse_attention.py", "derivatives.py"}
 CODE = {
     "StarTransformer": SHARED_CODE | ATTENTION_CODE | {"configuration_star.py", "modeling_star.py"},
     "BigTransformer": SHARED_CODE
     | ATTENTION_CODE
     | {"bert_weights.py", "configuration_big.py", "word_matcher.py", "modeling_big.py", "window_attention.py"},
     "VanillaTransformer": SHARED_CODE | {"configuration_vanilla.py", "modeling_vanilla.py"},
-    "Disan": SHARED_CODE | {"configuration_disan.py", "modeling_disan.py"},
+    "Disan": SHARED_CODE | {"configuration_disan.py", "derivatives.py", "modeling_disan.py"},
     "BiLstm": SHARED_CODE | {"configuration_bilstm.py", "modeling_bilstm.py"},
 }
 WORDS = "we live in Kyoto not Tokyo or Rome"

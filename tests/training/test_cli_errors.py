@@ -16,7 +16,7 @@ from transformers import TrainingArguments
 from modeling_star.data.files import reading
 from modeling_star.errors import UserError
 from modeling_star.files import write_json
-from modeling_star.models.configuration_base import did_you_mean
+from modeling_star.models.configuration_encoder import did_you_mean
 from modeling_star.runs.cli_errors import as_user_error, command_messages, script_messages
 from modeling_star.runs.output_folder import check_output_dir, lock_output_dir
 from modeling_star.training.named_models import loading
