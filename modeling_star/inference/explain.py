@@ -130,7 +130,7 @@ def explain(predictor: Predictor, text: str) -> Explanation:
     inputs = {name: x.to(model.device) for name, x in encoding.items()}
     targets = _class_target if task == "text-classification" else _entity_targets
     attributions = []
-    with _encoder_alone(model) as votes:
+    with encoder_alone(model) as votes:
         for label, score, target in targets(model, inputs, spans, predictions):
             values, difference = integrated_gradients(model, inputs, special, predictor.tokenizer.unk_token_id, target)
             of_ngrams = _ngram_shares(model, inputs["input_ids"], target)
@@ -174,7 +174,7 @@ def _entity_targets(
 
 
 @contextmanager
-def _encoder_alone(model: PreTrainedModel) -> Iterator[bool]:
+def encoder_alone(model: PreTrainedModel) -> Iterator[bool]:
     """The logits of a classifier's encoder, by its temperature, in place of its vote with TF-IDF; whether it votes."""
     vote = getattr(getattr(model, "classifier", None), "vote", None)
     hook = (

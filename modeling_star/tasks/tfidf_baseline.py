@@ -46,12 +46,12 @@ def run_tfidf(task: Task, training: TrainingArguments) -> dict[str, Any]:
         raise UserError("--model_type tfidf classifies single texts with one label each: name a neural model.")
     if not all(split in data.splits and data.is_labelled(split) for split in ("train", "validation")):
         raise UserError("--model_type tfidf needs --train_file and --validation_file with labels, or --dataset_name.")
-    texts, labels = _texts_and_labels(task, data.splits)
+    texts, labels = texts_and_labels(task, data.splits)
     if len(np.unique(labels["train"])) < 2:
         raise UserError(f"All rows of the train split have one label in {data.label_column!r}: only one class.")
     started = time.perf_counter()
     try:
-        classifier = _fit(task, texts, labels, training.seed)
+        classifier = fit_tfidf(task, texts, labels, training.seed)
     except ValueError as error:  # an empty vocabulary
         column = data.text_columns[0]
         raise UserError(f"--model_type tfidf finds no words in {column!r} of the train split: {error}") from None
@@ -91,9 +91,9 @@ def tfidf_scores(task: Task, training: TrainingArguments) -> dict[str, float]:
     if len(data.splits["train"]) > MOST_TEXTS:
         logger.info(f"TF-IDF is not fitted: the train split has more than {MOST_TEXTS:,} texts.")
         return {}
-    texts, labels = _texts_and_labels(task, {"train", "validation", *names})
+    texts, labels = texts_and_labels(task, {"train", "validation", *names})
     try:
-        classifier = _fit(task, texts, labels, training.seed)
+        classifier = fit_tfidf(task, texts, labels, training.seed)
     except ValueError as error:  # one class or an empty vocabulary
         logger.info(f"TF-IDF is not fitted: {error}")
         return {}
@@ -103,7 +103,7 @@ def tfidf_scores(task: Task, training: TrainingArguments) -> dict[str, float]:
     return {f"tfidf_{name}": value for name, value in scores.items()}
 
 
-def _texts_and_labels(task: Task, splits: Iterable[str]) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
+def texts_and_labels(task: Task, splits: Iterable[str]) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
     """The texts of some splits, pairs joined, and the numbers of their classes if they have labels."""
     data = task.data
     columns = {split: [data.splits[split][name][:] for name in data.text_columns] for split in splits}
@@ -112,7 +112,7 @@ def _texts_and_labels(task: Task, splits: Iterable[str]) -> tuple[dict[str, list
     return texts, labels
 
 
-def _fit(task: Task, texts: dict[str, list[str]], labels: dict[str, np.ndarray], seed: int) -> TfidfClassifier:
+def fit_tfidf(task: Task, texts: dict[str, list[str]], labels: dict[str, np.ndarray], seed: int) -> TfidfClassifier:
     """
     Fit on train, with the regularisation that validation chooses.
 

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+import tfidf_vote
 import voting
 import yaml
 from huggingface_hub import ModelCard
@@ -463,10 +464,17 @@ def test_the_page_of_votes_is_what_its_results_give() -> None:
     assert voting.results_page(sets) == (folder / "results.md").read_text(encoding="utf-8")
 
 
+def test_the_page_of_default_classifiers_is_what_its_results_give() -> None:
+    folder = ROOT / tfidf_vote.FOLDER
+    files = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))}
+    assert len([stem for stem in files if stem.endswith("-terms")]) == 12
+    assert tfidf_vote.results_page(files) == (folder / "results.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("document", ["README.md", "docs/getting_started.md", "experiments/conclusions.md"])
 def test_every_interval_of_a_document_is_on_a_page(document: str) -> None:
     pages = [*(ROOT / "experiments" / "pages").glob("*.md")]
-    pages += [ROOT / "experiments" / name / "results.md" for name in ("voting", "first_layer")]
+    pages += [ROOT / "experiments" / name / "results.md" for name in ("voting", "tfidf_vote", "first_layer")]
     page = "".join(path.read_text(encoding="utf-8") for path in pages)
     on_page = {
         tuple(map(float, found)) for found in re.findall(r"([+-]\d+\.\d) \[([+-]\d+\.\d), ([+-]\d+\.\d)\]", page)
