@@ -1,6 +1,6 @@
 #!/usr/bin/env python
 """
-A vote of star-plus and TF-IDF on the review sets of MTL-16 (docs/getting_started.md).
+A vote of star-plus and TF-IDF on the review sets of MTL-16 (`VotingClassifier` of two models).
 
     OMP_NUM_THREADS=1 python experiments/voting.py DATA --embeddings MINILM
 
