@@ -300,7 +300,8 @@ class StarEstimator(BaseEstimator):
 
 class StarClassifier(ClassifierMixin, StarEstimator):
     """
-    A text classifier: a star-plus with fresh weights, or any saved model, behind scikit-learn's interface.
+    A text classifier: an encoder with fresh weights with which TF-IDF votes, or any saved model, behind scikit-learn's
+    interface.
 
     The parameters are those of `StarEstimator`, and:
 

@@ -4,7 +4,8 @@ Fine-tune a classifier: texts or pairs of texts, one label, several labels or a 
 With a recipe; the command line overrides it:
     modeling-star classify sst2 --train_file train.jsonl.gz ...
 
-A fresh star-plus on your own files, with a tokenizer trained on them (--config_name star-base is the paper's form):
+Your own files, with a tokenizer trained on them: an encoder with which TF-IDF votes (--tfidf_vote false: the encoder
+alone; --config_name star-base: the paper's form of it):
     modeling-star classify --train_file train.csv --validation_file dev.csv --output_dir outputs/mine \\
         --num_train_epochs 5 --per_device_train_batch_size 32
 

@@ -113,10 +113,12 @@ def _languages(task: Task) -> list[str | None]:
 
 
 def _extras_of(config: PreTrainedConfig) -> dict[str, str]:
-    """Rows of the card on the model's n-grams, character features and CRF."""
+    """Rows of the card on the model's n-grams, vote, character features and CRF."""
     extras = {}
     if getattr(config, "ngram_buckets", 0):
         extras["n-grams"] = f"up to {config.max_ngram_length} tokens, {config.ngram_buckets:,} buckets"
+    if getattr(config, "tfidf_terms", 0):
+        extras["vote"] = f"TF-IDF of {config.tfidf_terms:,} terms, up to {config.tfidf_max_length} tokens each"
     if getattr(config, "char_features", False):
         extras["character features"] = f"{config.char_num_filters} wide"
     if getattr(config, "use_crf", False):
