@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from .models.configuration_disan import *  # noqa: F403
     from .models.configuration_star import *  # noqa: F403
     from .models.configuration_vanilla import *  # noqa: F403
+    from .models.configuration_window_modernbert import *  # noqa: F403
     from .models.modeling_big import *  # noqa: F403
     from .models.modeling_bilstm import *  # noqa: F403
     from .models.modeling_disan import *  # noqa: F403
     from .models.modeling_encoder import EncoderOutput as EncoderOutput
     from .models.modeling_star import *  # noqa: F403
     from .models.modeling_vanilla import *  # noqa: F403
+    from .models.modeling_window_modernbert import *  # noqa: F403
     from .models.window_interface import register_window_attention as register_window_attention
 
 _MODULES = {

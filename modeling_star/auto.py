@@ -21,6 +21,7 @@ ENCODERS = {
     "vanilla_transformer": ("vanilla", "VanillaTransformer"),
     "disan": ("disan", "Disan"),
     "bilstm": ("bilstm", "BiLstm"),
+    "window_modernbert": ("window_modernbert", "WindowModernBert"),
 }
 """Model type -> ending of the modules and beginning of the class names."""
 

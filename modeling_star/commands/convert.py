@@ -1,54 +1,94 @@
 """
-Make a BiG-Transformer of a BERT: some of its layers, with attention to a window and to [CLS].
+Make a model for long texts of an encoder: some of its layers, with attention to a window and to [CLS].
 
-    modeling-star convert bert-base-uncased outputs/big --layers 0 3 6 --radius 4
+    modeling-star convert roberta-base outputs/big --max_positions 8192 --radius 32
     modeling-star classify --model_name_or_path outputs/big --learning_rate 5e-5 --train_file train.csv \\
         --validation_file dev.csv --output_dir outputs/classifier
 
-The folder holds the model, with the head of a masked language model where the BERT has one, its code, and the BERT's
-tokenizer (docs/from_bert.md).
+BERT, RoBERTa, XLM-R, CamemBERT, DistilBERT and ELECTRA become a BiG-Transformer; ModernBERT and Ettin a
+WindowModernBert. The folder holds the model, with the head of a masked language model where the encoder has one, its
+code, and the encoder's tokenizer (docs/convert.md).
 """
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 
 def main() -> None:
     """Read the arguments, convert, save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("bert", metavar="NAME", help="a BERT: a Hub name or a folder")
+    parser.add_argument("encoder", metavar="NAME", help="a Hub name or a folder")
     parser.add_argument("output_dir", type=Path, metavar="OUTPUT", help="new or empty folder")
-    parser.add_argument("--layers", type=int, nargs="+", default=[0, 3], help="layers that are taken (default: 0 3)")
-    parser.add_argument("--radius", type=int, default=4, help="neighbours on either side (default: 4)")
+    parser.add_argument(
+        "--layers", type=int, nargs="+", help="layers that are taken (default: 0 3, of a ModernBERT all)"
+    )
+    parser.add_argument("--radius", type=int, help="neighbours on either side (default: 4, of a ModernBERT 128)")
+    parser.add_argument("--max_positions", type=int, help="longest text in tokens (default: the encoder's)")
+    parser.add_argument(
+        "--positions",
+        choices=("repeated", "interpolated"),
+        default="repeated",
+        help="how a longer table of positions is filled (default: repeated)",
+    )
     parser.add_argument("--lexicon", metavar="FILE", help="file with one word per line, jieba, or whole_word")
     arguments = parser.parse_args()
 
     from transformers import AutoConfig, AutoTokenizer
 
+    from ..errors import UserError
     from ..loading import check_whole
-    from ..models.configuration_big import BigTransformerConfig
-    from ..models.modeling_big import BigTransformerForMaskedLM, BigTransformerModel
+    from ..models.modeling_encoder import longest_input
     from ..runs.cli_errors import as_user_error, command_messages
     from ..runs.output_folder import check_new
-    from ..training.build import check_lexicon, read_lexicon
+    from ..training.build import check_lexicon
     from ..training.checkpoints import seal_model
     from ..training.named_models import loading
 
     with command_messages("modeling-star convert", arguments.output_dir):
         check_new(arguments.output_dir)
         check_lexicon(arguments.lexicon)
-        with as_user_error(), loading("NAME", arguments.bert):
-            architectures = AutoConfig.from_pretrained(arguments.bert, trust_remote_code=False).architectures or []
-            has_head = not {"BertForMaskedLM", "BertForPreTraining"}.isdisjoint(architectures)
-            tokenizer = AutoTokenizer.from_pretrained(arguments.bert)
-            lexicon = None
-            if arguments.lexicon is not None:
-                lexicon = read_lexicon(arguments.lexicon, tokenizer, BigTransformerConfig.max_word_length)
-            model = (BigTransformerForMaskedLM if has_head else BigTransformerModel).from_bert(
-                arguments.bert, arguments.layers, arguments.radius, lexicon
-            )
-        check_whole(arguments.bert, model, ())
+        with as_user_error(), loading("NAME", arguments.encoder):
+            config = AutoConfig.from_pretrained(arguments.encoder, trust_remote_code=False)
+            has_head = any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in config.architectures or [])
+            tokenizer = AutoTokenizer.from_pretrained(arguments.encoder)
+            if config.model_type == "modernbert":
+                unused = [flag for flag in ("max_positions", "lexicon") if getattr(arguments, flag) is not None]
+                if unused:
+                    raise UserError(f"--{unused[0]} is given, which a ModernBERT does not need or read: omit it.")
+                model = _window_modernbert(arguments, has_head)
+            else:
+                model = _big(arguments, has_head and config.model_type != "electra", tokenizer)
+        check_whole(arguments.encoder, model, ())
         model.save_pretrained(arguments.output_dir)
+        if arguments.max_positions is not None:
+            tokenizer.model_max_length = longest_input(model.config)
         tokenizer.save_pretrained(arguments.output_dir)
         seal_model(arguments.output_dir)
     print(f"{type(model).__name__} with {model.num_parameters():,} parameters written to {arguments.output_dir}")
+
+
+def _big(arguments: argparse.Namespace, has_head: bool, tokenizer: Any) -> Any:
+    """A BiG-Transformer of an encoder whose block is BERT's."""
+    from ..models.configuration_big import BigTransformerConfig
+    from ..models.modeling_big import BigTransformerForMaskedLM, BigTransformerModel
+    from ..training.build import read_lexicon
+
+    lexicon = None
+    if arguments.lexicon is not None:
+        lexicon = read_lexicon(arguments.lexicon, tokenizer, BigTransformerConfig.max_word_length)
+    return (BigTransformerForMaskedLM if has_head else BigTransformerModel).from_encoder(
+        arguments.encoder,
+        arguments.layers or [0, 3],
+        arguments.radius or 4,
+        lexicon,
+        max_positions=arguments.max_positions,
+        positions=arguments.positions,
+    )
+
+
+def _window_modernbert(arguments: argparse.Namespace, has_head: bool) -> Any:
+    from ..models.modeling_window_modernbert import WindowModernBertForMaskedLM, WindowModernBertModel
+
+    model_class = WindowModernBertForMaskedLM if has_head else WindowModernBertModel
+    return model_class.from_encoder(arguments.encoder, arguments.layers, arguments.radius or 128)

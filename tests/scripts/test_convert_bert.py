@@ -8,7 +8,7 @@ import pytest
 from common import tiny_bert
 from script_runner import ScriptRunner
 from script_samples import QUICK, files, read_rows, results_of
-from transformers import AutoModel, AutoTokenizer, BertForMaskedLM
+from transformers import AutoModel, AutoTokenizer, BertForMaskedLM, ModernBertConfig, ModernBertForMaskedLM
 
 from modeling_star import BigTransformerModel
 
@@ -41,6 +41,30 @@ def test_a_masked_language_model_keeps_its_head(scripts: ScriptRunner, bert: Pat
     AutoTokenizer.from_pretrained(bert).save_pretrained(tmp_path)
     scripts.check("convert_bert.py", tmp_path, tmp_path / "out", "--layers", "0")
     assert config_of(tmp_path / "out")["architectures"] == ["BigTransformerForMaskedLM"]
+
+
+def test_longer_positions_are_the_limit_of_the_tokenizer_too(
+    scripts: ScriptRunner, bert: Path, tmp_path: Path
+) -> None:
+    flags = ["--layers", "0", "--max_positions", "70", "--positions", "interpolated"]
+    scripts.check("convert_bert.py", bert, tmp_path / "long", *flags)
+    assert config_of(tmp_path / "long")["max_position_embeddings"] == 70
+    assert AutoTokenizer.from_pretrained(tmp_path / "long").model_max_length == 70
+
+
+def test_a_modernbert_keeps_its_kind(scripts: ScriptRunner, bert: Path, tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(bert)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 4, "num_attention_heads": 2}
+    ids = {f"{name}_token_id": 0 for name in ("pad", "bos", "eos", "cls", "sep")}
+    ModernBertForMaskedLM(ModernBertConfig(vocab_size=len(tokenizer), **sizes, **ids)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    scripts.check("convert_bert.py", tmp_path, tmp_path / "out", "--radius", "9")
+    config = config_of(tmp_path / "out")
+    assert (config["architectures"], config["global_radius"]) == (["WindowModernBertForMaskedLM"], 9)
+    assert config["num_hidden_layers"] == 4
+    done = scripts.run("convert_bert.py", tmp_path, tmp_path / "no", "--lexicon", "whole_word")
+    assert done.code == 1
+    assert "--lexicon" in done.error.splitlines()[-1]
 
 
 def test_a_layer_that_the_bert_lacks_is_one_line(scripts: ScriptRunner, bert: Path) -> None:
