@@ -105,7 +105,7 @@ class WindowModernBertPreTrainedModel(PreTrainedModel):
             taken.pop("id2label", None)
             taken.pop("label2id", None)
         model = cls(cls.config_class(**{**taken, **fields}))
-        source_class = next(
+        source_class: Any = next(
             base for base in cls.__mro__ if base.__module__.startswith("transformers.models.modernbert")
         )
         source, report = source_class.from_pretrained(
