@@ -24,7 +24,7 @@ from transformers import (
 from transformers.masking_utils import create_bidirectional_mask, create_bidirectional_sliding_window_mask
 
 from .configuration_window_modernbert import WindowModernBertConfig
-from .utils import check_taken
+from .pretrained_embeddings import check_taken
 from .window_attention import ends_of, window_mask
 from .window_interface import WINDOW, is_traced, register_window_attention
 
