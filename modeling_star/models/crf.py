@@ -433,20 +433,36 @@ def _scan(step: Callable[[Any, Any], tuple[Any, Tensor]], state: Any, columns: A
         The last state, and what was kept, `[n, ...]`, in the order of the columns.
     """
     if is_traced() and torch.compiler.is_exporting():
-        # A prototype of torch, without a public name (2.13). Outputs must not be parts of the state.
-        from torch._higher_order_ops.scan import scan
-
+        # Outputs must not be parts of the state.
         def cloned(state: Any, column: Any) -> tuple[Any, Tensor]:
             state, output = step(state, column)
             return state, output.clone()
 
-        return scan(cloned, state, columns, reverse=reverse)
+        return _traced_scan()(cloned, state, columns, reverse=reverse)
     kept = []
     pairs = list(zip(*(x.unbind(0) for x in columns), strict=True))
     for column in reversed(pairs) if reverse else pairs:
         state, output = step(state, column)
         kept.append(output)
     return state, torch.stack(kept[::-1] if reverse else kept)
+
+
+def _traced_scan() -> Callable[..., Any]:
+    """
+    torch's scan, a prototype without a public name (seen in 2.12 to 2.13): export has no other loop whose number of
+    steps depends on the input.
+
+    Raises:
+        ImportError: this torch has none of that name.
+    """
+    try:
+        from torch._higher_order_ops.scan import scan
+    except ImportError as error:
+        raise ImportError(
+            f"A CRF is exported by a loop that torch {torch.__version__} does not have: export it with torch 2.13, "
+            'pip install "torch==2.13.*".'
+        ) from error
+    return scan
 
 
 __all__ = [

@@ -9,6 +9,7 @@ Axes: b batch  n columns  N flat tokens  w width of the table  d width
 
 import importlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -41,7 +42,7 @@ def optional_part(name: str) -> ModuleType:
     A file of this folder that only some models need, imported when one does: of the others nobody has to read it.
 
     transformers saves it with every model: it looks for lines `from .name import ...` in the text of a file, and takes
-    those under TYPE_CHECKING too.
+    those under TYPE_CHECKING too. Not called in a forward pass, since `torch.compile` does not trace imports.
     """
     return importlib.import_module(f".{name}", __package__)
 
@@ -186,7 +187,8 @@ class TokenEmbeddings(nn.Module):
         if config.backbone_config is None:
             self.word_embeddings = nn.Embedding(config.vocab_size, config.embedding_size)
         else:
-            self.backbone = optional_part("backbone").build_backbone(config.backbone_config)
+            part = optional_part("backbone")
+            self.backbone, self._run_backbone = part.build_backbone(config.backbone_config), part.run_backbone
         self.characters: CharCNN | None = None
         if config.char_features:
             self.characters = optional_part("char_cnn").CharCNN(config)
@@ -255,8 +257,8 @@ class TokenEmbeddings(nn.Module):
         types = None if token_type_ids is None else layout.pack(token_type_ids)
         given_position = None if position_ids is None else layout.pack(position_ids)
         if self.backbone is not None:
-            run = optional_part("backbone").run_backbone
-            embedded = run(self.backbone, layout, tokens, types, given_position, self._has_frozen_backbone())
+            is_frozen = self._has_frozen_backbone()
+            embedded = self._run_backbone(self.backbone, layout, tokens, types, given_position, is_frozen)
         else:
             embedded = self._looked_up(tokens, layout) if input_ids is not None else tokens
         if self.config.scale_embedding:
@@ -513,6 +515,10 @@ class EncoderModel(EncoderPreTrainedModel):
     def __init__(self, config: EncoderConfig, add_pooling_layer: bool = True):
         super().__init__(config)
         self.add_pooling_layer = add_pooling_layer
+        self._pairs: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+        if config.pair_mode == "siamese":
+            part = optional_part("pairs")
+            self._pairs = part.split_pairs, part.join_pairs
         self.embeddings = TokenEmbeddings(config)
         self.build_encoder(config)
         self.post_init()
@@ -588,14 +594,14 @@ class EncoderModel(EncoderPreTrainedModel):
         mask, inputs = self._checked(attention_mask, inputs, check_values=not fixed, check_ids=checks_ids)
         given = inputs["input_ids"] if inputs["inputs_embeds"] is None else inputs["inputs_embeds"]
         b, n = given.shape[:2]
-        siamese = self.config.pair_mode == "siamese"
+        siamese = self._pairs is not None
         if mask is None and not siamese and not keep_padding:
             layout = TokenLayout.full(b, n, given.device)
         else:
             if mask is None:
                 mask = torch.ones((b, n), dtype=torch.bool, device=given.device)
             if siamese:
-                mask, inputs = optional_part("pairs").split_pairs(mask, inputs)
+                mask, inputs = self._pairs[0](mask, inputs)
             layout = TokenLayout.from_mask(mask, keep_padding)
         if not fixed:
             self._check_length(layout)
@@ -611,7 +617,7 @@ class EncoderModel(EncoderPreTrainedModel):
         tokens, per_sequence = self.encode(embedded, layout, record, inputs)
         states = layout.unpack(tokens) if output_token_states else None
         output = EncoderOutput(last_hidden_state=states, **per_sequence, **record.recorded())
-        return optional_part("pairs").join_pairs(output) if siamese else output
+        return self._pairs[1](output) if siamese else output
 
     def _checked(
         self, attention_mask: Tensor | None, inputs: dict[str, Tensor | None], check_values: bool, check_ids: bool

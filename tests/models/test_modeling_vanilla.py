@@ -15,9 +15,10 @@ from common import (
     random_batch,
     tiny_model,
 )
-from encoder_contract import RECORD, PeerContract
+from encoder_contract import BERT_INSIDE, RECORD, PeerContract
 from hypothesis import strategies as st
 from torch import nn
+from torch_modes import compiled
 
 
 class TestVanillaTransformer(PeerContract):
@@ -100,3 +101,12 @@ def test_every_token_sees_every_other_in_one_layer() -> None:
 
 def test_the_default_feed_forward_layer_is_four_times_as_wide() -> None:
     assert tiny_model("VanillaTransformer").layers[0].layer.linear1.out_features == 32
+
+
+@pytest.mark.parametrize("options", [{"pair_mode": "siamese"}, BERT_INSIDE], ids=["siamese", "BERT inside"])
+def test_optional_parts_are_found_when_a_model_is_built_since_a_compiled_pass_imports_nothing(
+    options: dict[str, Any],
+) -> None:
+    model = tiny_model("VanillaTransformer", **options)
+    inputs = random_batch(padded([3, 0, 5], 6, "holes")).inputs()
+    assert_close(named_outputs(compiled(model)(**inputs)), named_outputs(model(**inputs)), 1e-5)
