@@ -107,6 +107,7 @@ def test_the_default_feed_forward_layer_is_four_times_as_wide() -> None:
 def test_optional_parts_are_found_when_a_model_is_built_since_a_compiled_pass_imports_nothing(
     options: dict[str, Any],
 ) -> None:
-    model = tiny_model("VanillaTransformer", **options)
+    made = {name: value() if callable(value) else value for name, value in options.items()}
+    model = tiny_model("VanillaTransformer", **made)
     inputs = random_batch(padded([3, 0, 5], 6, "holes")).inputs()
     assert_close(named_outputs(compiled(model)(**inputs)), named_outputs(model(**inputs)), 1e-5)
