@@ -6,6 +6,7 @@ attends to all tokens. Classes and weights are those of transformers; only the m
 encoder runs.
 """
 
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,7 +25,6 @@ from transformers import (
 from transformers.masking_utils import create_bidirectional_mask, create_bidirectional_sliding_window_mask
 
 from .configuration_window_modernbert import WindowModernBertConfig
-from .pretrained_embeddings import check_taken
 from .window_attention import ends_of, window_mask
 from .window_interface import WINDOW, is_traced, register_window_attention
 
@@ -75,7 +75,8 @@ class WindowModernBertPreTrainedModel(PreTrainedModel):
             fields: of the configuration, such as `num_labels=9`, `global_tokens="ends"`.
 
         Raises:
-            ValueError: it is another kind of model, or lacks one of the layers.
+            ValueError: it is another kind of model, or lacks one of the layers or weights.
+            ImportError: only the code of a saved folder is there, not this package.
 
         Example:
 
@@ -118,7 +119,9 @@ class WindowModernBertPreTrainedModel(PreTrainedModel):
             **hub,
         )
         heads = ("head.", "decoder.", "classifier.")
-        check_taken(name_or_path, (key for key in report["missing_keys"] if not key.startswith(heads)))
+        # By its name, so that a saved folder has not what that module imports.
+        pretrained = importlib.import_module("modeling_star.models.pretrained_embeddings")
+        pretrained.check_taken(name_or_path, (key for key in report["missing_keys"] if not key.startswith(heads)))
         number = {str(index): str(place) for place, index in enumerate(chosen)}
         weights = {}
         for name, value in source.state_dict().items():
