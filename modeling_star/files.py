@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -39,6 +39,11 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
 def write_json(path: str | os.PathLike[str], data: Any) -> Path:
     """Write indented JSON, atomically. NumPy numbers and arrays become plain ones; NaN and infinities become null."""
     return write_text(path, json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_json_lines(path: str | os.PathLike[str], rows: Iterable[Any]) -> Path:
+    """Write one JSON value per line, atomically."""
+    return write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def _plain(value: Any) -> Any:

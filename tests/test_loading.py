@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from modeling_star.errors import UserError
 from modeling_star.inference import Predictor
 from modeling_star.inference.export import load as load_for_export
 from modeling_star.loading import load_model
+from modeling_star.training.arguments import ClassificationModelArguments
 from modeling_star.training.build import saved_model
 from modeling_star.training.checkpoints import seal_model
 from modeling_star.training.distillation import Teacher
@@ -162,13 +164,13 @@ def test_a_pooler_that_a_foreign_tagger_does_not_use_may_be_in_its_file(tmp_path
 
 
 def test_a_fine_tuning_starts_from_whole_weights_and_may_have_a_new_head(folder: Path) -> None:
-    head, labels = "AutoModelForTokenClassification", {"num_labels": 4}
-    assert "classifier.weight" in saved_model(head, str(folder), labels)[1]
-    with_head = ("AutoModelForSequenceClassification", str(folder))
-    assert saved_model(*with_head, {"num_labels": 4}, ignore_mismatched_sizes=True)[1]
+    head, classifier = "AutoModelForTokenClassification", "AutoModelForSequenceClassification"
+    arguments = ClassificationModelArguments(model_name_or_path=str(folder))
+    assert "classifier.weight" in saved_model(head, {"num_labels": 4}, arguments)[1]
+    assert saved_model(classifier, {"num_labels": 4}, replace(arguments, ignore_mismatched_sizes=True))[1]
     edit_weights(folder, lambda weights: weights.pop("model.embeddings.word_embeddings.weight"))
     with pytest.raises(UserError, match="word_embeddings"):
-        saved_model(*with_head, {"num_labels": 3})
+        saved_model(classifier, {"num_labels": 3}, arguments)
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o002, 0o077])

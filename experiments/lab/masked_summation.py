@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 
 from modeling_star.errors import UserError
 from modeling_star.runs.cli_errors import as_user_error
+from modeling_star.training.arguments import ModelArguments
 from modeling_star.training.build import fresh_model
 
 
@@ -182,8 +183,7 @@ class System:
                 "AutoModelForSequenceClassification",
                 None,
                 {"num_labels": task.width - 1, "problem_type": "regression"},
-                model_type=self.model_type,
-                defaults=self.shape,
-                overrides=self.defining_fields,
-                max_seq_length=task.length,
+                ModelArguments(model_type=self.model_type, config_overrides=json.dumps(self.defining_fields)),
+                task.length,
+                self.shape,
             )

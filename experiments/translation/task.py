@@ -1,6 +1,5 @@
 """The task of run_translation.py: a text in another language for every text."""
 
-import json
 import logging
 import sys
 from collections.abc import Iterator
@@ -24,19 +23,17 @@ from transformers.trainer_utils import EvalLoopOutput, PredictionOutput
 from modeling_star.data.writing_systems import language_of
 from modeling_star.errors import UserError
 from modeling_star.evaluation.reports import markdown_table
-from modeling_star.files import write_text
+from modeling_star.files import write_json_lines
 from modeling_star.models.modeling_encoder import longest_input
 from modeling_star.publish.model_card import FAMILIES, TITLES, USAGE, CardContent, quoted
 from modeling_star.training.arguments import ModelArguments, RunArguments
 from modeling_star.training.build import (
     check_vocabulary,
-    hub_options,
     load_tokenizer,
     make_model,
     set_lexicon,
     set_vocabulary,
     tokenizer_name,
-    tokenizer_options,
     tokenizer_texts,
 )
 from modeling_star.training.losses import MetricsWithLoss, TaskLoss
@@ -207,9 +204,7 @@ class TranslationTask(Task[TranslationArguments]):
     def _tokenizer(self) -> PreTrainedTokenizerBase:
         arguments, name = self.model_args, tokenizer_name(self)
         if name is not None:
-            tokenizer = load_tokenizer(
-                name, (), kind="word", lower_case=False, vocab_size=0, **tokenizer_options(self)
-            )
+            tokenizer = load_tokenizer(name, arguments)
             check_languages(tokenizer, name)
             return tokenizer
         trained = train_subword_tokenizer(
@@ -229,7 +224,7 @@ class TranslationTask(Task[TranslationArguments]):
                 embeddings_name_or_path=arguments.embeddings_name_or_path,
                 embeddings_mode=arguments.embeddings_mode,
                 freeze_embeddings=arguments.freeze_embeddings,
-                **hub_options(arguments),
+                revision=arguments.model_revision,
             )
         model = make_model(self, tokenizer)
         if model.config.model_type == "marian":
@@ -278,8 +273,7 @@ class TranslationTask(Task[TranslationArguments]):
         if self.data.is_labelled(split):
             columns["label"] = data[TARGET][:]
         rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
-        lines = (json.dumps(row, ensure_ascii=False) for row in rows)
-        write_text(folder / f"predictions_{split}.jsonl", "".join(line + "\n" for line in lines))
+        write_json_lines(folder / f"predictions_{split}.jsonl", rows)
         # Evenly from the whole split: neighbours are often alike.
         places = np.unique(np.linspace(0, len(rows) - 1, num=_CARD_EXAMPLES).round().astype(int))
         headings = {"source": self.data.names[0], "label": "reference", "predicted": self.data.names[1]}

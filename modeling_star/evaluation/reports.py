@@ -23,6 +23,9 @@ from sklearn.metrics import ConfusionMatrixDisplay, confusion_matrix, precision_
 from ..files import write_atomically
 
 
+MOST_LABELS = 25
+"""Of more labels than these, tables and plots have the most frequent ones; the others share a row."""
+
 BLUE, ORANGE, GREEN = "#2a6fbb", "#d9782d", "#3c8d5a"
 # The first font that is installed draws Chinese labels; without one they appear as boxes.
 _CJK_FONTS = ["Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "PingFang SC", "SimHei"]
@@ -67,25 +70,22 @@ def per_entity_table(report: Mapping[str, Any]) -> str:
     return markdown_table(["entity type", "precision", "recall", "F1", "entities"], rows)
 
 
-def classes_report(
-    references: Sequence[Any], predictions: Sequence[Any], label_list: Sequence[str], *, max_labels: int = 25
-) -> str:
+def classes_report(references: Sequence[Any], predictions: Sequence[Any], label_list: Sequence[str]) -> str:
     """Markdown: precision, recall, F1 and number of each class, then how often each was predicted as each other.
 
     Args:
         references, predictions: one label (name, or index into `label_list`) for each example or token.
         label_list: the names of the labels, in the order of the rows.
-        max_labels: with more classes than this, the rarest in the references are only in the mean.
     """
     truth, guess = _names(references, label_list), _names(predictions, label_list)
     seen = {*truth, *guess}
     names = [name for name in label_list if name in seen]
     columns = precision_recall_fscore_support(truth, guess, labels=names, zero_division=0)
     support = columns[3]
-    frequent = sorted(np.argsort(-support, kind="stable")[:max_labels].tolist())
-    more = f" ({len(names)} classes, the most frequent above)" if len(names) > max_labels else ""
+    frequent = sorted(np.argsort(-support, kind="stable")[:MOST_LABELS].tolist())
+    more = f" ({len(names)} classes, the most frequent above)" if len(names) > MOST_LABELS else ""
     scores = _scores_table("class", names, columns, frequent, f"**mean**{more}")
-    counts, names = confusion_counts(truth, guess, names, max_labels)
+    counts, names = confusion_counts(truth, guess, names)
     names = list(map(escaped, names))
     rows = ([name, *row] for name, row in zip(names, counts, strict=True))
     return f"{scores}\n\n{markdown_table(['true ↓ predicted →', *names], rows)}"
@@ -121,13 +121,13 @@ def _names(labels: Iterable[Any], label_list: Sequence[str]) -> list[str]:
 
 
 def confusion_counts(
-    references: Sequence[str], predictions: Sequence[str], names: Sequence[str], max_labels: int
+    references: Sequence[str], predictions: Sequence[str], names: Sequence[str]
 ) -> tuple[np.ndarray, list[str]]:
     """How often each label, a row, was predicted as each other, a column; the rarest labels share "other (17)"."""
-    if len(names) <= max_labels:
+    if len(names) <= MOST_LABELS:
         return confusion_matrix(references, predictions, labels=names), list(names)
     support = Counter(references)
-    frequent = set(sorted(names, key=lambda name: -support[name])[: max_labels - 1])
+    frequent = set(sorted(names, key=lambda name: -support[name])[: MOST_LABELS - 1])
     other = f"other ({len(names) - len(frequent)})"
     rows = [*(name for name in names if name in frequent), other]
     truth, guess = ([x if x in frequent else other for x in labels] for labels in (references, predictions))
@@ -295,7 +295,6 @@ def plot_confusion_matrix(
     label_list: Sequence[str],
     path: str | os.PathLike[str],
     *,
-    max_labels: int = 25,
     title: str | None = None,
 ) -> Path:
     """Draw how often each label was predicted as each other: colours by share of the row, numbers are counts.
@@ -304,10 +303,9 @@ def plot_confusion_matrix(
         references, predictions: one label (name, or index into `label_list`) for each example or token.
         label_list: the names of the labels, in the order of the axes.
         path: the PNG to write.
-        max_labels: with more labels than this, the rarest in the references share a row "other".
     """
     truth, guess = _names(references, label_list), _names(predictions, label_list)
-    counts, names = confusion_counts(truth, guess, label_list, max_labels)
+    counts, names = confusion_counts(truth, guess, label_list)
     side = max(3.2, 0.42 * len(names) + 1.6)
     figure, (axis,) = new_figure(width=side + 0.8, height=side)
     display = ConfusionMatrixDisplay(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), display_labels=names)

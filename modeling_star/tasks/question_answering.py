@@ -1,6 +1,5 @@
 """The task of run_qa.py: the span of a context that answers a question."""
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -16,7 +15,7 @@ from ..data.squad import ReadingData, flatten_squad, prepare_reading, window_fea
 from ..errors import UserError
 from ..evaluation.reports import markdown_table, plot_scores
 from ..evaluation.squad import Language, answer_language, best_threshold, score_answers
-from ..files import write_json, write_text
+from ..files import write_json, write_json_lines, write_text
 from ..inference.question_answering import DEFAULTS, Answer, find_answers
 from ..publish.run_card import CONTEXT_CHARACTERS
 from ..training.arguments import ReadingArguments
@@ -221,8 +220,7 @@ class ReadingTask(Task[ReadingArguments]):
                 row |= {"label": label, "exact_match": exact_match, "f1": overlap}
             lengths = np.array([len(context) for context in examples["context"]])
             sections = self._by_length(folder, split, lengths, exact, f1)
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        write_text(folder / f"predictions_{split}.jsonl", "".join(lines))
+        write_json_lines(folder / f"predictions_{split}.jsonl", rows)
         # The format of the evaluation scripts of SQuAD, DRCD and CMRC.
         write_json(folder / f"answers_{split}.json", {row["id"]: row["predicted"] for row in rows})
         return sections

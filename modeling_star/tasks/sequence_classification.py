@@ -1,6 +1,5 @@
 """The task of run_glue.py: classes, several labels or a number for every text or pair of texts."""
 
-import json
 import logging
 from collections.abc import Collection
 from pathlib import Path
@@ -16,7 +15,7 @@ from ..errors import UserError
 from ..evaluation.error_page import BOTH, MISSED, WRONG, Confusion, Mistake, write_error_page
 from ..evaluation.metrics import GLUE_METRICS, TaskMetrics, are_predicted, metrics_for
 from ..evaluation.reports import baseline_lines, classes_report, confusion_counts, labels_report, plot_confusion_matrix
-from ..files import write_text
+from ..files import write_json_lines, write_text
 from ..models.configuration_encoder import did_you_mean
 from ..publish.run_card import EXAMPLE_CHARACTERS
 from ..training.arguments import ClassificationArguments
@@ -128,8 +127,8 @@ class ClassificationTask(Task[ClassificationArguments]):
         if expected is not None:
             columns["label"] = [self._named(label) for label in expected]
         cells = zip(*columns.values(), strict=True)
-        lines = [json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n" for row in cells]
-        write_text(folder / f"predictions_{split}.jsonl", "".join(lines))
+        lines = (dict(zip(columns, row, strict=True)) for row in cells)
+        write_json_lines(folder / f"predictions_{split}.jsonl", lines)
         if expected is None:
             return {}
         self._write_mistakes(folder, split, columns, np.asarray(predictions, dtype=np.float64), np.asarray(expected))
@@ -172,7 +171,7 @@ class ClassificationTask(Task[ClassificationArguments]):
         else:
             losses = -log_softmax(logits, axis=-1)[np.arange(len(expected)), expected]
             is_wrong, probabilities = logits.argmax(-1) != expected, np.exp(log_softmax(logits, axis=-1))
-            counts, shown = confusion_counts(columns["label"], columns["predicted"], names, 25)
+            counts, shown = confusion_counts(columns["label"], columns["predicted"], names)
             confusion = Confusion(counts, shown, shown)
 
         def mistake(row: int) -> Mistake:

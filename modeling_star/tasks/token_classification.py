@@ -1,6 +1,5 @@
 """The task of run_ner.py: a label for every word, such as entities and parts of speech."""
 
-import json
 import logging
 from itertools import chain, pairwise
 from pathlib import Path
@@ -38,7 +37,7 @@ from ..evaluation.reports import (
     plot_confusion_matrix,
     plot_entity_scores,
 )
-from ..files import write_text
+from ..files import write_json_lines, write_text
 from ..models.tag_schemes import may_follow, tag_scheme, typed_labels
 from ..training.arguments import TaggingArguments
 from ..training.named_models import config_fields, parse_overrides, saved_labels
@@ -151,8 +150,7 @@ class TaggingTask(Task[TaggingArguments]):
                 row["labels"] = tags
             sections = self._tables(folder, split, *_labelled_words(expected, predicted))
             self._write_mistakes(folder, split, words[:], expected, predicted)
-        lines = (json.dumps(row, ensure_ascii=False) for row in rows)
-        write_text(folder / f"predictions_{split}.jsonl", "".join(line + "\n" for line in lines))
+        write_json_lines(folder / f"predictions_{split}.jsonl", rows)
         write_text(folder / f"predictions_{split}.conll", "".join(map(_conll, rows)))
         return sections
 
@@ -197,7 +195,7 @@ class TaggingTask(Task[TaggingArguments]):
                 [{(tag, i, i) for i, tag in enumerate(tags)} for tags in rows] for rows in (labels, guesses)
             )
             all_labels, all_guesses = (list(chain.from_iterable(rows)) for rows in (labels, guesses))
-            counts, names = confusion_counts(all_labels, all_guesses, self.data.label_list, 25)
+            counts, names = confusion_counts(all_labels, all_guesses, self.data.label_list)
             confusion = Confusion(counts, names, names)
 
         def mistake(row: int) -> Mistake:

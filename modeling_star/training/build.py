@@ -2,7 +2,7 @@
 
 import inspect
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import transformers
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.lexicon import Lexicon
-from ..data.tokenizers import TokenizerKind, set_token_types, train_tokenizer
+from ..data.tokenizers import set_token_types, train_tokenizer
 from ..data.vectors import words_of_vectors
 from ..errors import UserError
 from ..loading import check_whole
@@ -109,13 +109,6 @@ def tokenizer_name(task: Task) -> str | None:
     return arguments.tokenizer_name or arguments.model_name_or_path or embeddings or task.default_tokenizer
 
 
-def tokenizer_options(task: Task) -> dict[str, Any]:
-    """Options of its `from_pretrained`; the model's revision does not apply to another repository."""
-    arguments = task.model_args
-    hub = {**hub_options(arguments), "trust_remote_code": arguments.trust_remote_code}
-    return {**hub, "revision": None} if tokenizer_name(task) == arguments.tokenizer_name else hub
-
-
 def tokenizer_texts(task: Task) -> Any:
     """
     The training texts, to train a tokenizer on.
@@ -134,15 +127,19 @@ def tokenizer_texts(task: Task) -> Any:
 def make_tokenizer(task: Task) -> PreTrainedTokenizerBase:
     """Load the tokenizer that the arguments name, or train one."""
     arguments, name = task.model_args, tokenizer_name(task)
-    return load_tokenizer(
-        name,
-        tokenizer_texts(task) if name is None else (),
-        kind=arguments.tokenizer_kind,
+    if name is not None:
+        return load_tokenizer(name, arguments)
+    vectors = arguments.embeddings_name_or_path if arguments.vocabulary_from == "vectors" else None
+    tokenizer = train_tokenizer(
+        tokenizer_texts(task),
+        arguments.tokenizer_kind,
         lower_case=arguments.lower_case,
         vocab_size=arguments.vocab_size,
-        vectors=arguments.embeddings_name_or_path if arguments.vocabulary_from == "vectors" else None,
-        **tokenizer_options(task),
+        known_words=() if vectors is None else words_of_vectors(vectors),
     )
+    source = "the training split" + ("" if vectors is None else f" and the words of {vectors}")
+    logger.info(f"Trained a {arguments.tokenizer_kind} tokenizer of {len(tokenizer)} entries on {source}.")
+    return tokenizer
 
 
 def make_model(task: Task, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
@@ -161,42 +158,16 @@ def make_model(task: Task, tokenizer: PreTrainedTokenizerBase) -> PreTrainedMode
             "--config_overrides sets ngram_buckets, and only classifiers (run_glue.py) read n-grams: omit it."
         )
     if arguments.model_name_or_path is None:
-        return fresh_model(
-            head,
-            tokenizer,
-            task.labels,
-            model_type=arguments.model_type,
-            config_name=arguments.config_name,
-            overrides=overrides,
-            embeddings_name_or_path=arguments.embeddings_name_or_path,
-            embeddings_mode=arguments.embeddings_mode,
-            freeze_embeddings=arguments.freeze_embeddings,
-            max_seq_length=task.data_args.max_seq_length,
-            defaults=task.config_defaults,
-            **hub_options(arguments),
-        )
+        length = task.data_args.max_seq_length
+        return fresh_model(head, tokenizer, task.labels, arguments, length, task.config_defaults)
     for flag in ("embeddings_name_or_path", "config_name", "model_type"):
         if getattr(arguments, flag) is not None:
             raise UserError(f"--{flag} is for a fresh model, and --model_name_or_path names a saved one: omit it.")
-    model, task.new_parameters = saved_model(
-        head,
-        arguments.model_name_or_path,
-        task.labels,
-        freeze_embeddings=arguments.freeze_embeddings,
-        overrides=overrides,
-        ignore_mismatched_sizes=arguments.ignore_mismatched_sizes,
-        trust_remote_code=arguments.trust_remote_code,
-        **hub_options(arguments),
-    )
+    model, task.new_parameters = saved_model(head, task.labels, arguments)
     return model
 
 
 # Arguments
-
-
-def hub_options(arguments: ModelArguments) -> dict[str, Any]:
-    """The keywords of `from_pretrained` for a model of the Hub."""
-    return {"revision": arguments.model_revision}
 
 
 def check_overrides(config: PreTrainedConfig, overrides: dict[str, Any]) -> None:
@@ -266,38 +237,22 @@ def length_limit(config: PreTrainedConfig, requested: int | None) -> int | None:
 # Tokenizer
 
 
-def load_tokenizer(
-    name: str | None,
-    texts: Iterable[str | list[str]],
-    *,
-    kind: TokenizerKind,
-    lower_case: bool,
-    vocab_size: int,
-    vectors: str | None = None,
-    **hub: Any,
-) -> PreTrainedTokenizerBase:
+def load_tokenizer(name: str, arguments: ModelArguments) -> PreTrainedTokenizerBase:
     """
-    Load a tokenizer, or train one on `texts`.
+    Load a tokenizer.
 
     Args:
-        name: Hub name or folder; `None` trains one.
-        texts: the training split's texts or lists of words.
-        kind, lower_case, vocab_size: of a trained tokenizer, see `train_tokenizer`.
-        vectors: a file of vectors, whose words a trained tokenizer also knows.
-        hub: `revision`, `token`, `cache_dir`, `trust_remote_code` as in `AutoTokenizer.from_pretrained`.
+        name: Hub name or folder.
+        arguments: have the revision of the model, which does not apply to --tokenizer_name, another repository.
 
     Raises:
-        UserError: the tokenizer is a slow one.
+        UserError: it cannot be read, or is a slow one.
     """
-    if name is None:
-        known = () if vectors is None else words_of_vectors(vectors)
-        tokenizer = train_tokenizer(texts, kind, lower_case=lower_case, vocab_size=vocab_size, known_words=known)
-        source = "the training split" + ("" if vectors is None else f" and the words of {vectors}")
-        logger.info(f"Trained a {kind} tokenizer of {len(tokenizer)} entries on {source}.")
-        return tokenizer
+    revision = None if name == arguments.tokenizer_name else arguments.model_revision
+    options = {"revision": revision, "trust_remote_code": arguments.trust_remote_code}
     with loading("The tokenizer of", name):
         # GPT-2 and RoBERTa tokenizers take words only with a space before them.
-        tokenizer = AutoTokenizer.from_pretrained(name, add_prefix_space=True, **hub)
+        tokenizer = AutoTokenizer.from_pretrained(name, add_prefix_space=True, **options)
     if not tokenizer.is_fast:
         raise UserError(f"The tokenizer of {name} is a slow one: name a fast tokenizer with --tokenizer_name")
     return tokenizer
@@ -328,16 +283,9 @@ def fresh_model(
     head: str,
     tokenizer: PreTrainedTokenizerBase | None,
     labels: dict[str, Any],
-    *,
-    model_type: str | None = None,
-    config_name: str | None = None,
-    overrides: dict[str, Any] | None = None,
-    embeddings_name_or_path: str | None = None,
-    embeddings_mode: str = "static",
-    freeze_embeddings: bool = False,
+    arguments: ModelArguments,
     max_seq_length: int | None = None,
     defaults: dict[str, Any] | None = None,
-    **hub: Any,
 ) -> PreTrainedModel:
     """
     A model with fresh weights, on given or random embeddings.
@@ -347,26 +295,25 @@ def fresh_model(
         tokenizer: sets the vocabulary size and the special tokens, whatever the configuration's file says; `None`
             where the inputs are vectors.
         labels: `num_labels`, `id2label` and so on, for the configuration.
-        model_type, config_name: the kind of model, and a file or model with the fields of its configuration; without
-            either star-plus-2.
-        overrides: fields that win over the file's.
-        embeddings_name_or_path, embeddings_mode, freeze_embeddings: see `EncoderPreTrainedModel.from_embeddings`.
+        arguments: name its kind and the file of its configuration (without either star-plus-2), fields that win over
+            the file's, and embeddings (see `EncoderPreTrainedModel.from_embeddings`).
         max_seq_length: learned positions reach at least this far.
-        defaults: fields that neither the file nor `overrides` set; only those that such a model has.
-        hub: `revision`, `token`, `cache_dir` for the embeddings.
+        defaults: fields that neither the file nor the arguments set; only those that such a model has.
 
     Raises:
         UserError: the model type is unknown or not the configuration's, or does not belong to this package and is to
             take or freeze embeddings.
     """
-    overrides = overrides or {}
+    overrides = parse_overrides(arguments.config_overrides)
+    model_type, config_name = arguments.model_type, arguments.config_name
+    embeddings, freeze_embeddings = arguments.embeddings_name_or_path, arguments.freeze_embeddings
     fields = {**STAR_PLUS} if model_type is None and config_name is None else {}
     if config_name is not None:
         fields = without_lexicon(config_fields(config_name))
         saved_type = fields.pop("model_type", None)
         check_kind(model_type, [saved_type], config_name)
         model_type = saved_type or model_type
-    if embeddings_name_or_path is not None:  # the file may be of a saved model with other embeddings
+    if embeddings is not None:  # the file may be of a saved model with other embeddings
         freeze_embeddings = freeze_embeddings or fields.get("freeze_embeddings", False)
         fields = {name: value for name, value in fields.items() if name not in _EMBEDDING_FIELDS}
     if tokenizer is not None:
@@ -390,20 +337,19 @@ def fresh_model(
             f"A {standard.model_type} with random weights is trained, which needs more data than a pretrained one: "
             f"write --model_name_or_path {name} in place of --model_type and --config_name to fine-tune one."
         )
-    if (embeddings_name_or_path is not None or freeze_embeddings) and not is_ours:
+    if (embeddings is not None or freeze_embeddings) and not is_ours:
         raise UserError(
             "--embeddings_name_or_path and --freeze_embeddings work with the encoders of this package, not with "
             f"{model_type}."
         )
-    if embeddings_name_or_path is None:
+    if embeddings is None:
         if freeze_embeddings:
             fields["freeze_embeddings"] = True
         return model_class(type(standard)(**fields))
     fields.pop("vocab_size", None)
-    source = {"vocabulary": tokenizer.get_vocab()} if embeddings_mode == "vectors" else hub
-    return model_class.from_embeddings(
-        embeddings_name_or_path, mode=embeddings_mode, freeze=freeze_embeddings, **source, **fields
-    )
+    mode = arguments.embeddings_mode
+    source = {"vocabulary": tokenizer.get_vocab()} if mode == "vectors" else {"revision": arguments.model_revision}
+    return model_class.from_embeddings(embeddings, mode=mode, freeze=freeze_embeddings, **source, **fields)
 
 
 def _classes(head: str, model_type: str) -> tuple[PreTrainedConfig, type[PreTrainedModel]]:
@@ -428,25 +374,14 @@ def _classes(head: str, model_type: str) -> tuple[PreTrainedConfig, type[PreTrai
 # Saved models
 
 
-def saved_model(
-    head: str,
-    name: str,
-    labels: dict[str, Any],
-    *,
-    freeze_embeddings: bool = False,
-    overrides: dict[str, Any] | None = None,
-    **options: Any,
-) -> tuple[PreTrainedModel, set[str]]:
+def saved_model(head: str, labels: dict[str, Any], arguments: ModelArguments) -> tuple[PreTrainedModel, set[str]]:
     """
     A saved model, ours or any of transformers, with a head for these labels, in float32 whatever it was saved in.
 
     Args:
         head: the auto class, such as "AutoModelForTokenClassification".
-        name: Hub name or folder.
         labels: `num_labels`, `id2label` and so on.
-        freeze_embeddings: do not train them; for this package's models.
-        overrides: fields of the configuration to change.
-        options: as in `AutoModel.from_pretrained`.
+        arguments: name the model, and fields of its configuration to change.
 
     Returns:
         The model, and the names of its weights that are new.
@@ -455,20 +390,26 @@ def saved_model(
         UserError: saved weights have other sizes, are NaN or infinite, or are missing though the saved model has this
             very head; or the embeddings cannot be frozen.
     """
-    hub = {key: options[key] for key in ("revision", "token", "cache_dir", "trust_remote_code") if key in options}
+    name, overrides = str(arguments.model_name_or_path), parse_overrides(arguments.config_overrides)
+    hub = {"revision": arguments.model_revision, "trust_remote_code": arguments.trust_remote_code}
     with loading("--model_name_or_path", name):
         config = AutoConfig.from_pretrained(name, **hub)
-    check_overrides(config, overrides or {})
-    fields = {**labels, **(overrides or {})}
+    check_overrides(config, overrides)
+    fields = {**labels, **overrides}
     check_layers(fields.get("num_hidden_layers", getattr(config, "num_hidden_layers", None)))
-    if freeze_embeddings:
+    if arguments.freeze_embeddings:
         if not hasattr(config, "freeze_embeddings"):
             raise UserError(f"--freeze_embeddings works with this package's models; {name} is a {config.model_type}.")
         fields["freeze_embeddings"] = True
     with loading("The weights of", name):
         try:
             model, info = getattr(transformers, head).from_pretrained(
-                name, dtype=torch.float32, output_loading_info=True, **fields, **options
+                name,
+                dtype=torch.float32,
+                output_loading_info=True,
+                ignore_mismatched_sizes=arguments.ignore_mismatched_sizes,
+                **fields,
+                **hub,
             )
         except RuntimeError as error:
             if "size" not in str(error):

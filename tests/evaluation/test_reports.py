@@ -122,10 +122,11 @@ def test_a_single_label_is_scored_as_such() -> None:
     assert lines[2] == "| a | 1.0000 | 0.5000 | 0.6667 | 2 |"
 
 
-def test_of_many_classes_the_most_frequent_are_listed() -> None:
+def test_of_many_classes_the_most_frequent_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports, "MOST_LABELS", 21)
     labels = [f"class{number}" for number in range(40)]
     truth = [*range(40), *range(20, 40)]
-    scores, counts = classes_report(truth, truth, labels, max_labels=21).split("\n\n")
+    scores, counts = classes_report(truth, truth, labels).split("\n\n")
     assert [line.split(" | ")[0] for line in scores.splitlines()[2:22]] == [f"| class{n}" for n in (0, *range(20, 39))]
     assert "**mean** (40 classes, the most frequent above)" in scores
     assert counts.splitlines()[-1].startswith("| other (20) | ")
@@ -224,9 +225,10 @@ def test_dollars_in_labels_are_no_formulas(tmp_path: Path, drawn: list[Figure]) 
     assert [text.get_text() for text in drawn[0].axes[0].get_yticklabels()] == names
 
 
-def test_rare_labels_share_a_row(tmp_path: Path, drawn: list[Figure]) -> None:
+def test_rare_labels_share_a_row(tmp_path: Path, drawn: list[Figure], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports, "MOST_LABELS", 3)
     truth = [0] * 5 + [1] + [2] * 4 + [3]
-    plot_confusion_matrix(truth, truth, ["a", "b", "c", "d"], tmp_path / "confusion.png", max_labels=3)
+    plot_confusion_matrix(truth, truth, ["a", "b", "c", "d"], tmp_path / "confusion.png")
     axis = drawn[0].axes[0]
     assert [text.get_text() for text in axis.get_xticklabels()] == ["a", "c", "other (2)"]
     assert numbers(axis) == {(0, 0, "5"), (1, 1, "4"), (2, 2, "2")}

@@ -25,7 +25,12 @@ from modeling_star.tasks.question_answering import ReadingTask
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.tasks.tfidf_baseline import run_tfidf
 from modeling_star.tasks.token_classification import TaggingTask
-from modeling_star.training.arguments import LabelRunArguments, TaggingArguments, TaggingModelArguments
+from modeling_star.training.arguments import (
+    ClassificationModelArguments,
+    LabelRunArguments,
+    TaggingArguments,
+    TaggingModelArguments,
+)
 from modeling_star.training.build import saved_model
 from modeling_star.training.task import Task
 from modeling_star.training.trainer import average_checkpoints, load_weights
@@ -166,7 +171,8 @@ def test_a_model_saved_under_other_names_is_saved_under_its_own(tmp_path: Path) 
     renamed = {re.sub("|".join(early), lambda at: early[at[0]], name): x for name, x in load_file(file).items()}
     assert sum(name.endswith(("gamma", "beta")) for name in renamed) == 6
     save_file(renamed, file, metadata={"format": "pt"})
-    model, _ = saved_model("AutoModelForSequenceClassification", str(tmp_path / "bert"), {"num_labels": 2})
+    arguments = ClassificationModelArguments(model_name_or_path=str(tmp_path / "bert"))
+    model, _ = saved_model("AutoModelForSequenceClassification", {"num_labels": 2}, arguments)
     trainer = Trainer(model, TrainingArguments(str(tmp_path / "run"), use_cpu=True))
     trainer.save_model(str(tmp_path / "checkpoint-1"))
     saved = load_file(tmp_path / "checkpoint-1" / "model.safetensors")

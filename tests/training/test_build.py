@@ -1,7 +1,9 @@
 """Arguments to a model: what of it is the tokenizer's, and what a configuration's file may say."""
 
+import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from transformers import BertConfig, BertModel, RobertaConfig
 from modeling_star import StarTransformerConfig
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
+from modeling_star.training.arguments import ModelArguments
 from modeling_star.training.build import check_vocabulary, fresh_model, saved_model
 from modeling_star.training.named_models import loading
 
@@ -30,15 +33,15 @@ def test_size_and_special_tokens_are_the_tokenizers_whatever_the_configurations_
     tmp_path: Path, saved: Any
 ) -> None:
     saved.save_pretrained(tmp_path)
-    tokenizer = train_tokenizer(["a b c d e f"] * 3, "word")
-    model = fresh_model("AutoModelForSequenceClassification", tokenizer, {"num_labels": 2}, config_name=str(tmp_path))
+    tokenizer, arguments = train_tokenizer(["a b c d e f"] * 3, "word"), ModelArguments(config_name=str(tmp_path))
+    model = fresh_model("AutoModelForSequenceClassification", tokenizer, {"num_labels": 2}, arguments)
     embeddings = model.get_input_embeddings()
     assert embeddings.weight.shape == (len(tokenizer), 16)
     assert model.config.pad_token_id == tokenizer.pad_token_id == 0
     assert embeddings.padding_idx in (None, 0)
     assert model.config.sep_token_id == tokenizer.sep_token_id
     # An override wins over the tokenizer.
-    asked = fresh_model("AutoModelForMaskedLM", tokenizer, {}, overrides={"vocab_size": 64}, config_name=str(tmp_path))
+    asked = fresh_model("AutoModelForMaskedLM", tokenizer, {}, replace(arguments, config_overrides="vocab_size=64"))
     assert asked.get_input_embeddings().weight.shape == (64, 16)
 
 
@@ -52,10 +55,12 @@ def test_a_saved_models_shape_may_be_put_on_other_embeddings(tmp_path: Path, mod
         "AutoModelForTokenClassification",
         train_tokenizer(["a b c d e f"] * 3, "word"),
         {"num_labels": 3},
-        model_type="star_transformer",
-        config_name=str(tmp_path / "saved"),
-        embeddings_name_or_path=str(tmp_path / "bert"),
-        embeddings_mode=mode,
+        ModelArguments(
+            model_type="star_transformer",
+            config_name=str(tmp_path / "saved"),
+            embeddings_name_or_path=str(tmp_path / "bert"),
+            embeddings_mode=mode,
+        ),
     )
     assert model.config.residual
     assert model.config.embedding_size == 8
@@ -68,8 +73,8 @@ def test_a_saved_models_shape_may_be_put_on_other_embeddings(tmp_path: Path, mod
 @pytest.mark.parametrize(("kind", "expected"), [("learned", 600), ("ring", 512), ("sinusoidal", 512), ("none", 512)])
 def test_positions_follow_the_length_of_inputs_where_they_limit_it(kind: str, expected: int) -> None:
     tokenizer = train_tokenizer(["a text"], min_frequency=1)
-    overrides = {"hidden_size": 8, "num_attention_heads": 2, "position_embedding_type": kind}
-    model = fresh_model("AutoModelForMaskedLM", tokenizer, {}, overrides=overrides, max_seq_length=600)
+    arguments = ModelArguments(config_overrides=f"hidden_size=8,num_attention_heads=2,position_embedding_type={kind}")
+    model = fresh_model("AutoModelForMaskedLM", tokenizer, {}, arguments, 600)
     assert model.config.max_position_embeddings == expected
 
 
@@ -93,14 +98,18 @@ def test_an_error_names_the_reason_or_the_missing_folder(
 
 
 def test_a_model_without_end_is_not_built(tmp_path: Path) -> None:
-    endless = {"num_hidden_layers": 999999999999}
-    BertConfig(**endless).save_pretrained(tmp_path)
+    BertConfig(num_hidden_layers=999999999999).save_pretrained(tmp_path)
+    asked, written, saved = (
+        ModelArguments(config_overrides="num_hidden_layers=999999999999"),
+        ModelArguments(config_name=str(tmp_path)),
+        ModelArguments(model_name_or_path=str(tmp_path)),
+    )
     with pytest.raises(UserError, match="num_hidden_layers"):
-        fresh_model("AutoModelForTokenClassification", None, {}, overrides=endless)
+        fresh_model("AutoModelForTokenClassification", None, {}, asked)
     with pytest.raises(UserError, match="num_hidden_layers"):
-        fresh_model("AutoModelForTokenClassification", None, {}, config_name=str(tmp_path))
+        fresh_model("AutoModelForTokenClassification", None, {}, written)
     with pytest.raises(UserError, match="num_hidden_layers"):
-        saved_model("AutoModelForTokenClassification", str(tmp_path), {})
+        saved_model("AutoModelForTokenClassification", {}, saved)
 
 
 def test_a_tokenizer_that_is_much_smaller_than_the_vocabulary_is_reported(caplog: pytest.LogCaptureFixture) -> None:
@@ -122,7 +131,7 @@ def test_truncated_weights_are_a_user_error(tiny_bert_path: str, tmp_path: Path)
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:300])
     with pytest.raises(UserError, match=re.escape(str(folder))):
-        saved_model("AutoModelForSequenceClassification", str(folder), {})
+        saved_model("AutoModelForSequenceClassification", {}, ModelArguments(model_name_or_path=str(folder)))
 
 
 @pytest.mark.parametrize(
@@ -133,10 +142,13 @@ def test_a_foreign_model_with_random_weights_is_warned_about(
 ) -> None:
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     BertConfig(**sizes).save_pretrained(tmp_path)
-    named = {"config_name": str(tmp_path)} if source == "folder" else {"model_type": source, "overrides": sizes}
-    fresh_model("AutoModelForSequenceClassification", None, {"num_labels": 2}, **named)
+    named = ModelArguments(model_type=source, config_overrides=json.dumps(sizes))
+    if source == "folder":
+        named = ModelArguments(config_name=str(tmp_path))
+    fresh_model("AutoModelForSequenceClassification", None, {"num_labels": 2}, named)
     assert f"--model_name_or_path {line or tmp_path} " in caplog.text
     caplog.clear()
-    fresh_model("AutoModelForMaskedLM", None, {}, **named)  # pretraining begins with random weights
-    fresh_model("AutoModelForSequenceClassification", None, {"num_labels": 2}, overrides={"hidden_size": 6})
+    fresh_model("AutoModelForMaskedLM", None, {}, named)  # pretraining begins with random weights
+    small = ModelArguments(config_overrides="hidden_size=6")
+    fresh_model("AutoModelForSequenceClassification", None, {"num_labels": 2}, small)
     assert "random weights" not in caplog.text

@@ -35,6 +35,7 @@ from translation.subwords import start_and_end, train_subword_tokenizer
 from modeling_star.data.splits import load_splits
 from modeling_star.data.tokenizers import train_tokenizer
 from modeling_star.errors import UserError
+from modeling_star.training.arguments import ModelArguments
 from modeling_star.training.build import load_tokenizer
 from modeling_star.training.losses import TaskLoss
 from modeling_star.training.trainer import average_checkpoints, load_weights
@@ -253,7 +254,7 @@ def test_a_slow_tokenizer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *_, **__: SimpleNamespace(is_fast=False))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # the Hub is not asked first
     with pytest.raises(UserError, match="opus is a slow one"):
-        load_tokenizer("opus", (), kind="word", lower_case=False, vocab_size=0)
+        load_tokenizer("opus", ModelArguments())
 
 
 SMALL = {"encoder.hidden_size": 16, "encoder.num_attention_heads": 2, "encoder.num_hidden_layers": 1}
