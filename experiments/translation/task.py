@@ -39,7 +39,7 @@ from modeling_star.training.build import (
 from modeling_star.training.losses import MetricsWithLoss, TaskLoss
 from modeling_star.training.named_models import parse_overrides
 from modeling_star.training.task import Task, first_rows
-from modeling_star.training.trainer import FineTuner
+from modeling_star.training.trainer import StarTrainer
 
 from .arguments import TranslationArguments
 from .builders import check_languages, fresh_translator, set_generation
@@ -55,9 +55,9 @@ logger = logging.getLogger(__name__)
 _CARD_EXAMPLES = 8
 
 
-class TranslationTrainer(FineTuner, Seq2SeqTrainer):
+class TranslationTrainer(StarTrainer, Seq2SeqTrainer):
     """
-    Seq2SeqTrainer with the additions of `FineTuner`, exact losses, and translations limited by their sources.
+    Seq2SeqTrainer with the additions of `StarTrainer`, exact losses, and translations limited by their sources.
 
     Attributes:
         num_beams: of predictions; `generation_num_beams` is for evaluations while training.
@@ -281,7 +281,7 @@ class TranslationTask(Task[TranslationArguments]):
         table = markdown_table([*headings.values()], [[rows[i][name] for name in headings] for i in places])
         return {f"Translations of the {split} split": table}
 
-    def card_settings(self, trainer: FineTuner) -> dict[str, Any]:
+    def card_settings(self, trainer: StarTrainer) -> dict[str, Any]:
         options, config = self.data_args, trainer.model.config
         beams = f"{options.num_beams}, {options.length_penalty}" if options.num_beams > 1 else "greedy"
         encoder, decoder = getattr(config, "encoder", None), getattr(config, "decoder", None)

@@ -106,8 +106,8 @@ def _check_same_examples(folder: Path, references: list[Any], other: Path, label
     """
     if labels != references:
         pairs = zip(references, labels, strict=False)
-        place = next((number for number, (one, two) in enumerate(pairs, 1) if one != two), None)
-        where = f"{len(references):,} and {len(labels):,}" if place is None else f"number {place} differs"
+        first = next((number for number, (one, two) in enumerate(pairs, 1) if one != two), None)
+        where = f"{len(references):,} and {len(labels):,}" if first is None else f"number {first} differs"
         raise UserError(
             f"{folder} and {other} were scored on different examples ({where}): give both the same --test_file."
         )

@@ -106,11 +106,11 @@ def labels_report(references: np.ndarray, predictions: np.ndarray, label_list: S
 
 
 def _scores_table(
-    kind: str, names: Sequence[str], columns: Sequence[np.ndarray], places: Iterable[int], mean: str
+    kind: str, names: Sequence[str], columns: Sequence[np.ndarray], indices: Iterable[int], mean: str
 ) -> str:
     """Rows of scikit-learn's precision, recall, F1 and support `[labels]` each, and their mean."""
     *scores, support = columns
-    rows: list[list[object]] = [[escaped(names[i]), *(score[i] for score in scores), int(support[i])] for i in places]
+    rows: list[list[object]] = [[escaped(names[i]), *(score[i] for score in scores), int(support[i])] for i in indices]
     rows.append([mean, *(score.mean() for score in scores), int(support.sum())])
     return markdown_table([kind, "precision", "recall", "F1", "examples"], rows)
 
@@ -314,8 +314,8 @@ def plot_confusion_matrix(
     display.plot(
         ax=axis, cmap="Blues", im_kw={"vmin": 0, "vmax": 1}, text_kw={"fontsize": 7}, xticks_rotation=rotation
     )
-    for place, text in np.ndenumerate(display.text_):
-        text.set_text(f"{counts[place]:,}" if counts[place] else "")
+    for cell, text in np.ndenumerate(display.text_):
+        text.set_text(f"{counts[cell]:,}" if counts[cell] else "")
     return save_figure(figure, path, title)
 
 
@@ -355,11 +355,11 @@ def plot_scores(
     colors = (BLUE, ORANGE, GREEN)[-len(measures) :]
     height = 0.78 / len(measures)
     for offset, (measure, color) in enumerate(reversed(list(zip(measures, colors, strict=True)))):
-        places = np.arange(len(groups)) + height * (offset - (len(measures) - 1) / 2)
+        heights = np.arange(len(groups)) + height * (offset - (len(measures) - 1) / 2)
         values = [group[measure] for group in groups.values()]
-        axis.barh(places, values, height=0.92 * height, color=color, label=measure)
-        for place, value in zip(places, values, strict=True):
-            axis.text(value + 0.01, place, f"{value:.2f}", va="center", fontsize=7)
+        axis.barh(heights, values, height=0.92 * height, color=color, label=measure)
+        for y, value in zip(heights, values, strict=True):
+            axis.text(value + 0.01, y, f"{value:.2f}", va="center", fontsize=7)
     axis.set_yticks(range(len(groups)), list(groups), fontsize=8)
     axis.set_xlim(0, 1.08)
     axis.grid(axis="x", alpha=0.25)

@@ -109,7 +109,7 @@ def best_threshold(scores: np.ndarray, has_answer: np.ndarray, differences: np.n
     """
     order = np.argsort(differences, kind="stable")
     sorted_differences = differences[order]
-    # The questions up to a place are answered, the others not: what changes at each place, from none answered.
+    # The questions up to an index are answered, the others not: what changes at each index, from none answered.
     gains = np.where(has_answer, scores, scores - 1.0)[order]
     totals = np.concatenate([[0.0], gains.cumsum()]) + float((~has_answer).sum())
     # A threshold lies between two different values.

@@ -14,7 +14,7 @@ from ..data.writing_systems import language_of
 from ..evaluation.reports import metrics_only
 from ..training.arguments import ModelArguments, RunArguments
 from ..training.task import Task
-from ..training.trainer import FineTuner
+from ..training.trainer import StarTrainer
 from .model_card import CardContent, shown_path
 
 
@@ -24,7 +24,7 @@ CONTEXT_CHARACTERS = 1000  # of the context of a question
 _SECRETS = ("__hub_token", "__push_to_hub_token")
 
 
-def run_card(task: Task, trainer: FineTuner, results: dict[str, Any], sections: dict[str, str]) -> CardContent:
+def run_card(task: Task, trainer: StarTrainer, results: dict[str, Any], sections: dict[str, str]) -> CardContent:
     """The content of the model card of a run, with what was measured in it."""
     options, arguments, training = task.data_args, task.model_args, trainer.args
     config = trainer.model.config

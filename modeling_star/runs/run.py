@@ -34,7 +34,7 @@ from ..training.learning_rates import learning_rates, pretrained_parameters
 from ..training.losses import CRFLoss, loss_of
 from ..training.settled_arguments import LESS_IS_BETTER, settle_training
 from ..training.task import Task, is_scored
-from ..training.trainer import EarlyStopping, FineTuner
+from ..training.trainer import EarlyStopping, StarTrainer
 from .checks import check_arguments, check_parts, check_same_rates
 from .cli_errors import as_main_process, as_user_error, script_messages
 from .output_folder import changed_arguments, check_several_seeds, lock_output_dir, plan_seeds, run_config
@@ -278,7 +278,7 @@ def make_trainer(
     tokenizer: PreTrainedTokenizerBase,
     model: PreTrainedModel,
     features: Mapping[str, Any],
-) -> FineTuner:
+) -> StarTrainer:
     """The trainer of one seed, with the final training arguments, the loss and the callbacks."""
     validation, run_args = features.get("validation"), task.run_args
     # Rows without labels cannot choose the best model; blocks get theirs when they are masked.
@@ -295,7 +295,7 @@ def make_trainer(
         data=task.data if training.do_train else None,
     )
     with as_user_error(RuntimeError):  # --report_to a package that is not installed, or the Hub refuses
-        trainer = (task.trainer_class or FineTuner)(
+        trainer = (task.trainer_class or StarTrainer)(
             model=model,
             args=training,
             train_dataset=features.get("train"),
@@ -325,7 +325,7 @@ def separate_rates(task: Task, training: TrainingArguments, model: PreTrainedMod
     return learning_rates(names, training.learning_rate if rate is None else rate, 1.0 if decay is None else decay)
 
 
-def train(task: Task, trainer: FineTuner, results: dict[str, Any]) -> None:
+def train(task: Task, trainer: StarTrainer, results: dict[str, Any]) -> None:
     """Train or resume; save the best model, its state and the curves."""
     training = trainer.args
     output = trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
@@ -349,7 +349,7 @@ def train(task: Task, trainer: FineTuner, results: dict[str, Any]) -> None:
         )
 
 
-def score(task: Task, trainer: FineTuner, split: str, features: Any, results: dict[str, Any]) -> dict[str, str]:
+def score(task: Task, trainer: StarTrainer, split: str, features: Any, results: dict[str, Any]) -> dict[str, str]:
     """
     Predict a split, measure it if it has labels, and write its report.
 

@@ -25,7 +25,7 @@ from ..training.arguments import ModelArguments, RunArguments
 from ..training.distillation import ROW, DistillationLoss, DistillationTrainer, Teacher, teacher_outputs
 from ..training.losses import CRFLoss
 from ..training.task import Task
-from ..training.trainer import FineTuner
+from ..training.trainer import StarTrainer
 from .sequence_classification import ClassificationTask
 from .token_classification import TaggingTask
 
@@ -144,7 +144,7 @@ class DistillationTask(Task):
         loss = self.distillation_loss(trainer)
         trainer.distill(loss, self.teacher_outputs(trainer.args), unknown, self.data_args.hidden_weight)
 
-    def distillation_loss(self, trainer: FineTuner) -> DistillationLoss:
+    def distillation_loss(self, trainer: StarTrainer) -> DistillationLoss:
         """
         The loss that the arguments request.
 
@@ -188,7 +188,7 @@ class DistillationTask(Task):
 
     # ------ what is published
 
-    def card_settings(self, trainer: FineTuner) -> dict[str, Any]:
+    def card_settings(self, trainer: StarTrainer) -> dict[str, Any]:
         """The teacher, the transfer set and the loss."""
         options = self.data_args
         settings = {**super().card_settings(trainer), "teacher": shown_teacher(options.teacher)}

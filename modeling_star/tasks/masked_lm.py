@@ -33,7 +33,7 @@ from ..training.arguments import ModelArguments, RunArguments, TextArguments
 from ..training.build import read_lexicon
 from ..training.losses import TaskLoss
 from ..training.task import Task
-from ..training.trainer import FineTuner
+from ..training.trainer import StarTrainer
 
 
 logger = logging.getLogger(__name__)
@@ -54,8 +54,10 @@ class MaskedLoss(TaskLoss):
 
     def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         """The loss of logits `[P, V]` or `[S, m, V]` and labels `[S, m]` with P masked tokens."""
-        places = labels != IGNORE_INDEX
-        return super().__call__({"logits": at_places(outputs["logits"], places)}, labels[places], num_items_in_batch)
+        chosen = labels != IGNORE_INDEX
+        return super().__call__(
+            {"logits": chosen_logits(outputs["logits"], chosen)}, labels[chosen], num_items_in_batch
+        )
 
     def preprocess_logits(self, logits: Any, labels: Tensor | None) -> Any:
         """The sums of `Pretrainer.prediction_step`, as they are."""
@@ -88,7 +90,7 @@ class MaskedScores:
 
 
 @contextmanager
-def logits_at(model: PreTrainedModel, places: Tensor) -> Iterator[None]:
+def logits_at(model: PreTrainedModel, chosen: Tensor) -> Iterator[None]:
     """
     Make a masked-LM model compute the logits of some tokens alone: `[P, V]` instead of `[S, m, V]`.
 
@@ -96,7 +98,7 @@ def logits_at(model: PreTrainedModel, places: Tensor) -> Iterator[None]:
 
     Args:
         model: any that has `get_output_embeddings`; another computes all logits.
-        places: `[S, m]`, bool, with P of them.
+        chosen: `[S, m]`, bool, with P of them.
     """
     output = model.get_output_embeddings()
     if output is None:
@@ -105,7 +107,7 @@ def logits_at(model: PreTrainedModel, places: Tensor) -> Iterator[None]:
 
     def select(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         states, *rest = inputs
-        return (states[places] if states.shape[:2] == places.shape else states, *rest)
+        return (states[chosen] if states.shape[:2] == chosen.shape else states, *rest)
 
     handle = output.register_forward_pre_hook(select)
     try:
@@ -114,25 +116,25 @@ def logits_at(model: PreTrainedModel, places: Tensor) -> Iterator[None]:
         handle.remove()
 
 
-def at_places(logits: Tensor, places: Tensor) -> Tensor:
+def chosen_logits(logits: Tensor, chosen: Tensor) -> Tensor:
     """The logits `[P, V]` of some tokens, also from a model that has computed those of all, `[S, m, V]`."""
-    return logits[places] if logits.dim() == 3 else logits
+    return logits[chosen] if logits.dim() == 3 else logits
 
 
-def sums_by_block(values: Tensor, places: Tensor, blocks: Tensor, count: int) -> Tensor:
+def sums_by_block(values: Tensor, chosen: Tensor, blocks: Tensor, count: int) -> Tensor:
     """
     Values of tokens, added up in their blocks.
 
     Args:
         values: `[P, k]`.
-        places: `[S, m]`, bool, the tokens with a value.
+        chosen: `[S, m]`, bool, the tokens with a value.
         blocks: `[S]`, the block of each row.
         count: B, the number of blocks.
 
     Returns:
         `[B, k]`.
     """
-    return values.new_zeros(count, values.shape[1]).index_add(0, blocks[:, None].expand_as(places)[places], values)
+    return values.new_zeros(count, values.shape[1]).index_add(0, blocks[:, None].expand_as(chosen)[chosen], values)
 
 
 def masked_values(loss: TaskLoss, logits: Tensor, labels: Tensor) -> Tensor:
@@ -154,7 +156,7 @@ class EpochMasks(TrainerCallback):
         self.blocks.begin_epoch(int(state.epoch or 0))
 
 
-class Pretrainer(FineTuner):
+class Pretrainer(StarTrainer):
     """
     Trainer over blocks of documents.
 
@@ -195,11 +197,11 @@ class Pretrainer(FineTuner):
         """The sums of each block for `MaskedScores`, `[B, 3]`, and its number of masked tokens `[B]`."""
         rows, blocks = self._documents(inputs)
         labels = rows.pop("labels")
-        places = labels != IGNORE_INDEX
-        with torch.no_grad(), self.compute_loss_context_manager(), self._logits_at(places):
-            logits = at_places(model(**rows)["logits"], places)
+        chosen = labels != IGNORE_INDEX
+        with torch.no_grad(), self.compute_loss_context_manager(), self._logits_at(chosen):
+            logits = chosen_logits(model(**rows)["logits"], chosen)
         sums = sums_by_block(
-            masked_values(self.exact_loss, logits, labels[places]), places, blocks, len(inputs["labels"])
+            masked_values(self.exact_loss, logits, labels[chosen]), chosen, blocks, len(inputs["labels"])
         )
         return None, sums, sums[:, 1]
 
@@ -210,11 +212,11 @@ class Pretrainer(FineTuner):
         )
         return {"input_ids": ids, "attention_mask": mask, "labels": labels}, blocks
 
-    def _logits_at(self, places: Tensor) -> AbstractContextManager[None]:
+    def _logits_at(self, chosen: Tensor) -> AbstractContextManager[None]:
         """`logits_at`, unless the model is compiled or split between the GPUs of one process."""
         if self.args.torch_compile or self.args.n_gpu > 1:
             return nullcontext()
-        return logits_at(self.model, places)
+        return logits_at(self.model, chosen)
 
 
 class PretrainingTask(Task[TextArguments]):
@@ -302,7 +304,7 @@ class PretrainingTask(Task[TextArguments]):
         """Nothing beside the scores."""
         return {}
 
-    def card_settings(self, trainer: FineTuner) -> dict[str, Any]:
+    def card_settings(self, trainer: StarTrainer) -> dict[str, Any]:
         options = self.data_args
         return {
             "an example": f"a block of {self.size} tokens" if options.packing else f"up to {self.size} tokens",

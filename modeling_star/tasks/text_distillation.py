@@ -27,12 +27,12 @@ from ..training.build import build_parts
 from ..training.distillation import PROJECTION, recorded_states
 from ..training.losses import TaskLoss
 from ..training.named_models import loading
-from ..training.trainer import FineTuner
+from ..training.trainer import StarTrainer
 from .masked_lm import (
     MaskedScores,
     Pretrainer,
     PretrainingTask,
-    at_places,
+    chosen_logits,
     first_documents,
     masked_values,
     sums_by_block,
@@ -131,7 +131,7 @@ class TextDistiller(Pretrainer):
         with torch.no_grad():
             target = self.teacher(**rows)[0][tokens]
         with self._logits_at(masked), recorded_states(self.model.base_model) as recorded:
-            logits = at_places(model(**rows)["logits"], masked)
+            logits = chosen_logits(model(**rows)["logits"], masked)
         states = recorded[0][tokens]
         if self.projection is not None:
             states = self.projection(states)
@@ -251,7 +251,7 @@ class TextDistillationTask(PretrainingTask):
         assert self.teacher is not None
         trainer.learn_from(self.teacher, self.data_args.alpha)
 
-    def card_settings(self, trainer: FineTuner) -> dict[str, Any]:
+    def card_settings(self, trainer: StarTrainer) -> dict[str, Any]:
         alpha, settings = self.data_args.alpha, super().card_settings(trainer)
         if not alpha:
             del settings["masked"]

@@ -35,7 +35,7 @@ from ..loading import load_model, load_tokenizer
 from ..models.modeling_encoder import longest_input
 from .losses import TaskLoss
 from .named_models import loading
-from .trainer import FineTuner
+from .trainer import StarTrainer
 
 
 LOGITS, HIDDEN = "teacher_logits", "teacher_hidden"
@@ -208,14 +208,14 @@ class Teacher:
         batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
         random.Random(0).shuffle(batches)  # a progress bar estimates the rest by the lengths so far
         outputs: dict[str, list[Any]] = {}
-        for places in batches:
-            for name, values in self._forward(encoding, places).items():
+        for indices in batches:
+            for name, values in self._forward(encoding, indices).items():
                 column = outputs.setdefault(name, [None] * len(lengths))
-                for place, value in zip(places, values, strict=True):
-                    column[place] = value
+                for index, value in zip(indices, values, strict=True):
+                    column[index] = value
                     if self.has_words:
-                        column[place] = _by_word(value, encoding.word_ids(place), len(rows[self.columns[0]][place]))
-            advance(len(places))
+                        column[index] = _by_word(value, encoding.word_ids(index), len(rows[self.columns[0]][index]))
+            advance(len(indices))
         return outputs
 
     def _encode(self, rows: dict[str, list[Any]]) -> BatchEncoding:
@@ -229,9 +229,9 @@ class Teacher:
         return self.tokenizer(*texts, is_split_into_words=self.has_words, verbose=False, **limit)
 
     @torch.inference_mode()
-    def _forward(self, encoding: BatchEncoding, places: list[int]) -> dict[str, np.ndarray]:
+    def _forward(self, encoding: BatchEncoding, indices: list[int]) -> dict[str, np.ndarray]:
         """Outputs `[b, k]`, of a tagger `[b, n, k]`, of some rows."""
-        inputs = {name: [column[place] for place in places] for name, column in encoding.items()}
+        inputs = {name: [column[index] for index in indices] for name, column in encoding.items()}
         batch = self.tokenizer.pad(inputs, return_tensors="pt").to(self.model.device)
         with recorded_inputs(last_linear(self.model, len(self.order))) as hidden:
             logits = self.model(**batch).logits.float()
@@ -243,7 +243,7 @@ class Teacher:
 
 def _by_word(values: np.ndarray, word_ids: Sequence[int | None], num_words: int) -> np.ndarray:
     """Values `[n, k]` of tokens to those of the first token of each word, `[words, k]`; NaN for words without one."""
-    first = {word: place for place, word in reversed(list(enumerate(word_ids))) if word is not None}
+    first = {word: token for token, word in reversed(list(enumerate(word_ids))) if word is not None}
     result = np.full((num_words, values.shape[-1]), np.nan, dtype=values.dtype)
     result[list(first)] = values[list(first.values())]
     return result
@@ -365,8 +365,8 @@ def _by_token(values: np.ndarray, word_ids: Sequence[int], length: int) -> np.nd
     """Values `[words, k]` at the tokens `[n, k]` that their words are read at; NaN at all others."""
     result = np.full((length, values.shape[1]), np.nan, dtype=np.float32)
     words = np.asarray(word_ids)
-    places = np.flatnonzero(words != NO_WORD)
-    result[places] = values[words[places]]
+    tokens = np.flatnonzero(words != NO_WORD)
+    result[tokens] = values[words[tokens]]
     return result
 
 
@@ -463,9 +463,9 @@ def hidden_loss(projected: Tensor, teacher: Tensor) -> Tensor:
 # ------ the trainer
 
 
-class DistillationTrainer(FineTuner):
+class DistillationTrainer(StarTrainer):
     """
-    `FineTuner` on a transfer set with a teacher's outputs. Evaluation and prediction are those of `FineTuner`.
+    `StarTrainer` on a transfer set with a teacher's outputs. Evaluation and prediction are those of `StarTrainer`.
 
     Attributes:
         distillation: the loss; `None` trains on labels alone.
@@ -502,7 +502,7 @@ class DistillationTrainer(FineTuner):
             self.model.add_module(PROJECTION, nn.Linear(self._last_layer.in_features, width).to(self.args.device))
 
     def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
-        """As in `FineTuner`; the projection of hidden states leaves the model afterwards."""
+        """As in `StarTrainer`; the projection of hidden states leaves the model afterwards."""
         if not self.hidden_weight:
             return super().train(*args, **kwargs)
         with recorded_inputs(self._last_layer) as self._hidden:

@@ -21,7 +21,7 @@ from .losses import MetricsWithLoss, TaskLoss
 
 
 if TYPE_CHECKING:
-    from .trainer import FineTuner
+    from .trainer import StarTrainer
 
 DataArgs = TypeVar("DataArgs", bound=DataArguments)
 
@@ -38,7 +38,7 @@ class Task(ABC, Generic[DataArgs]):
         head: the auto class of the model, such as "AutoModelForTokenClassification".
         pipeline: transformers' name of the task.
         loss_class: of the training loss.
-        trainer_class: its own trainer; `None`: `FineTuner`.
+        trainer_class: its own trainer; `None`: `StarTrainer`.
         build: its own function for tokenizer and model; `None`: `build_parts`.
         collate: makes the data collator for a tokenizer.
         reads_tables: whether `prepare` gets the rows of the files; a task of running text reads them itself.
@@ -68,7 +68,7 @@ class Task(ABC, Generic[DataArgs]):
     head: str
     pipeline: str
     loss_class: type[TaskLoss] = TaskLoss
-    trainer_class: "type[FineTuner] | None" = None
+    trainer_class: "type[StarTrainer] | None" = None
     build: Callable[[], tuple[PreTrainedTokenizerBase, PreTrainedModel]] | None = None
     collate: Callable[[PreTrainedTokenizerBase], DataCollator]
     reads_tables: bool = True

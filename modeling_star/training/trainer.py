@@ -88,7 +88,7 @@ class EarlyStopping(EarlyStoppingCallback):
         return saved["attributes"]["early_stopping_patience_counter"]
 
 
-class FineTuner(Trainer):
+class StarTrainer(Trainer):
     """
     Trainer with shuffled length-grouped batches, averaged checkpoints, learning rates of parts, and predictions in the
     data's order. It stops if a loss or a weight is NaN or infinite.

@@ -16,7 +16,7 @@ from modeling_star.tasks.masked_lm import (
     MaskedLoss,
     MaskedScores,
     Pretrainer,
-    at_places,
+    chosen_logits,
     logits_at,
     with_a_mask,
 )
@@ -103,22 +103,22 @@ def test_packed_documents_have_the_loss_and_gradients_of_one_document_at_a_time(
 def test_logits_of_some_tokens_are_those_among_the_logits_of_all(kind: str) -> None:
     model = model_of(kind).eval()
     ids = torch.randint(2, TINY["vocab_size"], (3, 6), generator=torch.Generator().manual_seed(0))
-    places = torch.rand(3, 6, generator=torch.Generator().manual_seed(1)) < 0.4
+    chosen = torch.rand(3, 6, generator=torch.Generator().manual_seed(1)) < 0.4
     everywhere = model(input_ids=ids).logits
-    with logits_at(model, places):
+    with logits_at(model, chosen):
         some = model(input_ids=ids).logits
-    assert some.shape == (int(places.sum()), TINY["vocab_size"])
-    assert torch.allclose(some, everywhere[places], rtol=0, atol=1e-12)
+    assert some.shape == (int(chosen.sum()), TINY["vocab_size"])
+    assert torch.allclose(some, everywhere[chosen], rtol=0, atol=1e-12)
     assert torch.equal(model(input_ids=ids).logits, everywhere)  # as it was
-    assert torch.equal(at_places(everywhere, places), everywhere[places])
-    assert at_places(some, places) is some
+    assert torch.equal(chosen_logits(everywhere, chosen), everywhere[chosen])
+    assert chosen_logits(some, chosen) is some
 
 
 def test_a_model_without_get_output_embeddings_computes_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of("StarTransformer")
     monkeypatch.setattr(model, "get_output_embeddings", lambda: None)
-    places = torch.zeros(1, 4, dtype=torch.bool)
-    with logits_at(model, places):
+    chosen = torch.zeros(1, 4, dtype=torch.bool)
+    with logits_at(model, chosen):
         assert model(input_ids=torch.tensor([[2, 3, 4, 5]])).logits.shape == (1, 4, TINY["vocab_size"])
 
 

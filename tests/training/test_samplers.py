@@ -14,7 +14,7 @@ from transformers import DataCollatorWithPadding, TrainingArguments
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from modeling_star.training.samplers import ShuffledLengthGroups
-from modeling_star.training.trainer import FineTuner
+from modeling_star.training.trainer import StarTrainer
 
 
 # 12 full batches and a short one; what an example is shows in its first token.
@@ -67,7 +67,7 @@ def test_the_order_follows_from_seed_and_epoch_alone() -> None:
     assert list(sampler(seed=1, epoch=1)) != first
 
 
-def trainer_of(folder: Path, batch: int) -> FineTuner:
+def trainer_of(folder: Path, batch: int) -> StarTrainer:
     rows = [{"input_ids": [row] + [1] * (length - 1), "label": 0} for row, length in enumerate(LENGTHS)]
     arguments = TrainingArguments(
         output_dir=str(folder),
@@ -77,7 +77,7 @@ def trainer_of(folder: Path, batch: int) -> FineTuner:
         seed=1,
     )
     tokenizer = word_tokenizer("a b")
-    return FineTuner(
+    return StarTrainer(
         model=tiny_model("StarTransformer", "ForSequenceClassification", vocab_size=50),
         args=arguments,
         train_dataset=Dataset.from_list(rows),
