@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TEXTS_OF_WINDOW, CHARACTERS_OF_WINDOW = 4096, 1 << 22
+PATIENCE = 3600.0
+"""Seconds without a new part of another process, after which the main process gives up."""
 
 Window = list[tuple[Source, "Text"]]
 Predicted = list[tuple[Source, "Text", list[Prediction]]]
@@ -183,13 +185,22 @@ def predict_to_file(
         if processes.index == 0:
             if not keys:
                 raise UserError("There is no text in the input: name a file with texts.")
+            latest, count_seen = time.monotonic(), 0
             while not output.exists():
                 parts = _parts(folder, output.suffix)
                 if all(key in parts for key in keys):
                     _join([parts[key] for key in keys], columns, output, folder)
                     count = sum(int(parts[key].stem.split("-")[-2]) for key in keys)
-                else:  # those of the other processes; where one fails, the launcher ends this one
-                    time.sleep(0.1)
+                    continue
+                # Those of the other processes are missing. Where one fails, a launcher ends this one.
+                if len(parts) > count_seen:
+                    latest, count_seen = time.monotonic(), len(parts)
+                if time.monotonic() - latest > PATIENCE:
+                    raise UserError(
+                        f"{len(keys) - len(parts)} parts in {folder} are missing, and none was written for "
+                        f"{PATIENCE / 60:g} minutes: repeat the command, which predicts what is missing."
+                    )
+                time.sleep(0.1)
             shutil.rmtree(folder)
             return count
     return 0

@@ -102,18 +102,18 @@ def command_messages(
     except Exception as error:
         if log_level == "debug":
             traceback.print_exception(error)
-        if output is not None and not isinstance(error, UserError) and _is_full(error, output):
+        folder = output if output is None or output.is_dir() else output.resolve().parent
+        if folder is not None and not isinstance(error, UserError) and _is_full(error, folder):
             raise SystemExit(
-                f"{command}: the disk of {output} is full ({error}). {next_time()} Make room first."
+                f"{command}: the disk of {folder} is full ({error}). {next_time()} Make room first."
             ) from None
         if not is_main and _is_of_code(error):
             raise
         raise SystemExit(f"{command}: {one_line(error, output)}" if is_main else 1) from None
 
 
-def _is_full(error: Exception, output: Path) -> bool:
+def _is_full(error: Exception, folder: Path) -> bool:
     """Whether a command ended because it filled the disk, for which torch and safetensors have errors of their own."""
-    folder = output if output.is_dir() else output.resolve().parent
     is_named = isinstance(error, OSError) and error.errno == errno.ENOSPC
     return is_named or (folder.is_dir() and shutil.disk_usage(folder).free < _FULL)
 

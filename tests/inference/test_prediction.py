@@ -334,6 +334,18 @@ def test_two_processes_write_what_one_writes(write: Callable[..., Path], monkeyp
     assert filecmp.cmp(one, write("two.jsonl", rank=0), shallow=False)
 
 
+def test_a_process_does_not_wait_for_ever_for_one_that_has_ended(
+    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = write("one.jsonl")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(prediction_files, "PATIENCE", 0.2)
+    with pytest.raises(UserError, match="3 parts"):
+        write("two.jsonl", rank=0)
+    write("two.jsonl", rank=1)
+    assert filecmp.cmp(one, write("two.jsonl", rank=0), shallow=False)
+
+
 def test_another_run_is_refused(write: Callable[..., Path], tagger: Path, tmp_path: Path) -> None:
     with pytest.raises(KilledError):
         write("out.jsonl", dying(tagger, 2))
