@@ -158,7 +158,9 @@ def test_the_score_that_chooses_is_drawn(
         model=SimpleNamespace(num_parameters=lambda: 1),
         state=SimpleNamespace(log_history=[]),
     )
-    task: Any = SimpleNamespace(metrics=metrics_for("tagging", ("O", "B-PER")), sample_counts={})
+    task: Any = SimpleNamespace(
+        metrics=metrics_for("tagging", ("O", "B-PER")), sample_counts={}, complete=lambda _: None
+    )
     trainer.train_dataset = []
     trainer.args = TrainingArguments(str(tmp_path), metric_for_best_model=metric, report_to="none")
     train(task, trainer, {})
