@@ -327,7 +327,8 @@ HEADING = """# What the first layer starts from
 
 Made by `python experiments/first_layer.py --page` from [the kept runs](../results/first_layer.jsonl);
 [the script](../first_layer.py) says what is measured. Scores are of validation rows, encoders have two layers of width
-192, trained for 3 to 10 epochs. The number of seeds is in parentheses; intervals (95 %) are over rows and seeds.
+192, trained for 3 to 10 epochs. The number of seeds is in parentheses; intervals (95 %) are over rows, and over seeds
+where there are several.
 """
 
 
