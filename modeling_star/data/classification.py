@@ -4,7 +4,7 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -69,15 +69,10 @@ class ClassificationData(Labelled):
         """The number of each row of a split in the data as given, from 0."""
         return self.splits[split][ROW][:]
 
-    def counts(self, split: str) -> dict[str, int]:
-        """The number of occurrences of each label in a labelled split; empty for regression."""
-        if self.problem_type == "regression":
-            return {}
-        cells = self.splits[split][self.label_column][:]
+    def _ids(self, cell: Any) -> Iterable[int]:
         if self.problem_type == "multi_label_classification":
-            return {name: int(sum(row[i] for row in cells)) for i, name in enumerate(self.label_list)}
-        numbers = Counter(cells)
-        return {name: numbers[index] for index, name in enumerate(self.label_list)}
+            return [index for index, is_label in enumerate(cell) if is_label]
+        return [cell]
 
 
 # ------ Classification

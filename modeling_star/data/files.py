@@ -38,7 +38,7 @@ PACKED = (".gz", ".bz2", ".zst")
 SampleBy = Literal["line", "paragraph", "file"]
 """One document of a `.txt` file with running text; an empty line ends a paragraph."""
 
-_ROWS_AT_ONCE = 200  # fewer lists than start Python's search for cycles, which takes longer than the reading
+_LISTS_AT_ONCE = 600  # rows and cells: more start Python's search for cycles, which takes longer than the reading
 _UNPACK = {".gz": "gzip -dc", ".bz2": "bzip2 -dc", ".zst": "zstd -dc"}
 
 
@@ -217,8 +217,9 @@ def copied_rows(
 
     def write(copy: Path) -> None:
         unread, schema = iter(rows), pyarrow.schema(list(types.items()))
+        at_once = _LISTS_AT_ONCE // (1 + sum(map(pyarrow.types.is_list, types.values()))) or 1
         with pyarrow.OSFile(str(copy), "wb") as file, pyarrow.ipc.new_stream(file, schema) as stream:
-            while batch := list(itertools.islice(unread, _ROWS_AT_ONCE)):
+            while batch := list(itertools.islice(unread, at_once)):
                 cells = map(pyarrow.array, zip(*batch, strict=True), types.values())
                 stream.write_batch(pyarrow.record_batch(list(cells), schema))
 

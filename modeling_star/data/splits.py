@@ -12,7 +12,9 @@ import heapq
 import json
 import logging
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,15 @@ class Labelled:
 
     def is_labelled(self, split: str) -> bool:
         return self.label_column in self.splits[split].column_names
+
+    def counts(self, split: str) -> dict[str, int]:
+        """How often each label occurs in a labelled split, in the order of `label_list`; empty for regression."""
+        numbers = Counter(chain.from_iterable(map(self._ids, self.splits[split][self.label_column])))
+        return {name: numbers[index] for index, name in enumerate(self.label_list)}
+
+    def _ids(self, cell: Any) -> Iterable[int]:
+        """The ids in a cell of labels."""
+        return cell if isinstance(cell, list) else [cell]
 
 
 # ------ Splits

@@ -21,7 +21,7 @@ from .columns import find_reading_columns, rejected_rows
 from .files import source_version
 from .labels import row_ref, short_repr
 from .question_windows import QuestionWindow, encode_windows
-from .splits import check_train, drop_or_raise
+from .splits import Labelled, check_train, drop_or_raise
 from .tokenizers import map_rows
 from .windows import cut_windows
 
@@ -40,7 +40,7 @@ _WINDOW = ("begin", "first", "no_answer")
 
 
 @dataclass(frozen=True)
-class ReadingData:
+class ReadingData(Labelled):
     """Questions about contexts, with spans of them as answers.
 
     Attributes:
@@ -53,9 +53,6 @@ class ReadingData:
     splits: DatasetDict
     label_column: str = "answers"
     label_list: tuple[str, ...] = ()
-
-    def is_labelled(self, split: str) -> bool:
-        return self.label_column in self.splits[split].column_names
 
 
 def flatten_squad(dataset: Dataset) -> Dataset:

@@ -1,7 +1,6 @@
 """Words with tags: checked and encoded, as model inputs with a label per word, and predictions as labels of words."""
 
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,11 +51,6 @@ class TaggingData(Labelled):
     text_column: str
     label_column: str
     label_list: tuple[str, ...]
-
-    def counts(self, split: str) -> dict[str, int]:
-        """The number of occurrences of each label in a labelled split, in the order of `label_list`."""
-        numbers = Counter(tag for tags in self.splits[split][self.label_column][:] for tag in tags)
-        return {name: numbers[index] for index, name in enumerate(self.label_list)}
 
 
 # ------ Tagging

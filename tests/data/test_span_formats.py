@@ -49,15 +49,9 @@ def sentences(path: Path, **others: Path) -> Sentences:
 
 def task(text: str, *spans: tuple[int, int, str, str], **fields: Any) -> dict[str, Any]:
     """A task of Label Studio with one annotation."""
+    constant = {"id": "Dx", "from_name": "label", "to_name": "text", "type": "labels", "origin": "manual"}
     result = [
-        {
-            "value": {"start": start, "end": end, "text": surface, "labels": [label]},
-            "id": "Dx_aB91ISN",
-            "from_name": "label",
-            "to_name": "text",
-            "type": "labels",
-            "origin": "manual",
-        }
+        {"value": {"start": start, "end": end, "text": surface, "labels": [label]}, **constant}
         for start, end, surface, label in spans
     ]
     annotation = {"id": 9, "completed_by": 1, "result": result, "was_cancelled": False, "ground_truth": False}
@@ -72,23 +66,26 @@ def tokens(text: str) -> list[dict[str, Any]]:
     ]
 
 
-PRODIGY = {
-    "text": TEXT,
-    "_input_hash": -1886656,
-    "_task_hash": 1720,
-    "tokens": tokens(TEXT),
-    "_view_id": "ner_manual",
-    "spans": [
-        {"start": 0, "end": 9, "token_start": 0, "token_end": 1, "label": "PER"},
-        {"start": 18, "end": 23, "token_start": 4, "token_end": 4, "label": "LOC"},
-    ],
-    "answer": "accept",
-    "_timestamp": 1700000000,
-}
+SPANS = [[0, 9, "PER"], [18, 23, "LOC"]]
+SURFACES = [(start, end, TEXT[start:end], label) for start, end, label in SPANS]
+
+
+def dicts(start: str = "start", end: str = "end", label: str = "label", last: int = 0, **more: str) -> list[Any]:
+    """The spans as objects with keys of these names, and with the text of each under the keys `more`."""
+    return [
+        {start: first, end: after - last, label: [name] if label == "labels" else name}
+        | dict.fromkeys(more.values(), surface)
+        for first, after, surface, name in SURFACES
+    ]
+
+
+PRODIGY = {"text": TEXT, "_input_hash": -18, "_task_hash": 17, "_view_id": "ner_manual", "_timestamp": 1700000000}
+PRODIGY |= {"tokens": tokens(TEXT), "spans": dicts(), "answer": "accept"}
 SPACY_TOKENS = [
     {"id": index, "orth": word, "tag": "X", "head": 0, "dep": "", "ner": tag}
     for index, (word, tag) in enumerate(zip(WORDS, ["B-PER", "L-PER", "O", "O", "U-LOC", "O"], strict=True))
 ]
+SPACY_SENTENCES = {"sentences": [{"tokens": SPACY_TOKENS, "brackets": []}], "cats": []}
 WEBANNO = (
     "#FORMAT=WebAnno TSV 3.3\n"
     "#T_SP=de.tudarmstadt.ukp.dkpro.core.api.lexmorph.type.pos.POS|PosValue|coarseValue\n"
@@ -104,232 +101,49 @@ WEBANNO = (
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        pytest.param(
-            "a__jsonl", jsonl([{"id": 1, "text": TEXT, "label": [[0, 9, "PER"], [18, 23, "LOC"]]}]), id="doccano"
-        ),
-        pytest.param(
-            "a__jsonl",
-            jsonl([{"id": 1, "data": TEXT, "label": [[0, 9, "PER"], [18, 23, "LOC"]], "Comments": []}]),
-            id="doccano 1.4",
-        ),
-        pytest.param(
-            "a__jsonl",
-            jsonl(
-                [
-                    {
-                        "id": 1,
-                        "text": TEXT,
-                        "entities": [
-                            {"id": 3, "label": "PER", "start_offset": 0, "end_offset": 9},
-                            {"id": 4, "label": "LOC", "start_offset": 18, "end_offset": 23},
-                        ],
-                        "relations": [{"id": 1, "from_id": 3, "to_id": 4, "type": "went"}],
-                        "Comments": [],
-                    }
-                ]
-            ),
-            id="doccano with relations",
-        ),
-        pytest.param(
-            "a__jsonl",
-            jsonl(
-                [
-                    {
-                        "id": 1,
-                        "text": TEXT,
-                        "meta": {},
-                        "annotation_approver": None,
-                        "labels": [[0, 9, "PER"], [18, 23, "LOC"]],
-                    }
-                ]
-            ),
-            id="doccano text label",
-        ),
-        pytest.param("a__jsonl", jsonl([PRODIGY]), id="Prodigy"),
-        pytest.param(
-            "a__jsonl", jsonl([{k: v for k, v in PRODIGY.items() if k != "tokens"}]), id="Prodigy without tokens"
-        ),
-        pytest.param("a__json", json.dumps([PRODIGY], indent=1), id="Prodigy as a list"),
-        pytest.param(
-            "a__json",
-            json.dumps([task(TEXT, (0, 9, "Mira Keil", "PER"), (18, 23, "Quell", "LOC"))], indent=2),
-            id="Label Studio",
-        ),
-        pytest.param(
-            "a__json",
-            json.dumps([task(TEXT, (0, 9, "Mira Keil", "PER"), (18, 23, "Quell", "LOC"))]),
-            id="Label Studio on one line",
-        ),
-        pytest.param(
-            "a__json",
-            json.dumps(
-                [
-                    {
-                        "id": 1,
-                        "data": {"my_text": TEXT},
-                        "completions": task(TEXT, (0, 9, "", "PER"), (18, 23, "", "LOC"))["annotations"],
-                    }
-                ]
-            ),
-            id="Label Studio before 1.0",
-        ),
-        pytest.param(
-            "a__json",
-            json.dumps(
-                [
-                    {
-                        "text": TEXT,
-                        "id": 7,
-                        "label": [
-                            {"start": 0, "end": 9, "text": "Mira Keil", "labels": ["PER"]},
-                            {"start": 18, "end": 23, "text": "Quell", "labels": ["LOC"]},
-                        ],
-                        "annotator": 1,
-                        "annotation_id": 1,
-                        "created_at": "2024-03-09T21:52:49.513742Z",
-                        "lead_time": 3.1,
-                    }
-                ],
-                indent=2,
-            ),
-            id="Label Studio JSON_MIN",
-        ),
-        pytest.param(
-            "a__json",
-            json.dumps([[TEXT, {"entities": [[0, 9, "PER"], [18, 23, "LOC"]]}]]),
-            id="spaCy 2 pairs",
-        ),
-        pytest.param(
-            "a__jsonl",
-            json.dumps([TEXT, {"entities": [[0, 9, "PER"], [18, 23, "LOC"]]}]) + "\n",
-            id="spaCy 2 pairs by line",
-        ),
-        pytest.param(
-            "a__json",
-            json.dumps(
-                {
-                    "classes": ["PER", "LOC"],
-                    "annotations": [[TEXT, {"entities": [[0, 9, "PER"], [18, 23, "LOC"]]}], None],
-                }
-            ),
-            id="NER annotator for spaCy",
-        ),
-        pytest.param(
-            "a__json",
-            json.dumps(
-                [
-                    {
-                        "id": 0,
-                        "paragraphs": [
-                            {"raw": TEXT, "sentences": [{"tokens": SPACY_TOKENS, "brackets": []}], "cats": []}
-                        ],
-                    }
-                ]
-            ),
-            id="spaCy 2 json",
-        ),
-        pytest.param(
-            "a__json",
-            json.dumps([{"id": 0, "paragraphs": [{"sentences": [{"tokens": SPACY_TOKENS}]}]}]),
-            id="spaCy 2 json without the text",
-        ),
-        pytest.param(
-            "a__jsonl",
-            jsonl(
-                [
-                    {
-                        "text": TEXT,
-                        "ents": [{"start": 0, "end": 9, "label": "PER"}, {"start": 18, "end": 23, "label": "LOC"}],
-                        "tokens": tokens(TEXT),
-                    }
-                ]
-            ),
-            id="spaCy Doc.to_json",
-        ),
-        pytest.param(
-            "a__json",
-            jsonl([{"text": TEXT, "label": {"PER": {"Mira Keil": [[0, 8]]}, "LOC": {"Quell": [[18, 22]]}}}]),
-            id="CLUENER",
-        ),
-        pytest.param("a__tsv", WEBANNO, id="WebAnno"),
-        pytest.param(
-            "a__json",
-            jsonl(
-                [
-                    {
-                        "content": TEXT,
-                        "annotation": [
-                            {"label": ["PER"], "points": [{"start": 0, "end": 8, "text": "Mira Keil"}]},
-                            {"label": ["LOC"], "points": [{"start": 18, "end": 22, "text": "Quell"}]},
-                        ],
-                        "extras": None,
-                    }
-                ]
-            ),
-            id="Dataturks",
-        ),
-        pytest.param(
-            "a__json",
-            json.dumps(
-                [
-                    {
-                        "id": "x1",
-                        "reviewText": TEXT,
-                        "ner": [
-                            {"start": 0, "end": 9, "text": "Mira Keil", "labels": ["PER"]},
-                            {"start": 18, "end": 23, "text": "Quell", "labels": ["LOC"]},
-                        ],
-                    }
-                ]
-            ),
-            id="JSON_MIN with other names",
-        ),
-        pytest.param(
-            "a__json",
-            json.dumps(
-                [
-                    {
-                        **task(TEXT, (0, 9, "Mira Keil", "PER"), (18, 23, "Quell", "LOC")),
-                        "data": {"id": "7", "body": TEXT},
-                    },
-                ]
-            ),
-            id="Label Studio with other names",
-        ),
-        pytest.param(
-            "a__jsonl",
-            jsonl(
-                [
-                    {
-                        "text": TEXT,
-                        "entities": [
-                            {"start_idx": 0, "end_idx": 8, "type": "PER", "entity": "Mira Keil"},
-                            {"start_idx": 18, "end_idx": 22, "type": "LOC", "entity": "Quell"},
-                        ],
-                    }
-                ]
-            ),
-            id="inclusive ends, seen by the texts of the spans",
-        ),
-        pytest.param(
-            "a__json",
-            json.dumps(
-                [
-                    {
-                        "content": TEXT,
-                        "spans": [{"start": 0, "end": 9, "label": "PER"}, {"start": 18, "end": 23, "label": "LOC"}],
-                    }
-                ]
-            ),
-            id="spans of a column content",
-        ),
-    ],
-)
-def test_every_tool_gives_the_same_words_and_tags(write, name, content):
-    path = write(**{name: content})
+def one_row(**cells: Any) -> str:
+    return jsonl([cells])
+
+
+STUDIO = task(TEXT, *SURFACES)
+MIN = {"label": dicts(label="labels", surface="text"), "annotator": 1, "created_at": "2024-03-09T21:52:49.513742Z"}
+POINTS = [{"label": [label], "points": [{"start": a, "end": b - 1, "text": s}]} for a, b, s, label in SURFACES]
+RELATIONS = [{"id": 1, "from_id": 3, "to_id": 4, "type": "went"}]
+TOOLS = {
+    "doccano.jsonl": one_row(id=1, text=TEXT, label=SPANS),
+    "doccano 1.4 .jsonl": one_row(id=1, data=TEXT, label=SPANS, Comments=[]),
+    "doccano with relations.jsonl": one_row(
+        id=1, text=TEXT, entities=dicts("start_offset", "end_offset"), relations=RELATIONS, Comments=[]
+    ),
+    "doccano text label.jsonl": one_row(id=1, text=TEXT, meta={}, annotation_approver=None, labels=SPANS),
+    "Prodigy.jsonl": jsonl([PRODIGY]),
+    "Prodigy without tokens.jsonl": jsonl([{k: v for k, v in PRODIGY.items() if k != "tokens"}]),
+    "Prodigy as a list.json": json.dumps([PRODIGY], indent=1),
+    "Label Studio.json": json.dumps([STUDIO], indent=2),
+    "Label Studio on one line.json": json.dumps([STUDIO]),
+    "Label Studio before 1 .json": json.dumps([{"data": {"my_text": TEXT}, "completions": STUDIO["annotations"]}]),
+    "Label Studio with other names.json": json.dumps([STUDIO | {"data": {"id": "7", "body": TEXT}}]),
+    "Label Studio JSON_MIN.json": json.dumps([{"text": TEXT, "id": 7, "lead_time": 3.1, **MIN}], indent=2),
+    "JSON_MIN with other names.json": json.dumps([{"id": "x1", "reviewText": TEXT, "ner": MIN["label"]}]),
+    "spaCy 2 pairs.json": json.dumps([[TEXT, {"entities": SPANS}]]),
+    "spaCy 2 pairs by line.jsonl": json.dumps([TEXT, {"entities": SPANS}]) + "\n",
+    "NER annotator.json": json.dumps({"classes": ["PER"], "annotations": [[TEXT, {"entities": SPANS}], None]}),
+    "spaCy 2 json.json": json.dumps([{"id": 0, "paragraphs": [{"raw": TEXT, **SPACY_SENTENCES}]}]),
+    "spaCy 2 json without the text.json": json.dumps([{"id": 0, "paragraphs": [SPACY_SENTENCES]}]),
+    "spaCy Doc.to_json.jsonl": one_row(text=TEXT, ents=dicts(), tokens=tokens(TEXT)),
+    "CLUENER.json": one_row(text=TEXT, label={"PER": {"Mira Keil": [[0, 8]]}, "LOC": {"Quell": [[18, 22]]}}),
+    "WebAnno.tsv": WEBANNO,
+    "Dataturks.json": one_row(content=TEXT, annotation=POINTS, extras=None),
+    "inclusive ends, seen by the texts of the spans.jsonl": one_row(
+        text=TEXT, entities=dicts("start_idx", "end_idx", "type", last=1, surface="entity")
+    ),
+    "spans of a column content.json": json.dumps([{"content": TEXT, "spans": dicts()}]),
+}
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_every_tool_gives_the_same_words_and_tags(write, name):
+    path = write(**{f"a__{name.rpartition('.')[2]}": TOOLS[name]})
     assert sentences(path) == [(WORDS, TAGS)]
     assert [text.replace(" .", ".") for _, text in read_texts(path)] == [TEXT]  # a format can lack the text itself
 
@@ -366,10 +180,7 @@ def test_offsets_count_code_points_or_the_units_of_javascript(write, caplog, cou
 
 
 def test_label_studio_counts_utf16_and_its_texts_confirm_it(write):
-    spans = [
-        (utf16(EMOJI, 2), utf16(EMOJI, 11), "Mira Keil", "PER"),
-        (utf16(EMOJI, 20), utf16(EMOJI, 25), "Quell", "LOC"),
-    ]
+    spans = [(start + 3, end + 3, surface, label) for start, end, surface, label in SURFACES]
     path = write(a__json=json.dumps([task(EMOJI, *spans)]))
     assert sentences(path) == [(["\U0001f4a9", *WORDS], ["O", *TAGS])]
 
@@ -396,19 +207,11 @@ def test_an_ambiguous_offset_is_shown_as_a_warning(write, caplog):
     [
         ("a__json", json.dumps([task("ok"), task(TEXT, (1, 5, "Keil", "PER"))]), "row 2"),
         ("a__jsonl", doccano("ok", (0, 2, "X")) + doccano("Mira", (0, 40, "PER")), "row 2"),
-        (
-            "a__jsonl",
-            jsonl([PRODIGY, {**PRODIGY, "tokens": [{"text": "Mara", "start": 0, "end": 4, "id": 0}]}]),
-            "row 2",
-        ),
+        ("a__jsonl", jsonl([PRODIGY, PRODIGY | {"tokens": [{"text": "Mara", "start": 0, "end": 4}]}]), "row 2"),
         ("a__json", jsonl([{"text": "米拉去了", "label": {"PER": {"米尔": [[0, 1]]}}}]), "row 1"),
         ("a__tsv", WEBANNO.replace("\tKeil\t", "\tKeel\t"), "sentence 1"),
         ("a__json", json.dumps([task(TEXT), {"data": {"text": 3}, "annotations": []}]), "row 2"),
-        (
-            "a__jsonl",
-            jsonl([{"text": TEXT, "annotations": [{"label": 9, "start_offset": 0, "end_offset": 9}]}]),
-            "row 1",
-        ),
+        ("a__jsonl", one_row(text=TEXT, annotations=[{"label": 9, "start_offset": 0, "end_offset": 9}]), "row 1"),
     ],
 )
 def test_a_span_that_does_not_fit_its_text_is_an_error_that_names_the_row(write, name, content, where):
@@ -460,34 +263,22 @@ def test_spans_within_words_are_widened_and_the_longest_of_overlapping_ones_is_k
 
 
 def test_rejected_and_ignored_rows_of_prodigy_are_omitted_from_training_alone(write, caplog):
-    rows = [
-        PRODIGY,
-        {**PRODIGY, "answer": "reject"},
-        {**PRODIGY, "answer": "ignore"},
-        {"text": "No.", "answer": "accept"},
-    ]
-    path = write(a__jsonl=jsonl(rows))
+    others = [{**PRODIGY, "answer": "reject"}, {**PRODIGY, "answer": "ignore"}, {"text": "No.", "answer": "accept"}]
+    path = write(a__jsonl=jsonl([PRODIGY, *others]))
     assert sentences(path) == [(WORDS, TAGS), (["No", "."], ["O", "O"])]
     assert "2 rows that annotators rejected" in caplog.text
     assert [number for number, _ in read_texts(path)] == [0, 1, 2, 3]
 
 
 def test_the_words_of_prodigy_are_used(write):
-    row = {
-        **PRODIGY,
-        "tokens": [
-            {"text": "Mira Keil", "start": 0, "end": 9, "id": 0},
-            {"text": "went", "start": 10, "end": 14, "id": 1},
-        ],
-    }
-    assert sentences(write(a__jsonl=jsonl([{**row, "spans": row["spans"][:1]}]))) == [
-        (["Mira Keil", "went"], ["B-PER", "O"])
-    ]
+    words = [{"text": TEXT[start:end], "start": start, "end": end} for start, end in [(0, 9), (10, 14)]]
+    path = write(a__jsonl=jsonl([{**PRODIGY, "tokens": words, "spans": dicts()[:1]}]))
+    assert sentences(path) == [(["Mira Keil", "went"], ["B-PER", "O"])]
 
 
 def test_tasks_that_were_skipped_or_never_labelled_are_omitted(write, caplog):
     skipped = task(TEXT, was_cancelled=True)
-    several = task(TEXT, (0, 9, "Mira Keil", "PER"), (18, 23, "Quell", "LOC"), ground_truth=True)
+    several = task(TEXT, *SURFACES, ground_truth=True)
     several["annotations"].insert(0, task(TEXT)["annotations"][0])
     path = write(a__json=json.dumps([skipped, several, {**task(TEXT), "annotations": []}]))
     assert sentences(path) == [(WORDS, TAGS)]
@@ -496,14 +287,8 @@ def test_tasks_that_were_skipped_or_never_labelled_are_omitted(write, caplog):
 
 
 def test_spans_of_html_are_refused(write):
-    page = task("<p>Mira</p>")
-    value = {
-        "start": "/p[1]/text()[1]",
-        "end": "/p[1]/text()[1]",
-        "startOffset": 0,
-        "endOffset": 4,
-        "hypertextlabels": ["PER"],
-    }
+    page, node = task("<p>Mira</p>"), "/p[1]/text()[1]"
+    value = {"start": node, "end": node, "startOffset": 0, "endOffset": 4, "hypertextlabels": ["PER"]}
     page["annotations"][0]["result"] = [{"type": "hypertextlabels", "to_name": "text", "value": value}]
     with pytest.raises(UserError, match="HTML"):
         sentences(write(a__json=json.dumps([page])))
@@ -517,10 +302,10 @@ def test_half_a_character_is_replaced(write, caplog):
 @pytest.mark.parametrize(
     "content",
     [
-        "\ufeff" + doccano(TEXT, (0, 9, "PER"), (18, 23, "LOC")).replace("\n", "\r\n"),
-        json.dumps({"text": TEXT, "label": [[0, 9, "PER"], [18, 23, "LOC"]]}, indent=1) + "\n",
-        doccano("", *()) + doccano(TEXT, (0, 9, "PER"), (18, 23, "LOC")),
-        "\n" + doccano(TEXT, (0, 9, "PER"), (18, 23, "LOC")) + "\n\n",
+        "\ufeff" + doccano(TEXT, *SPANS).replace("\n", "\r\n"),
+        json.dumps({"text": TEXT, "label": SPANS}, indent=1) + "\n",
+        doccano("", *()) + doccano(TEXT, *SPANS),
+        "\n" + doccano(TEXT, *SPANS) + "\n\n",
     ],
 )
 def test_the_layout_of_the_json_does_not_matter(write, content):
@@ -533,12 +318,7 @@ def test_a_broken_line_of_json_is_named(write):
 
 
 def test_rows_with_words_and_tags_are_read_as_before(write):
-    row = {
-        "tokens": ["It", "rains"],
-        "ner_tags": ["O", "B-X"],
-        "text": "It rains",
-        "spans": [{"start": 0, "end": 2, "label": "Y"}],
-    }
+    row = {"tokens": ["It", "rains"], "ner_tags": ["O", "B-X"], "text": "It rains", "spans": dicts()[:1]}
     assert sentences(write(a__jsonl=jsonl([row]))) == [(["It", "rains"], ["O", "B-X"])]
 
 
@@ -648,22 +428,10 @@ def test_without_spacy_a_docbin_names_what_to_install(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "content", "rows"),
     [
-        (
-            "a.txt",
-            "__label__pos a good film\n__label__neg a bad film\n",
-            [("a good film", "pos"), ("a bad film", "neg")],
-        ),
+        ("a.txt", "__label__pos a good film\n__label__neg bad\n", [("a good film", "pos"), ("bad", "neg")]),
         ("a.txt", "__label__a __label__b c d\n\n__label__b e\n", [("c d", ["a", "b"]), ("e", ["b"])]),
-        (
-            "cooking.train",
-            "__label__x , a : b\n__label__y-z c __label__x\n",
-            [(", a : b", ["x"]), ("c", ["y-z", "x"])],
-        ),
-        (
-            "a.ft.txt.bz2",
-            "__label__2 Great CD: I\tlove it\n__label__1 No\n",
-            [("Great CD: I\tlove it", "2"), ("No", "1")],
-        ),
+        ("a.train", "__label__x , a : b\n__label__y-z c __label__x\n", [(", a : b", ["x"]), ("c", ["y-z", "x"])]),
+        ("a.txt.bz2", "__label__2 Great: I\tlove it\n__label__1 No\n", [("Great: I\tlove it", "2"), ("No", "1")]),
     ],
 )
 def test_the_labels_of_fasttext_are_classes(tmp_path, name, content, rows):
@@ -691,7 +459,7 @@ def test_the_labels_of_fasttext_are_classes(tmp_path, name, content, rows):
 )
 @pytest.mark.parametrize("swapped", [False, True])
 def test_other_splits_can_have_other_formats(write, name, content, words, swapped):
-    spans, other = write(a__jsonl=doccano(TEXT, (0, 9, "PER"), (18, 23, "LOC"))), write(**{name: content})
+    spans, other = write(a__jsonl=doccano(TEXT, *SPANS)), write(**{name: content})
     if swapped and "B-PER" not in content:
         pytest.skip("no labels to train on")
     files = {"train": other, "test": spans} if swapped else {"train": spans, "test": other}

@@ -31,20 +31,17 @@ from modeling_star.training.losses import SpanLoss
 
 
 OSLO = "Maria lives in Oslo, and Ada in Rome."
+
+
+def row(name: str, question: str, context: str, *answers: tuple[str, int]) -> dict[str, Any]:
+    spans = {"text": [text for text, _ in answers], "answer_start": [start for _, start in answers]}
+    return {"id": name, "question": question, "context": context, "answers": spans}
+
+
 ROWS = [
-    {"id": "a", "question": "Where is Maria?", "context": OSLO, "answers": {"text": ["Oslo"], "answer_start": [15]}},
-    {
-        "id": "b",
-        "question": "Who is in Rome?",
-        "context": OSLO,
-        "answers": {"text": ["Ada", "Ada in Rome"], "answer_start": [25, 25]},
-    },
-    {
-        "id": "c",
-        "question": "谁住在北京？",
-        "context": "王明住在北京。",
-        "answers": {"text": ["王明"], "answer_start": [0]},
-    },
+    row("a", "Where is Maria?", OSLO, ("Oslo", 15)),
+    row("b", "Who is in Rome?", OSLO, ("Ada", 25), ("Ada in Rome", 25)),
+    row("c", "谁住在北京？", "王明住在北京。", ("王明", 0)),
 ]
 
 
@@ -79,10 +76,7 @@ def nested(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def write(path: Path, content: Any, **options: Any) -> Path:
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in content)
     text = lines if path.name.startswith("lines") else json.dumps(content, ensure_ascii=False, **options)
-    with (
-        gzip.open(path, "wt", encoding="utf-8") if path.suffix == ".gz" else open(path, "w", encoding="utf-8") as file
-    ):
-        file.write(text)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
     return path
 
 
@@ -216,39 +210,23 @@ def changed(row: int, **change: Any) -> list[dict[str, Any]]:
     return [{**one, **change} if number == row else one for number, one in enumerate(ROWS)]
 
 
+def answered(*pairs: tuple[Any, Any], number: int = 0) -> list[dict[str, Any]]:
+    return changed(number, answers=row("", "", "", *pairs)["answers"])
+
+
 ERRORS: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
-    "another place": (
-        changed(1, answers={"text": ["Ada"], "answer_start": [24]}),
-        {},
-        r"train row 2 \(question 'b'\).*'Ada'.*24",
-    ),
-    "before the context": (changed(0, answers={"text": ["Oslo"], "answer_start": [-22]}), {}, "question 'a'.*-22"),
-    "an empty answer": (changed(0, answers={"text": [""], "answer_start": [0]}), {}, "question 'a'"),
-    "no text of an answer": (
-        changed(0, answers={"text": [None], "answer_start": [15]}),
-        {},
-        "question 'a'.*17",
-    ),
-    "no place": (
-        changed(0, answers={"text": ["Oslo"], "answer_start": [None]}),
-        {},
-        "question 'a'.*17",
-    ),
+    "another offset": (answered(("Ada", 24), number=1), {}, r"train row 2 \(question 'b'\).*'Ada'.*24"),
+    "before the context": (answered(("Oslo", -22)), {}, "question 'a'.*-22"),
+    "an empty answer": (answered(("", 0)), {}, "question 'a'"),
+    "no text of an answer": (answered((None, 15)), {}, "question 'a'.*17"),
+    "no offset": (answered(("Oslo", None)), {}, "question 'a'.*17"),
     "unequal lists": (changed(0, answers={"text": ["Oslo"], "answer_start": []}), {}, "question 'a'.*17"),
     "answers are texts": ([{**row, "answers": "Oslo"} for row in ROWS], {}, "question 'a'.*'Oslo'"),
     "no context": (changed(2, context=" "), {}, "train row 3 has no text in column 'question' or 'context'"),
-    "no such column": (
-        ROWS,
-        {"text_column_name": "question,contxt"},
-        "no column 'contxt'.*--text_column_name",
-    ),
+    "no such column": (ROWS, {"text_column_name": "question,contxt"}, "no column 'contxt'.*--text_column_name"),
     "one column": (ROWS, {"text_column_name": "question"}, "--text_column_name question,context"),
     "no answers": ([{"question": "a", "context": "b"}], {}, "--label_column_name"),
-    "no questions": (
-        [{"q": "a", "answers": None}],
-        {},
-        "'q'.*--text_column_name question,context",
-    ),
+    "no questions": ([{"q": "a", "answers": None}], {}, "'q'.*--text_column_name question,context"),
     "an id twice": (changed(1, id="a"), {}, "id 'a'"),
     "no text": ([{**row, "context": 3} for row in ROWS], {}, "train row 1.*'context'"),
 }
@@ -317,14 +295,7 @@ def reading_rows(draw: st.DrawFn) -> list[dict[str, Any]]:
         question = " ".join(draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=3)))
         context = joiner.join(words)
         assert context[start : start + len(answer)] == answer
-        rows.append(
-            {
-                "id": str(number),
-                "question": question,
-                "context": context,
-                "answers": {"text": [answer], "answer_start": [start]},
-            }
-        )
+        rows.append(row(str(number), question, context, (answer, start)))
     return rows
 
 
@@ -373,8 +344,7 @@ def test_a_cache_of_what_was_made_otherwise_is_not_read() -> None:
 
 def test_a_window_labels_no_answer_at_cls_and_no_answer_is_lost(caplog: pytest.LogCaptureFixture) -> None:
     context = " ".join(f"w{i}" for i in range(40)) + " answer here"
-    answers = {"text": ["answer here"], "answer_start": [context.index("answer")]}
-    rows = [{"id": "a", "question": "q", "context": context, "answers": answers}]
+    rows = [row("a", "q", context, ("answer here", context.index("answer")))]
     tokenizer = word_tokenizer("q answer here")
     with caplog.at_level(logging.INFO):
         features = window_features(Dataset.from_list(rows), tokenizer, max_seq_length=20, doc_stride=4)
@@ -388,10 +358,7 @@ def test_a_window_labels_no_answer_at_cls_and_no_answer_is_lost(caplog: pytest.L
 def test_answers_that_labels_cannot_give_are_counted_in_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     tokenizer = word_tokenizer("q aaa bbb ccc")
     starts = {"aa bbb": 1, "aaa bbb ccc": 0, "bbb": 4}
-    rows = [
-        {"id": text, "question": "q", "context": "aaa bbb ccc", "answers": {"text": [text], "answer_start": [start]}}
-        for text, start in starts.items()
-    ]
+    rows = [row(text, "q", "aaa bbb ccc", (text, start)) for text, start in starts.items()]
     features = window_features(Dataset.from_list(rows), tokenizer, max_seq_length=6, doc_stride=1)
     assert "1 of 3 answers begin or end inside a token" in caplog.text
     assert "1 of 3 answers lie in no window as a whole" in caplog.text
@@ -399,8 +366,12 @@ def test_answers_that_labels_cannot_give_are_counted_in_a_warning(caplog: pytest
 
 
 def test_an_answer_that_ends_inside_a_token_is_counted(caplog: pytest.LogCaptureFixture) -> None:
-    row = {"id": "a", "question": "q", "context": "aaa", "answers": {"text": ["aa"], "answer_start": [0]}}
-    window_features(Dataset.from_list([row]), word_tokenizer("q aaa"), max_seq_length=None, doc_stride=0)
+    window_features(
+        Dataset.from_list([row("a", "q", "aaa", ("aa", 0))]),
+        word_tokenizer("q aaa"),
+        max_seq_length=None,
+        doc_stride=0,
+    )
     assert "1 of 1 answers begin or end inside a token" in caplog.text
 
 
@@ -456,17 +427,9 @@ def test_scores_of_questions_without_an_answer() -> None:
     assert [one.best_span for one in found] == ["Oslo", "Ada", "Oslo"]
     assert [one.null_difference for one in found] == [-5.0, 1.0, 0.0]
     scores = metrics.compute(examples, found)
-    assert scores == pytest.approx(
-        {
-            "exact_match": 1 / 3,
-            "f1": 1 / 3,
-            "has_answer_exact_match": 1 / 2,
-            "has_answer_f1": 1 / 2,
-            "no_answer_accuracy": 0.0,
-            "best_f1": 2 / 3,
-            "best_f1_threshold": -5.0,
-        }
-    )
+    expected = {"exact_match": 1 / 3, "f1": 1 / 3, "has_answer_exact_match": 1 / 2, "has_answer_f1": 1 / 2}
+    expected |= {"no_answer_accuracy": 0.0, "best_f1": 2 / 3, "best_f1_threshold": -5.0}
+    assert scores == pytest.approx(expected)
     assert set(scores) == set(metrics.score_names())
 
 
@@ -486,10 +449,9 @@ def test_the_loss_is_the_mean_over_starts_and_ends_as_for_bert() -> None:
 
 
 def test_the_first_of_several_answers_is_learnt() -> None:
-    answers = {"text": ["Rome", "Oslo"], "answer_start": [8, 16]}
-    row = {"id": "a", "question": "q", "context": "Oslo or Rome or Oslo", "answers": answers}
+    rows = [row("a", "q", "Oslo or Rome or Oslo", ("Rome", 8), ("Oslo", 16))]
     tokenizer = word_tokenizer("q Oslo or Rome")
-    features = window_features(Dataset.from_list([row]), tokenizer, max_seq_length=None, doc_stride=0)
+    features = window_features(Dataset.from_list(rows), tokenizer, max_seq_length=None, doc_stride=0)
     ((first, last),) = features["labels"][:]
     assert tokenizer.convert_ids_to_tokens(features["input_ids"][0][first : last + 1]) == ["Rome"]
 

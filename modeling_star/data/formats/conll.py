@@ -43,42 +43,38 @@ class _Form(NamedTuple):
     Attributes:
         separator: of cells; `None`: blanks or tabs.
         width: the number of cells.
+        roles: of the columns.
         header: a line that names the columns.
-        entities: the index of tags of entities; a line "# O" is a token, and "# page" a comment.
-        number, group, end: see `Roles`.
     """
 
     separator: str | None
     width: int
+    roles: Roles
     header: str | None = None
-    entities: int | None = None
-    number: int | None = None
-    group: int | None = None
-    end: int | None = None
 
 
 def read(path: Path, options: Options) -> Dataset:
     """All sentences of a file. Tabs or blanks are between its columns; in a `.csv` commas, semicolons or tabs."""
-    form, columns = _layout(path, options.column_names)
-    types = dict.fromkeys(columns.values(), pyarrow.list_(pyarrow.string()))
-    return copied_rows(path, options, types, _rows(path, form, columns))
+    form = _layout(path, options.column_names)
+    types = dict.fromkeys(form.roles.columns.values(), pyarrow.list_(pyarrow.string()))
+    return copied_rows(path, options, types, _rows(path, form))
 
 
 def stream(path: Path, options: Options) -> Iterator[dict[str, list[str]]]:
     """The sentences of a file."""
-    form, columns = _layout(path, options.column_names)
-    for row in _rows(path, form, columns):
-        yield dict(zip(columns.values(), row, strict=True))
+    form = _layout(path, options.column_names)
+    for row in _rows(path, form):
+        yield dict(zip(form.roles.columns.values(), row, strict=True))
 
 
-def _rows(path: Path, form: _Form, columns: dict[int, str]) -> Iterator[list[list[str]]]:
+def _rows(path: Path, form: _Form) -> Iterator[list[list[str]]]:
     for sentence in _sentences(path, form):
         cells = list(zip(*sentence, strict=True))
-        yield [list(cells[index]) for index in columns]
+        yield [list(cells[index]) for index in form.roles.columns]
 
 
-def _layout(path: Path, column_names: Sequence[str] | None, is_shown: bool = True) -> tuple[_Form, dict[int, str]]:
-    """The form of a file and the names of its columns, from its first lines."""
+def _layout(path: Path, column_names: Sequence[str] | None, is_shown: bool = True) -> _Form:
+    """The form of a file, from its first lines."""
     form, names, sentences = _first_sentences(path)
     every = list(itertools.chain.from_iterable(itertools.chain.from_iterable(sentences)))
     if form.separator is None and form.width > 1 and any(all(mark in cell[1:-1] for cell in every) for mark in "/|_"):
@@ -100,12 +96,10 @@ def _layout(path: Path, column_names: Sequence[str] | None, is_shown: bool = Tru
         form, roles = form._replace(header=_start(path)[1]), inner
         if is_shown:
             logger.warning("%s: the first line, %r, is read as a header line, since it has no tag.", path, form.header)
-    form = form._replace(
-        entities=roles.tags if roles.are_entities else None, number=roles.number, group=roles.group, end=roles.end
-    )
+    form = form._replace(roles=roles)
     if is_shown and not column_names:
-        _show(path, form, roles)
-    return form, roles.columns
+        _show(path, form)
+    return form
 
 
 def _first_sentences(path: Path) -> tuple[_Form, list[str] | None, list[list[list[str]]]]:
@@ -113,13 +107,12 @@ def _first_sentences(path: Path) -> tuple[_Form, list[str] | None, list[list[lis
     names, line, following = _start(path)
     separator = _separator(path, line)
     cells = _cells(line, separator)
-    form = _Form(separator, len(cells))
+    form = _Form(separator, len(cells), Roles({}, 0, len(cells) - 1, are_entities=False))
     if names is not None and len(names) != form.width:
         names = None
     if names is None and are_names(cells):
         form, names, cells = form._replace(header=line), cells, _cells(following, separator)
-    if entity_tag(cells[-1]) is not None:
-        form = form._replace(entities=len(cells) - 1)
+    form = form._replace(roles=form.roles._replace(are_entities=entity_tag(cells[-1]) is not None))
     sentences: list[list[list[str]]] = []
     count = 0
     with reading(path):
@@ -135,7 +128,7 @@ def _first_sentences(path: Path) -> tuple[_Form, list[str] | None, list[list[lis
 
 def _sentences(path: Path, form: _Form) -> Iterator[list[list[str]]]:
     """The cells of each line of each sentence."""
-    separator, width, header, _, number, group, end = form
+    separator, width, (*_, number, group, end), header = form
     has_marks = number is not None or group is not None or end is not None
     # An ideographic space alone can be a token of a file without tags.
     blank = (_blank_cells(path) + string.whitespace) if ending_of(path) == ".csv" else None if width > 1 else " \t"
@@ -180,13 +173,14 @@ def _sentences(path: Path, form: _Form) -> Iterator[list[list[str]]]:
 
 
 def _is_comment(line: str, cells: list[str], form: _Form, is_inside: bool) -> bool:
-    if form.number == 0 or (is_inside and len(cells) != form.width and _COMMENT.match(line)):
+    if form.roles.number == 0 or (is_inside and len(cells) != form.width and _COMMENT.match(line)):
         return True
     if is_inside:
         return False
     if len(cells) != form.width or _COMMENT.match(line) or are_names([cells[0].lstrip("# "), *cells[1:]]):
         return True
-    tag = "O" if form.entities is None else cells[form.entities]
+    # Above a sentence, "# O" is a token where tags are of entities, and "# page" a comment.
+    tag = cells[form.roles.tags] if form.roles.are_entities and form.roles.tags is not None else "O"
     return cells[0] == "#" and tag != "-100" and entity_tag(tag) is None
 
 
@@ -202,8 +196,9 @@ def _begins(cells: list[str], before: list[str], number: int | None, group: int 
     )
 
 
-def _show(path: Path, form: _Form, roles: Roles) -> None:
+def _show(path: Path, form: _Form) -> None:
     """Log the columns of a file that has not words first and tags last, and how to choose others."""
+    roles = form.roles
     if form.header is not None:
         logger.info("%s: the first line names the columns %s", path, ", ".join(roles.columns.values()))
     if roles.tags is None or (roles.words == 0 and roles.tags == form.width - 1):
@@ -326,5 +321,5 @@ def columns_like(path: Path, other: Path) -> list[str] | None:
     if width is None or width != _width(other):
         return None
     _, names, _ = _first_sentences(path)
-    _, columns = _layout(other, None, is_shown=False)
+    columns = _layout(other, None, is_shown=False).roles.columns
     return [columns.get(index, "_") for index in range(width)] if names is None else None
