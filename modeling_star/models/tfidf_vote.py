@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import initialization as init
 
 from .configuration_encoder import EncoderConfig
+from .token_layout import is_traced
 
 
 # A prime whose square is below 2^31: a product of two hashes and a sum with a third fit into 32 signed bits, which is
@@ -177,19 +178,12 @@ class TfidfVote(nn.Module):
         return term, value / count / norm
 
     def _looked_up(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """
-        Binary search of keys `[b, m]`: the index of the last term whose key is not larger, and whether it is equal.
-        Written out, since torch.searchsorted has no form in ONNX (torch 2.13).
-        """
-        terms, table = len(self.keys), self.keys[:, None]
-        index = torch.zeros_like(keys)
-        step = 2 ** max(terms.bit_length() - 1, 0)
-        while step:
-            probe = index + step
-            key = nn.functional.embedding(probe.clamp(max=terms - 1), table)[..., 0]
-            index = torch.where((probe < terms) & (key <= keys), probe, index)
-            step //= 2
-        return index, nn.functional.embedding(index, table)[..., 0] == keys
+        """The index of the last term whose key is not larger than each of `[b, m]`, and whether it is equal."""
+        if is_traced():  # torch.searchsorted has no form in ONNX (torch 2.13)
+            index = binary_search(self.keys, keys)
+        else:
+            index = (torch.searchsorted(self.keys, keys.int(), right=True) - 1).clamp(min=0)
+        return index, nn.functional.embedding(index, self.keys[:, None])[..., 0] == keys
 
     def logits(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """The logits `[b, k]` of the linear model alone."""
@@ -229,6 +223,23 @@ class TfidfVote(nn.Module):
         return voted.to(logits.dtype)
 
 
+def binary_search(table: Tensor, keys: Tensor) -> Tensor:
+    """
+    The index of the last entry that is not larger than a key, or 0: torch.searchsorted, written out.
+
+    Args:
+        table: `[F]`, ascending.
+        keys: `[b, m]`.
+    """
+    index, step = torch.zeros_like(keys), 2 ** (len(table).bit_length() - 1)
+    while step:
+        probe = index + step
+        entry = nn.functional.embedding(probe.clamp(max=len(table) - 1), table[:, None])[..., 0]
+        index = torch.where((probe < len(table)) & (entry <= keys), probe, index)
+        step //= 2
+    return index
+
+
 def _counts(terms: Tensor) -> Tensor:
     """How often each of the numbers `[b, m]` is in its row, `[b, m]`."""
     ordered, order = terms.sort(1)
@@ -239,4 +250,4 @@ def _counts(terms: Tensor) -> Tensor:
     return torch.zeros_like(ordered).scatter(1, order, sizes.gather(1, group))
 
 
-__all__ = ["TfidfTerms", "TfidfVote", "real_tokens_first", "run_keys"]
+__all__ = ["TfidfTerms", "TfidfVote", "binary_search", "real_tokens_first", "run_keys"]

@@ -16,7 +16,7 @@ from torch_modes import compiled
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from modeling_star import StarTransformerConfig
-from modeling_star.models.tfidf_vote import PRIME, TfidfTerms, TfidfVote, real_tokens_first, run_keys
+from modeling_star.models.tfidf_vote import PRIME, TfidfTerms, TfidfVote, binary_search, real_tokens_first, run_keys
 
 
 Run = tuple[int, ...]
@@ -173,6 +173,14 @@ def test_what_does_not_fit_is_refused() -> None:
         tiny_model("StarTransformer", "ForSequenceClassification", problem_type="regression").set_tfidf(terms)
     with pytest.raises(ValueError, match="input_ids"):
         voting_model()(inputs_embeds=torch.randn(1, 3, TINY["hidden_size"]))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 9, 100])
+def test_the_written_out_search_is_that_of_torch(size: int) -> None:
+    table = torch.arange(size, dtype=torch.int32) * 3 + 2
+    keys = torch.arange(3 * size + 5)[None]
+    expected = (torch.searchsorted(table, keys.int(), right=True) - 1).clamp(min=0)
+    assert torch.equal(binary_search(table, keys), expected)
 
 
 def test_padding_goes_last() -> None:
