@@ -63,14 +63,16 @@ def read(path: Path, options: Options) -> Dataset:
 def stream(path: Path, options: Options) -> Iterator[dict[str, list[str]]]:
     """The sentences of a file."""
     form = _layout(path, options.column_names)
+    names = list(form.roles.columns.values())
     for row in _rows(path, form):
-        yield dict(zip(form.roles.columns.values(), row, strict=True))
+        yield dict(zip(names, row))  # noqa: B905 (as in `tables`)
 
 
 def _rows(path: Path, form: _Form) -> Iterator[list[list[str]]]:
+    indices = list(form.roles.columns)
     for sentence in _sentences(path, form):
         cells = list(zip(*sentence, strict=True))
-        yield [list(cells[index]) for index in form.roles.columns]
+        yield [list(cells[index]) for index in indices]
 
 
 def _layout(path: Path, column_names: Sequence[str] | None, is_shown: bool = True) -> _Form:
