@@ -23,6 +23,8 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 # Rows that are computed at once without gradients. Keys beside those that everybody sees are copied, W / B times.
 ROWS_AT_ONCE = 4096
+# Tokens of a text up to which a GPU computes a dense mask faster than blocks (64x512 on an H200: 0.26 and 1.01 ms).
+DENSE_ON_GPU = 1024
 
 
 class WindowMask(NamedTuple):
@@ -131,7 +133,8 @@ def window_mask(
     """
     left, right = min(left, length), min(right, length)
     block = block_size(length, left, right)
-    if block is None:
+    on_gpu = device is not None and torch.device(device).type == "cuda"
+    if block is None or (on_gpu and length <= DENSE_ON_GPU):
         return dense_window(length, left, right, real, seen, device)
     count = -(-length // block)
     # Columns of a block are numbered by their distance to its first query.

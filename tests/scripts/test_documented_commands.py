@@ -23,7 +23,7 @@ from modeling_star.commands import COMMANDS
 
 
 # First those that train what others need.
-FIRST = ("README.md", *(f"docs/{name}.md" for name in ("getting_started", "train", "predict", "models", "from_bert")))
+FIRST = ("README.md", *(f"docs/{name}.md" for name in ("getting_started", "train", "predict", "models", "convert")))
 OTHERS = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} - {*FIRST, "docs/decisions.md"}
 PAGES = (*FIRST, *sorted(OTHERS))
 TRAININGS = ("tag", "classify", "ner", "glue", "qa", "mlm", "distill")
@@ -33,6 +33,7 @@ SHAPE = ["--config_overrides", "hidden_size=16,num_attention_heads=2"]
 FLAGS_ONLY = {
     "experiments/reproduce.py": "needs the data sets of the tables and hours",
     "experiments/benchmark.py": "takes minutes, and a GPU with --device cuda",
+    "experiments/benchmark_window.py": "takes minutes",
     "experiments/export_scores.py": "needs models trained on real data",
     "experiments/masked_summation.py": "trains for hours",
 }
