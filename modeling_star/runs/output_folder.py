@@ -13,7 +13,7 @@ from transformers import TrainingArguments
 
 from ..errors import UserError
 from ..files import no_empty_folder
-from ..training.arguments import DataArguments, ModelArguments, RunArguments, current_names
+from ..training.arguments import STUDENT, DataArguments, ModelArguments, RunArguments, current_names
 from ..training.checkpoints import ARGUMENTS, differences, find_fault, last_checkpoint, missing_state
 
 
@@ -160,7 +160,8 @@ def run_config(
     config = {**vars(model_args), **vars(data_args), **vars(run_args)}
     config |= {name: value for name, value in training.to_dict().items() if name in DECISIVE}
     config["processes"] = training.world_size
-    for name in _INDECISIVE:
+    # Without a teacher those of a student decide nothing, and earlier runs do not have them.
+    for name in (*_INDECISIVE, *(STUDENT if config.get("teacher") is None else ())):
         config.pop(name, None)
     return json.loads(json.dumps(config, default=str))  # as they are read back
 

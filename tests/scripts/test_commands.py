@@ -8,15 +8,21 @@ import sys
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from script_runner import ROOT, SCRIPTS
 
 import modeling_star
 from modeling_star import commands
-from modeling_star.commands import COMMANDS, parse_run
+from modeling_star.commands import COMMANDS, distill, glue, ner, parse_run
 from modeling_star.publish.run_card import typed_command
-from modeling_star.training.arguments import LabelRunArguments, TaggingArguments, TaggingModelArguments
+from modeling_star.training.arguments import (
+    ClassificationArguments,
+    LabelRunArguments,
+    TaggingArguments,
+    TaggingModelArguments,
+)
 
 
 GROUPS = (TaggingModelArguments, TaggingArguments, LabelRunArguments)
@@ -118,3 +124,36 @@ def test_a_mistyped_command_and_flags_of_other_programs_name_what_is_meant(
         with pytest.raises(SystemExit):
             commands.main()
         assert meant in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "command"),
+    [
+        (["--teacher=a"], "glue"),
+        (["--teacher=a", "--task=tagging", "--stride=3"], "ner"),
+        (["distill_ewt_pos", "--teacher=a"], "ner"),
+        (["--recipe", "distill_sst2", "--teacher", "a", "--loss=kl"], "glue"),
+        (["distill_ewt_pos", "--task", "classification", "--teacher=a", "--task_name=cola"], "glue"),
+    ],
+)
+def test_distill_is_another_name_of_two_commands(
+    typed: list[str], command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[tuple[str, Any]] = []
+    for module in (glue, ner):
+        name = module.__name__.rpartition(".")[2]
+        monkeypatch.setattr(module, "train", lambda *arguments, name=name: called.append((name, arguments[1])))
+    monkeypatch.setattr(sys, "argv", ["modeling-star distill", *typed])
+    distill.main()
+    ((name, data),) = called
+    assert (name, data.teacher) == (command, "a")
+    assert isinstance(data, {"glue": ClassificationArguments, "ner": TaggingArguments}[command])
+
+
+@pytest.mark.parametrize(("typed", "part"), [([], "--teacher"), (["--task=x", "--teacher=a"], "--task x")])
+def test_distill_needs_a_teacher_and_one_of_two_tasks(
+    typed: list[str], part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["modeling-star distill", *typed])
+    with pytest.raises(SystemExit, match=part):
+        distill.main()

@@ -108,9 +108,10 @@ def test_the_accuracy_of_the_majority_class_is_warned_about(caplog: pytest.LogCa
     for guess in ([[0, 0, 1], [0, 0, 0]], [[1, 1, 1], [1, 1, 1]]):
         caplog.clear()
         warn_about_majority(np.array(guess), labels, names, "validation")
-        assert "the 0.600 of always predicting 'O'" in caplog.text
+        assert "0.600" in caplog.text
+        assert "'O'" in caplog.text
     warn_about_majority(np.eye(2)[[0, 0]], np.array([0, 1]), names, "validation")  # logits
-    assert "accuracy 0.500" in caplog.text
+    assert "0.500" in caplog.text
 
 
 def test_texts_of_train_in_other_splits_are_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -123,12 +124,14 @@ def test_texts_of_train_in_other_splits_are_counted(caplog: pytest.LogCaptureFix
         }
     )
     warn_about_overlap(splits, ("text", "pair"))
-    assert [record.getMessage()[:23] for record in caplog.records] == ["test: 4 of 10 texts (40"]
+    (message,) = (record.getMessage() for record in caplog.records)
+    assert message.startswith("test: 4 of 10 ")
     caplog.clear()
     warn_about_overlap(splits.map(lambda row, index: {"pair": str(index)}, with_indices=True), ("text", "pair"))
     warn_about_overlap(DatasetDict({"test": splits["test"]}), ("text",))
     warn_about_overlap(DatasetDict({split: table(tokens=[[split]]) for split in splits}), ("tokens",))
-    assert [record.getMessage()[:23] for record in caplog.records] == ["test: 2 of 10 texts (20"]
+    (message,) = (record.getMessage() for record in caplog.records)
+    assert message.startswith("test: 2 of 10 ")
 
 
 def test_unknown_tokens_are_warned_about(caplog: pytest.LogCaptureFixture) -> None:
@@ -141,9 +144,9 @@ def test_unknown_tokens_are_warned_about(caplog: pytest.LogCaptureFixture) -> No
 
     with caplog.at_level(logging.INFO):
         assert warn(*["a fine film"] * 9, "ein film") == ""
-        assert "test: 40.0% of the tokens are [UNK], and 2 of 5 texts are mostly unknown" in warn(
-            *["fine film"] * 3, "ein Fest", "sehr schön"
-        )
+        message = warn(*["fine film"] * 3, "ein Fest", "sehr schön")
+        assert "test: 40.0%" in message
+        assert "2 of 5 texts" in message
         assert warn(*["a fine film, a fine film"] * 6, "so") != ""  # one text that is unknown
 
 
