@@ -36,6 +36,9 @@ from modeling_star.training.task import Task
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# Tests of the compiled code turn it on: others depend on no compiler.
+os.environ["MODELING_STAR_CPU_KERNELS"] = "0"
+
 # Where there is a GPU pipelines run on it, and cuDNN's LSTM rounds to TF32 by default.
 torch.backends.cudnn.allow_tf32 = False
 

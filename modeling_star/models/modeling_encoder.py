@@ -76,7 +76,7 @@ def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
         layer: any layer.
         kind: the expected class, such as `nn.Linear`.
     """
-    return _is_unmodified(layer, kind) and not _has_hooks(layer)
+    return _is_unmodified(layer, kind) and not has_hooks(layer)
 
 
 def require_plain_linear(layer: nn.Module, name: str, alternative: str) -> nn.Linear:
@@ -97,7 +97,7 @@ def require_plain_linear(layer: nn.Module, name: str, alternative: str) -> nn.Li
     if not isinstance(layer, nn.Linear) or not _is_unmodified(layer, nn.Linear):
         kind = f"{type(layer).__module__}.{type(layer).__name__}"  # an adapter is often called Linear too
         raise TypeError(f"{name} is a {kind}, and {advice}")
-    if _has_hooks(layer):
+    if has_hooks(layer):
         row = torch.linspace(-1, 1, layer.in_features, dtype=layer.weight.dtype, device=layer.weight.device)
         output = layer(row[None])
         expected = nn.functional.linear(row[None], layer.weight, layer.bias)
@@ -110,7 +110,7 @@ def _is_unmodified(layer: nn.Module, kind: type[nn.Module]) -> bool:
     return isinstance(layer, kind) and type(layer).forward is kind.forward
 
 
-def _has_hooks(layer: nn.Module) -> bool:
+def has_hooks(layer: nn.Module) -> bool:
     """
     Whether code runs before, after or instead of a layer's forward, which accelerate patches. Torch has no public
     function for this (2.13).
@@ -128,8 +128,8 @@ class Dropout(nn.Dropout):
 # ------ embeddings
 
 
-# Sinusoids of so many first positions are kept.
-SHARED_POSITIONS = 1024
+# Sinusoids of so many first positions are kept: the first number that suffices.
+SHARED_POSITIONS = (1024, 4096)
 
 FROM_PADDING = (
     *("camembert", "data2vec-text", "esm", "ibert", "lilt", "longformer", "luke", "markuplm", "mpnet", "roberta"),
@@ -165,9 +165,9 @@ def sinusoidal_positions(position: Tensor, width: int, base: float, dtype: torch
 
 
 @cached_unless_traced
-def _first_sinusoids(device: torch.device, width: int, base: float, dtype: torch.dtype) -> Tensor:
-    """`sinusoidal_positions` of the first SHARED_POSITIONS positions."""
-    return sinusoidal_positions(torch.arange(SHARED_POSITIONS, device=device), width, base, dtype)
+def _first_sinusoids(count: int, device: torch.device, width: int, base: float, dtype: torch.dtype) -> Tensor:
+    """`sinusoidal_positions` of the first `count` positions."""
+    return sinusoidal_positions(torch.arange(count, device=device), width, base, dtype)
 
 
 class TokenEmbeddings(nn.Module):
@@ -298,8 +298,9 @@ class TokenEmbeddings(nn.Module):
         options = (like.shape[-1], self.config.sinusoidal_base, like.dtype)
         if position is not None or not layout.is_packed:
             return sinusoidal_positions(layout.position if position is None else position, *options)
-        if layout.max_length <= SHARED_POSITIONS:
-            table = _first_sinusoids(like.device, *options)
+        count = next((count for count in SHARED_POSITIONS if layout.max_length <= count), None)
+        if count is not None:
+            table = _first_sinusoids(count, like.device, *options)
         else:
             table = sinusoidal_positions(torch.arange(layout.max_length, device=like.device), *options)
         return table[: len(like)] if len(like) == layout.max_length else table[layout.position]
@@ -771,7 +772,8 @@ class Recorder:
 
     def __init__(self, layout: TokenLayout, hidden_states: bool, attentions: bool, token_states: bool = True):
         self.layout = layout
-        self.wants_token_states = token_states or hidden_states or attentions
+        self.wants_all = hidden_states or attentions
+        self.wants_token_states = token_states or self.wants_all
         self.wants_hidden_states = hidden_states
         self.wants_attentions = attentions
         self._hidden_states: list[Tensor] | None = [] if hidden_states else None
@@ -830,6 +832,7 @@ __all__ = [
     "Recorder",
     "TokenEmbeddings",
     "first_position",
+    "has_hooks",
     "installed",
     "is_plain",
     "longest_input",

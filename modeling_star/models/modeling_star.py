@@ -11,6 +11,7 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .attention import AttentionProjections, CandidateAttention, Candidates, UpdateLayerNorm, relay_attention
+from .compiled import ACTIVATIONS, compiled_layers
 from .configuration_star import StarTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import Dropout, EncoderModel, EncoderPreTrainedModel, Recorder
@@ -59,6 +60,7 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         self.reach = config.reach
         self.pre_norm = config.norm_position == "pre"
         self.residual = config.residual
+        self.hidden_act = config.hidden_act
         self.activation = ACT2FN[config.hidden_act]
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.ring_attention = CandidateAttention(
@@ -113,6 +115,22 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         update, relay_weights = self.relay_attention(s, h, layout)  # Eq 7: MultiAtt(s, [s; H])
         relay = self._update(relay, update, self.relay_norm)  # Eq 8
         return tokens, relay, ring_weights, relay_weights
+
+    def parts(self) -> list[tuple[Any, type]]:
+        """Its modules and tensors with their classes, as `compiled_layers` takes them."""
+        ring, relay = self.ring_attention, self.relay_attention
+        return [
+            (self, StarTransformerLayer),
+            (self.activation, ACTIVATIONS[self.hidden_act]),
+            (self.dropout, Dropout),
+            (ring, CandidateAttention),
+            (ring.projections, AttentionProjections),
+            (ring.role_bias, Tensor),
+            (self.ring_norm, UpdateLayerNorm),
+            *(() if relay is None else ((relay, RelayAttention),)),
+            (None if relay is None else relay.projections, AttentionProjections),
+            (None if relay is None else self.relay_norm, UpdateLayerNorm),
+        ]
 
     def _update(self, state: Tensor, update: Tensor, norm: UpdateLayerNorm) -> Tensor:
         """Eqs 6 and 8, LN(ReLU(update)), with the options on norm and residual: `[..., d]` to `[..., d]`."""
@@ -176,9 +194,14 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
         self, embedded: Tensor, layout: TokenLayout, record: Recorder, inputs: dict[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Any]]:
         tokens = embedded = record.hidden_state(embedded)
-        relay = layout.mean(embedded) if self.config.use_radial else None
+        relay: Tensor | None = None
         if self.relay_start_norm is not None:
-            relay = self.relay_start_norm(relay)
+            relay = self.relay_start_norm(layout.mean(embedded))
+        compiled = None if record.wants_all else self._compiled(embedded, layout, relay)
+        if compiled is not None:
+            return compiled[0], self._pool(*compiled, layout) if self.add_pooling_layer else {}
+        if self.config.use_radial and relay is None:
+            relay = layout.mean(embedded)
         shared: Tensor | None = None
         if self.config.share_layers:
             first: Any = self.layers[0]
@@ -202,6 +225,34 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
             record.attention(ring_weights)
             record.relay_attention(relay_weights)
         return tokens, self._pool(tokens, relay, layout) if self.add_pooling_layer else {}
+
+    def _compiled(
+        self, embedded: Tensor, layout: TokenLayout, relay: Tensor | None
+    ) -> tuple[Tensor, Tensor | None] | None:
+        """The last states and relay by compiled code, from a relay or the mean; `None` where it does not apply."""
+        config = self.config
+        if config.norm_position != "post" or config.hidden_act not in ACTIVATIONS:
+            return None
+        form = {
+            "kind": "star",
+            "heads": config.num_attention_heads,
+            "head_width": config.head_dim,
+            "radius": config.reach,
+            "activation": config.hidden_act,
+            "eps": config.layer_norm_eps,
+            "residual": config.residual,
+            "radial": config.use_radial,
+        }
+        layers: list[Any] = [*self.layers] * (config.num_hidden_layers if config.share_layers else 1)
+        return compiled_layers(
+            self,
+            form,
+            lambda: [layer.parts() for layer in layers],
+            embedded,
+            layout,
+            start_relay=relay,
+            with_relay=config.use_radial and self.add_pooling_layer,
+        )
 
     def _pool(self, tokens: Tensor, relay: Tensor | None, layout: TokenLayout) -> dict[str, Any]:
         """The relay and the pooled vector, `[b, d]` each; zeros for an empty sequence."""

@@ -1,0 +1,1027 @@
+// Whole layers of Star-Transformer and BiG-Transformer on packed tokens, for inference on a CPU. `cpu.py` compiles this
+// file and calls it; `models/` has the same operations in PyTorch, and tests/reference.py has them as loops.
+//
+// Axes: b sequences  N tokens  d width  h heads  c width of a head  r candidates of a token
+//
+// One layer passes once over the tokens, in blocks that stay in the cache, spread over threads:
+//
+//     states -> queries -> attention over candidates -> W_O -> norm [-> feed-forward -> norm] -> states
+//                                 ^                                                              |
+//        keys and values of all tokens, from the pass before                 keys and values of the next layer
+//
+// Two forms of numbers: float, and bfloat16 in memory with float sums, which needs AMX. Everything is written for vectors
+// of W floats, which GCC and Clang compile for any processor; what AMX needs stands between #ifdef __AMX_BF16__.
+//
+// Buffers of tokens have rows of a stride that ends in zeros, and some rows more than there are: a head may be read
+// beyond its end, and products are computed for whole tiles.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <omp.h>
+#include <vector>
+#ifdef __AMX_BF16__
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int W = 16;
+#elif defined(__AVX2__)
+constexpr int W = 8;
+#else
+constexpr int W = 4;
+#endif
+constexpr int PANEL = 32;  // columns of a packed weight that lie side by side
+constexpr int TILE = 16;   // rows of an AMX tile
+constexpr int BLOCK = 128;  // tokens of a block
+constexpr int GROUP = 4096;  // tokens for each thread of whole sequences that go through all layers together
+constexpr int CHUNK = 512;  // tokens of a sequence that one sum of the relay goes over
+constexpr int CACHE_LINE = 64;
+
+typedef float vf __attribute__((vector_size(4 * W)));
+typedef int32_t vi __attribute__((vector_size(4 * W)));
+typedef uint32_t vu __attribute__((vector_size(4 * W)));
+typedef uint16_t vh __attribute__((vector_size(2 * W)));
+typedef uint16_t bf16;
+
+int64_t up(int64_t x, int64_t m) { return (x + m - 1) / m * m; }
+
+// ------ vectors
+
+vf load(const float* p) {
+  vf x;
+  memcpy(&x, p, sizeof x);
+  return x;
+}
+vf load(const bf16* p) {
+  vh x;
+  memcpy(&x, p, sizeof x);
+  return (vf)(__builtin_convertvector(x, vu) << 16);
+}
+void store(float* p, vf x) { memcpy(p, &x, sizeof x); }
+void store(bf16* p, vf x) {
+#ifdef __AVX512BF16__
+  __m256bh y = _mm512_cvtneps_pbh((__m512)x);
+#else
+  vu u = (vu)x;
+  vh y = __builtin_convertvector((u + 0x7fff + ((u >> 16) & 1)) >> 16, vh);  // to the nearest, ties to even
+#endif
+  memcpy(p, &y, sizeof y);
+}
+float widen(float x) { return x; }
+float widen(bf16 x) {
+  uint32_t u = (uint32_t)x << 16;
+  float y;
+  memcpy(&y, &u, 4);
+  return y;
+}
+void narrow(float x, float* p) { *p = x; }
+void narrow(float x, bf16* p) {
+  uint32_t u;
+  memcpy(&u, &x, 4);
+  *p = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+}
+vf splat(float x) { return x - vf{}; }
+vf select(vi where, vf yes, vf no) { return (vf)(((vi)yes & where) | ((vi)no & ~where)); }
+vf larger(vf x, vf y) { return select(x < y, y, x); }  // x where it is no number
+// Keeps the first `count` numbers and makes the others 0, also where they are no numbers.
+vf first(vf x, int count) {
+  vi lane;
+  for (int i = 0; i < W; i++) lane[i] = i;
+  return (vf)((vi)x & (lane < count));
+}
+template <int n> float sum_of(const float* p) {
+  if constexpr (n == 1) return *p;
+  typedef float half __attribute__((vector_size(n == 1 ? 4 : 2 * n)));
+  half low, high;
+  memcpy(&low, p, sizeof low);
+  memcpy(&high, p + n / 2, sizeof high);
+  low += high;
+  return sum_of<n == 1 ? 1 : n / 2>((const float*)&low);
+}
+float sum(vf x) { return sum_of<W>((const float*)&x); }
+// The sums over lanes of `count` vectors; `sums` has room for a multiple of W.
+void sum_lanes(const vf* x, int64_t count, float* sums) {
+  typedef float v4 __attribute__((vector_size(16)));
+  for (int64_t i = 0; i < count; i += 4) {
+    v4 four[4];
+    for (int64_t k = 0; k < 4; k++) {
+      const float* lanes = (const float*)&x[std::min(i + k, count - 1)];
+      four[k] = v4{};
+      for (int j = 0; j < W; j += 4) {
+        v4 part;
+        memcpy(&part, lanes + j, sizeof part);
+        four[k] += part;
+      }
+    }
+    for (int64_t k = 0; k < 4; k++) sums[i + k] = (four[k][0] + four[k][2]) + (four[k][1] + four[k][3]);
+  }
+}
+// e^x for x <= 0 within 2 units of the last place: 2^(n + f), |f| <= 1/2, by the series of 2^f.
+vf exponential(vf x) {
+  x = larger(x * splat(1.44269504f), splat(-126.0f));
+  vf shifted = x + splat(12582912.0f);  // 1.5 * 2^23: the last bits are the nearest whole number
+  vf f = x - (shifted - splat(12582912.0f));
+  vf y = splat(1.54035304e-4f);
+  y = y * f + splat(1.33335581e-3f);
+  y = y * f + splat(9.61812911e-3f);
+  y = y * f + splat(5.55041087e-2f);
+  y = y * f + splat(2.40226507e-1f);
+  y = y * f + splat(6.93147181e-1f);
+  y = y * f + splat(1.0f);
+  return (vf)((vi)y + ((vi)shifted << 23));
+}
+// erf by Abramowitz and Stegun, 7.1.26: within 1.5e-7.
+vf gelu(vf x) {
+  vf z = x * splat(0.70710678f), a = larger(z, -z);
+  vf t = splat(1.0f) / (a * splat(0.3275911f) + splat(1.0f));
+  vf p = splat(1.061405429f);
+  p = p * t + splat(-1.453152027f);
+  p = p * t + splat(1.421413741f);
+  p = p * t + splat(-0.284496736f);
+  p = p * t + splat(0.254829592f);
+  vf e = splat(1.0f) - p * t * exponential(-a * a);
+  return x * splat(0.5f) * (splat(1.0f) + select(z < splat(0.0f), -e, e));
+}
+enum Activation { NONE = 0, RELU = 1, GELU = 2 };
+vf activate(vf x, int activation) {
+  if (activation == RELU) return larger(x, vf{});
+  return activation == GELU ? gelu(x) : x;
+}
+
+// ------ memory that a thread keeps for its next call, as new pages cost more than what is written to them
+
+struct Arena {
+  static constexpr int64_t KEPT = 64 << 20;
+  std::vector<std::pair<char*, int64_t>> pieces;
+  size_t next = 0;
+  template <class T> T* take(int64_t count) {
+    int64_t bytes = up(count * sizeof(T), CACHE_LINE) + CACHE_LINE;
+    if (next == pieces.size()) pieces.push_back({nullptr, 0});
+    auto& [memory, size] = pieces[next++];
+    if (size < bytes) {
+      free(memory);
+      memory = nullptr;
+      size = 0;
+      void* fresh = nullptr;
+      if (posix_memalign(&fresh, CACHE_LINE, bytes)) throw std::bad_alloc();
+      memset(fresh, 0, bytes);
+      memory = (char*)fresh;
+      size = bytes;
+    }
+    return (T*)memory;
+  }
+  void end() {
+    next = 0;
+    int64_t total = 0;
+    for (auto& piece : pieces) total += piece.second;
+    if (total > KEPT) clear();
+  }
+  void clear() {
+    for (auto& piece : pieces) free(piece.first);
+    pieces.clear();
+  }
+  ~Arena() { clear(); }
+};
+
+// ------ products with packed weights
+
+// A weight `[N, K]` of nn.Linear in panels of 32 columns, zeros beyond N. float: `[panel][K][32]`. bfloat16: AMX tiles
+// `[panel][K / 32][2][16][32]`, pairs of inputs side by side, zeros beyond K.
+template <class T> struct Matrix {
+  T* data = nullptr;
+  int64_t panels = 0, depth = 0;
+  int64_t size() const { return panels * depth * PANEL; }
+};
+
+template <class Out> void finish(vf x, const float* bias, int activation, Out* out) {
+  if (bias) x += load(bias);
+  store(out, activate(x, activation));
+}
+
+// M rows of `a` times a panel; the sums stay in registers.
+template <int M, class Out>
+void rows_times_panel(const float* a, int64_t lda, const float* b, int64_t depth, const float* bias, int activation,
+                      Out* out, int64_t ldo) {
+  constexpr int V = PANEL / W;
+  vf sums[M][V] = {};
+  for (int64_t k = 0; k < depth; k++, b += PANEL) {
+    vf column[V];
+#pragma GCC unroll 8
+    for (int j = 0; j < V; j++) column[j] = load(b + j * W);
+#pragma GCC unroll 16
+    for (int i = 0; i < M; i++) {
+      vf x = splat(a[i * lda + k]);
+#pragma GCC unroll 8
+      for (int j = 0; j < V; j++) sums[i][j] += x * column[j];
+    }
+  }
+  for (int i = 0; i < M; i++)
+    for (int j = 0; j < V; j++)
+      finish(sums[i][j], bias ? bias + j * W : nullptr, activation, out + i * ldo + j * W);
+}
+
+// out = activation(a W^T + bias), `[rows, N]`; all columns of the panels are written.
+template <class Out>
+void product(const float* a, int64_t lda, int64_t rows, const Matrix<float>& w, const float* bias, int activation,
+             Out* out, int64_t ldo) {
+  constexpr int MOST = W == 16 ? 12 : 3;
+  for (int64_t p = 0; p < w.panels; p++, out += PANEL) {
+    const float* b = w.data + p * w.depth * PANEL;
+    const float* of_panel = bias ? bias + p * PANEL : nullptr;
+    int64_t r = 0;
+    for (; r + MOST <= rows; r += MOST)
+      rows_times_panel<MOST>(a + r * lda, lda, b, w.depth, of_panel, activation, out + r * ldo, ldo);
+    if (W == 16)
+      for (; r + 4 <= rows; r += 4)
+        rows_times_panel<4>(a + r * lda, lda, b, w.depth, of_panel, activation, out + r * ldo, ldo);
+    for (; r < rows; r++)
+      rows_times_panel<1>(a + r * lda, lda, b, w.depth, of_panel, activation, out + r * ldo, ldo);
+  }
+}
+
+#ifdef __AMX_BF16__
+// GCC 12 does not know that the instructions of tiles read memory: it may remove or delay what is written for them.
+void memory_is_read(const void* p) { asm volatile("" : : "r"(p) : "memory"); }
+
+// Gives this thread the tiles; other libraries set them as they need them.
+struct Tiles {
+  Tiles() {
+    struct alignas(CACHE_LINE) {
+      uint8_t palette = 1, start = 0, reserved[14] = {};
+      uint16_t bytes[16] = {};
+      uint8_t rows[16] = {};
+    } config;
+    for (int i = 0; i < 8; i++) config.bytes[i] = 64, config.rows[i] = TILE;
+    memory_is_read(&config);
+    _tile_loadconfig(&config);
+  }
+  ~Tiles() { _tile_release(); }
+};
+
+// As above. Whole tiles: up to 31 rows after the last one are read and written.
+template <class Out>
+void product(const bf16* a, int64_t lda, int64_t rows, const Matrix<bf16>& w, const float* bias, int activation,
+             Out* out, int64_t ldo) {
+  constexpr int64_t HALF = TILE * PANEL;  // numbers of a tile
+  alignas(CACHE_LINE) float sums[2 * TILE * PANEL];
+  memory_is_read(a);
+  for (int64_t p = 0; p < w.panels; p++, out += PANEL)
+    for (int64_t r = 0; r < rows; r += 2 * TILE) {
+      const bf16 *b = w.data + p * w.depth * PANEL, *upper = a + r * lda, *lower = upper + TILE * lda;
+      const bool both = rows - r > TILE;
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
+      for (int64_t k = 0; k < w.depth; k += PANEL, b += 2 * HALF) {
+        _tile_loadd(6, b, 64);
+        _tile_loadd(7, b + HALF, 64);
+        _tile_loadd(4, upper + k, lda * 2);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        if (both) {
+          _tile_loadd(5, lower + k, lda * 2);
+          _tile_dpbf16ps(2, 5, 6);
+          _tile_dpbf16ps(3, 5, 7);
+        }
+      }
+      _tile_stored(0, sums, PANEL * 4);
+      _tile_stored(1, sums + TILE, PANEL * 4);
+      if (both) {
+        _tile_stored(2, sums + TILE * PANEL, PANEL * 4);
+        _tile_stored(3, sums + TILE * PANEL + TILE, PANEL * 4);
+      }
+      memory_is_read(sums);
+      for (int64_t i = 0; i < (both ? 2 * TILE : TILE); i++)
+        for (int j = 0; j < PANEL; j += W)
+          finish(load(sums + i * PANEL + j), bias ? bias + p * PANEL + j : nullptr, activation,
+                 out + (r + i) * ldo + j);
+    }
+}
+#else
+struct Tiles {
+  Tiles() {}
+};
+#endif
+
+// ------ shapes and packed weights
+
+enum Kind { STAR = 0, BIG = 1 };
+
+struct Shape {
+  int64_t kind, d, h, c, layers, radius, inner, activation, residual, radial, first_only;
+  double eps;
+  // What is derived: vectors that hold a head, and columns of padded rows.
+  int vectors() const {
+    int count = 1;
+    while (count * W < c) count *= 2;
+    return count;
+  }
+  int64_t beyond() const { return std::max(up(c, PANEL), (int64_t)vectors() * W) - c; }
+  int64_t dp() const { return up(d, PANEL); }
+  int64_t hcp() const { return up(h * c + beyond(), PANEL); }
+  int64_t kvp() const { return up(2 * h * c + beyond(), PANEL); }
+  int64_t innerp() const { return up(inner, PANEL); }
+  int64_t roles() const { return kind == STAR ? 2 * radius + 2 + radial : 0; }  // that may have a bias
+};
+
+template <class T> struct Relay {
+  Matrix<T> query, output;
+  std::vector<Matrix<T>> key, value;  // of each head; W_K transposed
+  float *query_bias = nullptr, *output_bias = nullptr;
+};
+template <class T> struct Layer {
+  Matrix<T> query, key_value, output, inner, outer;
+  float *query_bias, *output_bias, *role_bias, *norm, *inner_bias, *outer_bias, *outer_norm, *relay_norm;
+  Relay<T> relay;
+};
+
+// The pieces of one block of memory, in a fixed order; of no memory, only its size.
+struct Pieces {
+  char* base;
+  int64_t size = 0;
+  template <class T> T* take(int64_t count) {
+    char* piece = base ? base + size : nullptr;
+    size += up(count * sizeof(T), CACHE_LINE);
+    return (T*)piece;
+  }
+  template <class T> Matrix<T> matrix(int64_t columns, int64_t inputs) {
+    Matrix<T> m;
+    m.panels = up(columns, PANEL) / PANEL;
+    m.depth = sizeof(T) == 2 ? up(inputs, PANEL) : inputs;
+    m.data = take<T>(m.size());
+    return m;
+  }
+};
+
+template <class T> std::vector<Layer<T>> lay_out(const Shape& s, Pieces& memory) {
+  std::vector<Layer<T>> layers(s.layers);
+  const int64_t hc = s.h * s.c, beyond = s.beyond();
+  for (auto& layer : layers) {
+    layer.query = memory.matrix<T>(hc + beyond, s.d);
+    layer.query_bias = memory.take<float>(s.hcp());
+    layer.key_value = memory.matrix<T>(2 * hc + beyond, s.d);
+    layer.output = memory.matrix<T>(s.d, hc);
+    layer.output_bias = memory.take<float>(s.dp());
+    layer.role_bias = memory.take<float>(s.h * s.roles());
+    layer.norm = memory.take<float>(2 * s.dp());
+    layer.relay.query = memory.matrix<T>(hc + beyond, s.d);
+    layer.relay.query_bias = memory.take<float>(s.hcp());
+    for (int64_t i = 0; i < s.h; i++) {
+      layer.relay.key.push_back(memory.matrix<T>(s.d, s.c));
+      layer.relay.value.push_back(memory.matrix<T>(s.c, s.d));
+    }
+    layer.relay.output = memory.matrix<T>(s.d, hc);
+    layer.relay.output_bias = memory.take<float>(s.dp());
+    layer.relay_norm = memory.take<float>(2 * s.dp());
+    if (s.kind == BIG) {
+      layer.inner = memory.matrix<T>(s.inner, s.d);
+      layer.inner_bias = memory.take<float>(s.innerp());
+      layer.outer = memory.matrix<T>(s.d, s.inner);
+      layer.outer_bias = memory.take<float>(s.dp());
+      layer.outer_norm = memory.take<float>(2 * s.dp());
+    }
+  }
+  return layers;
+}
+
+// A parameter of the model, float or bfloat16.
+struct Parameter {
+  const void* data;
+  bool half;
+  float operator[](int64_t i) const { return half ? widen(((const bf16*)data)[i]) : ((const float*)data)[i]; }
+};
+
+template <class T, class F> void fill(Matrix<T>& m, int64_t columns, int64_t inputs, F weight) {
+  std::fill_n(m.data, m.size(), T{});
+  for (int64_t n = 0; n < columns; n++)
+    for (int64_t k = 0; k < inputs; k++) {
+      int64_t panel = n / PANEL, column = n % PANEL;
+      T* p = m.data + panel * m.depth * PANEL;
+      if (sizeof(T) == 2)
+        p += (((k / PANEL) * 2 + column / TILE) * TILE + k % PANEL / 2) * PANEL + column % TILE * 2 + k % 2;
+      else
+        p += k * PANEL + column;
+      narrow(weight(n, k), p);
+    }
+}
+template <class F> void fill(float* p, int64_t size, int64_t count, F value) {
+  for (int64_t i = 0; i < size; i++) p[i] = i < count ? value(i) : 0;
+}
+
+// The order of a layer's parameters. A relay of Star has its own; that of BiG, its first token, those of the tokens.
+enum Slot {
+  QUERY, QUERY_BIAS, KEY, VALUE, VALUE_BIAS, OUTPUT, OUTPUT_BIAS, ROLE_BIAS, NORM, NORM_BIAS, RELAY,
+  RELAY_NORM = RELAY + OUTPUT_BIAS + 1, RELAY_NORM_BIAS,
+  INNER = RELAY, INNER_BIAS, OUTER, OUTER_BIAS, OUTER_NORM, OUTER_NORM_BIAS, SLOTS = RELAY_NORM_BIAS + 1
+};
+
+template <class T> void pack(const Shape& s, const void* const* given, bool half, char* memory) {
+  Pieces pieces{memory};
+  const int64_t d = s.d, hc = s.h * s.c, dp = s.dp();
+  const float scale = 1 / std::sqrt((float)s.c);
+  for (auto& layer : lay_out<T>(s, pieces)) {
+    auto of = [&](int slot) { return Parameter{given[slot], half}; };
+    auto vector = [&](float* p, int64_t size, int64_t count, int slot) {
+      fill(p, size, count, [&](int64_t i) { return given[slot] ? of(slot)[i] : 0; });
+    };
+    auto norm = [&](float* p, int slot) {
+      vector(p, dp, d, slot);
+      vector(p + dp, dp, d, slot + 1);
+    };
+    // The weights of a softmax have the sum 1, so that the bias of the values is a part of the output's.
+    auto projections = [&](int from, Matrix<T>& query, float* query_bias, Matrix<T>& output, float* output_bias) {
+      Parameter wq = of(from + QUERY), bq = of(from + QUERY_BIAS), wo = of(from + OUTPUT), bo = of(from + OUTPUT_BIAS);
+      Parameter bv = of(from + VALUE_BIAS);
+      fill(query, hc, d, [&](int64_t n, int64_t k) { return scale * wq[n * d + k]; });
+      fill(query_bias, s.hcp(), hc, [&](int64_t i) { return scale * bq[i]; });
+      fill(output, d, hc, [&](int64_t n, int64_t k) { return wo[n * hc + k]; });
+      fill(output_bias, dp, d, [&](int64_t i) {
+        double total = bo[i];
+        for (int64_t k = 0; k < hc; k++) total += (double)wo[i * hc + k] * bv[k];
+        return (float)total;
+      });
+    };
+    projections(0, layer.query, layer.query_bias, layer.output, layer.output_bias);
+    Parameter wk = of(KEY), wv = of(VALUE);
+    fill(layer.key_value, 2 * hc, d, [&](int64_t n, int64_t k) { return n < hc ? wk[n * d + k] : wv[(n - hc) * d + k]; });
+    vector(layer.role_bias, s.h * s.roles(), s.h * s.roles(), ROLE_BIAS);
+    norm(layer.norm, NORM);
+    const int from = s.kind == STAR ? RELAY : 0;
+    if (given[from]) {
+      Relay<T>& relay = layer.relay;
+      projections(from, relay.query, relay.query_bias, relay.output, relay.output_bias);
+      Parameter key = of(from + KEY), value = of(from + VALUE);
+      for (int64_t i = 0; i < s.h; i++) {
+        fill(relay.key[i], d, s.c, [&](int64_t n, int64_t k) { return key[(i * s.c + k) * d + n]; });
+        fill(relay.value[i], s.c, d, [&](int64_t n, int64_t k) { return value[(i * s.c + n) * d + k]; });
+      }
+    }
+    if (s.kind == STAR) norm(layer.relay_norm, RELAY_NORM);
+    if (s.kind == BIG) {
+      Parameter inner = of(INNER), outer = of(OUTER);
+      fill(layer.inner, s.inner, d, [&](int64_t n, int64_t k) { return inner[n * d + k]; });
+      vector(layer.inner_bias, s.innerp(), s.inner, INNER_BIAS);
+      fill(layer.outer, d, s.inner, [&](int64_t n, int64_t k) { return outer[n * s.inner + k]; });
+      vector(layer.outer_bias, dp, d, OUTER_BIAS);
+      norm(layer.outer_norm, OUTER_NORM);
+    }
+    given += SLOTS;
+  }
+}
+
+// ------ what a token does
+
+// LayerNorm of state + activation(update), `[d]`; zeros in the columns up to dp. `state` may be null, or `out`.
+template <class T>
+void norm(const float* update, const T* state, int activation, const float* weight, const Shape& s, T* out) {
+  const int64_t d = s.d, dp = s.dp();
+  float x[dp];
+  vf total = {};
+  for (int64_t j = 0; j < dp; j += W) {
+    vf y = activate(load(update + j), activation);
+    if (state) y += load(state + j);
+    y = j + W <= d ? y : first(y, d - j);
+    store(x + j, y);
+    total += y;
+  }
+  const vf mean = splat(sum(total) / d);
+  vf squares = {};
+  for (int64_t j = 0; j < d; j += W) {
+    vf y = load(x + j) - mean;
+    y = j + W <= d ? y : first(y, d - j);
+    squares += y * y;
+  }
+  const vf factor = splat(1 / std::sqrt(sum(squares) / d + (float)s.eps));
+  for (int64_t j = 0; j < dp; j += W) {
+    vf y = (load(x + j) - mean) * factor * load(weight + j) + load(weight + dp + j);
+    store(out + j, j + W <= d ? y : first(y, d - j));
+  }
+}
+
+constexpr int64_t MOST_CANDIDATES = 64;
+
+// A head of a query as V vectors, zeros beyond the head, and its products with a key, whose sum is the score.
+template <int V, class T> struct Query {
+  vf x[V];
+  Query(const T* query, int64_t c) {
+    for (int j = 0; j < V; j++) x[j] = first(load(query + j * W), c - j * W);
+  }
+  vf times(const T* key) const {
+    vf products = x[0] * load(key);
+    for (int j = 1; j < V; j++) products += x[j] * load(key + j * W);
+    return products;
+  }
+};
+#ifdef __AMX_BF16__
+// Pairs of bfloat16 are multiplied and added to a float by one instruction.
+template <int V> struct Query<V, bf16> {
+  static constexpr int PAIRS = (V + 1) / 2;
+  __m512i x[PAIRS];
+  Query(const bf16* query, int64_t c) {
+    for (int j = 0; j < PAIRS; j++) {
+      const int64_t count = std::clamp<int64_t>(c - j * 2 * W, 0, 2 * W);
+      x[j] = _mm512_maskz_loadu_epi16((__mmask32)((1ull << count) - 1), query + j * 2 * W);
+    }
+  }
+  vf times(const bf16* key) const {
+    __m512 products = _mm512_setzero_ps();
+    for (int j = 0; j < PAIRS; j++)
+      products = _mm512_dpbf16_ps(products, (__m512bh)x[j], (__m512bh)_mm512_loadu_si512(key + j * 2 * W));
+    return (vf)products;
+  }
+};
+#endif
+
+// The context of a token, `[h c]`, from the keys and values of its `count` candidates: scores, softmax and sum. Heads are
+// computed in groups whose scores are one row of numbers. A head is V vectors of which the last go beyond it.
+template <int V, class T>
+void attend(const T* query, const T* const* keys, int64_t count, const float* role_bias, const Shape& s, T* context) {
+  const int64_t c = s.c, hc = s.h * c, heads_at_once = MOST_CANDIDATES / count;
+  for (int64_t from = 0; from < s.h; from += heads_at_once) {
+    const int64_t heads = std::min(heads_at_once, s.h - from), n = heads * count;
+    vf products[MOST_CANDIDATES];
+    float scores[MOST_CANDIDATES + W];
+    for (int64_t i = 0; i < heads; i++) {
+      const int64_t column = (from + i) * c;
+      const Query<V, T> q(query + column, c);
+      for (int64_t r = 0; r < count; r++) products[i * count + r] = q.times(keys[r] + column);
+    }
+    sum_lanes(products, n, scores);
+    for (int64_t i = 0; i < heads; i++) {
+      float* row = scores + i * count;
+      if (role_bias)
+        for (int64_t r = 0; r < count; r++) row[r] += role_bias[(from + i) * count + r];
+      float most = row[0];
+      for (int64_t r = 1; r < count; r++) most = std::max(most, row[r]);
+      for (int64_t r = 0; r < count; r++) row[r] -= most;
+    }
+    for (int64_t r = 0; r < n; r += W) store(scores + r, exponential(load(scores + r)));
+    for (int64_t i = 0; i < heads; i++) {
+      const int64_t column = (from + i) * c;
+      float total = 0;
+      vf sums[V] = {};
+      for (int64_t r = 0; r < count; r++) {
+        const float weight = scores[i * count + r];
+        const T* value = keys[r] + hc + column;
+        total += weight;
+        for (int j = 0; j < V; j++) sums[j] += splat(weight) * load(value + j * W);
+      }
+      const vf factor = splat(1 / total);
+      // What lies beyond the head is overwritten by the next one.
+      for (int j = 0; j < V; j++) store(context + column + j * W, first(sums[j] * factor, c - j * W));
+    }
+  }
+  std::fill(context + hc, context + s.hcp(), T{});
+}
+
+template <class T>
+void attend(const T* query, const T* const* keys, int64_t count, const float* role_bias, const Shape& s, T* context) {
+  switch (s.vectors()) {
+    case 1: return attend<1>(query, keys, count, role_bias, s, context);
+    case 2: return attend<2>(query, keys, count, role_bias, s, context);
+    case 4: return attend<4>(query, keys, count, role_bias, s, context);
+    case 8: return attend<8>(query, keys, count, role_bias, s, context);
+    default: return attend<16>(query, keys, count, role_bias, s, context);
+  }
+}
+
+// ------ the relay over its sequence
+
+// Products of 2 W numbers, added up in W lanes.
+vf pairs(const float* x, const float* y) { return load(x) * load(y) + load(x + W) * load(y + W); }
+#ifdef __AMX_BF16__
+vf pairs(const bf16* x, const bf16* y) {
+  return (vf)_mm512_dpbf16_ps(_mm512_setzero_ps(), (__m512bh)_mm512_loadu_si512(x), (__m512bh)_mm512_loadu_si512(y));
+}
+#endif
+
+// Scores of G heads for rows of states, `out[head * ldo + row]`.
+template <int G, class T>
+void scores_of(const T* query, int64_t dp, const T* states, int64_t rows, float* out, int64_t ldo) {
+  for (int64_t t = 0; t < rows; t++) {
+    vf sums[G] = {};
+    for (int64_t j = 0; j < dp; j += 2 * W)
+      for (int g = 0; g < G; g++) sums[g] += pairs(query + g * dp + j, states + t * dp + j);
+    float of_heads[G + W];
+    sum_lanes(sums, G, of_heads);
+    for (int g = 0; g < G; g++) out[g * ldo + t] = of_heads[g];
+  }
+}
+// Sums of rows of states by the weights of G heads, `out[head * dp + column]`.
+template <int G, class T>
+void sums_of(const float* weights, int64_t ldw, const T* states, int64_t rows, int64_t dp, float* out) {
+  for (int64_t j = 0; j < dp; j += W) {
+    vf sums[G] = {};
+    for (int64_t t = 0; t < rows; t++) {
+      const vf x = load(states + t * dp + j);
+#pragma GCC unroll 8
+      for (int g = 0; g < G; g++) sums[g] += splat(weights[g * ldw + t]) * x;
+    }
+    for (int g = 0; g < G; g++) store(out + g * dp + j, sums[g]);
+  }
+}
+// Calls f(number of heads, first head) with groups of 6, 4, 2 and 1 heads.
+template <class F> void in_groups(int64_t h, F f) {
+  int64_t i = 0;
+  for (; i + 6 <= h; i += 6) f(std::integral_constant<int, 6>(), i);
+  for (; i + 4 <= h; i += 4) f(std::integral_constant<int, 4>(), i);
+  for (; i + 2 <= h; i += 2) f(std::integral_constant<int, 2>(), i);
+  for (; i < h; i++) f(std::integral_constant<int, 1>(), i);
+}
+
+// ------ a call
+
+struct Call {
+  Shape s;
+  int64_t b, count;  // sequences and tokens
+  const int64_t* offsets;
+  bool half;  // what the caller gives and takes is bfloat16
+  const char *embedded, *start;  // `start`: the relays before the first layer; null for the means
+  char *states, *relay;
+  int threads;
+};
+
+template <class F> void parallel(int64_t count, int threads, F f) {
+  threads = std::min<int64_t>(threads, count);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    Tiles tiles;
+    const int thread = omp_get_thread_num();
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < count; i++) f(i, thread);
+  }
+}
+
+template <class T> struct Encoder {
+  const Call& call;
+  const Shape& s;
+  const std::vector<Layer<T>>& layers;
+  Arena& arena;
+  const int64_t N = call.count, b = call.b, dp = s.dp(), hc = s.h * s.c, hcp = s.hcp(), kvp = s.kvp();
+  int64_t block;
+  struct Chunk {
+    int64_t sequence, start, stop;
+  };
+  std::vector<Chunk> chunks;
+  std::vector<int64_t> first_chunk;
+  std::vector<int32_t> sequence_of;
+  T *states, *embedded, *nodes, *node_query, *node_key, *node_mix, *node_context, *node_kv;
+  T *kv[2], *query, *context, *embedded_kv, *inner;
+  float *update, *node_update, *partial, *chunk_scores;
+
+  Encoder(const Call& call, const std::vector<Layer<T>>& layers, Arena& arena)
+      : call(call), s(call.s), layers(layers), arena(arena) {
+    block = std::clamp<int64_t>(up(N / call.threads, 2 * TILE), 2 * TILE, BLOCK);
+    const int64_t rows = up(N, 2 * TILE) + 2 * TILE, node_rows = up(b, 2 * TILE) + 2 * TILE;
+    const int64_t threads = call.threads;
+    embedded = arena.take<T>(rows * dp);
+    states = arena.take<T>(rows * dp);
+    for (auto& x : kv) x = arena.take<T>(rows * kvp);
+    query = arena.take<T>(threads * BLOCK * hcp);
+    context = arena.take<T>(threads * BLOCK * hcp);
+    embedded_kv = arena.take<T>(threads * BLOCK * kvp);
+    inner = arena.take<T>(threads * BLOCK * std::max(s.innerp(), dp));
+    update = arena.take<float>(threads * BLOCK * dp);
+    nodes = arena.take<T>(node_rows * dp);
+    node_query = arena.take<T>(node_rows * hcp);
+    node_context = arena.take<T>(node_rows * hcp);
+    node_key = arena.take<T>(node_rows * s.h * dp);
+    node_mix = arena.take<T>(node_rows * s.h * dp);
+    node_kv = arena.take<T>(node_rows * kvp);
+    node_update = arena.take<float>(node_rows * dp);
+    chunk_scores = arena.take<float>(threads * s.h * CHUNK);
+    sequence_of.resize(N);
+    for (int64_t i = 0; i < b; i++) {
+      first_chunk.push_back(chunks.size());
+      for (int64_t t = call.offsets[i]; t < call.offsets[i + 1]; t += CHUNK)
+        chunks.push_back({i, t, std::min(t + CHUNK, call.offsets[i + 1])});
+      std::fill(sequence_of.begin() + call.offsets[i], sequence_of.begin() + call.offsets[i + 1], (int32_t)i);
+    }
+    first_chunk.push_back(chunks.size());
+    partial = arena.take<float>(chunks.size() * s.h * (dp + 2) + W);
+  }
+
+  // Calls f(first token, number of tokens, thread) for each block.
+  template <class F> void for_blocks(F f) {
+    parallel((N + block - 1) / block, call.threads, [&](int64_t i, int thread) {
+      f(i * block, std::min(block, N - i * block), thread);
+    });
+  }
+  // The same for sequences.
+  template <class F> void for_nodes(F f) {
+    const int64_t size = 2 * TILE;
+    parallel((b + size - 1) / size, call.threads, [&](int64_t i, int) { f(i * size, std::min(size, b - i * size)); });
+  }
+  // Rows `[count, d]` of the caller to rows of stride dp, and back.
+  void read(const char* from, int64_t row, int64_t count, T* to) {
+    for (int64_t i = row; i < row + count; i++) {
+      if (call.half) convert((const bf16*)from + i * s.d, to + i * dp);
+      else convert((const float*)from + i * s.d, to + i * dp);
+      std::fill(to + i * dp + s.d, to + (i + 1) * dp, T{});
+    }
+  }
+  void write(const T* from, int64_t row, int64_t count, char* to) {
+    for (int64_t i = row; i < row + count; i++) {
+      if (call.half) convert(from + i * dp, (bf16*)to + i * s.d);
+      else convert(from + i * dp, (float*)to + i * s.d);
+    }
+  }
+  template <class From, class To> void convert(const From* from, To* to) {
+    int64_t j = 0;
+    for (; j + W <= s.d; j += W) store(to + j, load(from + j));
+    for (; j < s.d; j++) narrow(widen(from[j]), to + j);
+  }
+
+  // The update of each node from its sequence, `node_update`: the node itself is a candidate where it is `included`.
+  //   score = (W_K^T q) . x,   update = W_O sum_i W_V (sum of a x)
+  void attend_over_sequences(const Relay<T>& relay, const T* x, bool included) {
+    const int64_t h = s.h, width = h * dp, size = h * (dp + 2);
+    for_nodes([&](int64_t row, int64_t count) {
+      product(nodes + row * dp, dp, count, relay.query, relay.query_bias, NONE, node_query + row * hcp, hcp);
+      for (int64_t i = 0; i < h; i++)
+        product(node_query + row * hcp + i * s.c, hcp, count, relay.key[i], nullptr, NONE,
+                node_key + row * width + i * dp, width);
+    });
+    // Of each chunk the largest score, the sum of exponentials and the sum of states of each head.
+    parallel(chunks.size(), call.threads, [&](int64_t n, int thread) {
+      const Chunk& chunk = chunks[n];
+      const int64_t count = chunk.stop - chunk.start;
+      const T *key = node_key + chunk.sequence * width, *rows = x + chunk.start * dp;
+      float *scores = chunk_scores + thread * h * CHUNK, *out = partial + n * size;
+      in_groups(h, [&](auto group, int64_t i) {
+        scores_of<group()>(key + i * dp, dp, rows, count, scores + i * CHUNK, CHUNK);
+      });
+      for (int64_t i = 0; i < h; i++) {
+        float* row = scores + i * CHUNK;
+        const float most = *std::max_element(row, row + count);
+        vf total = {};
+        for (int64_t t = 0; t < count; t += W) {
+          vf e = first(exponential(load(row + t) - splat(most)), std::min<int64_t>(count - t, W));
+          store(row + t, e);
+          total += e;
+        }
+        out[i] = most;
+        out[h + i] = sum(total);
+      }
+      in_groups(h, [&](auto group, int64_t i) {
+        sums_of<group()>(scores + i * CHUNK, CHUNK, rows, count, dp, out + 2 * h + i * dp);
+      });
+    });
+    for_nodes([&](int64_t row, int64_t count) {
+      for (int64_t n = row; n < row + count; n++) join(n, included);
+      for (int64_t i = 0; i < h; i++)
+        product(node_mix + row * width + i * dp, width, count, relay.value[i], nullptr, NONE,
+                node_context + row * hcp + i * s.c, hcp);
+      product(node_context + row * hcp, hcp, count, relay.output, relay.output_bias, NONE, node_update + row * dp, dp);
+    });
+  }
+  // The mean state of a sequence for each head, from its chunks.
+  void join(int64_t n, bool included) {
+    const int64_t h = s.h, size = h * (dp + 2);
+    for (int64_t i = 0; i < h; i++) {
+      const T *node = nodes + n * dp, *key = node_key + (n * h + i) * dp;
+      T* mix = node_mix + (n * h + i) * dp;
+      float own = -INFINITY, most, total = 0;
+      if (included) scores_of<1>(key, dp, node, 1, &own, 1);
+      most = own;
+      for (int64_t k = first_chunk[n]; k < first_chunk[n + 1]; k++) most = std::max(most, partial[k * size + i]);
+      const float of_own = included ? std::exp(own - most) : 0;
+      total = of_own;
+      for (int64_t k = first_chunk[n]; k < first_chunk[n + 1]; k++)
+        total += std::exp(partial[k * size + i] - most) * partial[k * size + h + i];
+      const float factor = total > 0 || total != total ? 1 / total : 0;  // an empty sequence has no candidate
+      for (int64_t j = 0; j < dp; j += W) {
+        vf x = included ? splat(of_own) * load(node + j) : vf{};
+        for (int64_t k = first_chunk[n]; k < first_chunk[n + 1]; k++)
+          x += splat(std::exp(partial[k * size + i] - most)) * load(partial + k * size + 2 * h + i * dp + j);
+        store(mix + j, x * splat(factor));
+      }
+    }
+  }
+
+  void star() {
+    for_blocks([&](int64_t row, int64_t count, int) {
+      read(call.embedded, row, count, embedded);
+      product(embedded + row * dp, dp, count, layers[0].key_value, nullptr, NONE, kv[0] + row * kvp, kvp);
+    });
+    if (s.radial) for_nodes([&](int64_t row, int64_t count) {
+      if (call.start) read(call.start, row, count, nodes);
+      else
+        for (int64_t n = row; n < row + count; n++) mean(n);
+    });
+    const T* x = embedded;
+    for (int64_t l = 0; l < s.layers; l++) {
+      const Layer<T>& layer = layers[l];
+      T *own = kv[l % 2], *next = kv[(l + 1) % 2];
+      if (s.radial) for_nodes([&](int64_t row, int64_t count) {
+        product(nodes + row * dp, dp, count, layer.key_value, nullptr, NONE, node_kv + row * kvp, kvp);
+      });
+      for_blocks([&](int64_t row, int64_t count, int thread) {
+        T *q = query + thread * BLOCK * hcp, *of_context = context + thread * BLOCK * hcp;
+        T* of_embedded = embedded_kv + thread * BLOCK * kvp;
+        float* u = update + thread * BLOCK * dp;
+        product(x + row * dp, dp, count, layer.query, layer.query_bias, NONE, q, hcp);
+        // In the first layer the states are the embeddings.
+        if (l) product(embedded + row * dp, dp, count, layer.key_value, nullptr, NONE, of_embedded, kvp);
+        else of_embedded = own + row * kvp;
+        for (int64_t i = 0; i < count; i++) {
+          const T* keys[MOST_CANDIDATES];
+          const int64_t t = row + i, n = sequence_of[t], start = call.offsets[n], length = call.offsets[n + 1] - start;
+          int64_t found = 0;
+          for (int64_t k = -s.radius; k <= s.radius; k++) {
+            int64_t place = t - start + k;
+            if (place < 0 || place >= length) place = (place % length + length) % length;
+            keys[found++] = own + (start + place) * kvp;
+          }
+          keys[found++] = of_embedded + i * kvp;
+          if (s.radial) keys[found++] = node_kv + n * kvp;
+          attend(q + i * hcp, keys, found, layer.role_bias, s, of_context + i * hcp);
+        }
+        product(of_context, hcp, count, layer.output, layer.output_bias, NONE, u, dp);
+        for (int64_t i = 0; i < count; i++)
+          norm(u + i * dp, s.residual ? x + (row + i) * dp : nullptr, s.activation, layer.norm, s,
+               states + (row + i) * dp);
+        if (l + 1 < s.layers)
+          product(states + row * dp, dp, count, layers[l + 1].key_value, nullptr, NONE, next + row * kvp, kvp);
+        else write(states, row, count, call.states);
+      });
+      x = states;
+      if (s.radial && (l + 1 < s.layers || call.relay)) {
+        attend_over_sequences(layer.relay, x, true);
+        for_nodes([&](int64_t row, int64_t count) {
+          for (int64_t n = row; n < row + count; n++)
+            norm(node_update + n * dp, s.residual ? nodes + n * dp : nullptr, s.activation, layer.relay_norm, s,
+                 nodes + n * dp);
+          if (l + 1 == s.layers) write(nodes, row, count, call.relay);
+        });
+      }
+    }
+  }
+  // The mean of the embeddings as a relay.
+  void mean(int64_t n) {
+    const int64_t start = call.offsets[n], stop = call.offsets[n + 1];
+    const vf factor = splat(1.0f / std::max<int64_t>(stop - start, 1));
+    for (int64_t j = 0; j < dp; j += W) {
+      vf total = {};
+      for (int64_t t = start; t < stop; t++) total += load(embedded + t * dp + j);
+      store(nodes + n * dp + j, total * factor);
+    }
+  }
+
+  // Feed-forward of rows after their attention: norm, inner layer, norm.
+  void feed_forward(const Layer<T>& layer, const T* x, float* u, int64_t count, int thread, T* y, T* out) {
+    T* of_inner = inner + thread * BLOCK * std::max(s.innerp(), dp);
+    for (int64_t i = 0; i < count; i++) norm(u + i * dp, x + i * dp, NONE, layer.norm, s, y + i * dp);
+    product(y, dp, count, layer.inner, layer.inner_bias, s.activation, of_inner, s.innerp());
+    product(of_inner, s.innerp(), count, layer.outer, layer.outer_bias, NONE, u, dp);
+    for (int64_t i = 0; i < count; i++) norm(u + i * dp, y + i * dp, NONE, layer.outer_norm, s, out + i * dp);
+  }
+
+  void big() {
+    for_blocks([&](int64_t row, int64_t count, int) {
+      read(call.embedded, row, count, states);
+      product(states + row * dp, dp, count, layers[0].key_value, nullptr, NONE, kv[0] + row * kvp, kvp);
+    });
+    for (int64_t l = 0; l < s.layers; l++) {
+      const Layer<T>& layer = layers[l];
+      T *own = kv[l % 2], *next = kv[(l + 1) % 2];
+      for (int64_t n = 0; n < b; n++)  // an empty sequence has any
+        memcpy(nodes + n * dp, states + std::min(call.offsets[n], N - 1) * dp, dp * sizeof(T));
+      attend_over_sequences(layer.relay, states, false);
+      if (s.first_only && l + 1 == s.layers) {
+        parallel((b + BLOCK - 1) / BLOCK, call.threads, [&](int64_t i, int thread) {
+          const int64_t row = i * BLOCK, count = std::min<int64_t>(BLOCK, b - row);
+          T* y = embedded + thread * BLOCK * dp;
+          feed_forward(layer, nodes + row * dp, node_update + row * dp, count, thread, y, nodes + row * dp);
+          write(nodes, row, count, call.states);
+        });
+        return;
+      }
+      for_blocks([&](int64_t row, int64_t count, int thread) {
+        T *q = query + thread * BLOCK * hcp, *of_context = context + thread * BLOCK * hcp;
+        T* y = embedded_kv + thread * BLOCK * kvp;  // of a stride dp < kvp
+        float* u = update + thread * BLOCK * dp;
+        product(states + row * dp, dp, count, layer.query, layer.query_bias, NONE, q, hcp);
+        for (int64_t i = 0; i < count; i++) {
+          const T* keys[MOST_CANDIDATES];
+          const int64_t t = row + i, start = call.offsets[sequence_of[t]], stop = call.offsets[sequence_of[t] + 1];
+          int64_t found = 0;
+          keys[found++] = own + start * kvp;
+          for (int64_t k = std::max(start + 1, t - s.radius); k < std::min(stop, t + s.radius + 1); k++)
+            keys[found++] = own + k * kvp;
+          attend(q + i * hcp, keys, found, nullptr, s, of_context + i * hcp);
+        }
+        product(of_context, hcp, count, layer.output, layer.output_bias, NONE, u, dp);
+        for (int64_t i = 0; i < count; i++) {
+          const int64_t n = sequence_of[row + i];
+          if (row + i == call.offsets[n]) memcpy(u + i * dp, node_update + n * dp, dp * sizeof(float));
+        }
+        feed_forward(layer, states + row * dp, u, count, thread, y, states + row * dp);
+        if (l + 1 < s.layers)
+          product(states + row * dp, dp, count, layers[l + 1].key_value, nullptr, NONE, next + row * kvp, kvp);
+        else write(states, row, count, call.states);
+      });
+    }
+  }
+};
+
+template <class T> void encode(const Call& call, const char* packed) {
+  thread_local Arena arena;
+  struct End {
+    ~End() { arena.end(); }
+  } end;
+  Pieces pieces{const_cast<char*>(packed)};
+  const auto layers = lay_out<T>(call.s, pieces);
+  Encoder<T> encoder(call, layers, arena);
+  if (call.s.kind == STAR) encoder.star();
+  else encoder.big();
+}
+
+#ifdef __AMX_BF16__
+typedef bf16 Half;
+#else
+typedef float Half;
+#endif
+
+}  // namespace
+
+// ------ what cpu.py calls: `half` says that the model is bfloat16
+
+extern "C" {
+
+// Whether this processor and its system run the code.
+int modeling_star_ready() {
+#ifdef __AMX_BF16__
+  return syscall(SYS_arch_prctl, 0x1023, 18) == 0;  // ARCH_REQ_XCOMP_PERM of the tiles' data
+#else
+  return 1;
+#endif
+}
+
+// Numbers of a vector.
+int modeling_star_lanes() { return W; }
+
+int64_t modeling_star_packed_size(const Shape* shape, int half) {
+  Pieces pieces{nullptr};
+  half ? (void)lay_out<Half>(*shape, pieces) : (void)lay_out<float>(*shape, pieces);
+  return pieces.size;
+}
+
+// `parameters`: SLOTS for each layer, null where there is none.
+void modeling_star_pack(const Shape* shape, int half, const void* const* parameters, char* packed) {
+  half ? pack<Half>(*shape, parameters, true, packed) : pack<float>(*shape, parameters, false, packed);
+}
+
+// A number that depends on every eighth cache line of the parameters and its place, and on all of a small one.
+uint64_t modeling_star_checksum(const void* const* parameters, const int64_t* bytes, int64_t count) {
+  constexpr int64_t SMALL = 8 << 10, STEP = 8 * CACHE_LINE;
+  typedef uint64_t line __attribute__((vector_size(CACHE_LINE)));
+  line sum = {}, sums = {};
+  for (int64_t i = 0; i < count; i++) {
+    const char* p = (const char*)parameters[i];
+    const int64_t step = bytes[i] <= SMALL ? CACHE_LINE : STEP;
+    for (int64_t k = 0; k < bytes[i]; k += step) {
+      line x = {};
+      memcpy(&x, p + k, k + CACHE_LINE <= bytes[i] ? CACHE_LINE : bytes[i] - k);
+      sum += x;
+      sums += sum;
+    }
+  }
+  uint64_t result = 0;
+  for (int j = 0; j < 8; j++) result = ((result ^ sum[j]) * 0x9e3779b97f4a7c15 ^ sums[j]) * 0xff51afd7ed558ccd;
+  return result;
+}
+
+// Embeddings `[N, d]` to states `[N, d]`, or `[b, d]` with `first_only`, and relays `[b, d]` where `relay` is not null;
+// they begin as `start_relay`, `[b, d]`, where it is not null, and as means otherwise.
+// Token t of sequence i is row `offsets[i] + t`. Returns 1 where memory does not suffice.
+int modeling_star_encode(const Shape* shape, int half, const char* packed, const char* embedded,
+                         const int64_t* offsets, int64_t b, const char* start_relay, char* states, char* relay,
+                         int threads) {
+  threads = std::max(threads, 1);
+  const int64_t row = shape->d * (half ? 2 : 4);
+  try {
+    for (int64_t start = 0, stop; start < b; start = stop) {
+      for (stop = start + 1; stop < b && offsets[stop + 1] - offsets[start] <= GROUP * (int64_t)threads;) stop++;
+      const int64_t token = offsets[start], of_states = shape->first_only ? start : token;
+      std::vector<int64_t> inside;
+      for (int64_t i = start; i <= stop; i++) inside.push_back(offsets[i] - token);
+      const Call call{*shape, stop - start, inside.back(), inside.data(), half != 0, embedded + token * row,
+                      start_relay ? start_relay + start * row : nullptr, states + of_states * row, relay ? relay + start * row : nullptr, threads};
+      half ? encode<Half>(call, packed) : encode<float>(call, packed);
+    }
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+  return 0;
+}
+}

@@ -1,0 +1,409 @@
+"""
+The layers of Star-Transformer and BiG-Transformer by compiled code, for inference on a CPU: `cpu.cpp`.
+
+The code is compiled once for a user, a version and a set of instructions, in the background: a process uses the
+library that it finds when it first needs one, so that no prediction waits for a compiler and the results of a process
+are those of one code. `python -m modeling_star.kernels.cpu` compiles it and waits.
+
+| `MODELING_STAR_CPU_KERNELS` | the compiled code is used |
+|:--|:--|
+| `auto` (default) | on x86-64 with AVX2, once it is compiled; without a compiler or a folder to write to, it is not |
+| `0` | never |
+| `1` | on any processor; it is compiled now, and an error says why it cannot be |
+
+Axes: b sequences  N flat tokens  d width
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from ctypes import POINTER, byref, c_double, c_int, c_int64, c_uint64, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from transformers.utils import logging
+
+from ..version import __version__
+
+
+logger = logging.get_logger(__name__)
+
+SOURCE = Path(__file__).with_name("cpu.cpp")
+VARIABLE = "MODELING_STAR_CPU_KERNELS"
+COMPILE = ("-std=c++17", "-O3", "-fPIC", "-fopenmp", "-shared")
+# The instructions of each level, best first, and the flags of /proc/cpuinfo that a processor must have.
+LEVELS: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
+    "amx": (
+        ("-march=x86-64-v4", "-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
+        frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "amx_tile", "amx_bf16")),
+    ),
+    "avx512": (("-march=x86-64-v4",), frozenset(("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"))),
+    "avx2": (("-march=x86-64-v3",), frozenset(("avx2", "fma", "bmi2", "f16c"))),
+    "plain": ((), frozenset()),
+}
+KINDS = ("star", "big")
+ACTIVATIONS = ("none", "relu", "gelu")
+
+
+# Candidates of a token that cpu.cpp holds at once: neighbours on either side, itself, embedding and relay.
+MOST_NEIGHBOURS = 30
+# Seconds after which a build that has not finished is taken for dead.
+LONGEST_BUILD = 600
+
+
+class UnavailableError(Exception):
+    """Why the compiled code cannot be used."""
+
+
+class _Shape(ctypes.Structure):
+    """`Shape` of cpu.cpp."""
+
+    _fields_ = [
+        *(
+            (name, c_int64)
+            for name in ("kind", "d", "h", "c", "layers", "radius", "inner", "activation", "residual", "radial")
+        ),
+        ("first_only", c_int64),
+        ("eps", c_double),
+    ]
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """
+    What the compiled code has to know of an encoder.
+
+    Args:
+        kind: "star" or "big".
+        heads, head_width: of the attentions.
+        radius: neighbours on either side.
+        activation: "relu" or "gelu"; of the update in Star, of the feed-forward layer in BiG.
+        eps: of the norms.
+        inner: width of BiG's feed-forward layer.
+        residual: Star adds the state before the update.
+        radial: Star has a relay.
+    """
+
+    kind: str
+    heads: int
+    head_width: int
+    radius: int
+    activation: str
+    eps: float
+    inner: int = 0
+    residual: bool = False
+    radial: bool = False
+
+
+# ------ the library
+
+
+def setting() -> str:
+    """
+    Raises:
+        ValueError: the variable has a value that is not allowed.
+    """
+    value = os.environ.get(VARIABLE, "auto")
+    if value not in ("auto", "0", "1"):
+        raise ValueError(f'{VARIABLE}={value} is set; "auto", "0" (never) and "1" (compile now) are allowed.')
+    return value
+
+
+def level(limit: str = "all") -> str:
+    """
+    The best of LEVELS that this processor has and that torch is allowed.
+
+    Args:
+        limit: ONEDNN_MAX_CPU_ISA; torch reads ATEN_CPU_CAPABILITY.
+    """
+    allowed = list(LEVELS)
+    capability = torch.backends.cpu.get_cpu_capability().lower()
+    if not capability.startswith("avx512"):
+        allowed = allowed[2:] if capability.startswith("avx2") else ["plain"]
+    if limit not in ("all", "default") and not limit.startswith(("avx512_core_amx", "avx10")):
+        allowed = [name for name in allowed if name != "amx" and (name != "avx512" or limit.startswith("avx512"))]
+    has = _processor_flags()
+    return next((name for name in allowed if LEVELS[name][1] <= has), "plain")
+
+
+def _processor_flags() -> frozenset[str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return frozenset()
+    lines = (line.partition(":") for line in text.splitlines())
+    return frozenset(next((flags.split() for name, _, flags in lines if name.strip() == "flags"), ()))
+
+
+def cache_folder() -> Path:
+    """Where compiled code of this user is kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "modeling_star"
+
+
+def library_file(name: str) -> Path:
+    """The library of a level; another version, source or flags have another name."""
+    content = "\0".join((SOURCE.read_text(encoding="utf-8"), *COMPILE, *LEVELS[name][0], platform.machine()))
+    return cache_folder() / f"cpu-{__version__}-{name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}.so"
+
+
+def _command(name: str, target: Path) -> list[str]:
+    """
+    Raises:
+        UnavailableError: there is no compiler.
+    """
+    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        raise UnavailableError("there is no C++ compiler (apt install g++)")
+    return [*compiler.split(), *COMPILE, *LEVELS[name][0], str(SOURCE), "-o", str(target)]
+
+
+def build(name: str) -> Path:
+    """
+    Compile the library of a level, or find it.
+
+    Raises:
+        UnavailableError: there is no compiler, it fails, or its output cannot be written.
+    """
+    path = library_file(name)
+    if path.exists():
+        return path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            target = Path(folder) / path.name
+            command = _command(name, target)
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise UnavailableError(f"{command[0]} fails: {done.stderr.strip()[:500]}")
+            target.replace(path)
+    except OSError as error:
+        raise UnavailableError(f"{path} cannot be written: {error}") from error
+    return path
+
+
+def _build_in_background(name: str) -> None:
+    """Start a process that compiles the library for later ones; nothing where another process does, or none can."""
+    path = library_file(name)
+    new = path.with_suffix(".building")
+    script = 'new=$1; path=$2; shift 2; if "$@"; then mv "$new" "$path"; else rm -f "$new"; fi'
+    nothing = subprocess.DEVNULL
+    try:
+        command = _command(name, new)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if new.exists() and time.time() - new.stat().st_mtime > LONGEST_BUILD:
+            new.unlink()
+        new.touch(exist_ok=False)
+        subprocess.Popen(
+            ["nice", "sh", "-c", script, "sh", str(new), str(path), *command],
+            stdin=nothing,
+            stdout=nothing,
+            stderr=nothing,
+            start_new_session=True,
+        )
+    except (OSError, UnavailableError):
+        return
+    logger.warning(
+        "Code for this processor is compiled in the background, once: later processes predict faster. To wait for it: "
+        f"{VARIABLE}=1. To never use it: {VARIABLE}=0."
+    )
+
+
+@functools.cache
+def _load(name: str, path: Path) -> ctypes.CDLL:
+    """
+    Raises:
+        UnavailableError: the library cannot be loaded, or this system does not allow its instructions.
+    """
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise UnavailableError(f"{path} cannot be loaded: {error}") from error
+    pointers, shape = POINTER(c_void_p), POINTER(_Shape)
+    for function, result, arguments in (
+        ("ready", c_int, ()),
+        ("packed_size", c_int64, (shape, c_int)),
+        ("pack", None, (shape, c_int, pointers, c_void_p)),
+        ("checksum", c_uint64, (pointers, POINTER(c_int64), c_int64)),
+        ("encode", c_int, (shape, c_int, *(c_void_p,) * 3, c_int64, *(c_void_p,) * 3, c_int)),
+    ):
+        entry = getattr(library, f"modeling_star_{function}")
+        entry.restype, entry.argtypes = result, arguments
+    if not library.modeling_star_ready():
+        raise UnavailableError(f"the system does not allow the instructions of {name}")
+    return library
+
+
+@functools.cache
+def _library_for_process(name: str) -> ctypes.CDLL | None:
+    """The library where it is compiled already; it is compiled for later processes otherwise."""
+    path = library_file(name)
+    if not path.exists():
+        _build_in_background(name)
+        return None
+    try:
+        return _load(name, path)
+    except UnavailableError as error:
+        logger.warning(f"PyTorch's operations are used: {error}. To hide this: {VARIABLE}=0.")
+        return None
+
+
+def library() -> ctypes.CDLL | None:
+    """
+    The compiled code, or `None` where PyTorch's operations are used.
+
+    Raises:
+        ValueError: the variable has a value that is not allowed.
+        RuntimeError: it is "1", and there is no such code.
+    """
+    return _library(setting(), os.environ.get("ONEDNN_MAX_CPU_ISA", "all").lower())
+
+
+@functools.cache
+def _library(chosen: str, limit: str) -> ctypes.CDLL | None:
+    if chosen == "0":
+        return None
+    name = level(limit)
+    if chosen == "auto":
+        # Elsewhere nothing was measured.
+        return None if name == "plain" else _library_for_process(name)
+    try:
+        return _load(name, build(name))
+    except UnavailableError as error:
+        raise RuntimeError(f"{VARIABLE}=1 is set, and {error}. To use PyTorch: export {VARIABLE}=0.") from error
+
+
+# ------ a call
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """
+    Weights as the library reads them, and what they were made of.
+
+    Args:
+        stamp: of the parameters.
+        addresses, sizes: of the parameters, sizes in bytes.
+        checksum: of some of their bits.
+        weights: the packed ones.
+    """
+
+    stamp: tuple[int, ...]
+    addresses: ctypes.Array
+    sizes: ctypes.Array
+    checksum: int
+    weights: Tensor
+
+
+_packed: WeakKeyDictionary[nn.Module, _Packed] = WeakKeyDictionary()
+
+
+def encode(
+    owner: nn.Module,
+    encoder: Encoder,
+    layers: list[list[Tensor | None]],
+    stamp: tuple[int, ...],
+    embedded: Tensor,
+    offsets: Tensor,
+    start_relay: Tensor | None = None,
+    with_relay: bool = False,
+    first_only: bool = False,
+) -> tuple[Tensor, Tensor | None] | None:
+    """
+    All layers of an encoder.
+
+    Args:
+        owner: whose parameters they are; the packed ones are kept for as long as it lives.
+        encoder: its form.
+        layers: the parameters of each layer in the order of `Slot` in cpu.cpp, `None` where there is none.
+        stamp: changes with the address of a parameter, and where one is changed in place.
+        embedded: `[N, d]`, float32 or bfloat16 as the parameters, contiguous, N > 0.
+        offsets: `[b + 1]`, where the tokens of each sequence begin, and N.
+        start_relay: `[b, d]`, contiguous, the relays before the first layer; the means of the embeddings where it is
+            `None`.
+        with_relay: also return the last relay.
+        first_only: only the first token of each sequence is read in the last layer.
+
+    Returns:
+        States `[N, d]`, or `[b, d]` with `first_only`, and relays `[b, d]` or `None`; `None` where there is no
+        compiled code for this.
+    """
+    code = library()
+    lanes = 16 if code is None else code.modeling_star_lanes()
+    if code is None or encoder.head_width > 16 * lanes or encoder.radius > MOST_NEIGHBOURS:
+        return None
+    d, b, half = embedded.shape[1], len(offsets) - 1, embedded.dtype == torch.bfloat16
+    shape = _Shape(
+        KINDS.index(encoder.kind),
+        d,
+        encoder.heads,
+        encoder.head_width,
+        len(layers),
+        encoder.radius,
+        encoder.inner,
+        ACTIVATIONS.index(encoder.activation),
+        encoder.residual,
+        encoder.radial,
+        first_only,
+        encoder.eps,
+    )
+    packed = _pack(code, owner, shape, half, layers, stamp)
+    states = embedded.new_empty((b if first_only else len(embedded), d))
+    relay = embedded.new_empty((b, d)) if with_relay else None
+    failed = code.modeling_star_encode(
+        byref(shape),
+        half,
+        packed.weights.data_ptr(),
+        embedded.data_ptr(),
+        offsets.data_ptr(),
+        b,
+        None if start_relay is None else start_relay.data_ptr(),
+        states.data_ptr(),
+        None if relay is None else relay.data_ptr(),
+        torch.get_num_threads(),
+    )
+    if failed:
+        raise MemoryError(f"No memory for the states of {len(embedded)} tokens: use smaller batches.")
+    return states, relay
+
+
+def _pack(
+    code: ctypes.CDLL,
+    owner: nn.Module,
+    shape: _Shape,
+    half: bool,
+    layers: list[list[Tensor | None]],
+    stamp: tuple[int, ...],
+) -> _Packed:
+    """
+    Packed weights, made again where the parameters have changed: by their stamp, or, as changes through `.data` have
+    none, by a checksum of every eighth cache line.
+    """
+    packed = _packed.get(owner)
+    is_known = packed is not None and packed.stamp == stamp
+    if is_known and packed.checksum == code.modeling_star_checksum(packed.addresses, packed.sizes, len(packed.sizes)):
+        return packed
+    tensors = [tensor for layer in layers for tensor in layer]
+    addresses = (c_void_p * len(tensors))(*(None if x is None else x.data_ptr() for x in tensors))
+    sizes = (c_int64 * len(tensors))(*(0 if x is None else x.numel() * x.element_size() for x in tensors))
+    checksum = code.modeling_star_checksum(addresses, sizes, len(tensors))
+    weights = torch.empty(code.modeling_star_packed_size(byref(shape), half), dtype=torch.uint8)
+    code.modeling_star_pack(byref(shape), half, addresses, weights.data_ptr())
+    packed = _packed[owner] = _Packed(stamp, addresses, sizes, checksum, weights)
+    return packed
+
+
+if __name__ == "__main__":
+    try:
+        print(build(level()))
+    except UnavailableError as error:
+        sys.exit(f"modeling_star.kernels.cpu: {error}")
