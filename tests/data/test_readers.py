@@ -28,6 +28,7 @@ TAGGED = [
         ("train.jsonl", jsonl(TAGGED)),
         ("train.v2.JSONL", jsonl(TAGGED)),
         ("train.json", json.dumps(TAGGED, indent=1)),
+        ("train.json", ",\n".join(map(json.dumps, TAGGED))),
         ("train.json", json.dumps({"version": 1, "data": TAGGED})),
         ("train.json", json.dumps({name: {i: TAGGED[i][name] for i in (0, 1)} for name in TAGGED[0]})),  # pandas
         ("train.json", json.dumps(dict(enumerate(TAGGED)), indent=1)),
