@@ -106,6 +106,11 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--batch_size", type=int, default=128, help="most texts predicted at once (default: 128)")
     parser.add_argument(
+        "--dtype",
+        choices=("auto", "float32", "bfloat16", "float16"),
+        help="precision; auto: bfloat16 on a CPU with instructions for it (default: that of the saved weights)",
+    )
+    parser.add_argument(
         "--json",
         action="store_true",
         help="print one JSON object per text; its index is the row of the --file, from 0: rows without text are "
@@ -166,7 +171,8 @@ def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
     if arguments.file and not arguments.texts and model.takes_pairs:
         arguments.pairs = True
     options = {
-        name: getattr(arguments, name) for name in ("pairs", "question", "null_threshold", "threshold", "batch_size")
+        name: getattr(arguments, name)
+        for name in ("pairs", "question", "null_threshold", "threshold", "batch_size", "dtype")
     }
     predictor = Predictor(model, **options)
     rows, inputs, total = read_rows(model, arguments)

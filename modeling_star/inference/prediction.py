@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -40,6 +40,9 @@ _TASKS = {
 }
 _MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "arguments.json")
 _TOKENS_AT_ONCE = 16384  # of a batch, padding included: a limit on memory where texts are long
+
+
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,8 @@ class Predictor:
         null_threshold: for question answering, see `answer_question`.
         threshold: for several labels per text, predict those with a higher probability; `None`: 0.5.
         batch_size: the most texts predicted at once; questions are answered one by one.
+        dtype: "float32", "bfloat16" or "float16"; "auto": bfloat16 on a CPU with instructions for it; `None`: as the
+            weights were saved. An exported model has float32.
 
     Raises:
         UserError: an option has no effect on such a model, or one that it needs is missing.
@@ -163,6 +168,7 @@ class Predictor:
         null_threshold: float | None = None,
         threshold: float | None = None,
         batch_size: int = 128,
+        dtype: Dtype | None = None,
     ) -> None:
         saved = model if isinstance(model, SavedModel) else SavedModel.load(str(model))
         self.saved = saved
@@ -172,6 +178,9 @@ class Predictor:
         self.threshold = 0.5 if threshold is None else threshold
         self.text_column_name = text_column_name
         self.batch_size = batch_size
+        if saved.onnx is not None and dtype not in (None, "auto", "float32"):
+            raise UserError(f"--dtype {dtype} has no effect on {saved.name}, an exported model: omit it.")
+        self.dtype = dtype
         self.delimiter: str | None = None
         """Separates the words of a text in its plain form; `None`: found for each batch."""
         self.texts_seen = self.texts_cut = 0
@@ -196,7 +205,7 @@ class Predictor:
     @property
     def options(self) -> dict[str, Any]:
         """What the predictions of a text depend on."""
-        names = ("fingerprint", "pairs", "question", "null_threshold", "threshold", "batch_size")
+        names = ("fingerprint", "pairs", "question", "null_threshold", "threshold", "batch_size", "dtype")
         return {"version": __version__, **{name: getattr(self, name) for name in names}}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -337,7 +346,7 @@ class Predictor:
             return open_session(self.saved.onnx)
         from .torch_runtime import load
 
-        return load(self.saved)
+        return load(self.saved, self.dtype)
 
     @cached_property
     def _run_model(self) -> Callable[..., dict[str, np.ndarray]]:

@@ -25,9 +25,27 @@ _CLASSES = {
 _OUTPUTS = ("logits", "paths")
 
 
-def load(saved: "SavedModel") -> PreTrainedModel:
-    """A saved model, in eval mode, on its device."""
-    return load_model(_CLASSES[saved.task], saved.name, **saved.remote).to(_device())
+def load(saved: "SavedModel", dtype: str | None = None) -> PreTrainedModel:
+    """
+    A saved model, in eval mode, on its device.
+
+    Args:
+        saved: a model of transformers.
+        dtype: as of a `Predictor`.
+    """
+    device = _device()
+    options: dict[str, Any] = dict(saved.remote)
+    if dtype == "auto":
+        dtype = "bfloat16" if device.type == "cpu" and computes_bfloat16() else None
+    if dtype is not None:
+        options["dtype"] = getattr(torch, dtype)
+    return load_model(_CLASSES[saved.task], saved.name, **options).to(device)
+
+
+def computes_bfloat16() -> bool:
+    """Whether this CPU has instructions for products in bfloat16, as torch reports it; its version must say so."""
+    report: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return bool(report.get("amx_bf16") or report.get("avx512_bf16"))
 
 
 def run_model(model: PreTrainedModel) -> Callable[..., dict[str, np.ndarray]]:
