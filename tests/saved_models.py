@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from common import TINY
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedTokenizerFast
 
 import modeling_star
 from modeling_star.data.tokenizers import train_tokenizer
@@ -48,4 +48,16 @@ def saved(folder: Path, head: str, kind: str = "wordpiece", **fields: Any) -> Pa
         weight.data.mul_(4)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    return folder
+
+
+def with_vocabulary(folder: Path) -> Path:
+    """A saved tagger with moderate scores, whose CRF knows the pieces of words."""
+    model = AutoModelForTokenClassification.from_pretrained(folder)
+    model.set_vocabulary(AutoTokenizer.from_pretrained(folder))
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "crf" in name or "classifier" in name:
+                weight.mul_(0.1)
+    model.save_pretrained(folder)
     return folder

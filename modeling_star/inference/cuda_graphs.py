@@ -29,7 +29,7 @@ logger = logging.get_logger(__name__)
 # Inputs that a graph has memory for; with others, such as labels, the model is called as usual.
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 # Outputs with an axis of columns.
-_OF_TOKENS = ("last_hidden_state", "start_logits", "end_logits", "paths")
+_OF_TOKENS = ("last_hidden_state", "start_logits", "end_logits", "paths", "messages")
 # Half-precision numbers in 16 bytes: rows of other widths keep a GPU's tensor cores from the fast products.
 _ALIGNMENT = 8
 

@@ -26,6 +26,8 @@ from ..files import no_empty_folder, write_json
 from ..loading import load_config, load_model, load_tokenizer
 from ..models.modeling_encoder import longest_input
 from ..models.saving import AUTO_CLASSES
+from .onnx_runtime import CRF
+from .torch_runtime import crf_tables
 
 
 TOLERANCE = 1e-4
@@ -283,6 +285,11 @@ def _write(
         tokenizer.backend_tokenizer.save(str(temporary / "tokenizer.json"))
         model.config.to_json_file(temporary / "config.json", use_diff=False)
         write_json(temporary / "arguments.json", _arguments(model.name_or_path))
+        if (tables := crf_tables(model)) is not None:
+            table = tables["carries_no_tag"]
+            numbers = {"vocab_size": len(table), "carry_no_tag": np.flatnonzero(table).tolist()}
+            text = json.dumps({"transitions": tables["transitions"].tolist(), **numbers})
+            (temporary / CRF).write_text(text, encoding="utf-8")
         shutil.copyfile(Path(__file__).with_name("onnx_script.py"), temporary / "predict.py")
         if output_dir.exists():
             replaced = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}.", dir=output_dir.parent))
@@ -297,7 +304,7 @@ def _write(
     return parities
 
 
-_FILES = {"model.onnx", "model.int8.onnx", "tokenizer.json", "config.json", "arguments.json", "predict.py"}
+_FILES = {"model.onnx", "model.int8.onnx", "tokenizer.json", "config.json", "arguments.json", "predict.py", CRF}
 _ARGUMENTS = ("text_columns", "text_column_name", "source_column", "column_names", "stride")
 
 

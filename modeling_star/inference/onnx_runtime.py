@@ -1,5 +1,6 @@
 """Exported models for a `Predictor`: ONNX Runtime, numpy and tokenizers, without torch and transformers."""
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -99,6 +100,21 @@ def open_session(path: Path) -> "InferenceSession":
         raise UserError(
             f"{path} cannot be loaded ({error}): export the model again, or copy its files again."
         ) from error
+
+
+CRF = "crf.json"
+"""The file of the transitions of a CRF and of the entries of the vocabulary that carry no tag, see `SpanScorer`."""
+
+
+def crf_tables(folder: Path) -> dict[str, np.ndarray] | None:
+    """The tables of a CRF in an exported folder; `None` without one, and in exports of earlier versions."""
+    path = folder / CRF
+    if not path.is_file():
+        return None
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    carries_no_tag = np.zeros(saved["vocab_size"], dtype=bool)
+    carries_no_tag[saved["carry_no_tag"]] = True
+    return {"transitions": np.array(saved["transitions"]), "carries_no_tag": carries_no_tag}
 
 
 def run_session(session: "InferenceSession") -> Callable[..., dict[str, np.ndarray]]:

@@ -1,14 +1,19 @@
 """The token-classification pipeline with the best path of a CRF and entities of every tagging scheme."""
 
+import math
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 from transformers import TokenClassificationPipeline
 
 from ..data.entities import EntityGroups
 from ..data.windows import cut_windows, max_length_or_none
 from ..errors import UserError
+from .span_probabilities import SpanScorer
+from .torch_runtime import crf_tables
 
 
 _NEVER_CUT = 10**9  # tokens; the stock pipeline always truncates
@@ -20,9 +25,10 @@ class BestPathPipeline(TokenClassificationPipeline):
     the entities of any scheme (IOB1, IOB2, IOBES, BILOU, BMES, BMEWO), or the words of a text without blanks (B, M, E,
     S without types), whose group is "word".
 
-    The stock pipeline takes the most probable label of each token, and these labels may not fit together; in both, a
-    score is the probability of the label given the text. The stock pipeline knows B- and I- alone: it splits entities
-    in BMES into words, and joins neighbouring words of one part of speech.
+    The stock pipeline takes the most probable label of each token, and these labels may not fit together. It knows B-
+    and I- alone: it splits entities in BMES into words, and joins neighbouring words of one part of speech. The score
+    of a token is the probability of its label given the text in both. That of a group is the mean of its words in the
+    stock pipeline; here, as in `Predictor`, the probability of the span with a CRF, and else the product of its words.
 
     A text longer than the tokenizer's limit is read in windows that share an eighth of their tokens, or as many as
     `stride=64` says. A token's label comes from the window with most context around it, as in the evaluation of
@@ -63,23 +69,63 @@ class BestPathPipeline(TokenClassificationPipeline):
             raise UserError(f"The scores of {self.model.name_or_path} are NaN: train it again, or name another model.")
         # The stock pipeline counts the windows of a batch by its first value.
         scored = {"logits": logits if paths is None else logits_along(paths, logits)}
+        if self._scorer is not None:
+            scored |= {"log_marginals": logits, "messages": output.messages}
         return {**scored, **dict.fromkeys(("offset_mapping", "word_ids", "word_to_chars_map")), **model_inputs}
 
     def postprocess(self, all_outputs: list[dict[str, Any]], *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
         if "window" in all_outputs[0]:
             all_outputs = [self._joined(all_outputs)]
-        return super().postprocess(all_outputs, *args, **kwargs)
+        # A copy: the stock pipeline moves the offsets of words to their text where they are (transformers 5.23).
+        copies = [{**output, "offset_mapping": _copied(output["offset_mapping"])} for output in all_outputs]
+        entities = super().postprocess(copies, *args, **kwargs)
+        if self._scorer is not None and len(all_outputs) == 1:
+            self._score_spans([entity for entity in entities if "entity_group" in entity], all_outputs[0])
+        return entities
+
+    @cached_property
+    def _scorer(self) -> SpanScorer | None:
+        """Probabilities of spans by the CRF; `None` without one."""
+        tables = crf_tables(self.model)
+        return (
+            None if tables is None else SpanScorer(EntityGroups(list(self.model.config.id2label.values())), **tables)
+        )
+
+    def _score_spans(self, groups: list[dict[str, Any]], output: dict[str, Any]) -> None:
+        """Set the scores of the groups of a text to the probabilities of their spans."""
+        (offsets,) = output["offset_mapping"].numpy() if output.get("offset_mapping") is not None else (None,)
+        if offsets is None or not groups:
+            return
+        if output.get("word_to_chars_map") is not None:
+            words = [0 if word is None else output["word_to_chars_map"][word][0] for word in output["word_ids"]]
+            offsets = offsets + np.array(words)[:, None]
+        has_tag = self._scorer.chain(output["input_ids"][0].cpu().numpy())
+        arrays = {name: output[name][0].float().cpu().numpy() for name in ("logits", "log_marginals", "messages")}
+        tokens, labels = offsets[has_tag], arrays["logits"][has_tag].argmax(-1)
+        firsts = np.array([np.searchsorted(tokens[:, 0], group["start"]) for group in groups])
+        lasts = np.array([np.searchsorted(tokens[:, 0], group["end"]) - 1 for group in groups])
+        # A word that the vocabulary calls a continuation has no tag in the chain.
+        starts = np.array([group["start"] for group in groups])
+        known = np.flatnonzero((firsts <= lasts) & (tokens[firsts.clip(max=len(tokens) - 1), 0] == starts))
+        firsts, lasts, texts = firsts[known], lasts[known], np.zeros(len(tokens), dtype=np.int64)
+        log_marginals, messages = arrays["log_marginals"][has_tag], arrays["messages"][has_tag]
+        scores = self._scorer(log_marginals, messages, texts, firsts, lasts, labels[firsts])
+        for place, score in zip(known, scores.tolist(), strict=True):
+            groups[place]["score"] = score
 
     def _joined(self, outputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """The whole text, with the logits of each token from the window in which it counts."""
-        text, logits = outputs[0]["text"], outputs[0]["logits"]
-        joined = logits.new_zeros(1, text["input_ids"].shape[1], logits.shape[2])
-        for output in outputs:
-            window, own = output["window"], output["logits"][0]
-            if self.tokenizer.padding_side == "left":  # in a batch with longer windows
-                own = own[-len(window.tokens) :]
-            joined[0, window.tokens[window.read]] = own[window.read]
-        return {**text, "logits": joined}
+        """The whole text, with what the model gave for each token in the window in which it counts."""
+        text, joined = outputs[0]["text"], {}
+        for name in ("logits", "log_marginals", "messages"):
+            if name not in outputs[0]:
+                continue
+            joined[name] = outputs[0][name].new_zeros(1, text["input_ids"].shape[1], outputs[0][name].shape[2])
+            for output in outputs:
+                window, own = output["window"], output[name][0]
+                if self.tokenizer.padding_side == "left":  # in a batch with longer windows
+                    own = own[-len(window.tokens) :]
+                joined[name][0, window.tokens[window.read]] = own[window.read]
+        return {**text, **joined}
 
     def group_entities(self, entities: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """
@@ -95,7 +141,14 @@ class BestPathPipeline(TokenClassificationPipeline):
         groups: list[list[dict[str, Any]]] = []
         for first, last in schema.bounds(labels):
             groups.append([{**entities[first], "entity": schema.labels[labels[first]]}, *entities[first + 1 : last]])
-        return [self.group_sub_entities(group) for group in groups]
+        products = [math.prod(float(entity["score"]) for entity in group) for group in groups]
+        return [
+            {**self.group_sub_entities(group), "score": score} for group, score in zip(groups, products, strict=True)
+        ]
+
+
+def _copied(offsets: Tensor | None) -> Tensor | None:
+    return None if offsets is None else offsets.clone()
 
 
 def logits_along(paths: Tensor, logits: Tensor) -> Tensor:

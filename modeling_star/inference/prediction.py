@@ -22,6 +22,7 @@ from ..errors import UserError
 from ..version import __version__
 from .inputs import texts_of
 from .output_rows import Prediction
+from .span_probabilities import SpanScorer
 
 
 # A model in ONNX Runtime needs neither torch nor transformers, and typed texts need no reader of files: what imports
@@ -209,7 +210,16 @@ class Predictor:
         return {"version": __version__, **{name: getattr(self, name) for name in names}}
 
     def __getstate__(self) -> dict[str, Any]:
-        loaded = ("tokenizer", "model", "_run_model", "_map", "entity_groups", "token_lengths", "longest_run")
+        loaded = (
+            "tokenizer",
+            "model",
+            "_run_model",
+            "_map",
+            "entity_groups",
+            "_scorer",
+            "token_lengths",
+            "longest_run",
+        )
         state = {name: value for name, value in vars(self).items() if name not in loaded}
         # A part of the state, so that `datasets` does not take the cached predictions of another model.
         return {**state, "fingerprint": self.fingerprint}
@@ -373,6 +383,24 @@ class Predictor:
         return EntityGroups(list(self.saved.config.id2label.values()))
 
     @cached_property
+    def _scorer(self) -> SpanScorer | None:
+        """Probabilities of spans by the CRF; `None` without one."""
+        if self.saved.onnx is not None:
+            from .onnx_runtime import crf_tables as of_folder
+
+            tables = of_folder(self.saved.onnx.parent)
+        else:
+            from .torch_runtime import crf_tables
+
+            tables = crf_tables(self.model)
+        return None if tables is None else SpanScorer(self.entity_groups, **tables)
+
+    @property
+    def score_is(self) -> str:
+        """What the score of an entity is: "span probability" with a CRF, else "product of token probabilities"."""
+        return "product of token probabilities" if self._scorer is None else "span probability"
+
+    @cached_property
     def longest_run(self) -> int | None:
         """The most letters and digits in a row that the tokenizer is given."""
         return longest_run(self.tokenizer)
@@ -398,15 +426,21 @@ class Predictor:
         if delimiter is None:
             delimiter = between_words(text for text in texts if isinstance(text, list))
         found: list[list[Prediction]] = [[] for _ in texts]
+        tagged: list[_Tagged] = []
         for are_words in (False, True):
             members = [place for place, text in enumerate(texts) if isinstance(text, list) == are_words]
             encodings = self._encode([texts[place] for place in members], are_words)
-            for row, labels, scores in self._token_labels(encodings):
+            for row, labels, scores, *of_crf in self._token_labels(encodings):
                 if not (labels == self.entity_groups.outside).all():
                     place, begins = members[row], None
                     if are_words:
                         begins = np.cumsum([0, *(len(word) + len(delimiter) for word in texts[place])])
-                    found[place] = self._entities(plain[place], texts[place], encodings[row], begins, labels, scores)
+                    given = (plain[place], texts[place], encodings[row], begins, labels, scores)
+                    found[place], columns = self._entities(*given)
+                    if of_crf and found[place]:
+                        tagged.append(_Tagged(found[place], columns, np.array(encodings[row].ids), labels, *of_crf))
+        if tagged:
+            _score_spans(tagged, self._scorer)
         return found
 
     def tag_words(self, sentences: Sequence[list[str]]) -> list[list[str | None]]:
@@ -414,7 +448,7 @@ class Predictor:
         names = self.saved.config.id2label
         tags: list[list[str | None]] = [[None] * len(words) for words in sentences]
         encodings = self._encode(sentences, are_words=True)
-        for row, labels, _ in self._token_labels(encodings):
+        for row, labels, *_ in self._token_labels(encodings):
             words = encodings[row].word_ids
             for column in reversed(range(len(words))):  # the first token of a word decides
                 if words[column] is not None:
@@ -436,10 +470,11 @@ class Predictor:
     def _shortened(self, text: str) -> Shortened:
         return shorten(text, self.longest_run)
 
-    def _token_labels(self, encodings: Sequence["Encoding"]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    def _token_labels(self, encodings: Sequence["Encoding"]) -> Iterator[tuple[Any, ...]]:
         """
-        The label and its probability for each token `[n]` of some texts, short texts first. Texts beyond the model's
-        limit are read in windows, as in the evaluation of run_ner.py; then those of special tokens are 0.
+        The row of a text, and the label and its probability for each of its tokens `[n]`, short texts first; with a
+        CRF also the log marginals and the messages `[n, k]`. Texts beyond the model's limit are read in windows, as in
+        the evaluation of run_ner.py; then those of special tokens are 0.
         """
         limit = max_length_or_none(self.tokenizer.model_max_length)
         stride = self.saved.arguments.get("stride") or (limit or 0) // 8
@@ -455,31 +490,35 @@ class Predictor:
                 columns["token_type_ids"].append(types[window.tokens])
         waiting = Counter(row for row, _ in windows)
         whole: dict[int, list[np.ndarray]] = {}
-        for number, labels, scores in self._labels(columns, range(len(windows))):
+        for number, *parts in self._labels(columns, range(len(windows))):
             row, window = windows[number]
             length = len(encodings[row].ids)
             if len(window.tokens) < length:
-                parts, read = (labels, scores), window.tokens[window.read]
-                labels, scores = whole.setdefault(row, [np.zeros_like(part, shape=length) for part in parts])
-                labels[read], scores[read] = (part[window.read] for part in parts)
+                read = window.tokens[window.read]
+                joined = whole.setdefault(
+                    row, [np.zeros_like(part, shape=(length, *part.shape[1:])) for part in parts]
+                )
+                for part, of_window in zip(joined, parts, strict=True):
+                    part[read] = of_window[window.read]
+                parts = joined
             waiting[row] -= 1
             if not waiting[row]:
-                yield row, labels, scores
+                yield row, *whole.pop(row, parts)
 
-    def _labels(
-        self, columns: Mapping[str, Sequence[Any]], rows: Sequence[int]
-    ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """The label and its probability for each token `[n]` of some rows, shorter rows first."""
+    def _labels(self, columns: Mapping[str, Sequence[Any]], rows: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        """What `_token_labels` gives for some rows, shorter rows first."""
+        has_scorer = self._scorer is not None
 
-        def best(outputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        def best(outputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
             probabilities = _softmax(outputs["logits"])
-            paths = outputs.get("paths")
+            paths, messages = outputs.get("paths"), outputs.get("messages")
             labels = probabilities.argmax(-1) if paths is None else paths.clip(min=0)
-            return labels, np.take_along_axis(probabilities, labels[..., None], -1)[..., 0]
+            scores = np.take_along_axis(probabilities, labels[..., None], -1)[..., 0]
+            return (labels, scores, outputs["logits"], messages) if has_scorer else (labels, scores)
 
-        for batch, mask, (labels, scores) in self._forward(columns, rows, best):
+        for batch, mask, outputs in self._forward(columns, rows, best):
             ends = mask.sum(1).cumsum()[:-1]
-            parts = (np.split(values[mask], ends) for values in (labels, scores))
+            parts = (np.split(values[mask], ends) for values in outputs)
             yield from zip(batch, *parts, strict=True)
 
     def _entities(
@@ -490,9 +529,9 @@ class Predictor:
         begins: np.ndarray | None,
         labels: np.ndarray,
         scores: np.ndarray,
-    ) -> list[Prediction]:
+    ) -> tuple[list[Prediction], list[tuple[int, int]]]:
         """
-        The entities that `BestPathPipeline` finds.
+        The entities that `BestPathPipeline` finds, and the first and the last token of each.
 
         Args:
             text: plain text.
@@ -503,7 +542,7 @@ class Predictor:
         """
         content = np.flatnonzero(np.array(encoding.special_tokens_mask) == 0)
         if not len(content):
-            return []
+            return [], []
         ids, offsets = np.array(encoding.ids)[content], np.array(encoding.offsets)[content]
         labels, scores = labels[content], scores[content]
         if begins is None:
@@ -523,12 +562,18 @@ class Predictor:
             continues[0] = False
             firsts = np.flatnonzero(~continues)
         ends = np.append(firsts[1:], len(ids)) - 1
-        return [
+        groups = self.entity_groups(labels[firsts])
+        entities = [
             _entity(
-                text, label, offsets[firsts[first], 0], offsets[ends[last - 1], 1], scores[firsts[first:last]].mean()
+                text,
+                label,
+                offsets[firsts[first], 0],
+                offsets[ends[last - 1], 1],
+                scores[firsts[first:last]].astype(np.float64).prod(),  # without a CRF labels are independent
             )
-            for label, first, last in self.entity_groups(labels[firsts])
+            for label, first, last in groups
         ]
+        return entities, [(int(content[firsts[first]]), int(content[ends[last - 1]])) for _, first, last in groups]
 
     def logits(self, texts: Sequence[Text]) -> np.ndarray:
         """A classifier's scores before softmax, in the order of its labels, `[n, k]`; long texts are truncated."""
@@ -708,6 +753,49 @@ def _sigmoid(logits: np.ndarray) -> np.ndarray:
 def _entity(text: str, label: str, start: int, end: int, score: float) -> Prediction:
     start, end = int(start), int(end)
     return {"label": label, "start": start, "end": end, "text": text[start:end], "score": float(score)}
+
+
+@dataclass
+class _Tagged:
+    """
+    The entities of a text, and what their probabilities follow from.
+
+    Args:
+        entities: whose scores are set.
+        columns: the first and the last token of each.
+        ids, labels: `[n]`, of the tokens.
+        log_marginals, messages: `[n, k]`, of the CRF.
+    """
+
+    entities: list[Prediction]
+    columns: list[tuple[int, int]]
+    ids: np.ndarray
+    labels: np.ndarray
+    log_marginals: np.ndarray
+    messages: np.ndarray
+
+
+def _score_spans(tagged: Sequence[_Tagged], scorer: SpanScorer) -> None:
+    """Set the scores of entities to the probabilities of their spans, those of all texts at once."""
+    chains = [scorer.chain(text.ids) for text in tagged]
+    begins = np.cumsum([0, *(chain.sum() for chain in chains)])
+    entities, spans = [], []
+    for text, chain, begin in zip(tagged, chains, begins, strict=False):
+        place = chain.cumsum() - 1 + begin  # in the chains of all texts; of a token outside, that before it
+        for entity, (first, last) in zip(text.entities, text.columns, strict=True):
+            if chain[first]:  # a piece that the vocabulary calls a continuation, and the text a word, has no tag
+                entities.append(entity)
+                spans.append((place[first], place[last], text.labels[first]))
+    if not spans:
+        return
+    firsts, lasts, labels = np.array(spans).T
+    pairs = list(zip(tagged, chains, strict=True))
+    log_marginals = np.concatenate([text.log_marginals[chain] for text, chain in pairs])
+    messages = np.concatenate([text.messages[chain] for text, chain in pairs])
+    numbers = np.repeat(np.arange(len(tagged)), np.diff(begins))
+    probabilities = scorer(log_marginals, messages, numbers, firsts, lasts, labels)
+    for entity, probability in zip(entities, probabilities.tolist(), strict=True):
+        entity["score"] = probability
 
 
 def _not_finite(name: str) -> UserError:

@@ -22,7 +22,7 @@ _CLASSES = {
     "text-classification": "AutoModelForSequenceClassification",
     "question-answering": "AutoModelForQuestionAnswering",
 }
-_OUTPUTS = ("logits", "paths")
+_OUTPUTS = ("logits", "paths", "messages")
 
 
 def load(saved: "SavedModel", dtype: str | None = None) -> PreTrainedModel:
@@ -46,6 +46,20 @@ def computes_bfloat16() -> bool:
     """Whether this CPU has instructions for products in bfloat16, as torch reports it; its version must say so."""
     report: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return bool(report.get("amx_bf16") or report.get("avx512_bf16"))
+
+
+def crf_tables(model: PreTrainedModel) -> dict[str, np.ndarray] | None:
+    """
+    What the probabilities of spans need of a CRF, see `SpanScorer`; `None` without a CRF that knows its chain.
+
+    A CRF without a vocabulary runs over special tokens and pieces of words too, which make no entity.
+    """
+    crf = getattr(model, "crf", None)
+    if not hasattr(crf, "transition_scores") or not crf.has_vocabulary:
+        return None
+    with torch.no_grad():
+        tables = {"transitions": crf.transition_scores(), "carries_no_tag": crf.carries_no_tag}
+        return {name: table.cpu().numpy() for name, table in tables.items()}
 
 
 def run_model(model: PreTrainedModel) -> Callable[..., dict[str, np.ndarray]]:

@@ -247,7 +247,7 @@ class EncoderConfig(BaseConfig):
     @property
     def keys_to_ignore_at_inference(self) -> list[str]:
         """Outputs that Trainer omits from predictions, so that a tagger with a CRF predicts logits as any other."""
-        return ["paths", "sequence_losses"] if self.use_crf else []
+        return ["paths", "sequence_losses", "messages"] if self.use_crf else []
 
     attribute_map = {"char_hidden_size": "char_num_filters", "position_base": "sinusoidal_base"}
     derived_fields: ClassVar[tuple[str, ...]] = ("embedding_size",)

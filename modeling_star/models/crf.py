@@ -54,10 +54,13 @@ class CrfTokenClassifierOutput(TokenClassifierOutput):
         logits: `[b, n, k]`, the logarithms of the tags' probabilities, given the whole text.
         paths: `[b, n]`, the labels of the best path (Viterbi), -100 at padding; not computed in a training step.
         sequence_losses: `[b]`, the negative log likelihood of each row's labels.
+        messages: `[b, n, k]`, without labels: the logarithm of the sum of all that may follow each tag, its emission
+            included, up to a constant for each token. With `logits` they give the probability of any span.
     """
 
     paths: Tensor | None = None
     sequence_losses: Tensor | None = None
+    messages: Tensor | None = None
 
 
 class LinearChainCrf(VocabularyTables):
@@ -192,10 +195,11 @@ class LinearChainCrf(VocabularyTables):
             count = labelled.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch)
             loss = losses.sum() / count.to(emissions.device).clamp(min=1)
         with torch.set_grad_enabled(torch.is_grad_enabled() and labels is None):
-            logits = self.log_marginals(emissions, chain)
+            logits, messages = self.log_marginals_and_messages(emissions, chain)
         if labels is None or not self.training:
             paths = self.best_paths(emissions, chain).masked_fill(~real, IGNORE_INDEX)
-        return {"loss": loss, "logits": logits, "paths": paths, "sequence_losses": losses}
+        outputs = {"loss": loss, "logits": logits, "paths": paths, "sequence_losses": losses}
+        return outputs if labels is not None else {**outputs, "messages": messages}
 
     def _check(
         self, labels: Tensor, labelled: Tensor, chain: Tensor, emissions: Tensor, tag_mask: Tensor | None
@@ -269,6 +273,10 @@ class LinearChainCrf(VocabularyTables):
         Returns:
             `[b, n, k]`, in the precision of `emissions`.
         """
+        return self.log_marginals_and_messages(emissions, chain)[0]
+
+    def log_marginals_and_messages(self, emissions: Tensor, chain: Tensor) -> tuple[Tensor, Tensor]:
+        """`log_marginals`, and the backward messages of `CrfTokenClassifierOutput`, `[b, n, k]`, in float32."""
         wide = _widened(emissions)
         start, end, transitions = self._scores(wide.dtype)
         # The backward pass is a forward pass over the reversed row.
@@ -279,9 +287,15 @@ class LinearChainCrf(VocabularyTables):
             torch.stack([transitions, transitions.T]),
             scaled=True,
         ).unbind(1)
-        marginals = (forward + backward.flip(0)).transpose(0, 1) - wide
+        messages = backward.flip(0).transpose(0, 1)
+        marginals = forward.transpose(0, 1) + messages - wide
         # The sum over the tags is the total of all paths, at each token.
-        return torch.where(chain[..., None], marginals, wide).log_softmax(-1).to(emissions.dtype)
+        log_marginals = torch.where(chain[..., None], marginals, wide).log_softmax(-1)
+        return log_marginals.to(emissions.dtype), messages
+
+    def transition_scores(self) -> Tensor:
+        """`[k, k]`, float32, from the row's tag to the column's; forbidden ones have FORBIDDEN."""
+        return self._scores(torch.float32)[2]
 
     @torch.no_grad()
     def best_paths(self, emissions: Tensor, chain: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from saved_models import SCHEMES, TEXTS, saved
+from saved_models import SCHEMES, TEXTS, saved, with_vocabulary
 from script_runner import ROOT
 
 from modeling_star.errors import UserError
@@ -50,11 +50,15 @@ def test_an_exported_folder_predicts_what_pytorch_predicts(
     head: str, kind: str, fields: dict[str, Any], texts: list[Any], tmp_path: Path
 ) -> None:
     folder = saved(tmp_path / "model", head, kind, **fields)
+    if "use_crf" in fields:
+        with_vocabulary(folder)
     columns = ["a", "b"] if texts is PAIRS else ["text"]
     (folder / "arguments.json").write_text(json.dumps({"text_columns": columns, "stride": 5}), encoding="utf-8")
     torch_predictor, onnx_predictor = Predictor(folder, batch_size=3), Predictor(exported(folder), batch_size=3)
     assert onnx_predictor.fields == torch_predictor.fields
     assert onnx_predictor.pairs == torch_predictor.pairs
+    if head == "TokenClassification":
+        assert onnx_predictor.score_is == torch_predictor.score_is
     actual, expected = onnx_predictor.predict(texts), torch_predictor.predict(texts)
     assert any(found for _, found in expected)
     assert onnx_predictor.texts_cut == torch_predictor.texts_cut
