@@ -22,7 +22,7 @@ from ..training.arguments import ClassificationArguments
 from ..training.named_models import saved_config, saved_labels
 from ..training.task import Task, first_rows, label_fields
 from .tfidf_baseline import tfidf_scores
-from .tfidf_vote import add_vote
+from .tfidf_vote import add_vote, take_vote
 
 
 logger = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ class ClassificationTask(Task[ClassificationArguments]):
     data: ClassificationData
     metrics: TaskMetrics
     _tfidf: dict[str, float] | None = None
+    _had_vote: bool = False
 
     @classmethod
     def check_arguments(cls, data_args: ClassificationArguments, training: TrainingArguments) -> None:
@@ -189,9 +190,13 @@ class ClassificationTask(Task[ClassificationArguments]):
         path, title = folder / f"errors_{split}.html", f"Mistakes in the {split} split"
         write_error_page(path, title, len(expected), wrong, mistake, confusion, order)
 
+    def prepare_trainer(self, trainer: Any) -> None:
+        """As in Task: the encoder is trained alone."""
+        self._had_vote = take_vote(trainer)
+
     def complete(self, trainer: Any) -> None:
         """As in Task: TF-IDF votes with the encoder."""
-        add_vote(self, trainer)
+        add_vote(self, trainer, self._had_vote)
 
     def compare(self, trainer: Any, results: dict[str, Any]) -> dict[str, str]:
         """As in Task: with TF-IDF, fitted once for all seeds."""

@@ -115,21 +115,29 @@ def _tensor(values: np.ndarray) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(values))
 
 
-def add_vote(task: Task, trainer: Any) -> None:
+def take_vote(trainer: Any) -> bool:
+    """Remove the vote of a saved model that is trained, whose encoder alone chooses epochs; whether there was one."""
+    if not trainer.args.do_train or not getattr(trainer.model.config, "tfidf_terms", 0):
+        return False
+    trainer.model.set_tfidf(None)
+    return True
+
+
+def add_vote(task: Task, trainer: Any, had_vote: bool) -> None:
     """
     Let TF-IDF vote in the trained model of a task, where the arguments want it and it can; otherwise say why not.
 
     Args:
         task: of a classifier.
         trainer: with the model, and the tokenised training and validation texts.
+        had_vote: whether the saved model that was trained had one.
     """
-    model, had_vote = trainer.model, getattr(trainer.model.config, "tfidf_terms", 0) > 0
+    model = trainer.model
     if not _is_wanted(task, had_vote):
         return
     if obstacle := _obstacle(task, trainer):
         logger.info(f"TF-IDF does not vote with the encoder: {obstacle}.")
         return
-    model.set_tfidf(None)
     splits = {"train": trainer.train_dataset, "validation": trainer.eval_dataset}
     rows = {split: features["input_ids"][:] for split, features in splits.items()}
     labels = {split: np.array(features["labels"][:]) for split, features in splits.items()}

@@ -41,7 +41,7 @@ _EMBEDDING_FIELDS = ("embedding_size", "backbone_config", "freeze_embeddings")
 # Fields that saving or loading changes, so that a resumed run may differ in them.
 _CHANGED_BY_SAVING = (
     *("transformers_version", "architectures", "auto_map", "dtype", "torch_dtype", "_name_or_path", "name_or_path"),
-    *("use_cache", "problem_type", "task_specific_params"),
+    *("use_cache", "problem_type", "task_specific_params", "tfidf_terms", "tfidf_max_length"),
 )
 # A fresh model that neither --model_type nor --config_name describes: configuration/models/star-plus-2.json.
 STAR_PLUS: dict[str, Any] = {

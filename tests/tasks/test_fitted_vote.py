@@ -164,7 +164,6 @@ def test_a_run_without_a_shape_saves_a_vote_and_training_it_again_fits_it_again(
     folder, results = result_of("first", rows_of("text"))
     assert "votes with the encoder" in caplog.text
     assert terms_in(folder) > 5
-    # Two steps teach the encoder nothing, and TF-IDF knows both words.
     assert results["test_accuracy"] == 1.0
     model, tokenizer = (auto.from_pretrained(folder) for auto in (AutoModelForSequenceClassification, AutoTokenizer))
     with torch.no_grad():
@@ -175,6 +174,8 @@ def test_a_run_without_a_shape_saves_a_vote_and_training_it_again_fits_it_again(
     again, results = result_of("again", turned, f"--model_name_or_path={folder}", "--learning_rate=0")
     assert terms_in(again) == terms_in(folder)
     assert results["test_accuracy"] == 1.0
+    alone, _ = result_of("alone", rows_of("text"), f"--model_name_or_path={folder}", "--tfidf_vote=false")
+    assert terms_in(alone) == 0
 
 
 @pytest.mark.parametrize(
