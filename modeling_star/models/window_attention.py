@@ -22,7 +22,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 
 # Rows that are computed at once without gradients. Keys beside those that everybody sees are copied, W / B times.
-ROWS_AT_ONCE = 4096
+ROWS_AT_ONCE = 2048
 # Tokens of a text up to which a GPU computes a dense mask faster than blocks (64x512 on an H200: 0.26 and 1.01 ms).
 DENSE_ON_GPU = 1024
 
@@ -102,7 +102,7 @@ def block_size(length: int, left: int, right: int) -> int | None:
     of one size: it is as even as multiples of 8 allow.
     """
     reach = left + right
-    block = 32 if reach <= 64 else 64 if reach <= 256 else 128
+    block = 32 if reach <= 64 else 64 if reach < 256 else 128
     if block + reach >= length:
         return None
     count = -(-length // block)
