@@ -15,12 +15,12 @@ folder, --output_dir NAME (default: outputs/benchmark), which has to be new or e
     python experiments/benchmark.py --device cuda --dtype bfloat16 --shapes 64x128 16x512 4x2048 1x8192 1x32768
     python experiments/benchmark.py --device cuda --dtype bfloat16 --graphs --systems star big bert-sdpa
 
-Systems: star, big, vanilla, disan, bilstm; big-from-bert and big-from-bert-1 (the form that from_bert gives BiG, with
-4 neighbours and 1 on either side); products (the Star's matrix products alone, its lower bound), matching
-(BiG's search for words alone); bert-sdpa, bert-eager, fnet, longformer, nystromformer, modernbert, reformer, big_bird,
-or any model type of transformers, with -sdpa or -eager for its attention. With -onnx or -onnx-int8 after its name
-(star-onnx) a system is run by ONNX Runtime, in float32 or with weights of 8 bits. Writes results.csv,
-results.md and plots.
+Systems: star, star-plus, big, big-window (without words), vanilla, disan, bilstm; big-from-bert and big-from-bert-1
+(the form that from_bert gives BiG, with 4 neighbours and 1 on either side); products (Star's matrix products alone,
+its lower bound), matching (BiG's search for words alone); bert-sdpa, bert-eager, fnet, longformer, nystromformer,
+modernbert, reformer, big_bird, or any model type of transformers, with -sdpa or -eager for its attention. With -onnx
+or -onnx-int8 after its name (star-onnx) a system is run by ONNX Runtime, in float32 or with weights of 8 bits. Writes
+results.csv, results.md and plots.
 """
 
 import shlex

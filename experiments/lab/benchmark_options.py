@@ -9,7 +9,7 @@ from modeling_star.errors import UserError
 from modeling_star.training.arguments import flag
 
 
-OURS = ("star", "big", "vanilla", "disan", "bilstm")
+OURS = ("star", "star-plus", "big", "big-window", "vanilla", "disan", "bilstm")
 OTHERS = ("bert-sdpa", "bert-eager", "fnet", "longformer", "nystromformer", "modernbert", "reformer", "big_bird")
 FROM_BERT = {"big-from-bert": 4, "big-from-bert-1": 1}  # radius of the window
 SYSTEMS = (*OURS, *FROM_BERT, "products", "matching", *OTHERS)

@@ -36,6 +36,8 @@ UNMASKED = ("fnet", "nystromformer")
 # Model type and fields of our encoders.
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "star": ("star_transformer", {"position_embedding_type": "ring"}),
+    "star-plus": ("star_transformer", {"position_embedding_type": "ring", "residual": True}),
+    "big-window": ("big_transformer", {"local_connection": "window", "global_node": "first"}),
     "big": ("big_transformer", {"max_word_length": WORD_LENGTH}),
     "vanilla": ("vanilla_transformer", {"position_embedding_type": "sinusoidal"}),
     "disan": ("disan", {}),

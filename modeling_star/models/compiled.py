@@ -21,6 +21,8 @@ from .modeling_encoder import has_hooks, is_plain
 from .token_layout import TokenLayout
 
 
+# Tokens of the longest sequence: keys and values of all of its tokens are held twice, a gigabyte for so many.
+LONGEST = 1 << 17
 # Activations that the compiled code has, and the classes that transformers uses for their names.
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": GELUActivation}
 
@@ -59,6 +61,7 @@ def compiled_layers(
         or not layout.is_packed
         or layout.in_rows
         or not len(embedded)
+        or layout.max_length > LONGEST
         or torch.is_autocast_enabled("cpu")
     ):
         return None

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from modeling_star.kernels import cpu
+from modeling_star.models import compiled
 
 
 WINDOW = {"local_connection": "window", "global_node": "first"}
@@ -246,7 +247,7 @@ def test_layers_that_are_not_what_their_class_is_are_called(
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize("case", ["gradients", "training", "float64", "attentions", "states", "autocast", "0"])
+@pytest.mark.parametrize("case", ["gradients", "training", "float64", "attentions", "states", "autocast", "long", "0"])
 def test_it_computes_inference_in_single_or_half_precision_alone(
     case: str, calls: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,6 +256,8 @@ def test_it_computes_inference_in_single_or_half_precision_alone(
     inputs |= {"output_attentions": case == "attentions", "output_hidden_states": case == "states"}
     if case == "0":
         monkeypatch.setenv(cpu.VARIABLE, "0")
+    if case == "long":
+        monkeypatch.setattr(compiled, "LONGEST", 4)
     model = model.double() if case == "float64" else model
     with torch.set_grad_enabled(case == "gradients"), torch.autocast("cpu", torch.bfloat16, case == "autocast"):
         model(**inputs)
