@@ -8,7 +8,6 @@ from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig
 
-from ..data.labels import has_names
 from ..errors import UserError, is_bug
 from .arguments import ModelArguments
 from .sources import check_exists, did_you_mean_source
@@ -111,6 +110,8 @@ def saved_config(arguments: ModelArguments) -> PreTrainedConfig | None:
 
 def saved_labels(arguments: ModelArguments, splits: Collection[str]) -> tuple[str, ...] | None:
     """The labels of a saved model; `None` without one, or if it is trained here and its labels have no names."""
+    from ..data.labels import has_names  # needs `datasets`, which predictions of typed texts do not
+
     config = saved_config(arguments)
     if config is None:
         return None
