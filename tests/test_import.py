@@ -178,8 +178,7 @@ print(json.dumps([before, [type(each).__module__.split(".")[0] for each in made]
 
 def test_predictions_of_typed_texts_import_no_readers_of_files() -> None:
     """pandas and `datasets` are a sixth of the memory of a process."""
-    modules = (
-        "modeling_star.inference.prediction, modeling_star.inference.torch_runtime, modeling_star.commands.predict"
-    )
-    code = f"import sys, {modules}, modeling_star.training.named_models\nassert not {{'datasets', 'pandas'}} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(ROOT)}, cwd=ROOT)
+    names = ("inference.prediction", "inference.torch_runtime", "commands.predict", "training.named_models")
+    imports = ", ".join(f"modeling_star.{name}" for name in names)
+    code = f"import sys, {imports}; assert not {{'datasets', 'pandas'}} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
