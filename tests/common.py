@@ -368,7 +368,7 @@ def given_projections(leaves: dict[str, Tensor]) -> Any:
         weight_of=lambda name: leaves[name].flatten(0, 1),
         _readable=lambda name: SimpleNamespace(bias=leaves[f"{name}_bias"].flatten()),
     )
-    given.with_value_bias = partial(AttentionProjections.with_value_bias, given)
+    given.add_value_bias = partial(AttentionProjections.add_value_bias, given)
     return given
 
 

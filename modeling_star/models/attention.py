@@ -6,7 +6,7 @@ BiG-Transformer the words that contain it and a global node. `choose_backend` pi
 same attention: torch operations, sparse rows on a CPU, Triton kernels on a GPU.
 
 Axes: b batch  N flat tokens  m longest sequence  d width  h heads  c width of a head
-      w places around a token, 2 * reach + 1  r candidate roles  L longest word
+      w offsets of neighbours, 2 * reach + 1  r candidate roles  L longest word
 """
 
 import functools
@@ -99,7 +99,7 @@ class AttentionProjections(nn.Module):
         """`[..., h, c]` to `[..., d]`."""
         return self.output(context.flatten(-2))
 
-    def with_value_bias(self, context: Tensor, total: Tensor | None) -> Tensor:
+    def add_value_bias(self, context: Tensor, total: Tensor | None) -> Tensor:
         """
         A context `[..., h * c]` with the values' bias.
 
@@ -116,13 +116,13 @@ class AttentionProjections(nn.Module):
 @dataclass(frozen=True)
 class BandCandidates:
     """
-    Candidates around each token: sums of neighbouring tokens at most `reach` places away.
+    Candidates around each token: sums of neighbouring tokens, from `reach` before it to `reach` after it.
 
     Args:
         exists: `[N, r]`, bool: whether a token has the candidate of each role.
-        spans: `[w, r]`, bool, or float for weighted sums: which places, from `-reach` to `reach`, a role is the sum
-            of; `None` where each role is one place, r = w.
-        reach: furthest place on either side.
+        spans: `[w, r]`, bool, or float for weighted sums: which offsets, from `-reach` to `reach`, a role is the
+            sum of; `None` where each role is one offset, r = w.
+        reach: the largest offset on either side.
         memo, of_spans: what is derived from the candidates, for all layers, and from the spans alone.
     """
 
@@ -133,16 +133,16 @@ class BandCandidates:
     of_spans: Memo = field(default_factory=dict, repr=False, compare=False)
 
     def all_spans(self) -> Tensor:
-        """`spans`, also where each role is one place."""
+        """`spans`, also where each role is one offset."""
         if self.spans is not None:
             return self.spans
         return torch.eye(self.exists.shape[1], dtype=torch.bool, device=self.exists.device)
 
-    def for_kernels(self) -> Tensor:
+    def span_matrix(self) -> Tensor:
         """`all_spans` as numbers `[w, r]`, float32."""
         return get_or_compute(self.of_spans, "kernels", lambda: self.all_spans().to(torch.float32).contiguous())
 
-    def for_rows(self, with_node: bool, dtype: torch.dtype) -> tuple[Tensor | None, Tensor]:
+    def row_options(self, with_node: bool, dtype: torch.dtype) -> tuple[Tensor | None, Tensor]:
         """
         `spans` and `missing` as `row_attention` takes them.
 
@@ -171,7 +171,7 @@ class BandCandidates:
         cls, words: Tensor, layout: TokenLayout, include_self: bool, mean_dtype: torch.dtype | None = None
     ) -> "BandCandidates":
         """
-        The words that contain a token: by length, then by the token's place in a word of that length.
+        The words that contain a token: by length, then by the token's index in a word of that length.
 
         Args:
             words: `[N, L]`, bool: at (i, l - 1) whether a word of l tokens starts at token i. It must end in the
@@ -198,21 +198,21 @@ class BandCandidates:
     @classmethod
     def window(cls, layout: TokenLayout, radius: int, without_first: bool) -> "BandCandidates":
         """
-        The tokens at most `radius` places away, every one a candidate of its own, within the sequence.
+        The tokens from `radius` before to `radius` after each, every one a candidate of its own, within the sequence.
 
         Args:
             layout: where the tokens lie.
-            radius: places on either side.
+            radius: tokens on either side.
             without_first: the first token of a sequence, which is the global node, is no candidate.
         """
         offset = torch.arange(-radius, radius + 1, device=layout.position.device)
-        place = layout.position[:, None] + offset
-        exists = (place >= int(without_first)) & (place < layout.lengths[layout.sequence_index][:, None])
+        position = layout.position[:, None] + offset
+        exists = (position >= int(without_first)) & (position < layout.lengths[layout.sequence_index][:, None])
         if not layout.is_packed:
             exists = exists & layout.mask.flatten()[:, None]
         return cls(exists, None, radius)
 
-    def joined(self, other: "BandCandidates") -> "BandCandidates":
+    def concatenate(self, other: "BandCandidates") -> "BandCandidates":
         """The candidates of both, those of `other` last."""
         reach, dtype = (
             max(self.reach, other.reach),
@@ -231,15 +231,15 @@ def _word_roles(
 ) -> tuple[Tensor, Tensor, Memo]:
     """
     The `spans` `[w, r]` of words; for roles of two tokens or more the columns among the L x L words that start L - 1
-    to 0 places before a token, by length; and what is derived from the spans.
+    to 0 tokens before a token, by length; and what is derived from the spans.
     """
-    # Row by row, a lower triangle holds the places below each length.
-    length, place = torch.tril_indices(longest, longest, device=device)
+    # Row by row, a lower triangle holds the indices below each length.
+    length, index = torch.tril_indices(longest, longest, device=device)
     offset = torch.arange(1 - longest, longest, device=device)[:, None]
-    spans = (offset >= -place) & (offset <= length - place)
+    spans = (offset >= -index) & (offset <= length - index)
     if mean_dtype is not None:
         spans = spans.to(mean_dtype) / spans.sum(0)
-    columns = (longest - 1 - place) * longest + length
+    columns = (longest - 1 - index) * longest + length
     return spans if include_self else spans[:, 1:], columns[1:], {}
 
 
@@ -316,7 +316,7 @@ class CandidateAttention(nn.Module):
     def forward(self, candidates: Candidates) -> tuple[Tensor, Tensor | None]:
         """
         Returns:
-            The update `[N, d]` and the weights `[b, h, n, r]`, zeros at padding; `None` in their place for packed
+            The update `[N, d]` and the weights `[b, h, n, r]`, zeros at padding; `None` instead for packed
             tokens, of which none are recorded.
         """
         query = self.projections.query(candidates.tokens)
@@ -347,24 +347,24 @@ def attend_with_torch(
     def split(key_value: Tensor) -> tuple[Tensor, Tensor]:
         return projections.split(key_value[:, :width]), projections.split(key_value[:, width:])
 
-    places: list[Tensor] = []
+    key_values: list[Tensor] = []
     if candidates.has_neighbours:
-        places = neighbours(layout, candidates.project(candidates.tokens), candidates.radius, candidates.on_ring)
+        key_values = neighbours(layout, candidates.project(candidates.tokens), candidates.radius, candidates.on_ring)
     if candidates.embedded_key_value is not None:
-        places.append(candidates.embedded_key_value)
+        key_values.append(candidates.embedded_key_value)
     elif candidates.embedded is not None:
-        places.append(candidates.project(candidates.embedded))
+        key_values.append(candidates.project(candidates.embedded))
     elif candidates.on_ring:
-        places.append(places[candidates.radius])
+        key_values.append(key_values[candidates.radius])
     node = None
     if candidates.node is not None:
         node = candidates.project(candidates.node).index_select(0, layout.sequence_index)
-        if candidates.band is None and places:
-            places.append(node)
+        if candidates.band is None and key_values:
+            key_values.append(node)
             node = None
     context, weights = candidate_attention(
         projections.split(query),
-        [split(place) for place in places],
+        [split(key_value) for key_value in key_values],
         projections.value_bias,
         role_bias=attention.role_bias,
         band=candidates.band,
@@ -392,9 +392,9 @@ def attend_over_sparse_rows(
     index = get_or_compute(
         candidates.layout.memo,
         (heads, dtype, candidates.on_ring, band is None, candidates.radius, candidates.node is None, has_embedded),
-        lambda: RowIndex.of(_candidate_rows(candidates, has_embedded), len(table), heads, dtype),
+        lambda: RowIndex.build(_candidate_rows(candidates, has_embedded), len(table), heads, dtype),
     )
-    spans, missing = (None, None) if band is None else band.for_rows(candidates.node is not None, dtype)
+    spans, missing = (None, None) if band is None else band.row_options(candidates.node is not None, dtype)
     with torch.autocast("cpu", enabled=False):
         context, total = row_attention(
             query.to(dtype),
@@ -408,7 +408,7 @@ def attend_over_sparse_rows(
             scale=projections.scale,
         )
     context, total = context.to(query.dtype), None if total is None else total.to(query.dtype)
-    return projections.output(projections.with_value_bias(context, total)), None
+    return projections.output(projections.add_value_bias(context, total)), None
 
 
 def _candidate_rows(candidates: Candidates, has_embedded: bool) -> Tensor:
@@ -450,7 +450,7 @@ def attend_with_triton(
         attention.role_bias,
         candidates.radius,
         None if candidates.band is None else candidates.band.exists,
-        None if candidates.band is None else candidates.band.for_kernels(),
+        None if candidates.band is None else candidates.band.span_matrix(),
         candidates.layout,
         attention.dropout_p if attention.training else 0.0,
         attention.projections.scale,
@@ -460,7 +460,7 @@ def attend_with_triton(
 
 def candidate_attention(
     query: Tensor,
-    places: list[tuple[Tensor, Tensor]],
+    key_values: list[tuple[Tensor, Tensor]],
     value_bias: Tensor,
     *,
     role_bias: Tensor | None = None,
@@ -475,14 +475,14 @@ def candidate_attention(
     https://openreview.net/forum?id=xulJokm5GeE).
 
     Sums of tokens are never formed. As `q . (k_1 + k_2) = q . k_1 + q . k_2`, scores of candidates are sums of scores
-    at places, and as `a (v_1 + v_2) = a v_1 + a v_2`, each token of a candidate takes the candidate's weight.
+    at offsets, and as `a (v_1 + v_2) = a v_1 + a v_2`, each token of a candidate takes the candidate's weight.
 
     Args:
         query: `[N, h, c]`, not yet scaled.
-        places: for each place a key and a value without its bias, `[N, h, c]` or a shape that broadcasts to it.
+        key_values: for each offset a key and a value without its bias, `[N, h, c]` or a shape that broadcasts to it.
         value_bias: `[h, c]`, added once for each candidate, times the sum of the weights, which dropout changes.
         role_bias: `[h, r]`, added to the scores; or `None`.
-        band: candidates that are sums of places; `None` where each place is a candidate.
+        band: candidates that are sums over offsets; `None` where each offset is a candidate.
         node: key and value of one more candidate; or `None`.
         dropout_p: probability with which a weight is dropped; 0 outside training.
         scale: of the scores; c^-0.5 where it is `None`.
@@ -498,8 +498,8 @@ def candidate_attention(
     query = (query.float() if dtype == torch.float16 else query) * scale
     # Roles come first: a softmax over a last axis of five takes ten times as long.
     scores: list[Tensor] = []
-    if places:
-        scores.append(torch.stack([(query * key).sum(-1) for key, _ in places]))
+    if key_values:
+        scores.append(torch.stack([(query * key).sum(-1) for key, _ in key_values]))
     spans = None if band is None or band.spans is None else band.spans.to(query.dtype)
     if band is not None:
         missing, sums = ~band.exists.T[..., None], scores[0].to(query.dtype)
@@ -527,11 +527,11 @@ def candidate_attention(
     context = value_bias if total is None else total[..., None] * value_bias
     if node is not None:
         context = _add_weighted(context, weights[-1:], [node[1]])
-    if places:
+    if key_values:
         spread = weights[: len(scores[0])]
         if spans is not None:
             spread = (spans.to(dtype) @ spread.flatten(1)).unflatten(1, spread.shape[1:])
-        context = _add_weighted(context, spread, [value for _, value in places])
+        context = _add_weighted(context, spread, [value for _, value in key_values])
     return context, recorded
 
 
@@ -578,7 +578,7 @@ def relay_attention(
         include_relay: the relay is a candidate beside the tokens; `False` where it is one of them.
 
     Returns:
-        The context `[b, h * c]` and the weights `[b, h, 1 + m]` over the relay and the places of `layout.to_rows`, or
+        The context `[b, h * c]` and the weights `[b, h, 1 + m]` over the relay and the columns of `layout.to_rows`, or
         `[b, h, m]` without the relay; `None` in place of the weights where kernels are used.
     """
     heads = (projections.num_heads, projections.head_dim)
@@ -603,7 +603,7 @@ def relay_attention(
         mixed, weights, total = _relay_mix(query, relay if include_relay else None, tokens, layout, dropout_p)
     # The weight on the right: on the left, last bits depend on where in memory it lies.
     context = torch.bmm(mixed.transpose(0, 1), value_weight.transpose(1, 2)).transpose(0, 1).flatten(1)
-    return projections.with_value_bias(context, total), weights
+    return projections.add_value_bias(context, total), weights
 
 
 @cached_unless_traced
@@ -704,7 +704,7 @@ def use_kernels(tokens: Tensor, layout: TokenLayout, reach: int = 1) -> bool:
     Args:
         tokens: any tensor with the tokens' device and type.
         layout: where the tokens lie.
-        reach: furthest place that a token attends to.
+        reach: the largest offset that a token attends to.
 
     Raises:
         ValueError: the variable has another value.

@@ -44,7 +44,7 @@ def traits_of(text: str, continues: bool) -> list[bool]:
     """Which of `TRAITS` an entry has."""
     capitals = [character.isupper() for character in text]
     digits = [character.isdigit() for character in text]
-    first = next((place for place, character in enumerate(text) if character.isalpha()), 0)
+    first = next((index for index, character in enumerate(text) if character.isalpha()), 0)
     return [
         continues,
         text.isupper(),
@@ -136,10 +136,12 @@ class CharCNN(VocabularyTables):
         Returns:
             `[N, f]`, or `[N, 2 f]`: the features of each token and of its word.
         """
-        features = self.of_tokens(ids)
-        return torch.cat([features, self.of_words(features, ids, layout)], dim=-1) if self.joins_words else features
+        features = self.token_features(ids)
+        if not self.joins_words:
+            return features
+        return torch.cat([features, self.word_features(features, ids, layout)], dim=-1)
 
-    def of_words(self, features: Tensor, ids: Tensor, layout: TokenLayout) -> Tensor:
+    def word_features(self, features: Tensor, ids: Tensor, layout: TokenLayout) -> Tensor:
         """For each token the maximum over the tokens of its word: features `[N, f]` and ids `[N]` to `[N, f]`."""
         starts = ~is_continuation(layout, self.traits[ids, 0], self.alone[ids])
         real = layout.pack(layout.mask)
@@ -150,18 +152,18 @@ class CharCNN(VocabularyTables):
         words = words.scatter_reduce(0, word, features.masked_fill(~real[:, None], lowest), "amax")
         return words.gather(0, word).masked_fill(~real[:, None], 0)
 
-    def of_tokens(self, ids: Tensor) -> Tensor:
+    def token_features(self, ids: Tensor) -> Tensor:
         """Features of each token, `[N]` to `[N, f]`."""
         if is_traced():
             return self.features(self.characters[ids], self.traits[ids])
         if not self.training and not torch.is_grad_enabled() and self._can_be_cached():
             return nn.functional.embedding(ids, self._of_all_entries())
         self._cached = None  # a fused optimizer may follow, which changes no tensor's version
-        entries, place = ids.unique(return_inverse=True)
+        entries, index = ids.unique(return_inverse=True)
         characters = self.characters[entries]
         if not characters.any():
             self._warn_of_no_characters()
-        return nn.functional.embedding(place, self.features(characters, self.traits[entries]))
+        return nn.functional.embedding(index, self.features(characters, self.traits[entries]))
 
     def features(self, characters: Tensor, traits: Tensor) -> Tensor:
         """Code points `[M, L]`, 0 after the end, and traits `[M, 7]` to features `[M, f]`."""

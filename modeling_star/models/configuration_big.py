@@ -99,7 +99,7 @@ class BigTransformerConfig(EncoderConfig):
         if self.local_connection == "lexicon" or (self.local_connection == "window" and self.lexicon_kind is not None):
             shortest = 1 if self.local_connection == "lexicon" and self.include_self else 2
             lengths = range(shortest, self.max_word_length + 1)
-            local += tuple(f"{place} of {length}" for length in lengths for place in range(1, length + 1))
+            local += tuple(f"{index} of {length}" for length in lengths for index in range(1, length + 1))
         return (*local, *(("global",) if self.global_connection else ()))
 
 

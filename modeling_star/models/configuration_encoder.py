@@ -74,14 +74,14 @@ class BaseConfig(PreTrainedConfig):
     @classmethod
     def overridden(cls, saved: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
         """
-        The fields of a saved configuration with others in their place.
+        The fields of a saved configuration with others instead.
 
         Fields that were derived, not given, when it was saved are left out, so that they are derived again: 300 and 6
         heads make a head of 50 numbers, which must change along with the number of heads.
 
         Args:
             saved: fields by name, as a file has them.
-            overrides: fields in their place.
+            overrides: fields instead of these.
         """
         saved, overrides = cls._renamed(saved), cls._renamed(overrides)
         given = {name: value for name, value in saved.items() if name in overrides or not cls._is_derived(name, saved)}
@@ -138,7 +138,7 @@ class EncoderConfig(BaseConfig):
         embedding_projection (`str`, defaults to `"first"`): where a projection to `hidden_size` is: "first", before
             positions and token types are added, or "last", after them and the norm, as in ELECTRA.
         backbone_config (`PreTrainedConfig` or `dict`, *optional*): a transformers encoder such as BERT that runs
-            inside the embeddings; its last hidden state takes the place of the embedding table.
+            inside the embeddings; its last hidden state replaces the embedding table.
         freeze_embeddings (`bool`, defaults to `False`): the table or the backbone is not trained; a backbone then
             also runs without dropout.
         scale_embedding (`bool`, defaults to `False`): token embeddings are multiplied by the square root of their

@@ -21,7 +21,7 @@ class StarTransformerConfig(EncoderConfig):
             distinguishes left from right at any length.
         use_ring (`bool`, defaults to `True`): `False` is variant (b) of Table 6, without the ring neighbours.
         ring_radius (`int`, defaults to 1): how many neighbours on either side a satellite reads; the paper's is one.
-            On a ring shorter than that, places that are the same token count as candidates of their own.
+            On a ring shorter than that, offsets that lead to the same token count as candidates of their own.
         use_radial (`bool`, defaults to `True`): `False` is variant (a) of Table 6, without the relay node.
         relay_start_norm (`bool`, defaults to `False`): LayerNorm on the mean of the embeddings that the relay starts
             from. The mean of n tokens is about `n ** 0.5` times smaller than a token; so are the relay's first scores.

@@ -397,9 +397,9 @@ def _path_scores(
     of_tokens = emissions.gather(-1, labels.masked_fill(~chain, 0)[..., None])[..., 0].masked_fill(~chain, 0)
     tags, lengths = _without_gaps(labels, chain).clamp(min=0), chain.sum(1, keepdim=True)
     steps = transitions[tags[:, :-1], tags[:, 1:]]
-    places = torch.arange(1, tags.shape[1], device=tags.device)
+    columns = torch.arange(1, tags.shape[1], device=tags.device)
     ends = start.gather(1, tags[:, :1]) + end.gather(1, tags.gather(1, (lengths - 1).clamp(min=0)))
-    return of_tokens.sum(1) + steps.masked_fill(places >= lengths, 0).sum(1) + ends[:, 0] * (lengths[:, 0] > 0)
+    return of_tokens.sum(1) + steps.masked_fill(columns >= lengths, 0).sum(1) + ends[:, 0] * (lengths[:, 0] > 0)
 
 
 def _messages(emissions: Tensor, chain: Tensor, start: Tensor, transitions: Tensor, scaled: bool = False) -> Tensor:

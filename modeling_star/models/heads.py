@@ -296,7 +296,7 @@ class ForSequenceClassification(EncoderForTask):
         self.config.tfidf_terms = 0 if terms is None else len(terms.keys)
         self.config.tfidf_max_length = 2 if terms is None else terms.max_length
         self.config.validate_tfidf()
-        vote = None if terms is None else optional_part("tfidf_vote").TfidfVote.of(terms, self.config)
+        vote = None if terms is None else optional_part("tfidf_vote").TfidfVote.from_terms(terms, self.config)
         self.classifier.vote = None if vote is None else vote.to(self.device, self.dtype)
 
     def _problem_type(self, labels: Tensor) -> str:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # this line also tells transformers to save the file
 
 logger = logging.get_logger(__name__)
 
-# The largest radius whose places are candidates of their own. With a larger one blocks of queries against the keys
+# The largest radius whose tokens are candidates of their own. With a larger one blocks of queries against the keys
 # around them are faster, forward and in training (docs/decisions.md).
 LARGEST_CANDIDATE_RADIUS = 16
 # Blocks are of padded rows: not for a batch of which they would be more than this many times the tokens.
@@ -133,7 +133,7 @@ class BigTransformerLayer(GradientCheckpointingLayer):
             window: what each token sees, where these are not candidates.
 
         Returns:
-            H^l `[N, d]`, or `[b, d]` with `first_only`; the attention weights `[b, h, n, r]`, `None` in their place
+            H^l `[N, d]`, or `[b, d]` with `first_only`; the attention weights `[b, h, n, r]`, `None` instead
             for packed tokens, of which none are recorded; and the weights `[b, h, m]` of first tokens that are global
             nodes.
         """
@@ -153,7 +153,7 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         key_value_weight = attention.projections.key_value_weight()
         update, weights = attention(Candidates(tokens, layout, key_value_weight, node=nodes, band=band))
         if first is not None:
-            update = layout.with_first(update, first)
+            update = layout.replace_first(update, first)
             if weights is not None:
                 weights = weights.masked_fill(layout.unpack(layout.position == 0)[:, None, :, None], 0)
         return self._update(tokens, update), weights, first_weights
@@ -300,7 +300,7 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
 
     Returns an `EncoderOutput` with `last_hidden_state [b, n, d]` (zeros at padding) and `pooler_output [b, d]`, as
     `config.pooling` says. `attentions` are `[b, h, n, r]` in the order of `config.candidate_roles`: by length, then
-    by the token's place in the word, the global node last; L (L + 1) / 2 + 1 in all, fewer in an ablation. Weights are
+    by the token's index in the word, the global node last; L (L + 1) / 2 + 1 in all, fewer in an ablation. Weights are
     0 for words that do not occur. Where the first token is the global node, its row is 0, and its weights over all
     tokens are `relay_attentions`, `[b, h, n]` for each layer.
 
@@ -412,7 +412,7 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         window = BandCandidates.window(layout, radius, without_first=config.global_node == "first")
         if config.lexicon_kind is None and inputs["word_mask"] is None:
             return window
-        return window.joined(BandCandidates.words(self._words(layout, inputs), layout, False, mean_dtype))
+        return window.concatenate(BandCandidates.words(self._words(layout, inputs), layout, False, mean_dtype))
 
     def _words(self, layout: TokenLayout, inputs: dict[str, Tensor | None]) -> Tensor:
         """Which words start at each token, `[N, L]`, bool."""

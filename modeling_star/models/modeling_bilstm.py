@@ -58,18 +58,18 @@ def _lstm_backward(
     i, f, g, o = gates.chunk(4, dim=-1)
     i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
     cells = [torch.zeros_like(i[:, 0])]
-    for place in range(rows.shape[1]):
-        cells.append(f[:, place] * cells[-1] + i[:, place] * g[:, place])
+    for column in range(rows.shape[1]):
+        cells.append(f[:, column] * cells[-1] + i[:, column] * g[:, column])
     d_gates = torch.empty_like(gates)
     d_state, d_cell = torch.zeros_like(cells[0]), torch.zeros_like(cells[0])
-    for place in reversed(range(rows.shape[1])):
-        d_state = d_state + d_states[:, place]
-        squashed = cells[place + 1].tanh()
-        d_cell = d_cell + d_state * o[:, place] * (1 - squashed**2)
-        parts = (d_cell * g[:, place], d_cell * cells[place], d_cell * i[:, place], d_state * squashed)
+    for column in reversed(range(rows.shape[1])):
+        d_state = d_state + d_states[:, column]
+        squashed = cells[column + 1].tanh()
+        d_cell = d_cell + d_state * o[:, column] * (1 - squashed**2)
+        parts = (d_cell * g[:, column], d_cell * cells[column], d_cell * i[:, column], d_state * squashed)
         slopes = (i * (1 - i), f * (1 - f), 1 - g**2, o * (1 - o))
-        d_gates[:, place] = torch.cat([part * slope[:, place] for part, slope in zip(parts, slopes, strict=True)], -1)
-        d_cell, d_state = d_cell * f[:, place], d_gates[:, place] @ weight_hh
+        d_gates[:, column] = torch.cat([x * slope[:, column] for x, slope in zip(parts, slopes, strict=True)], -1)
+        d_cell, d_state = d_cell * f[:, column], d_gates[:, column] @ weight_hh
     return d_gates, before
 
 
@@ -165,8 +165,8 @@ class RightPaddedLSTM(nn.Module):
 
 def reversed_rows(rows: Tensor, lengths: Tensor) -> Tensor:
     """Rows `[b, m, d]` with their tokens, `lengths [b]` of each, in reverse order; padding is not moved."""
-    place = torch.arange(rows.shape[1], device=rows.device)
-    index = torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)
+    column = torch.arange(rows.shape[1], device=rows.device)
+    index = torch.where(column < lengths[:, None], lengths[:, None] - 1 - column, column)
     return rows.gather(1, index[..., None].expand(-1, -1, rows.shape[-1]))
 
 

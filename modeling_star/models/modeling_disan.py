@@ -57,8 +57,8 @@ def token2token_attention(
 
     Args:
         query, key, value: `[b, m, f]`.
-        real: `[b, m]`, bool: the places that may be attended to.
-        extents: how many places of each row hold all its real ones; `None` where shapes must not depend on the data.
+        real: `[b, m]`, bool: the columns that may be attended to.
+        extents: how many columns of each row hold all its real ones; `None` where shapes must not depend on the data.
         backwards: attend to the tokens after, not to those before.
         dropout_p: probability with which a token drops another, all features at once; 0 outside training.
         output_weights: also return the weights.
@@ -96,8 +96,8 @@ def token2token_attention(
         sizes = [len(group) for group in groups]
         pieces = zip(*(x.split(sizes) for x in (query, key, value, real)), strict=True)
         blocks = [
-            attend_rows(q, k, v, places, max(1, *group), limit, backwards, attend)
-            for group, (q, k, v, places) in zip(groups, pieces, strict=True)
+            attend_rows(q, k, v, columns, max(1, *group), limit, backwards, attend)
+            for group, (q, k, v, columns) in zip(groups, pieces, strict=True)
         ]
         context = torch.cat([context for context, _ in blocks])
         sums = torch.cat([sums for _, sums in blocks]) if output_weights else None
@@ -130,7 +130,7 @@ def attend_rows(
 
     Args:
         query, key, value, real: as there, of these rows; queries and keys times 2 / c.
-        extent: how many places of these rows hold all real ones.
+        extent: how many columns of these rows hold all real ones.
         limit: scores of a block; a block of one query may have more.
         backwards: as there.
         attend: `attend_block` or `attend_block_fast` with its options.
@@ -169,7 +169,7 @@ def attend_block(
         query: `[r, q, f]`, times 2 / c.
         key, value: `[r, k, f]`, the keys times 2 / c.
         real: `[r, k]`, bool.
-        offset: place of the first query, counted from the first key.
+        offset: column of the first query, counted from the first key.
         dropout_mask: factors of the weights `[r, q, k]`; drawn here where none is given.
         backwards, dropout_p, output_weights: as there.
 
@@ -254,10 +254,10 @@ class _BlockAttention(torch.autograd.Function):
 
 
 def _allowed(real: Tensor, queries: int, offset: int, backwards: bool) -> Tensor:
-    """Which of the real places `[r, k]` each of the queries may attend to: `[r, q, k]`."""
-    place = torch.arange(offset, offset + queries, device=real.device)[:, None]
-    key_place = torch.arange(real.shape[1], device=real.device)
-    return real[:, None] & (key_place > place if backwards else key_place < place)
+    """Which of the real columns `[r, k]` each of the queries may attend to: `[r, q, k]`."""
+    column = torch.arange(offset, offset + queries, device=real.device)[:, None]
+    key_column = torch.arange(real.shape[1], device=real.device)
+    return real[:, None] & (key_column > column if backwards else key_column < column)
 
 
 def _dropout_mask(allowed: Tensor, dropout_p: float, seed: int, dtype: torch.dtype) -> Tensor | None:
@@ -371,7 +371,7 @@ class Source2TokenAttention(nn.Module):
         self.score = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
 
     def forward(self, rows: Tensor, real: Tensor) -> Tensor:
-        """Rows `[b, m, d]` with real places `[b, m]` to `[b, d]`; arbitrary for an empty one."""
+        """Rows `[b, m, d]` with real columns `[b, m]` to `[b, d]`; arbitrary for an empty one."""
         scores = self.score(elu(self.dense(rows)))
         scores = scores.masked_fill(~real[..., None], torch.finfo(scores.dtype).min)
         weights = dropout(scores.softmax(1).to(rows.dtype), self.dropout_p, self.training)

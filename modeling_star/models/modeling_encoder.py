@@ -564,7 +564,7 @@ class EncoderModel(EncoderPreTrainedModel):
                 `get_input_embeddings()`.
             attention_mask: `[b, n]`, 1 at real tokens; padding may be anywhere.
             token_type_ids: `[b, n]`: embedded where `type_vocab_size` > 0; they split a pair in siamese mode.
-            position_ids: `[b, n]`, or `[1, n]` for all rows; default to each token's place among the real tokens of
+            position_ids: `[b, n]`, or `[1, n]` for all rows; default to each token's index among the real tokens of
                 its sequence.
             word_mask: `[b, n, max_word_length]`, for the BiG-Transformer: the words, in place of its lexicon's. At
                 `[b, i, l - 1]`, nonzero where a word of l real tokens starts in column i; l = 1 and padding are

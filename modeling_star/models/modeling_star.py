@@ -39,7 +39,7 @@ class RelayAttention(nn.Module):
             layout: where the tokens lie.
 
         Returns:
-            The update `[b, d]` and the weights `[b, h, 1 + m]`; `None` in their place where kernels are used.
+            The update `[b, d]` and the weights `[b, h, 1 + m]`; `None` where kernels are used.
         """
         dropout_p = self.dropout_p if self.training else 0.0
         context, weights = relay_attention(self.projections, relay, tokens, layout, dropout_p)

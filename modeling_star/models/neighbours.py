@@ -18,7 +18,7 @@ from .token_layout import TokenLayout, get_or_compute
 
 def shifted(layout: TokenLayout, tokens: Tensor, offset: int) -> Tensor:
     """
-    For each token the value of the one `offset` places later in its sequence, earlier if negative (`[N, ...]`).
+    For each token the value of the one `offset` tokens later in its sequence, earlier if negative (`[N, ...]`).
 
     Where `has_shifted` is false, it is the value of any other token.
     """
@@ -34,20 +34,20 @@ def shifted(layout: TokenLayout, tokens: Tensor, offset: int) -> Tensor:
 
 
 def has_shifted(layout: TokenLayout, offset: int) -> Tensor:
-    """Whether a token is real and its sequence has one `offset` places later (`[N]`, bool)."""
-    place = layout.position + offset
-    inside = (place >= 0) & (place < layout.lengths[layout.sequence_index])
+    """Whether a token is real and its sequence has one `offset` tokens later (`[N]`, bool)."""
+    position = layout.position + offset
+    inside = (position >= 0) & (position < layout.lengths[layout.sequence_index])
     return inside if layout.column_index is not None else inside & layout.mask.flatten()
 
 
 def windows(layout: TokenLayout, values: Tensor, first: int, last: int) -> Tensor:
     """
-    The values from `first` to `last` places after each token, `[N]` or `[N, k]` to `[N, (last - first + 1) k]`, as
+    The values of the tokens from `first` to `last` after each, `[N]` or `[N, k]` to `[N, (last - first + 1) k]`, as
     `shifted` gives them; 0 beyond the ends of a packed batch.
     """
     if layout.column_index is None or not len(values):
-        places = [shifted(layout, values, offset) for offset in range(first, last + 1)]
-        return torch.stack(places, dim=1).flatten(1)
+        values_at = [shifted(layout, values, offset) for offset in range(first, last + 1)]
+        return torch.stack(values_at, dim=1).flatten(1)
     k = math.prod(values.shape[1:])
     flat = torch.nn.functional.pad(values.reshape(-1), (max(-first, 0) * k, max(last, 0) * k))
     return flat.unfold(0, (last - first + 1) * k, k)
@@ -80,16 +80,16 @@ def is_continuation(layout: TokenLayout, continues: Tensor, alone: Tensor) -> Te
 
 def ring_neighbours(layout: TokenLayout, radius: int) -> Tensor:
     """
-    Flat indices of each token's ring neighbours, from `radius` places before it to as many after it.
+    Flat indices of each token's ring neighbours, from `radius` tokens before it to as many after it.
 
     Returns:
         `[2 radius + 1, N]`, the token itself in the middle.
     """
     if layout.is_packed:
-        place = layout.position + torch.arange(-radius, radius + 1, device=layout.position.device)[:, None]
+        position = layout.position + torch.arange(-radius, radius + 1, device=layout.position.device)[:, None]
         length = layout.lengths[layout.sequence_index]
         length = length.clamp(min=1) if layout.in_rows else length  # the padding of an empty sequence
-        return layout.starts[layout.sequence_index] + place.remainder(length)
+        return layout.starts[layout.sequence_index] + position.remainder(length)
     itself = torch.arange(layout.left.shape[0], device=layout.left.device)  # len() would fix the exported size
     before, after = [itself], [itself]
     for step in range(radius):

@@ -71,7 +71,7 @@ class RowIndex:
     scores: Tensor | None
 
     @classmethod
-    def of(cls, rows: Tensor, table_rows: int, heads: int, dtype: torch.dtype) -> "RowIndex":
+    def build(cls, rows: Tensor, table_rows: int, heads: int, dtype: torch.dtype) -> "RowIndex":
         """Of `rows` `[M, w]` among R `table_rows`, for states of type `dtype`."""
         head = torch.arange(heads, dtype=torch.int32)[:, None]
         keys = ((rows.to(torch.int32) * (2 * heads))[:, None] + head).flatten(0, 1)
@@ -96,12 +96,12 @@ class RowIndex:
         uses = row.bincount()
         start = uses.cumsum(0) - uses
         slot = torch.arange(2 * h)
-        place = (start[row] * (2 * h - 1) + torch.arange(m * w))[:, None] + slot * uses[row][:, None]
+        target = (start[row] * (2 * h - 1) + torch.arange(m * w))[:, None] + slot * uses[row][:, None]
         token, nth = order // w, order % w
         line = torch.where(slot < h, slot, (m - 1) * h + slot) + (token * h)[:, None]
         entry = line * w + nth[:, None]
-        place = place.flatten()
-        line, entry = (torch.empty_like(place).scatter_(0, place, x.flatten()).int() for x in (line, entry))
+        target = target.flatten()
+        line, entry = (torch.empty_like(target).scatter_(0, target, x.flatten()).int() for x in (line, entry))
         return line, entry, (start[:, None] * (2 * h) + slot * uses[:, None]).int().flatten()
 
 

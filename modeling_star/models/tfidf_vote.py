@@ -134,7 +134,7 @@ class TfidfVote(nn.Module):
             init.constant_(getattr(self, name), value)
 
     @classmethod
-    def of(cls, terms: TfidfTerms, config: EncoderConfig) -> "TfidfVote":
+    def from_terms(cls, terms: TfidfTerms, config: EncoderConfig) -> "TfidfVote":
         """
         The vote of fitted terms.
 
@@ -200,8 +200,8 @@ class TfidfVote(nn.Module):
         start = 0
         for length in range(1, min(self.longest, n) + 1):
             runs = n - length + 1
-            for place in range(length):
-                shares[:, place : place + runs] += found[:, start : start + runs] / length
+            for offset in range(length):
+                shares[:, offset : offset + runs] += found[:, start : start + runs] / length
             start += runs
         return shares
 

@@ -274,7 +274,7 @@ class TokenLayout:
             return tokens.new_zeros(len(self.lengths), *tokens.shape[1:])
         return tokens[self.starts.clamp(max=len(tokens) - 1)]
 
-    def with_first(self, tokens: Tensor, first: Tensor) -> Tensor:
+    def replace_first(self, tokens: Tensor, first: Tensor) -> Tensor:
         """
         Other states for the tokens that are the first of their sequence.
 

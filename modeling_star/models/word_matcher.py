@@ -119,7 +119,7 @@ class WordMatcher(nn.Module):
         beyond, halves = _word_constants(longest, half, ids.device)
         state, *following = (window + 1).unsqueeze(2).unbind(1)
         states = [state := _hashed(state, entry, self.multipliers) for entry in following]
-        rows = self.table[_places(torch.stack(states, 1), half, halves)]  # [N, L - 1, 2, L]
+        rows = self.table[_possible_rows(torch.stack(states, 1), half, halves)]  # [N, L - 1, 2, L]
         words = window.unflatten(1, (1, 1, longest)).masked_fill(beyond, -1)
         same = (rows == words).all(3).any(2) & words_end_inside(layout, longest)
         return nn.functional.pad(same, (1, 0))
@@ -143,7 +143,7 @@ class WordMatcher(nn.Module):
 @cached_unless_traced
 def _word_constants(longest: int, half: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """
-    The places that words of 2 to L tokens do not have, `[L - 1, 1, L]`, and the first row of each half of the table,
+    Which entries words of 2 to L tokens do not have, `[L - 1, 1, L]`, and the first row of each half of the table,
     `[2]`.
     """
     last = torch.arange(1, longest, device=device)[:, None, None]
@@ -158,20 +158,20 @@ def _hashed(state: Tensor, entry: Tensor, multipliers: Tensor) -> Tensor:
     return torch.addcmul(entry, state, multipliers) % _PRIME
 
 
-def _places(state: Tensor, half: int, halves: Tensor) -> Tensor:
+def _possible_rows(state: Tensor, half: int, halves: Tensor) -> Tensor:
     """
-    The two places `[..., 2]` of the words with the hashes `state`, one in each half of a table, which begin at rows
-    `halves`.
+    The two rows `[..., 2]` that may hold the word of the hashes `state`, one in each half of a table; the halves begin
+    at the rows `halves`.
     """
-    # Squared: sums of multiples alone would keep the patterns of dense sets of ids, which two places cannot resolve.
+    # Squared: sums of multiples alone would keep the patterns of dense sets of ids, which two rows cannot resolve.
     return (state * state % _PRIME) % half + halves
 
 
 def build_table(words: Tensor) -> tuple[Tensor, Tensor]:
     """
-    A table `[S, L]` in which each of `words` (`[W, L]`, unique) lies in one of its two places, and its multipliers.
+    A table `[S, L]` in which each of `words` (`[W, L]`, unique) lies in one of its two rows, and its multipliers.
 
-    S is about 2.4 W: below half full, two places a word suffice for all but one in about W choices of multipliers.
+    S is about 2.4 W: below half full, two rows a word suffice for all but one in about W choices of multipliers.
     """
     for attempt in range(_ATTEMPTS):
         multipliers = _multipliers(attempt)
@@ -180,10 +180,10 @@ def build_table(words: Tensor) -> tuple[Tensor, Tensor]:
             state = torch.where(entry > 0, _hashed(state, entry, multipliers), state)
         # Each new attempt has a little more room too, so that one succeeds.
         half = 8 + len(words) * (20 + attempt) * 6 // 100
-        place = _one_place_each(_places(state, half, torch.tensor([0, half])), 2 * half)
-        if place is not None:
+        row = _one_row_each(_possible_rows(state, half, torch.tensor([0, half])), 2 * half)
+        if row is not None:
             table = torch.full((2 * half, words.shape[1]), -1, dtype=torch.int32)
-            table[place] = words.int()
+            table[row] = words.int()
             return table, multipliers
     raise RuntimeError(f"{len(words)} words do not fit into {_ATTEMPTS} tables: make the rows unique.")
 
@@ -193,17 +193,17 @@ def _multipliers(attempt: int) -> Tensor:
     return torch.tensor([pow(_GENERATOR, 1000 + 2 * attempt + side, _PRIME) for side in range(2)])
 
 
-def _one_place_each(places: Tensor, size: int) -> Tensor | None:
+def _one_row_each(rows: Tensor, size: int) -> Tensor | None:
     """
-    One of the two `places` (`[W, 2]`) for each word, no place twice (`[W]`); `None` where that cannot be.
+    One of the two `rows` (`[W, 2]`) for each word, no row twice (`[W]`); `None` where that cannot be.
 
-    Words are the edges of a graph over the places. A word that is the only one at a place takes it, repeatedly. In the
-    circles that remain each word takes the place towards the next; anything else has no solution.
+    Words are the edges of a graph over the rows. A word that is the only one at a row takes it, repeatedly. In the
+    circles that remain each word takes the row towards the next; anything else has no solution.
     """
-    chosen = torch.full((len(places),), -1, dtype=torch.long)
-    open_words = torch.arange(len(places))
+    chosen = torch.full((len(rows),), -1, dtype=torch.long)
+    open_words = torch.arange(len(rows))
     while True:
-        ends = places[open_words]
+        ends = rows[open_words]
         degree = torch.bincount(ends.flatten(), minlength=size)
         lone = degree[ends] == 1
         settled = lone.any(1)
@@ -214,16 +214,16 @@ def _one_place_each(places: Tensor, size: int) -> Tensor | None:
     if degree.max() > 2:
         return None
     at: dict[int, list[int]] = {}
-    edges = dict(zip(open_words.tolist(), places[open_words].tolist(), strict=True))
+    edges = dict(zip(open_words.tolist(), rows[open_words].tolist(), strict=True))
     for word, (first, second) in edges.items():
         at.setdefault(first, []).append(word)
         at.setdefault(second, []).append(word)
     for start in edges:
-        word, place = start, edges[start][0]
+        word, row = start, edges[start][0]
         while chosen[word] < 0:
-            chosen[word] = place
-            place = sum(edges[word]) - place
-            word = sum(at[place]) - word
+            chosen[word] = row
+            row = sum(edges[word]) - row
+            word = sum(at[row]) - word
     return chosen
 
 

@@ -78,7 +78,7 @@ def fit_terms(
     idf = np.log((1 + len(train)) / (1 + counts)) + 1
     k = config.num_labels
     empty = TfidfTerms(_tensor(keys), _tensor(idf), torch.zeros(len(keys), k), torch.zeros(k), longest)
-    vote = TfidfVote.of(empty, _for_terms(config, empty))
+    vote = TfidfVote.from_terms(empty, _for_terms(config, empty))
     features, held_out = _matrix(vote, train), _matrix(vote, validation)
     fit = _fit_classes if labels.ndim == 1 else _fit_labels
     fitted = fit(features, labels, k, class_weight)
@@ -90,7 +90,7 @@ def fit_terms(
 
 def linear_logits(terms: TfidfTerms, config: EncoderConfig, rows: Rows) -> np.ndarray:
     """The logits `[r, k]` of fitted terms for texts by their token ids."""
-    vote = TfidfVote.of(terms, _for_terms(config, terms))
+    vote = TfidfVote.from_terms(terms, _for_terms(config, terms))
     logits = np.empty((len(rows), config.num_labels))
     for places, ids, mask in _batches(rows):
         logits[places] = vote.logits(ids, mask).numpy()

@@ -54,7 +54,7 @@ def test_features_equal_plain_loops_in_values_and_gradients(kernel: int) -> None
         symbols = [2 if continues else 1, *(4 + code % 50 for code in codes), 3]
         traits = torch.tensor(traits_of(text.removeprefix("##"), continues), dtype=torch.float64)
         rows.append(torch.cat([spelling(parameters, symbols, kernel), traits]))
-    expected, actual = {"x": torch.stack(rows)}, {"x": module.of_tokens(ids)}
+    expected, actual = {"x": torch.stack(rows)}, {"x": module.token_features(ids)}
     assert_close(actual, expected, 1e-10)
     assert_close(gradients(actual, dict(module.named_parameters())), gradients(expected, parameters), 1e-10)
 
@@ -83,7 +83,7 @@ def test_a_word_has_the_maximum_of_its_tokens_in_values_and_gradients(kind: str,
     ids[mask] = torch.tensor([index for row in rows for index in row])
     layout = TokenLayout.from_mask(mask, keep_padding=not packed)
     flat = layout.pack(ids)
-    of_tokens = module.of_tokens(flat)
+    of_tokens = module.token_features(flat)
     places = {place: row for row, place in enumerate(layout.pack(torch.arange(ids.numel()).view_as(ids)).tolist())}
     expected = torch.zeros_like(of_tokens)
     for row, of_row in enumerate(words):
@@ -111,7 +111,7 @@ def test_the_scope_token_has_no_features_of_the_word() -> None:
     model = model_with_characters(char_scope="token")
     module, ids = features_of(model), torch.tensor([[5, 6, 10]])
     layout = TokenLayout.from_mask(torch.ones_like(ids).bool(), keep_padding=False)
-    assert torch.equal(module(ids[0], layout), module.of_tokens(ids[0]))
+    assert torch.equal(module(ids[0], layout), module.token_features(ids[0]))
     assert model.embeddings.projection.in_features == TINY["hidden_size"] + module.width
 
 
@@ -211,7 +211,7 @@ def test_an_added_word_has_characters_and_an_unknown_one_has_none() -> None:
     model = tiny_model("StarTransformer", **{**CHARACTERS, "max_char_length": 8}, vocab_size=10, tokenizer=tokenizer)
     table = features_of(model).characters
     assert [text_of(row) for row in table] == ["", "", "", "", "", "we", "ll", "Kyoto", "", ""]
-    none, kyoto = features_of(model).of_tokens(torch.tensor([tokenizer.unk_token_id, 7]))
+    none, kyoto = features_of(model).token_features(torch.tensor([tokenizer.unk_token_id, 7]))
     assert not none.any()
     assert kyoto.any()
 
@@ -425,9 +425,9 @@ def test_characters_have_dropout_in_training_only() -> None:
     model = model_with_characters(embedding_dropout_prob=0.5)
     module, ids = features_of(model), torch.tensor([5, 9, 10, 12])
     torch.manual_seed(0)
-    assert not torch.equal(module.of_tokens(ids), module.of_tokens(ids))
+    assert not torch.equal(module.token_features(ids), module.token_features(ids))
     module.eval()
-    assert torch.equal(module.of_tokens(ids), module.of_tokens(ids))
+    assert torch.equal(module.token_features(ids), module.token_features(ids))
 
 
 @pytest.mark.slow

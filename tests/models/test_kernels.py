@@ -186,7 +186,7 @@ def band_kernel(
 ) -> Tensor:
     given = {name: leaves.get(name) for name in ("query", "key_value", "node", "value_bias")}
     absent = {"embedded": None, "role_bias": None}
-    sums = {"radius": candidates.reach, "exists": candidates.exists, "spans": candidates.for_kernels()}
+    sums = {"radius": candidates.reach, "exists": candidates.exists, "spans": candidates.span_matrix()}
     return candidate_kernels.candidate_attention(**given, **absent, **sums, layout=layout, dropout_p=dropout_p)
 
 

@@ -76,7 +76,7 @@ def test_row_attention_equals_gathered_candidates_in_values_and_gradients(
     context, total = row_attention(
         leaves["query"].flatten(1),
         leaves["table"],
-        RowIndex.of(index, rows, h, torch.float64),
+        RowIndex.build(index, rows, h, torch.float64),
         leaves["role_bias"],
         None if spans is None else spans.double(),
         None if exists is None else ~exists.T[..., None],
@@ -158,21 +158,23 @@ def test_neither_pass_copies_candidates() -> None:
     m, w, c = 200, 8, 32
     query, table = torch.randn(m, c, requires_grad=True), torch.randn(m, 2 * c, requires_grad=True)
     with LargestTensor() as largest_tensor:
-        context, _ = row_attention(query, table, RowIndex.of(torch.randint(0, m, (m, w)), m, 1, query.dtype))
+        context, _ = row_attention(query, table, RowIndex.build(torch.randint(0, m, (m, w)), m, 1, query.dtype))
         context.sum().backward()
     assert largest_tensor.numbers <= table.numel() < m * w * c
 
 
 def test_a_table_without_gradient_is_allowed() -> None:
     query = torch.randn(3, 8, requires_grad=True)
-    context, _ = row_attention(query, torch.randn(5, 16), RowIndex.of(torch.randint(0, 5, (3, 2)), 5, 2, query.dtype))
+    context, _ = row_attention(
+        query, torch.randn(5, 16), RowIndex.build(torch.randint(0, 5, (3, 2)), 5, 2, query.dtype)
+    )
     context.sum().backward()
     assert query.grad.any()
 
 
 def test_zero_tokens_give_an_empty_context() -> None:
     query, table = torch.randn(0, 8, requires_grad=True), torch.randn(5, 16, requires_grad=True)
-    context, _ = row_attention(query, table, RowIndex.of(torch.zeros(0, 3, dtype=torch.long), 5, 2, query.dtype))
+    context, _ = row_attention(query, table, RowIndex.build(torch.zeros(0, 3, dtype=torch.long), 5, 2, query.dtype))
     context.sum().backward()
     assert context.shape == (0, 8)
     assert not table.grad.any()

@@ -54,7 +54,7 @@ def some_terms(
 
 def voter(terms: TfidfTerms, **options: Any) -> TfidfVote:
     fields = {"tfidf_terms": len(terms.keys), "tfidf_max_length": terms.max_length}
-    return TfidfVote.of(terms, StarTransformerConfig(num_labels=terms.weight.shape[1], **fields, **options))
+    return TfidfVote.from_terms(terms, StarTransformerConfig(num_labels=terms.weight.shape[1], **fields, **options))
 
 
 def voting_model(stem: str = "StarTransformer", **options: Any) -> PreTrainedModel:
