@@ -99,7 +99,7 @@ class EncoderForTask(EncoderPreTrainedModel):
         word_mask: Tensor | None = None,
         tag_mask: Tensor | None = None,
         **kwargs: Any,
-    ) -> Any:
+    ) -> ModelOutput:
         """
         Args:
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, word_mask: as in
