@@ -144,9 +144,10 @@ class CRFLoss(TaskLoss):
 
     def preprocess_logits(self, logits: Any, labels: Tensor | None) -> Any:
         """Best paths `[b, n]`; with labels, followed by the loss and the number of labels of each row, `[b, 2]`."""
+        paths = logits[1]  # after the log marginals; without labels messages follow, with labels losses
         if labels is None:
-            return logits[-1]
-        *_, paths, losses = logits
+            return paths
+        losses = logits[-1]
         counted = (labels != IGNORE_INDEX).sum(1).to(losses)
         return paths, torch.stack([losses.float(), counted], dim=1)
 

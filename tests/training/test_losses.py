@@ -98,6 +98,10 @@ def test_the_loss_of_a_split_with_a_crf_is_that_of_the_model() -> None:
     predictions = CRFLoss().preprocess_logits(output.to_tuple()[1:], batch["labels"])
     scores = MetricsWithLoss(lambda _: {})(EvalPrediction(predictions=predictions, label_ids=batch["labels"]))
     assert scores["loss"] == pytest.approx(output.loss.item(), rel=1e-5)
+    # Without labels other outputs follow the paths.
+    with torch.no_grad():
+        alone = model(**{name: x for name, x in batch.items() if name != "labels"})
+    assert torch.equal(CRFLoss().preprocess_logits(alone.to_tuple(), None), alone.paths)
 
 
 def test_class_weights_are_numbers_from_zero_up() -> None:
