@@ -16,9 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-import datasets
 import numpy as np
-import transformers
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -37,6 +35,7 @@ from .files import write_json
 from .inference.prediction import Prediction, Predictor
 from .runs.output_folder import check_new
 from .runs.run import run
+from .runs.terminal import quiet_libraries
 from .tasks.distillation import DistillClassificationTask, DistillTaggingTask
 from .tasks.sequence_classification import ClassificationTask
 from .tasks.token_classification import TaggingTask
@@ -514,21 +513,9 @@ def _names(classes: np.ndarray) -> list[str]:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Within it, training prints no scores of steps, no warnings of transformers and shows no progress bars."""
-    shown = transformers.utils.logging.is_progress_bar_enabled(), not datasets.are_progress_bars_disabled()
-    level = transformers.utils.logging.get_verbosity()
-    transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()
-    datasets.disable_progress_bars()
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # scikit-learn's, of scores on few rows
-            yield
-    finally:
-        transformers.utils.logging.set_verbosity(level)
-        if shown[0]:
-            transformers.utils.logging.enable_progress_bar()
-        if shown[1]:
-            datasets.enable_progress_bars()
+    with quiet_libraries(), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn's, of scores on few rows
+        yield
 
 
 class _Warnings(logging.Handler):

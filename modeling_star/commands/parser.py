@@ -115,6 +115,7 @@ training:
   --warmup_steps X                     number of steps, or below 1 a fraction of all (default: {warmup_steps})
   --metric_for_best_model NAME         score that chooses the best model (default: the task's main score)
   --resume_from_checkpoint last|DIR    resume an interrupted run
+  --save_total_limit N                 keep N checkpoints of a finished run (default: none, and 2 while it runs)
   --use_cpu, --bf16, --torch_compile, --gradient_checkpointing
   --log_level debug                    show the traceback of a one-line error
   --push_to_hub --hub_model_id NAME    upload the model and its card at the end, without predictions and checkpoints
@@ -227,6 +228,8 @@ def from_values(
     for group in parsed:
         if isinstance(group, RunArguments) and given.get("load_best_model_at_end") is False:
             group.takes_last = True
+        if isinstance(group, RunArguments) and given.get("save_total_limit") is not None:
+            group.keeps_checkpoints = True
     return (*parsed, training)
 
 

@@ -195,6 +195,24 @@ def baseline_lines(results: Mapping[str, Any], metric: str) -> list[str]:
     ]
 
 
+def score_lines(results: Mapping[str, Any], metric: str) -> list[str]:
+    """
+    The score on each split, the test splits first, in one line with that of the baseline if there is one.
+
+    Args:
+        results, metric: as in `baseline_lines`.
+    """
+    values = {name: value["mean"] if isinstance(value, Mapping) else value for name, value in results.items()}
+    lines = baseline_lines(values, metric)
+    scored = (name.removesuffix("_samples") for name in values if name.endswith("_samples"))
+    for prefix in dict.fromkeys((*scored, "eval", "test")):
+        if f"{prefix}_{metric}" in values and f"tfidf_{prefix}_{metric}" not in values:
+            rows = f", on {round(values[f'{prefix}_samples']):,} rows" if f"{prefix}_samples" in values else ""
+            split = prefix.replace("eval", "validation", 1)
+            lines.append(f"{split} {metric} {values[f'{prefix}_{metric}']:.3f}{rows}")
+    return sorted(lines, key=lambda line: not line.startswith("test"))
+
+
 def metrics_only(results: Mapping[str, Any]) -> dict[str, float]:
     """The metrics in the results of `Trainer.evaluate` or `predict`, without losses, timings, counts and prefixes."""
     metrics = {}

@@ -13,6 +13,7 @@ from transformers import TrainingArguments
 
 from ..errors import UserError
 from ..files import no_empty_folder
+from ..loading import MANIFEST
 from ..training.arguments import STUDENT, DataArguments, ModelArguments, RunArguments, current_names
 from ..training.checkpoints import ARGUMENTS, differences, find_fault, last_checkpoint, missing_state
 
@@ -33,7 +34,7 @@ DECISIVE = (
 """The TrainingArguments that decide the final weights or their scores."""
 
 
-_INDECISIVE = ("seeds", "teacher_cache", "teacher_batch_size", "card_examples")
+_INDECISIVE = ("seeds", "teacher_cache", "teacher_batch_size", "card_examples", "keeps_checkpoints")
 
 
 @contextmanager
@@ -83,6 +84,10 @@ def check_output_dir(folder: Path, resume: str | None, may_restart: bool = False
     held = [name for name in _contents(folder) if name != ARGUMENTS]  # alone, of a call that failed before its run
     newest = last_checkpoint(folder)
     if not resume:
+        if newest is None and is_finished(folder):
+            raise UserError(
+                f"--output_dir {folder} holds a finished run, and nothing is overwritten: name another folder"
+            )
         hint = ", or resume its run by --resume_from_checkpoint last" if newest else ""
         _check_empty(folder, held, f"name another folder{hint}")
         return None
@@ -114,6 +119,11 @@ def check_output_dir(folder: Path, resume: str | None, may_restart: bool = False
             f"{checkpoint} and another --output_dir."
         )
     return str(checkpoint)
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether the folder of a run has a trained model and its results."""
+    return (folder / MANIFEST).is_file() and (folder / "all_results.json").is_file()
 
 
 def check_new(folder: Path) -> None:
@@ -205,6 +215,9 @@ def plan_seeds(
     """
     parent, resume = Path(training.output_dir), training.resume_from_checkpoint
     if len(folders) == 1:
+        if (resume or "").lower() in ("last", "true") and is_finished(parent) and last_checkpoint(parent) is None:
+            _check_same(parent, {**config, "seed": training.seed})
+            return [(True, None)]
         return [(False, check_output_dir(folders[0], resume))]
     held = _contents(parent)
     has_runs = any(name.startswith("seed-") for name in held)
@@ -221,3 +234,18 @@ def plan_seeds(
         (done, None if done else check_output_dir(folder, resume, may_restart))
         for folder, done in zip(folders, finished, strict=True)
     ]
+
+
+def _check_same(folder: Path, config: dict[str, Any]) -> None:
+    """
+    Raises:
+        UserError: a finished run whose checkpoints are removed had other arguments, such as fewer epochs.
+    """
+    if config.get("dataset_name") is None:  # GLUE is named when it is read
+        config = {name: value for name, value in config.items() if not name.startswith("dataset_")}
+    if changes := changed_arguments(folder, config):
+        raise UserError(
+            f"The run in {folder} is finished and its checkpoints are removed, and the arguments differ ({changes}): "
+            f"name another --output_dir; to train its model further, add --model_name_or_path {folder}. With "
+            "--save_total_limit 1 a run keeps a checkpoint to resume from."
+        )

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from datasets import DatasetDict
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback, TrainingArguments, set_seed
 
 from ..data.splits import hold_out, load_splits, take_first
 from ..data.windows import tokenizing
-from ..evaluation.reports import baseline_lines, plot_training_curves, score_prefix, seeds_table, summarize_seeds
+from ..evaluation.reports import plot_training_curves, score_prefix, seeds_table, summarize_seeds
 from ..files import write_json, write_text
 from ..loading import check_whole
 from ..models.modeling_encoder import longest_input
@@ -28,7 +28,7 @@ from ..publish.model_card import write_model_card
 from ..publish.run_card import run_card
 from ..training.arguments import DataArguments, FileArguments, ModelArguments, RunArguments
 from ..training.build import build_parts, check_resumed, length_limit
-from ..training.checkpoints import ARGUMENTS, ManifestWriter
+from ..training.checkpoints import ARGUMENTS, ManifestWriter, remove_checkpoints
 from ..training.guards import warn_about_majority, warn_about_overlap, warn_about_unknown_tokens
 from ..training.learning_rates import learning_rates, pretrained_parameters
 from ..training.losses import CRFLoss, loss_of
@@ -38,6 +38,7 @@ from ..training.trainer import EarlyStopping, StarTrainer
 from .checks import check_arguments, check_parts, check_same_rates
 from .cli_errors import as_main_process, as_user_error, script_messages
 from .output_folder import changed_arguments, check_several_seeds, lock_output_dir, plan_seeds, run_config
+from .terminal import TrainingBar, closing_lines, quiet_libraries
 
 
 logger = logging.getLogger(__name__)
@@ -59,18 +60,11 @@ def run_script(
     training: TrainingArguments,
     baselines: dict[str, Baseline] | None = None,
 ) -> None:
-    """`run`, with one-line errors and a last line that names the results."""
-    with script_messages(training):
-        run(task_class, model_args, data_args, run_args, training, baselines)
+    """`run`, with one-line errors, little of the libraries' own output, and a closing block."""
+    with script_messages(training), quiet_libraries(training.log_level, downloads=True):
+        task, results = run_task(task_class, model_args, data_args, run_args, training, baselines)
     if training.should_log:
-        parts = "scores, predictions"
-        if training.do_train:
-            parts = "model, scores, predictions, plots, and the model card README.md"
-        if run_args.seeds and len(run_args.seeds) > 1:
-            parts = f"for each seed a folder with {parts}; their means in seeds.md and all_results.json"
-        print(f"\nEverything is in {training.output_dir}: {parts}.")
-        for page in sorted(Path(training.output_dir).glob("errors_*.html")):
-            print(f"Mistakes, worst first: {page}")
+        print("\n" + "\n".join(closing_lines(task, training, run_args.seeds or [training.seed], results)))
 
 
 def run(
@@ -95,6 +89,19 @@ def run(
     Returns:
         All results of a single run, or the summary over seeds.
     """
+    return run_task(task_class, model_args, data_args, run_args, training, baselines, splits)[1]
+
+
+def run_task(
+    task_class: type[Task],
+    model_args: ModelArguments,
+    data_args: DataArguments,
+    run_args: RunArguments,
+    training: TrainingArguments,
+    baselines: Mapping[str, Baseline] | None = None,
+    splits: DatasetDict | None = None,
+) -> tuple[Task, dict[str, Any]]:
+    """As `run`; returns the task too."""
     check_arguments(task_class, model_args, data_args, run_args, training)
     folder = Path(training.output_dir)
     seeds = run_args.seeds or [training.seed]
@@ -118,15 +125,15 @@ def run(
             write_json(folder / ARGUMENTS, config)
         for seed, each, (is_finished, checkpoint) in zip(seeds, folders, plan, strict=True):
             if is_finished:
-                logger.info(f"Seed {seed} is finished already: {each / 'all_results.json'}")
+                logger.info(f"The run of seed {seed} is finished already: {each / 'all_results.json'}")
                 results[seed] = json.loads((each / "all_results.json").read_text(encoding="utf-8"))
                 continue
             of_seed = copy(training)
             of_seed.seed, of_seed.output_dir, of_seed.resume_from_checkpoint = seed, str(each), checkpoint
             results[seed] = run_once(task, of_seed) if baseline is None else run_baseline(baseline, task, of_seed)
         if len(seeds) == 1:
-            return results[seeds[0]]
-        return report_seeds(folder, results, task.metrics.metric_for_best_model, training.process_index == 0)
+            return task, results[seeds[0]]
+        return task, report_seeds(folder, results, task.metrics.metric_for_best_model, training.process_index == 0)
 
 
 # ------ data
@@ -218,6 +225,8 @@ def run_once(task: Task, training: TrainingArguments) -> dict[str, Any]:
             write_model_card(folder, run_card(task, trainer, results, sections))
             if training.push_to_hub:
                 upload_run(training)
+            if not task.run_args.keeps_checkpoints:
+                remove_checkpoints(folder)
     return results
 
 
@@ -307,6 +316,8 @@ def make_trainer(
             compute_loss_func=None if isinstance(loss, CRFLoss) else loss,
         )
         task.prepare_trainer(trainer)
+    if trainer.pop_callback(ProgressCallback) is not None:
+        trainer.add_callback(TrainingBar(task.metrics.metric_for_best_model))
     trainer.add_callback(ManifestWriter())
     if run_args.early_stopping_patience is not None:
         trainer.add_callback(EarlyStopping(run_args.early_stopping_patience))
@@ -337,7 +348,6 @@ def train(task: Task, trainer: StarTrainer, results: dict[str, Any]) -> None:
         metrics = {name: value for name, value in metrics.items() if name not in _SINCE_RESUMED}
     results |= metrics | {"train_samples": len(trainer.train_dataset), **task.sample_counts}
     results["parameters"] = trainer.model.num_parameters()
-    trainer.log_metrics("train", metrics)
     if trainer.is_world_process_zero():
         chosen_by = (training.metric_for_best_model or task.metrics.metric_for_best_model).removeprefix("eval_")
         score = None if chosen_by == "loss" else chosen_by  # the loss has its own panel
@@ -365,7 +375,6 @@ def score(task: Task, trainer: StarTrainer, split: str, features: Any, results: 
     trainer.compute_metrics = task.scorer(split, features)
     output = trainer.predict(features, metric_key_prefix=prefix)
     results |= output.metrics | {f"{prefix}_samples": len(task.data.splits[split])}
-    trainer.log_metrics(prefix, output.metrics)
     if not trainer.is_world_process_zero():
         return {}
     predictions = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
@@ -397,6 +406,4 @@ def report_seeds(
         write_json(folder / "all_results.json", {"seeds": list(results), **summary})
         write_text(folder / "seeds.md", table + "\n")
         print(table)
-        for line in baseline_lines(summary, metric):
-            print(f"mean over seeds: {line}")
     return summary

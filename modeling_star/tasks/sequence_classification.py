@@ -207,11 +207,8 @@ class ClassificationTask(Task[ClassificationArguments]):
         if not self._tfidf:
             return {}
         results |= self._tfidf
-        trainer.log_metrics("tfidf", self._tfidf)
         best = self.metrics.metric_for_best_model
         lines = baseline_lines(results, best)
-        for line in lines:
-            logger.info(line)
         name = f"eval_{best}"
         if results.get(name, np.inf) < self._tfidf.get(f"tfidf_{name}", -np.inf):
             logger.warning(

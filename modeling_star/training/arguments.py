@@ -204,6 +204,8 @@ class RunArguments:
     class_weights = "none"  # a flag of the scripts whose data have classes
     # Whether the user wrote --load_best_model_at_end false; TrainingArguments cannot tell it from the default.
     takes_last = False
+    # Whether the user wrote --save_total_limit; without it the checkpoints are removed when the run is finished.
+    keeps_checkpoints = False
 
     seeds: list[int] | None = flag("Several seeds in one call, reported with mean and deviation: --seeds 1 2 3.")
     encoder_learning_rate: float | None = flag(

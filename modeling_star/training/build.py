@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import textwrap
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -164,6 +165,10 @@ def make_model(task: Task, tokenizer: PreTrainedTokenizerBase) -> PreTrainedMode
         if getattr(arguments, flag) is not None:
             raise UserError(f"--{flag} is for a fresh model, and --model_name_or_path names a saved one: omit it.")
     model, task.new_parameters = saved_model(head, task.labels, arguments)
+    if task.new_parameters:
+        names = textwrap.shorten(", ".join(sorted(task.new_parameters)), width=200, placeholder=" ...")
+        count, name = len(task.new_parameters), arguments.model_name_or_path
+        logger.info(f"{count} tensors are not in {name}, or have another size there, and begin anew: {names}")
     return model
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import textwrap
 import zipfile
 from collections.abc import Iterator
@@ -30,13 +31,30 @@ def last_checkpoint(folder: Path) -> Path | None:
     return next(whole_checkpoints(folder), None)
 
 
+def remove_checkpoints(folder: Path) -> None:
+    """
+    Remove the checkpoints of a run that is finished. The newest loses its state first, and is no whole checkpoint from
+    then on: whatever a kill leaves, a run that resumes from it has the best checkpoint that it knows of.
+    """
+    paths = _by_step(folder)
+    for path in paths:
+        (path / "trainer_state.json").unlink(missing_ok=True)
+    for path in paths:
+        shutil.rmtree(path)
+
+
+def _by_step(folder: Path) -> list[Path]:
+    """The folders of checkpoints, newest first."""
+    steps = {path: path.name.removeprefix("checkpoint-") for path in folder.glob("checkpoint-*")}
+    return sorted((path for path in steps if steps[path].isdigit()), key=lambda path: -int(steps[path]))
+
+
 def whole_checkpoints(folder: Path) -> Iterator[Path]:
     """
     The checkpoints in a folder, newest first, without any that was being written when a run was killed, or was damaged
     later; a warning names each of those. transformers' `get_last_checkpoint` would return them.
     """
-    steps = {path: path.name.removeprefix("checkpoint-") for path in folder.glob("checkpoint-*")}
-    for path in sorted((path for path in steps if steps[path].isdigit()), key=lambda path: -int(steps[path])):
+    for path in _by_step(folder):
         if fault := find_fault(path):
             logger.warning(f"{path} is skipped: {fault}.")
         else:

@@ -108,7 +108,7 @@ def test_the_mean_of_the_last_checkpoints_takes_the_place_of_the_best(
         "--warmup_steps=20",
         "--num_train_epochs=5",
     )
-    flags = ("--average_checkpoints=2", f"--output_dir={folder}")
+    flags = ("--average_checkpoints=2", "--save_total_limit=2", f"--output_dir={folder}")
     scripts.check("run_glue.py", *files(corpora / "sentiment"), *TINY, *QUICK, *worse, *flags)
     losses = [entry["eval_loss"] for entry in log_of(folder) if "eval_loss" in entry]
     assert losses.index(min(losses)) < 3

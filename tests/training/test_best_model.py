@@ -153,7 +153,6 @@ def test_the_score_that_chooses_is_drawn(
         train=lambda **_: SimpleNamespace(metrics={}),
         save_model=lambda **_: None,
         save_state=lambda: None,
-        log_metrics=lambda *_: None,
         is_world_process_zero=lambda: True,
         model=SimpleNamespace(num_parameters=lambda: 1),
         state=SimpleNamespace(log_history=[]),

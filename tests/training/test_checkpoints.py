@@ -22,7 +22,7 @@ from modeling_star.runs.output_folder import (
 )
 from modeling_star.tasks.sequence_classification import ClassificationTask
 from modeling_star.training.arguments import ClassificationArguments, ModelArguments, RunArguments
-from modeling_star.training.checkpoints import last_checkpoint, write_manifest
+from modeling_star.training.checkpoints import last_checkpoint, remove_checkpoints, write_manifest
 
 
 STATE = ("optimizer.pt", "scheduler.pt", "rng_state.pth")
@@ -108,6 +108,29 @@ def test_a_checkpoint_of_several_processes_has_all_their_random_states(tmp_path:
     (checkpoint / ranks[1]).unlink()
     with pytest.raises(UserError, match="no whole checkpoint"):
         check_output_dir(tmp_path, "last")
+
+
+def test_no_kill_while_checkpoints_are_removed_loses_the_best_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (3, 6, 9):
+        best = {"best_model_checkpoint": f"{tmp_path}/checkpoint-{min(step, 6)}"}
+        write_json(write_checkpoint(tmp_path, step, has_manifest=False) / "trainer_state.json", best)
+        write_manifest(tmp_path / f"checkpoint-{step}")
+    (tmp_path / "checkpoint-best").mkdir()  # of the user
+    unlink, left = Path.unlink, []
+
+    def unlink_and_look(path: Path, **options: bool) -> None:
+        unlink(path, **options)
+        left.append(last_checkpoint(tmp_path))
+
+    monkeypatch.setattr(Path, "unlink", unlink_and_look)
+    monkeypatch.setattr("shutil.rmtree", lambda path: left.append(last_checkpoint(tmp_path)))
+    remove_checkpoints(tmp_path)
+    assert left == [tmp_path / "checkpoint-6", tmp_path / "checkpoint-3", *[None] * 4]
+    monkeypatch.undo()
+    remove_checkpoints(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-best"]
 
 
 def test_the_manifest_has_files_in_folders(tmp_path: Path) -> None:

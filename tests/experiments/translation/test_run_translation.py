@@ -51,7 +51,7 @@ def translators(scripts: ScriptRunner, corpus: Path) -> dict[str, Path]:
     name = "--dataset_title=synthetic pairs"
     for kind, flags in KINDS.items():
         more = [f"--lexicon={corpus / 'words.txt'}"] if kind == "big" else []
-        command = [*files(corpus), *flags, *more, *SHORT, *QUICK, name, f"--output_dir={kind}"]
+        command = [*files(corpus), *flags, *more, *SHORT, *QUICK, name, "--save_total_limit=5", f"--output_dir={kind}"]
         scripts.check("run_translation.py", *command)
     return {kind: scripts.folder / kind for kind in KINDS}
 
