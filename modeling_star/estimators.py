@@ -114,7 +114,7 @@ class StarEstimator(BaseEstimator):
         seed: of the weights, the order of the texts and dropout.
         arguments: any other argument of the training command by its name, such as
             `{"embeddings_name_or_path": "bert-base-cased", "max_seq_length": 256}`.
-        verbose: show progress, the scores of each epoch and all warnings; otherwise a fit prints one line.
+        verbose: show progress, the score of each epoch and all warnings; otherwise a fit prints one line.
 
     Attributes:
         classes_: the labels or tags, sorted, `[k]`.

@@ -479,7 +479,7 @@ def test_a_fit_prints_one_line_unless_it_is_verbose(
     assert "validation accuracy" in out
     assert (len(out.splitlines()), err, caplog.records) == (1, "", [])
     star.set_params(verbose=True).fit(TEXTS, LABELS)
-    assert len(capfd.readouterr().out.splitlines()) > 5
+    assert len(capfd.readouterr().out.splitlines()) > 1
     assert caplog.records
     assert "--" not in caplog.text
 

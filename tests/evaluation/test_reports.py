@@ -22,6 +22,7 @@ from modeling_star.evaluation.reports import (
     plot_confusion_matrix,
     plot_entity_scores,
     plot_training_curves,
+    score_lines,
     seeds_table,
     summarize_seeds,
 )
@@ -262,5 +263,8 @@ def test_a_model_and_its_baseline_are_in_one_line_for_each_split() -> None:
         ["0.750", "0.375", "4"],
     ]
     assert lines[1].startswith("validation_mismatched f1 ")
+    shown = score_lines({**scores, **baseline, **samples}, "f1")
+    assert shown == [score_lines({"test_f1": 0.125, "test_samples": 5}, "f1")[0], *lines]
+    assert score_lines({"test_f1": 0.5, "train_samples": 9}, "f1"), "a run of TF-IDF alone counts no rows"
     seeds = {seed: {"eval_f1": seed / 4, "tfidf_eval_f1": 0.5, "eval_samples": 8} for seed in (1, 2)}
     assert baseline_lines(summarize_seeds(seeds), "f1") == baseline_lines({**seeds[1], "eval_f1": 0.375}, "f1")

@@ -47,8 +47,8 @@ def test_bars_of_the_libraries_are_shown_if_asked_for(
     assert not any(noise in error for noise in NOISE)
     steps = 2 * 4  # of 60 rows in batches of 16
     assert f"{steps}/{steps}" in error, "the bar of the training"
-    kept = "--save_total_limit=1"
-    noisy = scripts.check(*command, "--output_dir=noisy", "--log_level=info", kept, "--tfidf_baseline=false")
+    other = ("--save_total_limit=1", "--max_seq_length=17", "--tfidf_baseline=false")  # tokens of another length
+    noisy = scripts.check(*command, "--output_dir=noisy", "--log_level=info", *other)
     assert all(noise in noisy.error for noise in NOISE[:2])
     assert list((scripts.folder / "noisy").glob("checkpoint-*/optimizer.pt"))
 

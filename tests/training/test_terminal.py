@@ -1,6 +1,7 @@
 """What a run shows of the libraries below it, and that it leaves their settings as they were."""
 
 import itertools
+import sys
 import warnings
 from collections.abc import Iterator
 
@@ -55,7 +56,7 @@ def test_libraries_are_quiet_for_a_while(given: tuple[int, bool, bool, bool]) ->
 @pytest.mark.usefixtures("restored")
 def test_a_variable_that_shows_all_bars_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     put(30, True, True, True)
-    monkeypatch.setattr("datasets.utils.tqdm.HF_DATASETS_DISABLE_PROGRESS_BARS", False)
+    monkeypatch.setattr(sys.modules["datasets.utils.tqdm"], "HF_DATASETS_DISABLE_PROGRESS_BARS", False)
     with warnings.catch_warnings(record=True) as shown, quiet_libraries():
         assert not datasets.are_progress_bars_disabled()
     assert not shown
