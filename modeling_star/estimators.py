@@ -486,7 +486,7 @@ class StarTagger(StarEstimator):
     def entities(self, texts: Iterable[str | Words]) -> list[list[Prediction]]:
         """The entities of each text: `label`, `start`, `end` (characters), `text` and `score`."""
         check_is_fitted(self)
-        rows = sentences_of(texts, "texts", "predict([{}])", takes_texts=True)
+        rows = sentences_of(texts, "texts", "entities([{}])", takes_texts=True)
         return [predictions for _, predictions in self.predictor_.predict(rows)] if rows else []
 
     def score(self, sentences: Iterable[Words], tags: Iterable[Sequence[Any]]) -> float:

@@ -52,6 +52,7 @@ def main() -> None:
             config = AutoConfig.from_pretrained(arguments.encoder, trust_remote_code=False)
             has_head = any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in config.architectures or [])
             tokenizer = AutoTokenizer.from_pretrained(arguments.encoder)
+        with as_user_error():
             if config.model_type == "modernbert":
                 unused = [flag for flag in ("max_positions", "lexicon") if getattr(arguments, flag) is not None]
                 if unused:

@@ -132,9 +132,15 @@ def read_encoder_config(name_or_path: str | Path, hub: dict[str, Any]) -> PreTra
         advice = 'BigTransformerModel.from_encoder("bert-base-uncased")'
         if config.model_type == "modernbert":
             advice = f'WindowModernBertModel.from_encoder("{name_or_path}")'
+        kind = f"a {config.model_type}" + (
+            ""
+            if config.model_type not in _FAMILIES
+            else " that is a decoder"
+            if is_decoder
+            else f" with {positions} positions"
+        )
         raise ValueError(
-            f"{name_or_path} has model_type={config.model_type!r}, position_embedding_type={positions!r} and "
-            f"is_decoder={is_decoder}; an encoder with absolute positions of type {', '.join(_FAMILIES)} becomes a "
+            f"{name_or_path} is {kind}; an encoder with absolute positions of type {', '.join(_FAMILIES)} becomes a "
             f"BiG-Transformer, and a modernbert a WindowModernBert: {advice}."
         )
     return config
