@@ -382,6 +382,8 @@ class StarClassifier(ClassifierMixin, StarEstimator):
         check_lengths("texts", rows, "labels", values)
         if not rows:
             raise UserError("There are no texts to train on: texts is empty.")
+        if not any(map(str.strip, rows)):
+            raise UserError(f"All {len(rows)} texts are blank: write fit(texts, labels) with texts that have words.")
         classes, codes = np.unique(values, return_inverse=True)
         if len(classes) < 2:
             raise UserError(

@@ -296,6 +296,11 @@ def test_what_is_no_list_of_texts_is_refused_by_name_and_row(texts: Any, match: 
         texts_of(texts, "texts", "predict([{}])")
 
 
+def test_texts_that_are_all_blank_are_refused() -> None:
+    with pytest.raises(UserError, match="blank"):
+        StarClassifier().fit([" ", ""] * 15, [0, 1] * 15)
+
+
 def test_a_single_text_is_refused_in_fit_and_predict(classifier: StarClassifier, tagger: StarTagger) -> None:
     for call in (
         lambda: classifier.predict("a good film"),

@@ -5,11 +5,19 @@ Explain the prediction of a classifier or a tagger for one text, as a page witho
 
 Tokens are coloured by what they add to the logit of the class or entity (integrated gradients). Below are the weights
 of the encoder's attentions: what Star's relay reads and a token's candidates on the ring, and BiG's words. The
-picture, explain.png beside explain.html, has the tokens, the relay and the words.
+picture, explain.png beside explain.html, has the tokens, the relay and the words. Neither file is overwritten.
 """
 
 import argparse
+import itertools
+import os
 from pathlib import Path
+
+
+def _free(page: Path) -> Path:
+    """explain.html -> explain-2.html, or the next number where neither a page nor a picture is."""
+    pages = (page.with_name(f"{page.stem}-{number}{page.suffix}") for number in itertools.count(2))
+    return next(each for each in pages if not any(map(os.path.lexists, (each, each.with_suffix(".png")))))
 
 
 def main() -> None:
@@ -17,13 +25,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", metavar="FOLDER", help="folder or Hub name of a classifier or a tagger")
     parser.add_argument("text", metavar="TEXT", help="the text")
-    parser.add_argument("--output_file", type=Path, default=Path("explain.html"), metavar="FILE", help="the page")
+    parser.add_argument(
+        "--output_file",
+        type=Path,
+        default=Path("explain.html"),
+        metavar="FILE",
+        help="the page (default: explain.html)",
+    )
     parser.add_argument("--trust_remote_code", action="store_true", help="run the code in the model's folder")
     parser.add_argument("--log_level", choices=("info", "debug"), default="info", help="debug: print tracebacks too")
     arguments = parser.parse_args()
     page = arguments.output_file
     if page.suffix.lower() not in (".html", ".htm"):
         parser.error(f"--output_file {page} would hold HTML: write --output_file {page.with_suffix('.html')}")
+    written = next((path for path in (page, page.with_suffix(".png")) if os.path.lexists(path)), None)
+    if written is not None:
+        parser.error(f"{written} exists, and nothing is overwritten: write --output_file {_free(page)}")
 
     from ..evaluation.reports import plot_explanation
     from ..files import write_text

@@ -39,11 +39,18 @@ def parts_of(output: Path) -> Path:
 def check_output(output: Path) -> None:
     """
     Raises:
-        UserError: a file has another ending, or exists.
+        UserError: a file has another ending, or exists, or its folder may not be searched.
     """
     if output.suffix not in FORMATS:
         raise UserError(f"--output_file {output} ends in {output.suffix!r}: write {', '.join(FORMATS)}.")
-    if output.exists() and not parts_of(output).exists():
+    try:
+        is_written = output.exists() and not parts_of(output).exists()
+    except PermissionError as error:
+        raise UserError(
+            f"{output.parent} may not be searched by this user: write --output_file {output.name}, or name another "
+            "folder."
+        ) from error
+    if is_written:
         raise UserError(f"{output} exists, and nothing is overwritten: delete it, or name another --output_file.")
 
 

@@ -102,7 +102,8 @@ def command_messages(
     except Exception as error:
         if log_level == "debug":
             traceback.print_exception(error)
-        folder = output if output is None or output.is_dir() else output.resolve().parent
+        # Path.is_dir raises an error where a folder may not be searched, os.path.isdir does not.
+        folder = output if output is None or os.path.isdir(output) else output.resolve().parent
         if folder is not None and not isinstance(error, UserError) and _is_full(error, folder):
             raise SystemExit(
                 f"{command}: the disk of {folder} is full ({error}). {next_time()} Make room first."
@@ -114,8 +115,9 @@ def command_messages(
 
 def _is_full(error: Exception, folder: Path) -> bool:
     """Whether a command ended because it filled the disk, for which torch and safetensors have errors of their own."""
-    is_named = isinstance(error, OSError) and error.errno == errno.ENOSPC
-    return is_named or (folder.is_dir() and shutil.disk_usage(folder).free < _FULL)
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return os.path.isdir(folder) and shutil.disk_usage(folder).free < _FULL
 
 
 # Damaged and missing files, and packages that are not installed.

@@ -142,6 +142,25 @@ def test_the_page_is_whole_and_escaped(
     assert page.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("taken", ["explain.html", "explain.png"])
+def test_nothing_is_overwritten_and_the_error_names_a_free_file(
+    taken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (taken, "explain-2.html"):
+        Path(name).write_text("kept", encoding="utf-8")
+    for flags in ([], ["--output_file", "explain.html"]):
+        monkeypatch.setattr(sys, "argv", ["explain", "no/model", TEXT, *flags])
+        with pytest.raises(SystemExit) as stopped:
+            command.main()
+        assert stopped.value.code == 2
+        assert "--output_file explain-3.html" in capsys.readouterr().err
+    assert {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == {
+        taken: "kept",
+        "explain-2.html": "kept",
+    }
+
+
 def test_a_text_without_entities_has_a_page() -> None:
     assert "No entity" in as_html(Explanation("a", ["a"], [(0, 1)], [], (), [], []), "title")
 

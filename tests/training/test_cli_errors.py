@@ -3,6 +3,7 @@
 import errno
 import logging
 import multiprocessing
+import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from transformers import TrainingArguments
 from modeling_star.data.files import reading
 from modeling_star.errors import UserError
 from modeling_star.files import write_json
+from modeling_star.inference.output_rows import check_output
 from modeling_star.models.configuration_encoder import did_you_mean
 from modeling_star.runs.cli_errors import as_user_error, command_messages, script_messages
 from modeling_star.runs.output_folder import check_output_dir, lock_output_dir
@@ -68,6 +70,28 @@ def test_a_full_disk_is_reported_with_the_last_checkpoint(tmp_path: Path, monkey
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
     with pytest.raises(SystemExit, match=words), script_messages(arguments(tmp_path)):
         raise RuntimeError("unexpected pos 41152 vs 41040")
+
+
+def test_an_error_with_another_number_is_no_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))  # as of /proc
+    with pytest.raises(SystemExit) as stopped, script_messages(arguments(tmp_path)):
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "/proc/x.csv.parts")
+    assert "is full" not in str(stopped.value)
+    with pytest.raises(SystemExit, match="is full"), script_messages(arguments(tmp_path)):
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+
+def test_a_folder_that_may_not_be_searched_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output, stat = tmp_path / "closed" / "x.csv", os.stat
+
+    def closed(path: Any, *args: Any, **kwargs: Any) -> os.stat_result:
+        if "closed" in os.fspath(path):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "stat", closed)  # root may search all folders
+    with pytest.raises(SystemExit, match="closed may not be searched"), command_messages("predict", output):
+        check_output(output)
 
 
 def test_a_user_error_is_one_line(tmp_path: Path) -> None:
