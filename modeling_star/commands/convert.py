@@ -21,7 +21,10 @@ def main() -> None:
     parser.add_argument("encoder", metavar="NAME", help="a Hub name or a folder")
     parser.add_argument("output_dir", type=Path, metavar="OUTPUT", help="new or empty folder")
     parser.add_argument(
-        "--layers", type=int, nargs="+", help="layers that are taken (default: 0 3, of a ModernBERT all)"
+        "--layers",
+        type=int,
+        nargs="+",
+        help="layers that are taken (default: 0 3, or 0 where there is no layer 3; of a ModernBERT all)",
     )
     parser.add_argument("--radius", type=int, help="neighbours on either side (default: 4, of a ModernBERT 128)")
     parser.add_argument("--max_positions", type=int, help="longest text in tokens (default: the encoder's)")
@@ -59,7 +62,7 @@ def main() -> None:
                     raise UserError(f"--{unused[0]} is given, which a ModernBERT does not need or read: omit it.")
                 model = _window_modernbert(arguments, has_head)
             else:
-                model = _big(arguments, has_head and config.model_type != "electra", tokenizer)
+                model = _big(arguments, config, has_head and config.model_type != "electra", tokenizer)
         check_whole(arguments.encoder, model, ())
         model.save_pretrained(arguments.output_dir)
         if arguments.max_positions is not None:
@@ -69,7 +72,7 @@ def main() -> None:
     print(f"{type(model).__name__} with {model.num_parameters():,} parameters written to {arguments.output_dir}")
 
 
-def _big(arguments: argparse.Namespace, has_head: bool, tokenizer: Any) -> Any:
+def _big(arguments: argparse.Namespace, config: Any, has_head: bool, tokenizer: Any) -> Any:
     """A BiG-Transformer of an encoder whose block is BERT's."""
     from ..models.configuration_big import BigTransformerConfig
     from ..models.modeling_big import BigTransformerForMaskedLM, BigTransformerModel
@@ -78,9 +81,11 @@ def _big(arguments: argparse.Namespace, has_head: bool, tokenizer: Any) -> Any:
     lexicon = None
     if arguments.lexicon is not None:
         lexicon = read_lexicon(arguments.lexicon, tokenizer, BigTransformerConfig.max_word_length)
+    # `from_encoder` refuses a kind of model whose configuration has no such field.
+    default = [0, 3] if getattr(config, "num_hidden_layers", 0) > 3 else [0]
     return (BigTransformerForMaskedLM if has_head else BigTransformerModel).from_encoder(
         arguments.encoder,
-        arguments.layers or [0, 3],
+        arguments.layers or default,
         arguments.radius or 4,
         lexicon,
         max_positions=arguments.max_positions,

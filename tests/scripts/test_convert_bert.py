@@ -67,6 +67,12 @@ def test_a_modernbert_keeps_its_kind(scripts: ScriptRunner, bert: Path, tmp_path
     assert "--lexicon" in done.error.splitlines()[-1]
 
 
+def test_the_default_layers_are_those_that_the_bert_has(scripts: ScriptRunner, bert: Path, tmp_path: Path) -> None:
+    scripts.check("convert_bert.py", bert, tmp_path / "out")
+    assert config_of(bert)["num_hidden_layers"] == 1
+    assert config_of(tmp_path / "out")["num_hidden_layers"] == 1
+
+
 def test_a_layer_that_the_bert_lacks_is_one_line(scripts: ScriptRunner, bert: Path) -> None:
     done = scripts.run("convert_bert.py", bert, "nothing", "--layers", "0", "3")
     assert done.code == 1
