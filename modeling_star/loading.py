@@ -119,9 +119,11 @@ def load_model(auto: str, name: str, **options: Any) -> PreTrainedModel:
 
     Raises:
         UserError: weights are missing, left over, NaN, infinite or of another size, files are not those that were
-            written, or labels have no clear names.
+            written, the folder is of `export`, or labels have no clear names.
     """
     check_files(name)
+    if (Path(name) / "model.onnx").is_file() and not any(Path(name).glob("*.safetensors")):
+        raise UserError(f"{name} is an exported model, which only predicts: name the folder that was exported.")
     with reading_model("weights", name):
         model, info = getattr(transformers, auto).from_pretrained(name, output_loading_info=True, **options)
     missing, more = info["missing_keys"], info["unexpected_keys"]

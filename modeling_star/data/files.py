@@ -138,7 +138,9 @@ def _not_utf8(path: Path) -> UserError:
 
 def no_rows(path: Path) -> UserError:
     """The error of a file without a row."""
-    return UserError(f"{path} is empty. Write at least one row, or omit the file.")
+    return UserError(
+        f"{path} is empty, or has only a header, comments or blank rows. Write at least one row, or omit the file."
+    )
 
 
 def missing_file(path: Path) -> str:

@@ -136,7 +136,7 @@ def add_vote(task: Task, trainer: Any, had_vote: bool) -> None:
     if not _is_wanted(task, had_vote):
         return
     if obstacle := _obstacle(task, trainer):
-        logger.info(f"TF-IDF does not vote with the encoder: {obstacle}.")
+        _say_no_vote(task, obstacle)
         return
     splits = {"train": trainer.train_dataset, "validation": trainer.eval_dataset}
     rows = {split: features["input_ids"][:] for split, features in splits.items()}
@@ -146,7 +146,7 @@ def add_vote(task: Task, trainer: Any, had_vote: bool) -> None:
     given = (rows["train"], labels["train"], rows["validation"], labels["validation"])
     terms = fit_terms(*given, model.config, longest, weights_by_class(task))
     if terms is None:
-        logger.info("TF-IDF does not vote with the encoder: no word is in two training texts.")
+        _say_no_vote(task, "no word is in two training texts, but not in all")
         return
     predictions = trainer.predict(trainer.eval_dataset).predictions
     encoder = np.asarray(predictions[0] if isinstance(predictions, tuple) else predictions, dtype=np.float64)
@@ -162,6 +162,12 @@ def add_vote(task: Task, trainer: Any, had_vote: bool) -> None:
         f"TF-IDF of {len(terms.keys):,} terms votes with the encoder, with a share of {terms.share:.2f} (validation "
         f"{name} alone: encoder {alone:.3f}, TF-IDF {of_tfidf:.3f}); without it: --tfidf_vote false"
     )
+
+
+def _say_no_vote(task: Task, obstacle: str) -> None:
+    """A warning where --tfidf_vote asks for the vote; else a line of the log."""
+    level = logging.WARNING if task.data_args.tfidf_vote else logging.INFO
+    logger.log(level, f"TF-IDF does not vote with the encoder: {obstacle}.")
 
 
 def _is_wanted(task: Task, had_vote: bool) -> bool:

@@ -23,7 +23,7 @@ from datasets.arrow_writer import ArrowWriter
 from filelock import FileLock
 from torch import Tensor, nn
 from tqdm import tqdm
-from transformers import BatchEncoding, DataCollator, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, BatchEncoding, DataCollator, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_utils import TrainOutput
 
 from ..data.labels import IGNORE_INDEX
@@ -156,11 +156,12 @@ class Teacher:
             trust_remote_code: as in `from_pretrained`.
 
         Raises:
-            UserError: there is no such model, it is not whole, or it has other labels.
+            UserError: there is no such model, it is not whole, it is for another task, or it has other labels.
         """
         head = "AutoModelForTokenClassification" if has_words else "AutoModelForSequenceClassification"
         with loading("--teacher", name):
             remote = {"trust_remote_code": trust_remote_code}
+            _check_head(name, AutoConfig.from_pretrained(name, **remote).architectures, has_words)
             model = load_model(head, name, dtype=torch.float32, **remote).to(device)
             tokenizer = load_tokenizer(name, **remote)
         tokenizer.padding_side = "right"
@@ -250,6 +251,19 @@ def _by_word(values: np.ndarray, word_ids: Sequence[int | None], num_words: int)
 
 
 # ------ the store
+
+
+def _check_head(name: str, architectures: Sequence[str] | None, has_words: bool) -> None:
+    """
+    Raises:
+        UserError: a tagger shall teach a classifier, or a classifier a tagger.
+    """
+    other, command = ("SequenceClassification", "classify") if has_words else ("TokenClassification", "tag")
+    if architectures and architectures[0].endswith(f"For{other}"):
+        raise UserError(
+            f"--teacher {name} is a {architectures[0]}, and teaches only students of its own kind: write "
+            f"modeling-star {command} --teacher {name}, or name another teacher."
+        )
 
 
 def teacher_outputs(

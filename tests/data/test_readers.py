@@ -229,6 +229,7 @@ def test_folder_names_are_not_patterns(tmp_path):
         ("a.jsonl", " \n\n ", "is empty"),
         ("a.json", "[]", "is empty"),
         ("a.csv", "text,label\n", "is empty"),
+        ("a.csv", 'text\n" "\n', "blank rows"),
         ("a.conll", "# only = comments\n", "is empty"),
         ("a.xlsx", "x", "'.xlsx'"),
         ("noending", "x", ".csv"),

@@ -183,13 +183,14 @@ def test_a_run_without_a_shape_saves_a_vote_and_training_it_again_fits_it_again(
     [
         ([SMALL], rows_of("text"), None),
         ([SMALL, "--tfidf_vote=true"], rows_of("text"), "votes with the encoder"),
+        (["--tfidf_vote=true", "--validation_fraction=0"], rows_of("text"), "without a validation split"),
         (["--tfidf_vote=false"], rows_of("text"), None),
         ([], rows_of("sentence1", "sentence2"), "two texts of a pair"),
         ([], rows_of("text", label=lambda word: len(word) + 0.5 * (word == "dull")), "numbers are predicted"),
         (["--validation_fraction=0"], rows_of("text"), "without a validation split"),
         ([], rows_of("text", label=lambda word: [word, "text"]), "votes with the encoder"),
     ],
-    ids=["shape", "asked", "declined", "pairs", "regression", "no validation", "several labels"],
+    ids=["shape", "asked", "asked in vain", "declined", "pairs", "regression", "no validation", "several labels"],
 )
 def test_who_votes_follows_from_arguments_and_data(
     result_of: Callable[..., tuple[Path, dict[str, Any]]],
@@ -204,6 +205,8 @@ def test_who_votes_follows_from_arguments_and_data(
     assert (terms_in(folder) > 0) == votes
     assert ("the encoder" in caplog.text) == (message is not None)
     assert message is None or message in caplog.text
+    warnings = [each for each in caplog.records if each.levelname == "WARNING" and "the encoder" in each.message]
+    assert bool(warnings) == ("--tfidf_vote=true" in given and not votes)
 
 
 def test_characters_of_chinese_texts_make_terms_of_three(

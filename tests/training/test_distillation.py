@@ -177,6 +177,19 @@ def test_other_labels_are_an_error_that_names_both(teacher_path: Path) -> None:
             Teacher.load(str(teacher_path), labels, ("text",))
 
 
+def test_a_teacher_of_another_task_or_an_exported_one_is_refused_for_what_it_is(
+    teacher_path: Path, tmp_path: Path
+) -> None:
+    tagger = write_teacher(tmp_path / "tagger", ["O", "X"], [["good", "film"]], tags=True)
+    with pytest.raises(UserError, match="modeling-star tag"):
+        Teacher.load(str(tagger), ["O", "X"], ("text",))
+    with pytest.raises(UserError, match="modeling-star classify"):
+        Teacher.load(str(teacher_path), ["a", "b", "c"], ("tokens",), has_words=True)
+    (tagger / "model.safetensors").rename(tagger / "model.onnx")
+    with pytest.raises(UserError, match="exported"):
+        Teacher.load(str(tagger), ["O", "X"], ("tokens",), has_words=True)
+
+
 # ------ alignment
 
 
