@@ -285,11 +285,8 @@ def _write(
         tokenizer.backend_tokenizer.save(str(temporary / "tokenizer.json"))
         model.config.to_json_file(temporary / "config.json", use_diff=False)
         write_json(temporary / "arguments.json", _arguments(model.name_or_path))
-        if (tables := crf_tables(model)) is not None:
-            table = tables["carries_no_tag"]
-            numbers = {"vocab_size": len(table), "carry_no_tag": np.flatnonzero(table).tolist()}
-            text = json.dumps({"transitions": tables["transitions"].tolist(), **numbers})
-            (temporary / CRF).write_text(text, encoding="utf-8")
+        if getattr(model, "crf", None) is not None:
+            (temporary / CRF).write_text(json.dumps(_crf_json(model)), encoding="utf-8")
         shutil.copyfile(Path(__file__).with_name("onnx_script.py"), temporary / "predict.py")
         if output_dir.exists():
             replaced = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}.", dir=output_dir.parent))
@@ -306,6 +303,16 @@ def _write(
 
 _FILES = {"model.onnx", "model.int8.onnx", "tokenizer.json", "config.json", "arguments.json", "predict.py", CRF}
 _ARGUMENTS = ("text_columns", "text_column_name", "source_column", "column_names", "stride")
+
+
+def _crf_json(model: PreTrainedModel) -> dict[str, Any] | None:
+    """What `onnx_runtime.crf_tables` reads; `None` for a CRF that does not know its chain."""
+    tables = crf_tables(model)
+    if tables is None:
+        return None
+    table = tables["carries_no_tag"]
+    numbers = {"vocab_size": len(table), "carry_no_tag": np.flatnonzero(table).tolist()}
+    return {"transitions": tables["transitions"].tolist(), **numbers}
 
 
 def _arguments(name: str) -> dict[str, Any]:

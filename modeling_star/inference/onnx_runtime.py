@@ -106,15 +106,35 @@ CRF = "crf.json"
 """The file of the transitions of a CRF and of the entries of the vocabulary that carry no tag, see `SpanScorer`."""
 
 
-def crf_tables(folder: Path) -> dict[str, np.ndarray] | None:
-    """The tables of a CRF in an exported folder; `None` without one, and in exports of earlier versions."""
-    path = folder / CRF
-    if not path.is_file():
+def crf_tables(folder: Path, session: "InferenceSession", labels: int) -> dict[str, np.ndarray] | None:
+    """
+    The tables of a CRF in an exported folder; `None` without one, for one that does not know its chain (the file has
+    null), and in exports of earlier versions.
+
+    Args:
+        folder: of an exported model.
+        session: the model; that of a CRF has the output `messages`.
+        labels: their number.
+
+    Raises:
+        UserError: the model has a CRF, and the file is missing or is not that of its labels.
+    """
+    if "messages" not in [output.name for output in session.get_outputs()]:
         return None
-    saved = json.loads(path.read_text(encoding="utf-8"))
-    carries_no_tag = np.zeros(saved["vocab_size"], dtype=bool)
-    carries_no_tag[saved["carry_no_tag"]] = True
-    return {"transitions": np.array(saved["transitions"]), "carries_no_tag": carries_no_tag}
+    path = folder / CRF
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        if saved is None:
+            return None
+        carries_no_tag = np.zeros(saved["vocab_size"], dtype=bool)
+        carries_no_tag[saved["carry_no_tag"]] = True
+        transitions = np.array(saved["transitions"], dtype=np.float64).reshape(labels, labels)
+    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
+        raise UserError(
+            f"{path} cannot be read ({error!r}), and the scores of this tagger depend on it: export the model again, "
+            "or copy its files again."
+        ) from error
+    return {"transitions": transitions, "carries_no_tag": carries_no_tag}
 
 
 def run_session(session: "InferenceSession") -> Callable[..., dict[str, np.ndarray]]:

@@ -319,7 +319,7 @@ class Predictor:
 
     def load(self) -> None:
         """Load tokenizer and weights, which otherwise the first texts do."""
-        for name in () if self.saved.task == "tfidf" else ("tokenizer", "model"):
+        for name in () if self.saved.task == "tfidf" else ("tokenizer", "model", "_scorer"):
             getattr(self, name)
 
     def warn_about_cuts(self) -> None:
@@ -388,7 +388,7 @@ class Predictor:
         if self.saved.onnx is not None:
             from .onnx_runtime import crf_tables as of_folder
 
-            tables = of_folder(self.saved.onnx.parent)
+            tables = of_folder(self.saved.onnx.parent, self.model, len(self.saved.config.id2label))
         else:
             from .torch_runtime import crf_tables
 

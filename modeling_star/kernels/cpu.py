@@ -150,10 +150,28 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "modeling_star"
 
 
-def library_file(name: str) -> Path:
-    """The library of a level; another version, source or flags have another name."""
+def _library_stem(name: str) -> Path:
+    """
+    How the path of the library of a level begins: another version, source or flags have another name. The SHA-256 of
+    the file follows, so that one rename publishes both.
+    """
     content = "\0".join((SOURCE.read_text(encoding="utf-8"), *COMPILE, *LEVELS[name][0], platform.machine()))
-    return cache_folder() / f"cpu-{__version__}-{name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}.so"
+    return cache_folder() / f"cpu-{__version__}-{name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+
+
+def find(name: str) -> Path | None:
+    """
+    The compiled library of a level; `None` where there is none, or where it is not as it was written. A file that a
+    full disk or a power cut has cut off would end the process when it is loaded.
+    """
+    stem = _library_stem(name)
+    try:
+        for path in sorted(stem.parent.glob(f"{stem.name}-*.so")):
+            if path.stem.rpartition("-")[2] == hashlib.sha256(path.read_bytes()).hexdigest():
+                return path
+    except OSError:  # what cannot be read is built again; where it cannot be written either, `build` says so
+        pass
+    return None
 
 
 def _command(name: str, target: Path) -> list[str]:
@@ -174,37 +192,49 @@ def build(name: str) -> Path:
     Raises:
         UnavailableError: there is no compiler, it fails, or its output cannot be written.
     """
-    path = library_file(name)
-    if path.exists():
-        return path
+    if (found := find(name)) is not None:
+        return found
+    stem = _library_stem(name)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            target = Path(folder) / path.name
-            command = _command(name, target)
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=stem.parent) as folder:
+            new = Path(folder) / "new"
+            command = _command(name, new)
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
-                raise UnavailableError(f"{command[0]} fails: {done.stderr.strip()[:500]}")
-            target.replace(path)
+                reason = done.stderr.strip()[:500] or f"it ends with status {done.returncode}"
+                raise UnavailableError(f"{command[0]} fails: {reason}")
+            with new.open("rb+") as file:
+                content = file.read()
+                os.fsync(file.fileno())
+            return new.replace(stem.with_name(f"{stem.name}-{hashlib.sha256(content).hexdigest()}.so"))
     except OSError as error:
-        raise UnavailableError(f"{path} cannot be written: {error}") from error
-    return path
+        raise UnavailableError(f"{stem}-*.so cannot be written: {error}") from error
+
+
+# `build` for a shell: the new file, the stem of its name, and the compiler's command.
+_BUILD = """
+new=$1; stem=$2; shift 2
+if "$@" && [ -s "$new" ] && sync "$new" && sum=$(sha256sum < "$new") && [ -n "$sum" ]
+then mv -f "$new" "$stem-${sum%% *}.so"
+else rm -f "$new"
+fi
+"""
 
 
 def _build_in_background(name: str) -> None:
     """Start a process that compiles the library for later ones; nothing where another process does, or none can."""
-    path = library_file(name)
-    new = path.with_suffix(".building")
-    script = 'new=$1; path=$2; shift 2; if "$@"; then mv "$new" "$path"; else rm -f "$new"; fi'
+    stem = _library_stem(name)
+    new = stem.with_name(f"{stem.name}.building")
     nothing = subprocess.DEVNULL
     try:
         command = _command(name, new)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        stem.parent.mkdir(parents=True, exist_ok=True)
         if new.exists() and time.time() - new.stat().st_mtime > LONGEST_BUILD:
             new.unlink()
         new.touch(exist_ok=False)
         subprocess.Popen(
-            ["nice", "sh", "-c", script, "sh", str(new), str(path), *command],
+            ["nice", "sh", "-c", _BUILD, "sh", str(new), str(stem), *command],
             stdin=nothing,
             stdout=nothing,
             stderr=nothing,
@@ -246,8 +276,8 @@ def _load(name: str, path: Path) -> ctypes.CDLL:
 @functools.cache
 def _library_for_process(name: str) -> ctypes.CDLL | None:
     """The library where it is compiled already; it is compiled for later processes otherwise."""
-    path = library_file(name)
-    if not path.exists():
+    path = find(name)
+    if path is None:
         _build_in_background(name)
         return None
     try:

@@ -105,6 +105,27 @@ def test_a_damaged_export_is_named(damage: str, tmp_path: Path) -> None:
         Predictor(tmp_path).load()
 
 
+def test_tables_of_a_crf_that_are_missing_or_wrong_are_named(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model", "TokenClassification", **ENTITIES)
+    without_vocabulary = Predictor(exported(folder))
+    assert without_vocabulary.score_is == Predictor(folder).score_is == "product of token probabilities"
+    with_vocabulary(folder)
+    output = exported(folder)
+    path = output / "crf.json"
+    tables = json.loads(path.read_text(encoding="utf-8"))
+    fewer = {**tables, "transitions": [row[1:] for row in tables["transitions"][1:]]}
+    outside = {**tables, "carry_no_tag": [tables["vocab_size"]]}
+    for text in ("", "[]", "{}", json.dumps(fewer), json.dumps(outside)):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(UserError, match=r"crf\.json"):
+            Predictor(output).load()
+    path.unlink()
+    with pytest.raises(UserError, match=r"crf\.json"):
+        Predictor(output).predict(TEXTS)
+    path.write_text(json.dumps(tables), encoding="utf-8")
+    assert Predictor(output).score_is == "span probability"
+
+
 def test_a_model_for_questions_is_refused_with_what_answers_them(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"")
     fields = {"architectures": ["StarTransformerForQuestionAnswering"], "id2label": {"0": "a", "1": "b"}}

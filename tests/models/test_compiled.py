@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -347,6 +348,44 @@ def test_two_processes_build_at_once_and_later_ones_find_it(tmp_path: Path) -> N
         done = predict(**{"XDG_CACHE_HOME": str(tmp_path), cpu.VARIABLE: "auto", "PATH": "/nowhere"})
         assert done.stdout.split() == ["3", "True"]
         assert not done.stderr
+
+
+@pytest.mark.parametrize("damage", [lambda whole: whole[: len(whole) // 2], lambda whole: b"", lambda whole: b"text"])
+@pytest.mark.skipif(sys.platform != "linux", reason="only there it is built in the background")
+def test_a_damaged_library_is_not_loaded_but_built_again(
+    damage: Callable[[bytes], bytes], library_of: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    level = cpu.level()
+    library_of(level)
+    whole = cpu.build(level)
+    compiler = tmp_path / "compiler"  # a copy instead of a build; the command ends with -o FILE
+    compiler.write_text(f'#!/bin/sh\nfor target; do :; done\ncp "{whole}" "$target"\n', encoding="utf-8")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", str(compiler))
+    path = cpu.build(level)
+    assert cpu.find(level) == path
+    path.unlink()  # this process has loaded no file of that name
+    path.write_bytes(damage(whole.read_bytes()))
+    assert cpu._library_for_process.__wrapped__(level) is None
+    deadline = time.monotonic() + 60
+    while cpu.find(level) is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert path.read_bytes() == whole.read_bytes()
+    assert cpu._library_for_process.__wrapped__(level) is not None
+    assert list(path.parent.iterdir()) == [path]
+    path.write_bytes(b"")
+    assert cpu.build(level) == path
+    assert path.read_bytes() == whole.read_bytes()
+
+
+def test_a_compiler_that_fails_silently_is_named_with_its_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", "false")
+    with pytest.raises(cpu.UnavailableError, match="status 1"):
+        cpu.build("plain")
 
 
 def test_another_value_of_the_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
