@@ -18,7 +18,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,7 +182,7 @@ def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
 
         connect(arguments.ray)
         by = predict_on_ray
-    with progress_bar(arguments, total, processes.index) as progress:
+    with progress_bar(arguments, total, processes.index) as (progress, without_bar):
         if output is not None:
             names = ("texts", "file", "text_column_name", "column_names")
             given = {name: getattr(arguments, name) for name in names}
@@ -190,9 +190,10 @@ def predict(arguments: argparse.Namespace, processes: "Processes") -> None:
         else:
             columns = output_columns(predictor, inputs, ".jsonl") if arguments.json else None
             for window in predict_windows(predictor, rows):
-                for source, text, found in window:
-                    print(as_json(columns.row(source, text, found)) if columns else as_lines(text, rounded(found)))
-                sys.stdout.flush()
+                with without_bar():
+                    for source, text, found in window:
+                        print(as_json(columns.row(source, text, found)) if columns else as_lines(text, rounded(found)))
+                    sys.stdout.flush()
                 progress(len(window))
     predictor.warn_about_cuts()
     if output is not None and processes.index == 0:
@@ -271,15 +272,25 @@ def read_rows(
 
 
 @contextmanager
-def progress_bar(arguments: argparse.Namespace, total: int | None, process: int) -> Iterator[Callable[[int], Any]]:
-    """Texts per second and the remaining time, on standard error, unless the predictions are printed in between."""
+def progress_bar(
+    arguments: argparse.Namespace, total: int | None, process: int
+) -> Iterator[tuple[Callable[[int], Any], Callable[[], AbstractContextManager[Any]]]]:
+    """
+    Texts per second and the remaining time, on standard error, unless the predictions are printed in a terminal.
+
+    Returns:
+        What takes the number of texts that are done, and a context in which the bar is hidden; it is for the log too.
+    """
     if process != 0 or not arguments.file or (arguments.output_file is None and sys.stdout.isatty()):
-        yield lambda texts: None
+        yield lambda texts: None, nullcontext
         return
     from tqdm import tqdm
+    from tqdm.contrib.logging import logging_redirect_tqdm
 
-    with tqdm(total=total, unit=" texts") as bar:
-        yield bar.update
+    # A bar in a file cannot be hidden: there the first one comes after the notices about columns, not before.
+    delay = 0 if sys.stderr.isatty() else 1e-9
+    with tqdm(total=total, unit=" texts", delay=delay) as bar, logging_redirect_tqdm():
+        yield bar.update, tqdm.external_write_mode
 
 
 def split_names(names: str | None) -> list[str] | None:
