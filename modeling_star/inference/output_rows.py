@@ -13,6 +13,7 @@ import csv
 import io
 import json
 import math
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +40,7 @@ def parts_of(output: Path) -> Path:
 def check_output(output: Path) -> None:
     """
     Raises:
-        UserError: a file has another ending, or exists, or its folder may not be searched.
+        UserError: a file has another ending, or exists, or its folder may not be searched or written.
     """
     if output.suffix not in FORMATS:
         raise UserError(f"--output_file {output} ends in {output.suffix!r}: write {', '.join(FORMATS)}.")
@@ -50,6 +51,11 @@ def check_output(output: Path) -> None:
             f"{output.parent} may not be searched by this user: write --output_file {output.name}, or name another "
             "folder."
         ) from error
+    if os.path.isdir(output.parent) and not os.access(output.parent, os.W_OK | os.X_OK):
+        raise UserError(
+            f"{output.parent} may not be written by this user: write --output_file {output.name}, or name another "
+            "folder."
+        )
     if is_written:
         raise UserError(f"{output} exists, and nothing is overwritten: delete it, or name another --output_file.")
 

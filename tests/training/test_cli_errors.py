@@ -94,6 +94,16 @@ def test_a_folder_that_may_not_be_searched_is_one_line(tmp_path: Path, monkeypat
         check_output(output)
 
 
+def test_an_output_in_a_folder_without_permission_to_write_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_output(tmp_path / "x.csv")
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may write to all folders
+    with pytest.raises(UserError, match="may not be written"):
+        check_output(tmp_path / "x.csv")
+    check_output(tmp_path / "new" / "x.csv")
+
+
 def test_a_user_error_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r": no such\ncolumn|: no such column$"), script_messages(arguments(tmp_path)):
         raise UserError("no such\ncolumn")
