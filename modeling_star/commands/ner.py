@@ -5,7 +5,7 @@ With a recipe; the command line overrides it:
     modeling-star tag wnut17 --train_file train.jsonl.gz ...
 
 A fresh star-plus on your own files, with a tokenizer trained on them (--tokenizer_kind character for Chinese;
---config_name star-base is the paper's form); for entities it has a CRF:
+--config_name star-base is the paper's form); it reads the spelling of words, and for entities it has a CRF:
     modeling-star tag --train_file train.conll --validation_file dev.conll --test_file test.conll \\
         --output_dir outputs/mine --num_train_epochs 10 --per_device_train_batch_size 32
 
@@ -14,8 +14,8 @@ On top of a BERT, or any saved model of transformers:
         --config_overrides hidden_size=768,num_attention_heads=12
     ... --model_name_or_path bert-base-cased
 
-Without the CRF that a fresh tagger of entities has, and with character features:
-    ... --config_overrides use_crf=false,char_features=true
+Without the CRF that a fresh tagger of entities has, and without characters:
+    ... --config_overrides use_crf=false,char_features=false
 
 A small model that learns from a fine-tuned one, also on unlabelled texts (docs/distillation.md):
     ... --teacher outputs/teacher --unlabeled_file more.conll

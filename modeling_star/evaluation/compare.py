@@ -164,7 +164,7 @@ def _baselines(systems: Sequence[System], metric: str, split: str) -> list[str]:
         if name in means and f"tfidf_{name}" in means:
             own, other = (f"{100 * means[key]['mean']:.1f} %" for key in (name, f"tfidf_{name}"))
             score = f"{system.folder}: {split} {metric}"
-            lines.append(baseline_line(score, own, other, len(system.references)))
+            lines.append(baseline_line(score, own, {"tfidf": other}, len(system.references)))
     return lines
 
 

@@ -168,14 +168,23 @@ def score_prefix(split: str) -> str:
     return split.replace("validation", "eval", 1)
 
 
-def baseline_line(score: str, own: str, baseline: str, rows: int) -> str:
-    """A model's score and that of its baseline in one line."""
-    return f"{score} {own}; TF-IDF with logistic regression {baseline}, on the same {rows:,} rows"
+BASELINES = {
+    "tfidf": "TF-IDF with logistic regression",
+    "dictionary": "dictionary of the training entities",
+    "frequent": "most frequent tag of each word",
+}
+"""What a model is compared with, by the prefixes of its scores in all_results.json."""
+
+
+def baseline_line(score: str, own: str, baselines: Mapping[str, str], rows: int) -> str:
+    """A model's score and those of its baselines, keys of BASELINES, in one line."""
+    others = ", ".join(f"{BASELINES[kind]} {value}" for kind, value in baselines.items())
+    return f"{score} {own}; {others}, on the same {rows:,} rows"
 
 
 def baseline_lines(results: Mapping[str, Any], metric: str) -> list[str]:
     """
-    `baseline_line` for each split on which a model and its baseline were scored.
+    `baseline_line` for each split on which a model and its baselines were scored.
 
     Args:
         results: of a run, as in all_results.json, or means over seeds, as of `summarize_seeds`.
@@ -183,21 +192,25 @@ def baseline_lines(results: Mapping[str, Any], metric: str) -> list[str]:
     """
     values = {name: value["mean"] if isinstance(value, Mapping) else value for name, value in results.items()}
     prefixes = [name.removesuffix("_samples") for name in values if name.endswith("_samples")]
-    return [
-        baseline_line(
-            f"{prefix.replace('eval', 'validation', 1)} {metric}",
-            f"{values[f'{prefix}_{metric}']:.3f}",
-            f"{values[f'tfidf_{prefix}_{metric}']:.3f}",
-            round(values[f"{prefix}_samples"]),
-        )
-        for prefix in prefixes
-        if f"tfidf_{prefix}_{metric}" in values
-    ]
+    lines = []
+    for prefix in prefixes:
+        name = f"{prefix}_{metric}"
+        others = {kind: f"{values[f'{kind}_{name}']:.3f}" for kind in BASELINES if f"{kind}_{name}" in values}
+        if others:
+            score = f"{prefix.replace('eval', 'validation', 1)} {metric}"
+            lines.append(baseline_line(score, f"{values[name]:.3f}", others, round(values[f"{prefix}_samples"])))
+    return lines
+
+
+def best_baseline(results: Mapping[str, Any], name: str) -> tuple[str, float] | None:
+    """The baseline with the highest score `name`, such as "eval_f1", in the results of a run, and that score."""
+    scored = [(kind, float(results[f"{kind}_{name}"])) for kind in BASELINES if f"{kind}_{name}" in results]
+    return max(scored, key=lambda pair: pair[1], default=None)
 
 
 def score_lines(results: Mapping[str, Any], metric: str) -> list[str]:
     """
-    The score on each split, the test splits first, in one line with that of the baseline if there is one.
+    The score on each split, the test splits first, in one line with those of the baselines if there are any.
 
     Args:
         results, metric: as in `baseline_lines`.
@@ -206,10 +219,11 @@ def score_lines(results: Mapping[str, Any], metric: str) -> list[str]:
     lines = baseline_lines(values, metric)
     scored = (name.removesuffix("_samples") for name in values if name.endswith("_samples"))
     for prefix in dict.fromkeys((*scored, "eval", "test")):
-        if f"{prefix}_{metric}" in values and f"tfidf_{prefix}_{metric}" not in values:
+        name = f"{prefix}_{metric}"
+        if name in values and best_baseline(values, name) is None:
             rows = f", on {round(values[f'{prefix}_samples']):,} rows" if f"{prefix}_samples" in values else ""
             split = prefix.replace("eval", "validation", 1)
-            lines.append(f"{split} {metric} {values[f'{prefix}_{metric}']:.3f}{rows}")
+            lines.append(f"{split} {metric} {values[name]:.3f}{rows}")
     return sorted(lines, key=lambda line: not line.startswith("test"))
 
 

@@ -31,6 +31,9 @@ from ..evaluation.error_page import (
 )
 from ..evaluation.metrics import EntityScores, TaskMetrics, metrics_for
 from ..evaluation.reports import (
+    BASELINES,
+    baseline_lines,
+    best_baseline,
     classes_report,
     confusion_counts,
     per_entity_table,
@@ -42,11 +45,18 @@ from ..models.tag_schemes import may_follow, tag_scheme, typed_labels
 from ..training.arguments import TaggingArguments
 from ..training.named_models import config_fields, parse_overrides, saved_labels
 from ..training.task import Task, first_rows, label_fields
+from .tagging_baseline import baseline_scores
 
 
 logger = logging.getLogger(__name__)
 
 _SENTENCES_COMPARED = 500
+# Where F1 is less and accuracy more, almost all words are O, and the model finds few entities.
+_LOW_F1, _HIGH_ACCURACY = 0.3, 0.8
+_ADVICE = (
+    "Train longer, --num_train_epochs 30, or begin with what is pretrained: word vectors, --embeddings_name_or_path "
+    "VECTORS.txt --embeddings_mode vectors, or a model, --model_name_or_path bert-base-cased."
+)
 
 
 class TaggingTask(Task[TaggingArguments]):
@@ -60,6 +70,7 @@ class TaggingTask(Task[TaggingArguments]):
     data_args: TaggingArguments
     data: TaggingData
     metrics: TaskMetrics
+    _baselines: dict[str, float] | None = None
 
     def prepare(self, splits: DatasetDict) -> TaggingData:
         options = self.data_args
@@ -76,23 +87,29 @@ class TaggingTask(Task[TaggingArguments]):
         self.metrics = metrics_for("tagging", self.data.label_list)
         self.labels = label_fields(self.data)
         self.input_columns = (self.data.text_column,)
-        self.config_defaults = self._crf_defaults()
+        self.config_defaults = self._fresh_defaults()
 
-    def _crf_defaults(self) -> dict[str, Any]:
-        """A CRF for a fresh tagger of entities, with constraints unless the training labels break them."""
+    def _fresh_defaults(self) -> dict[str, Any]:
+        """
+        Of a fresh tagger of entities a CRF, with constraints unless the training labels break them. Of a fresh tagger
+        whose shape and embeddings the arguments leave open, characters, unless the words are single ones.
+        """
         arguments = self.model_args
         is_fresh = arguments.model_name_or_path is None and "train" in self.data.splits
-        # A teacher gives a distribution for each word.
-        if not is_fresh or self.metrics.task != "entities" or self.data_args.teacher is not None:
+        if not is_fresh or self.data_args.teacher is not None:  # which gives a distribution for each word
             return {}
         named = parse_overrides(arguments.config_overrides)
         if arguments.config_name is not None:
             named = config_fields(arguments.config_name) | named
-        if "use_crf" in named:
-            return {}
-        # With --label_all_tokens each piece of a word has its label, such as E-PER twice.
-        keeps = not self.data_args.label_all_tokens and self._labels_keep_their_scheme()
-        return {"use_crf": True, "crf_constraints": "auto" if keeps else None}
+        fields: dict[str, Any] = {}
+        if self.metrics.task == "entities" and "use_crf" not in named:
+            # With --label_all_tokens each piece of a word has its label, such as E-PER twice.
+            keeps = not self.data_args.label_all_tokens and self._labels_keep_their_scheme()
+            fields = {"use_crf": True, "crf_constraints": "auto" if keeps else None}
+        is_open = (arguments.config_name, arguments.model_type, arguments.embeddings_name_or_path) == (None,) * 3
+        if is_open and between_words(self.data.splits["train"][self.data.text_column][:_SENTENCES_COMPARED]):
+            fields["char_features"] = True
+        return fields
 
     def _labels_keep_their_scheme(self) -> bool:
         """Whether every label of the training split may follow the one before it, if both are known."""
@@ -153,6 +170,30 @@ class TaggingTask(Task[TaggingArguments]):
         write_json_lines(folder / f"predictions_{split}.jsonl", rows)
         write_text(folder / f"predictions_{split}.conll", "".join(map(_conll, rows)))
         return sections
+
+    def compare(self, trainer: Any, results: dict[str, Any]) -> dict[str, str]:
+        """As in Task: with what training counts say, counted once for all seeds."""
+        if self._baselines is None:
+            self._baselines = baseline_scores(self, trainer.args)
+        results |= self._baselines
+        best = self.metrics.metric_for_best_model
+        name = f"eval_{best}"
+        baseline = best_baseline(results, name)
+        if baseline is None:
+            return {}
+        kind, score = baseline
+        own, accuracy = results.get(name, np.inf), results.get("eval_accuracy", 0.0)
+        if own < score:
+            logger.warning(
+                f"validation: the {best} {own:.3f} is below the {score:.3f} of the {BASELINES[kind]}. {_ADVICE}"
+            )
+        elif best == "f1" and own < _LOW_F1 and accuracy > _HIGH_ACCURACY:
+            logger.warning(
+                f"validation: the accuracy {accuracy:.3f} counts the many words outside of entities; of the entities "
+                f"themselves the F1 is {own:.3f}. {_ADVICE}"
+            )
+        lines = baseline_lines(results, best)
+        return {"Baseline": "\n".join(f"- {line}" for line in lines)}
 
     def _tables(
         self, folder: Path, split: str, expected: list[list[str]], predicted: list[list[str]]
