@@ -31,6 +31,3 @@ def _origin(error: BaseException) -> str | None:
         return None
     line = linecache.getline(frames[-1].filename, frames[-1].lineno or 0)
     return "raise" if line.lstrip().startswith("raise ") else "code"
-
-
-__all__ = ["UserError", "is_bug", "is_deliberate"]

@@ -13,7 +13,6 @@ from transformers import initialization as init
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils import can_return_tuple
 
-from modeling_star.models.crf import IGNORE_INDEX
 from modeling_star.models.modeling_big import BigTransformerModel
 from modeling_star.models.modeling_bilstm import BiLstmModel
 from modeling_star.models.modeling_disan import DisanModel
@@ -21,6 +20,7 @@ from modeling_star.models.modeling_encoder import EncoderModel, EncoderOutput
 from modeling_star.models.modeling_star import StarTransformerModel
 from modeling_star.models.modeling_vanilla import VanillaTransformerModel
 from modeling_star.models.saving import as_published
+from modeling_star.models.tag_schemes import IGNORE_INDEX
 from modeling_star.models.token_layout import is_traced
 
 from .configuration_encoder_decoder import TextEncoderDecoderConfig

@@ -307,9 +307,9 @@ def as_lines(text: "Text", found: "list[Prediction]") -> str:
         elif "score" not in entry:
             lines.append(f"    {entry['text']}")
         else:
-            place = f"{entry['start']:>4}-{entry['end']:<4} {entry['text']!r} " if "start" in entry else ""
+            span = f"{entry['start']:>4}-{entry['end']:<4} {entry['text']!r} " if "start" in entry else ""
             label = f"{entry['label']} " if "label" in entry else ""
             if "predicted" in entry:
                 label = ("* " if entry["predicted"] else "  ") + label
-            lines.append(f"    {place}{label} {entry['score']:.2f}")
+            lines.append(f"    {span}{label} {entry['score']:.2f}")
     return "\n".join(lines if found else [*lines, "    (nothing)"])

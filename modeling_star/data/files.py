@@ -33,8 +33,6 @@ FORMATS = {
     **dict.fromkeys((".txt", ".conll", ".conllu", ".conllup", ".cupt", ".bio", ".iob", ".iob2", ".bmes"), "conll"),
 }
 """The format of a file by its ending (before `.gz`)."""
-PACKED = (".gz", ".bz2", ".zst")
-"""The endings of packed files."""
 SampleBy = Literal["line", "paragraph", "file"]
 """One document of a `.txt` file with running text; an empty line ends a paragraph."""
 

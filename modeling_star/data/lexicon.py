@@ -19,7 +19,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from ..models.vocabulary import Vocabulary, word_marker
+from ..models.vocabulary import Vocabulary
+from ..models.word_marks import word_marker
 from ..models.word_matcher import LexiconKind, build_table
 from .files import open_text
 
@@ -273,6 +274,3 @@ def _padded_rows(words: set[tuple[int, ...]], width: int) -> Tensor:
     rows = torch.full((len(ordered), width), -1, dtype=torch.long)
     rows[torch.arange(width) < lengths[:, None]] = torch.tensor(list(chain.from_iterable(ordered)))
     return rows
-
-
-__all__ = ["Lexicon"]

@@ -110,6 +110,3 @@ def read_vectors(path: str | Path, vocabulary: dict[str, int], width: int | None
     if table is None:
         raise ValueError(f"{path} has no vectors: one word per line, followed by its numbers, is needed.")
     return table, has_vector
-
-
-__all__ = ["read_vectors", "words_of_vectors"]

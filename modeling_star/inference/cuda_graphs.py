@@ -274,6 +274,3 @@ def _pad(linear: nn.Linear, *axes: tuple[int, int, int]) -> None:
                 parts = parameter.detach().movedim(axis, -1).unflatten(-1, (-1, width))
                 padded = nn.functional.pad(parts, (0, wide - width)).flatten(-2).movedim(-1, axis)
                 setattr(linear, name, nn.Parameter(padded.contiguous(), requires_grad=False))
-
-
-__all__ = ["GraphedModel", "aligned", "cuda_graphs"]

@@ -80,8 +80,8 @@ class Explanation:
         """The words that BiG found: first token, length, and the mean weight that its tokens give it in all layers."""
         found = []
         for column, role in enumerate(self.roles):
-            place, _, length = role.partition(" of ")
-            if place == "1" and length.isdigit() and int(length) > 1:
+            index, _, length = role.partition(" of ")
+            if index == "1" and length.isdigit() and int(length) > 1:
                 diagonal = np.mean(
                     [
                         [layer[k : len(layer) - int(length) + 1 + k, column + k] for k in range(int(length))]
@@ -242,19 +242,19 @@ def integrated_gradients(
     table, n = model.get_input_embeddings(), len(special)
     paths: list[Tensor] = []
 
-    def run(places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The target at places between baseline and text, the interpolated embeddings, and the way `[1, n, w]`."""
+    def run(shares: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The target at shares of the way from baseline to text, the interpolated embeddings, the way `[1, n, w]`."""
 
         def interpolate(_: Any, __: Any, output: Tensor) -> Tensor:
-            whole = output.detach().reshape(len(places), n, -1)
+            whole = output.detach().reshape(len(shares), n, -1)
             start = torch.zeros_like(whole) if baseline_id is None else table.weight[baseline_id].detach()
             way = (whole - start).masked_fill(special[:, None].to(whole.device), 0)
-            paths[:] = [(whole + (places.to(whole) - 1)[:, None, None] * way).requires_grad_(), way[:1]]
+            paths[:] = [(whole + (shares.to(whole) - 1)[:, None, None] * way).requires_grad_(), way[:1]]
             return paths[0].reshape(output.shape)
 
         hook = table.register_forward_hook(interpolate)
         try:
-            values = target(model(**{name: x.expand(len(places), -1) for name, x in inputs.items()}, return_dict=True))
+            values = target(model(**{name: x.expand(len(shares), -1) for name, x in inputs.items()}, return_dict=True))
         finally:
             hook.remove()
         return values, paths[0], paths[1]
@@ -348,7 +348,7 @@ def _shade(value: float, largest: float) -> str:
 
 
 def _coloured(explanation: Explanation, values: Sequence[float] | np.ndarray) -> str:
-    """The text, each token coloured by its value; special tokens in grey at their place."""
+    """The text, each token coloured by its value; special tokens in grey."""
     largest, end, parts = max(float(np.abs(values).max()), 0.5), 0, []
     for token, (start, stop), value in zip(explanation.tokens, explanation.spans, values, strict=True):
         gap = explanation.text[end:start] if stop > start else " "
@@ -382,8 +382,8 @@ def draw_words(
     top = _WORDS_Y - 55 * (max((length for _, length, _ in words), default=2) - 2) - 40
     bottom = (_NODE_Y if global_node else _TOKENS_Y) + 40
 
-    def x(place: float) -> float:
-        return left + step * place
+    def x(index: float) -> float:
+        return left + step * index
 
     def edge(x1: float, y1: float, x2: float, y2: float, colour: str, wide: float) -> None:
         edges.append(
@@ -401,14 +401,14 @@ def draw_words(
     for start, length, weight in words:
         # Longer words are higher.
         middle, height = start + (length - 1) / 2, _WORDS_Y - 55 * (length - 2)
-        for place in range(start, start + length):
-            edge(x(middle), height, x(place), _TOKENS_Y, _BLUE, 1.5 if weight is None else 0.5 + 8 * weight)
+        for index in range(start, start + length):
+            edge(x(middle), height, x(index), _TOKENS_Y, _BLUE, 1.5 if weight is None else 0.5 + 8 * weight)
         note = "" if weight is None else f"{100 * weight:.0f} %"
         node(x(middle), height, "".join(tokens[start : start + length]), _BLUE, note)
-    for place, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         if global_node:
-            edge(x(place), _TOKENS_Y, x((len(tokens) - 1) / 2), _NODE_Y, _GREEN, 1.5)
-        node(x(place), _TOKENS_Y, token, _ORANGE)
+            edge(x(index), _TOKENS_Y, x((len(tokens) - 1) / 2), _NODE_Y, _GREEN, 1.5)
+        node(x(index), _TOKENS_Y, token, _ORANGE)
     if global_node:
         node(x((len(tokens) - 1) / 2), _NODE_Y, "s", _GREEN)
     return (

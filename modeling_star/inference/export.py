@@ -51,7 +51,7 @@ class Parity:
 
     Args:
         largest: of all outputs at real tokens; relative where PyTorch's value is above 1.
-        agreement: share of rows or tokens with the same best label or place.
+        agreement: share of rows or tokens with the same best label or index.
         batches: how many were compared.
         shortest, longest: their rows, in tokens.
     """
@@ -215,7 +215,7 @@ def compare(model: PreTrainedModel, path: Path, batches: Sequence[dict[str, np.n
 
 def _real(values: Tensor, mask: Tensor) -> Tensor:
     """
-    The rows that count of an output: those of texts, those of real tokens, or a text's scores over all places, at
+    The rows that count of an output: those of texts, those of real tokens, or a text's scores of all tokens, at
     padding as they are.
     """
     return values[mask] if values.dim() == 3 or not values.is_floating_point() else values

@@ -132,10 +132,8 @@ class OutputColumns:
 
         def is_text(name: str) -> bool:
             """Whether a column of the input is what the output has under this name."""
-            place = texts.index(name) if name in texts else -1
-            return place >= 0 and all(
-                each.plain[place : place + 1] == (name,) for each in inputs if name in each.columns
-            )
+            side = texts.index(name) if name in texts else -1
+            return side >= 0 and all(each.plain[side : side + 1] == (name,) for each in inputs if name in each.columns)
 
         own: dict[str, str] = {}
         for name in columns:

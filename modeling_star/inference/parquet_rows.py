@@ -51,11 +51,6 @@ def _texts(cells: Sequence[Any]) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-def count_parquet(path: Path) -> int:
-    """The number of rows."""
-    return ParquetFile(path).metadata.num_rows
-
-
 def join_parquet(parts: Sequence[Path], output: Path) -> None:
     """
     Write the rows of some parts into one file. A column whose parts have types without a common one has texts.

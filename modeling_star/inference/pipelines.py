@@ -110,8 +110,8 @@ class BestPathPipeline(TokenClassificationPipeline):
         firsts, lasts, texts = firsts[known], lasts[known], np.zeros(len(tokens), dtype=np.int64)
         log_marginals, messages = arrays["log_marginals"][has_tag], arrays["messages"][has_tag]
         scores = self._scorer(log_marginals, messages, texts, firsts, lasts, labels[firsts])
-        for place, score in zip(known, scores.tolist(), strict=True):
-            groups[place]["score"] = score
+        for index, score in zip(known, scores.tolist(), strict=True):
+            groups[index]["score"] = score
 
     def _joined(self, outputs: list[dict[str, Any]]) -> dict[str, Any]:
         """The whole text, with what the model gave for each token in the window in which it counts."""

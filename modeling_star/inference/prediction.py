@@ -248,15 +248,17 @@ class Predictor:
             questions=self.saved.task == "question-answering" and self.question is None,
         )
         cells = [rows[name] for name in columns]
-        places = [place for place, row in enumerate(zip(*cells, strict=True)) if all(row)]
-        texts: list[Text] = [cells[0][place] for place in places]
+        filled = [number for number, row in enumerate(zip(*cells, strict=True)) if all(row)]
+        texts: list[Text] = [cells[0][number] for number in filled]
         if len(columns) == 2:
             make = QuestionContext if self.saved.task == "question-answering" else lambda *pair: pair
-            sides = [joined([side[place] for place in places]) for side in cells]
+            sides = [joined([side[number] for number in filled]) for side in cells]
             texts = [make(*pair) for pair in zip(*sides, strict=True)]
         found: list[list[Prediction]] = [[] for _ in cells[0]]
-        for place, (_, predictions) in zip(places, self._predict(texts, [place + 1 for place in places]), strict=True):
-            found[place] = predictions
+        for number, (_, predictions) in zip(
+            filled, self._predict(texts, [number + 1 for number in filled]), strict=True
+        ):
+            found[number] = predictions
         return {**batch, "found": found}
 
     def features(self, features: "Features") -> "Features":
@@ -428,17 +430,17 @@ class Predictor:
         found: list[list[Prediction]] = [[] for _ in texts]
         tagged: list[_Tagged] = []
         for are_words in (False, True):
-            members = [place for place, text in enumerate(texts) if isinstance(text, list) == are_words]
-            encodings = self._encode([texts[place] for place in members], are_words)
+            members = [number for number, text in enumerate(texts) if isinstance(text, list) == are_words]
+            encodings = self._encode([texts[number] for number in members], are_words)
             for row, labels, scores, *of_crf in self._token_labels(encodings):
                 if not (labels == self.entity_groups.outside).all():
-                    place, begins = members[row], None
+                    number, begins = members[row], None
                     if are_words:
-                        begins = np.cumsum([0, *(len(word) + len(delimiter) for word in texts[place])])
-                    given = (plain[place], texts[place], encodings[row], begins, labels, scores)
-                    found[place], columns = self._entities(*given)
-                    if of_crf and found[place]:
-                        tagged.append(_Tagged(found[place], columns, np.array(encodings[row].ids), labels, *of_crf))
+                        begins = np.cumsum([0, *(len(word) + len(delimiter) for word in texts[number])])
+                    given = (plain[number], texts[number], encodings[row], begins, labels, scores)
+                    found[number], columns = self._entities(*given)
+                    if of_crf and found[number]:
+                        tagged.append(_Tagged(found[number], columns, np.array(encodings[row].ids), labels, *of_crf))
         if tagged:
             _score_spans(tagged, self._scorer)
         return found
@@ -781,11 +783,11 @@ def _score_spans(tagged: Sequence[_Tagged], scorer: SpanScorer) -> None:
     begins = np.cumsum([0, *(chain.sum() for chain in chains)])
     entities, spans = [], []
     for text, chain, begin in zip(tagged, chains, begins, strict=False):
-        place = chain.cumsum() - 1 + begin  # in the chains of all texts; of a token outside, that before it
+        index = chain.cumsum() - 1 + begin  # in the chains of all texts; of a token outside, that before it
         for entity, (first, last) in zip(text.entities, text.columns, strict=True):
             if chain[first]:  # a piece that the vocabulary calls a continuation, and the text a word, has no tag
                 entities.append(entity)
-                spans.append((place[first], place[last], text.labels[first]))
+                spans.append((index[first], index[last], text.labels[first]))
     if not spans:
         return
     firsts, lasts, labels = np.array(spans).T
@@ -815,4 +817,4 @@ def _classify_by_terms(model: SavedModel, texts: list[str]) -> Iterator[list[Pre
         raise _not_finite(model.name)
     for scores in probabilities:
         order = (-scores).argsort()
-        yield [{"label": classifier.labels[place], "score": float(scores[place])} for place in order]
+        yield [{"label": classifier.labels[number], "score": float(scores[number])} for number in order]

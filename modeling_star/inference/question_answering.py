@@ -145,7 +145,7 @@ def find_answers(
     count = max((window.first + len(window.offsets) for window in windows), default=0)
     max_answer_tokens = min(max_answer_tokens, max(count, 1))
     scores = torch.full((count, max_answer_tokens), float("-inf"))
-    places = torch.zeros(count, 2, dtype=torch.long)
+    offsets = torch.zeros(count, 2, dtype=torch.long)
     null = float("inf")
     for window, window_logits in zip(windows, logits, strict=True):
         null = min(null, float(window_logits[window.no_answer].sum()))
@@ -154,12 +154,12 @@ def find_answers(
         rows = slice(window.first, window.first + len(window.offsets))
         inside = window_logits[window.begin : window.begin + len(window.offsets)].float()
         scores[rows] = torch.maximum(scores[rows], span_scores(inside[:, 0], inside[:, 1], max_answer_tokens))
-        places[rows] = window.offsets
-    if (places[:, 1] <= places[:, 0]).any():
+        offsets[rows] = window.offsets
+    if (offsets[:, 1] <= offsets[:, 0]).any():
         # Some tokenizers have tokens without characters: they alone are no span.
-        width = _ends(places[:, 1], max_answer_tokens, fill=0) - places[:, :1]
+        width = _ends(offsets[:, 1], max_answer_tokens, fill=0) - offsets[:, :1]
         scores.masked_fill_(width <= 0, float("-inf"))
-    scores = _best_of_equal(scores, places)
+    scores = _best_of_equal(scores, offsets)
     flat = scores.flatten()
     best, spans = flat.topk(min(top_k, flat.numel()))
     allowed = flat if null_threshold is None or not windows else torch.cat([flat, torch.tensor([null])])
@@ -170,7 +170,7 @@ def find_answers(
     answers = [
         Answer(context[first:last], first, last, probability)
         for first, last, probability in zip(
-            places[begins, 0].tolist(), places[begins + lengths, 1].tolist(), probabilities.tolist(), strict=True
+            offsets[begins, 0].tolist(), offsets[begins + lengths, 1].tolist(), probabilities.tolist(), strict=True
         )
     ]
     difference = null - float(best[0]) if answers else float("inf")
@@ -181,18 +181,18 @@ def find_answers(
     return answers[:top_k], difference
 
 
-def _best_of_equal(scores: Tensor, places: Tensor) -> Tensor:
+def _best_of_equal(scores: Tensor, offsets: Tensor) -> Tensor:
     """
     Mask all but the best of the spans with the same characters in scores `[c, L]`: byte-level tokenizers have several
     tokens for one character.
 
     Args:
-        places: `[c, 2]`, first character of each token and the one after its last.
+        offsets: `[c, 2]`, first character of each token and the one after its last.
     """
-    if bool((places[1:] > places[:-1]).all()):
+    if bool((offsets[1:] > offsets[:-1]).all()):
         return scores
-    lasts = _ends(places[:, 1], scores.shape[1], fill=-1)
-    keys = places[:, :1] * (int(places.max()) + 2) + lasts + 1
+    lasts = _ends(offsets[:, 1], scores.shape[1], fill=-1)
+    keys = offsets[:, :1] * (int(offsets.max()) + 2) + lasts + 1
     _, group = keys.flatten().unique(return_inverse=True)
     flat = scores.flatten()
     best = torch.full((int(group.max()) + 1,), float("-inf")).scatter_reduce(0, group, flat, "amax")

@@ -65,21 +65,10 @@ class SpanScorer:
             firsts, lasts: `[s]`, the first and the last token of each span.
             labels: `[s]`, the label of its first token, whose type is the span's.
         """
-        parts = [np.zeros(0)]
-        for at in range(0, len(firsts), _SPANS_AT_ONCE):
-            spans = (each[at : at + _SPANS_AT_ONCE] for each in (firsts, lasts, labels))
-            parts.append(self._probabilities(log_marginals, messages, texts, *spans))
-        return np.concatenate(parts)
-
-    def _probabilities(
-        self,
-        log_marginals: np.ndarray,
-        messages: np.ndarray,
-        texts: np.ndarray,
-        firsts: np.ndarray,
-        lasts: np.ndarray,
-        labels: np.ndarray,
-    ) -> np.ndarray:
+        if len(firsts) > _SPANS_AT_ONCE:
+            parts = (slice(at, at + _SPANS_AT_ONCE) for at in range(0, len(firsts), _SPANS_AT_ONCE))
+            found = [self(log_marginals, messages, texts, firsts[x], lasts[x], labels[x]) for x in parts]
+            return np.concatenate(found)
         of_kind = self.kinds[labels]  # [s, k]
         marginals = np.exp(log_marginals[firsts].astype(np.float64)) * of_kind
         # After another label, the one that begins the span must not continue what was before.

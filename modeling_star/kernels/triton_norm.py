@@ -73,6 +73,3 @@ def update_norm(
             WIDTH_BLOCK=block,
         )  # fmt: skip
     return out
-
-
-__all__ = ["update_norm"]

@@ -254,7 +254,7 @@ class _RelayMix(torch.autograd.Function):
         query = query.transpose(0, 1).contiguous().transpose(0, 1)
         relay, tokens = relay.contiguous(), tokens.contiguous()
         b, h, d = query.shape
-        chunks, places = chunks_of(layout)
+        chunks, bounds = chunks_of(layout)
         seed = new_seed(dropout_p)
         numbers: dict[str, Any] = {"dtype": sum_type(query), "device": query.device}
         constants = _relay_constants(query)
@@ -264,16 +264,16 @@ class _RelayMix(torch.autograd.Function):
         own_scores, log_sums, own_weights, totals = torch.empty(4, b, h, **numbers)
         partial = torch.empty(chunks, h, d, **numbers)
         launch(
-            _relay_scores, chunks, query, tokens, scores, statistics, b, **places, **dropping, **constants,
+            _relay_scores, chunks, query, tokens, scores, statistics, b, **bounds, **dropping, **constants,
         )  # fmt: skip
         launch(
             _relay_softmax, b, query, relay, statistics, own_scores, log_sums, own_weights, totals, b, len(tokens),
-            **places, **dropping, CHUNK_BLOCK=CHUNKS_AT_ONCE,
+            **bounds, **dropping, CHUNK_BLOCK=CHUNKS_AT_ONCE,
             **{name: constants[name] for name in ("HEADS", "WIDTH", "TYPE", "HEAD_BLOCK", "WIDTH_BLOCK")},
         )  # fmt: skip
         launch(
             _relay_mix, chunks * triton.cdiv(d, constants["WIDTH_BLOCK"]),
-            tokens, scores, statistics, log_sums, partial, **places, **dropping, **constants,
+            tokens, scores, statistics, log_sums, partial, **bounds, **dropping, **constants,
         )  # fmt: skip
         mixed = summed_over_chunks(partial, layout, partial.new_empty(b, h, d), own_weights, relay)
         ctx.save_for_backward(query, relay, tokens, mixed, totals, own_scores, own_weights, log_sums)
@@ -286,7 +286,7 @@ class _RelayMix(torch.autograd.Function):
         query, relay, tokens, mixed, totals, own_scores, own_weights, log_sums = ctx.saved_tensors
         mixed_grad, total_grad = mixed_grad.contiguous(), total_grad.contiguous()
         b, h, d = query.shape
-        chunks, places = chunks_of(ctx.layout)
+        chunks, bounds = chunks_of(ctx.layout)
         constants = _relay_constants(query)
         numbers: dict[str, Any] = {"dtype": mixed.dtype, "device": mixed.device}
         # The mean of the weights' gradients by the weights, as the softmax needs it.
@@ -296,11 +296,11 @@ class _RelayMix(torch.autograd.Function):
         partial = torch.empty(chunks, h, d, **numbers)
         launch(
             _relay_backward_weights, chunks, query, tokens, mixed_grad, total_grad, means, log_sums, weights,
-            score_grads, b, **places, seed=ctx.seed, dropout_p=ctx.dropout_p, **constants, DROPOUT=ctx.dropout_p > 0,
+            score_grads, b, **bounds, seed=ctx.seed, dropout_p=ctx.dropout_p, **constants, DROPOUT=ctx.dropout_p > 0,
         )  # fmt: skip
         launch(
             _relay_backward_mix, chunks * triton.cdiv(d, constants["WIDTH_BLOCK"]),
-            query, tokens, mixed_grad, weights, score_grads, tokens_grad, partial, b, **places, **constants,
+            query, tokens, mixed_grad, weights, score_grads, tokens_grad, partial, b, **bounds, **constants,
         )  # fmt: skip
         own_grads = (mixed_grad * relay[:, None]).sum(-1) + total_grad
         # The weight after dropout takes the gradient; the one before it is what the softmax shares out.
@@ -345,6 +345,3 @@ def relay_mix(
     """
     mixed, totals = _RelayMix.apply(query, relay, tokens, layout, float(dropout_p))
     return mixed, totals if dropout_p > 0 else None
-
-
-__all__ = ["relay_mix"]

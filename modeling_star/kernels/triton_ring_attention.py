@@ -2,14 +2,14 @@
 A token over its candidates as Triton kernels, forward and backward: `attention.candidate_attention` over packed
 tokens. triton_utils.py describes what all kernels have in common.
 
-One kernel serves the ring and the band. Both have local candidates, which are sums over places around the token; the
-ring's are one place each, closed at the ends. To these come at most two more: the token's embedding, and one node of
+One kernel serves the ring and the band. Both have local candidates, which are sums over offsets from the token; the
+ring's are one offset each, closed at the ends. To these come at most two more: the token's embedding, and one node of
 its sequence, the relay of the Star-Transformer or the global node of the BiG-Transformer.
 
 A program computes some tokens for one head, [tokens, c] at a time. Heads change fastest from program to program:
 programs that run at the same time read the same rows, of which a head needs only c numbers.
 
-Axes: N flat tokens  b sequences  h heads  c width of a head  w places of the band  r roles  p chunks
+Axes: N flat tokens  b sequences  h heads  c width of a head  w offsets of the band  r roles  p chunks
 """
 
 from dataclasses import dataclass
@@ -58,22 +58,22 @@ def _ring_of(tokens, real, sequence, starts, stops, CLOSED: tl.constexpr):
 
 
 @triton.jit
-def _rows_at(tokens, real, start, length, count, place, REACH: tl.constexpr, CLOSED: tl.constexpr):
-    """The token so many places after each, and whether there is one: on a ring always, on a band in 0..N."""
+def _rows_at(tokens, real, start, length, count, offset, REACH: tl.constexpr, CLOSED: tl.constexpr):
+    """The token at an offset from each, and whether there is one: on a ring always, on a band in 0..N."""
     if CLOSED:
         # The remainder of a negative number may be negative. Tokens beyond N read from a sequence that may be empty.
         rounds = tl.maximum(length, 1)
-        rows = start + (tokens - start + place + REACH * rounds) % rounds
+        rows = start + (tokens - start + offset + REACH * rounds) % rounds
         there = real
     else:
-        rows = tokens + place
+        rows = tokens + offset
         there = real & (rows >= 0) & (rows < count)
     return rows, there
 
 
 @triton.jit
 def _span(spans, roles, index, ROLES: tl.constexpr, TYPE: tl.constexpr):
-    """Which roles the place of that index is part of, as 0 and 1, [1, roles]: on a ring each place is a role."""
+    """Which roles the offset of that index is part of, as 0 and 1, [1, roles]: on a ring each offset is a role."""
     if spans is None:
         part = (roles == index).to(TYPE)
     else:
@@ -101,13 +101,13 @@ def _weights(
     roles = tl.arange(0, ROLE_BLOCK)
     scores = tl.zeros([TOKEN_BLOCK, ROLE_BLOCK], dtype=TYPE)
     own = tl.zeros([TOKEN_BLOCK], dtype=TYPE)
-    for place in tl.range(-REACH, REACH + 1, loop_unroll_factor=UNROLL):
-        rows, there = _rows_at(tokens, real, start, length, count, place, REACH, CLOSED)
+    for offset in tl.range(-REACH, REACH + 1, loop_unroll_factor=UNROLL):
+        rows, there = _rows_at(tokens, real, start, length, count, offset, REACH, CLOSED)
         key = load(key_value, rows, there, 2 * HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
         score = tl.sum(query * key, axis=1) * SCALE
         # q . (k_1 + k_2) = q . k_1 + q . k_2: no sum of keys is formed.
-        scores += score[:, None] * _span(spans, roles, place + REACH, ROLES, TYPE)
-        own += tl.where(place == 0, score, 0.0)
+        scores += score[:, None] * _span(spans, roles, offset + REACH, ROLES, TYPE)
+        own += tl.where(offset == 0, score, 0.0)
     embedding_score = tl.full([TOKEN_BLOCK], float("-inf"), dtype=TYPE)
     if EMBEDDING == 1:
         embedding_score = own
@@ -129,7 +129,7 @@ def _weights(
         exist = tl.load(exists + tokens[:, None] * ROLES + roles[None, :], mask=exist, other=0) != 0
     scores = tl.where(exist, scores, float("-inf"))
     highest = tl.maximum(tl.max(scores, axis=1), tl.maximum(embedding_score, node_score))
-    # A token without candidates, and what pads the tile, gets weights of 0 in place of 0 / 0.
+    # A token without candidates, and what pads the tile, gets weights of 0 instead of 0 / 0.
     highest = tl.where(highest == float("-inf"), 0.0, highest)
     local = tl.exp(scores - highest[:, None])
     embedding = tl.exp(embedding_score - highest)
@@ -173,13 +173,13 @@ def _candidates_forward(
     total = tl.sum(local, axis=1) + embedding + of_node
     bias = tl.load(value_bias + head * WIDTH + columns, mask=columns < WIDTH, other=0.0).to(TYPE)
     context = total[:, None] * bias[None, :]
-    for place in tl.range(-REACH, REACH + 1, loop_unroll_factor=UNROLL):
-        rows, there = _rows_at(tokens, real, start, length, count, place, REACH, CLOSED)
+    for offset in tl.range(-REACH, REACH + 1, loop_unroll_factor=UNROLL):
+        rows, there = _rows_at(tokens, real, start, length, count, offset, REACH, CLOSED)
         value = load(key_value, rows, there, 2 * HEADS * WIDTH, (HEADS + head) * WIDTH, columns, WIDTH, TYPE)
         # Each token that a candidate is made of takes the candidate's weight.
-        weight = tl.sum(local * _span(spans, roles, place + REACH, ROLES, TYPE), axis=1)
+        weight = tl.sum(local * _span(spans, roles, offset + REACH, ROLES, TYPE), axis=1)
         if EMBEDDING == 1:
-            weight += tl.where(place == 0, embedding, 0.0)
+            weight += tl.where(offset == 0, embedding, 0.0)
         context += weight[:, None] * value
     if EMBEDDING == 2:
         value = load(embedded, tokens, real, 2 * HEADS * WIDTH, (HEADS + head) * WIDTH, columns, WIDTH, TYPE)
@@ -205,13 +205,13 @@ def _weight_gradients(
     local_grad = tl.zeros([TOKEN_BLOCK, ROLE_BLOCK], dtype=TYPE) + of_bias[:, None]
     embedding_grad = of_bias
     node_grad = of_bias
-    for place in tl.range(-REACH, REACH + 1, loop_unroll_factor=UNROLL):
-        rows, there = _rows_at(tokens, real, start, length, count, place, REACH, CLOSED)
+    for offset in tl.range(-REACH, REACH + 1, loop_unroll_factor=UNROLL):
+        rows, there = _rows_at(tokens, real, start, length, count, offset, REACH, CLOSED)
         value = load(key_value, rows, there, 2 * HEADS * WIDTH, (HEADS + head) * WIDTH, columns, WIDTH, TYPE)
-        of_place = tl.sum(grad * value, axis=1)
-        local_grad += of_place[:, None] * _span(spans, roles, place + REACH, ROLES, TYPE)
+        of_offset = tl.sum(grad * value, axis=1)
+        local_grad += of_offset[:, None] * _span(spans, roles, offset + REACH, ROLES, TYPE)
         if EMBEDDING == 1:
-            embedding_grad += tl.where(place == 0, of_place, 0.0)
+            embedding_grad += tl.where(offset == 0, of_offset, 0.0)
     if EMBEDDING == 2:
         value = load(embedded, tokens, real, 2 * HEADS * WIDTH, (HEADS + head) * WIDTH, columns, WIDTH, TYPE)
         embedding_grad += tl.sum(grad * value, axis=1)
@@ -232,7 +232,7 @@ def _candidates_backward(
     """
     Gradients of what belongs to one token: its query, its embedding's key and value.
 
-    For `_gather_gradients` it writes to `scratch` [2 w + 3, h, N]: the gradients of the scores at each place of the
+    For `_gather_gradients` it writes to `scratch` [2 w + 3, h, N]: the gradients of the scores at each offset of the
     band and with the node, the weights of the same, and the sum of a token's weights. `role_bias_grads` [programs, r]
     are sums over the tokens of a program.
     """
@@ -283,22 +283,22 @@ def _candidates_backward(
             tl.store(sums + ROLES + 1, tl.sum(node_grad, axis=0))
 
     # Of the query, and for the keys and values, which belong to other tokens too.
-    PLACES: tl.constexpr = 2 * REACH + 1
+    OFFSETS: tl.constexpr = 2 * REACH + 1
     slot = count.to(tl.int64) * HEADS
     mine = scratch + head.to(tl.int64) * count + tokens
     query_sum = tl.zeros([TOKEN_BLOCK, WIDTH_BLOCK], dtype=TYPE)
-    for place in tl.range(-REACH, REACH + 1, loop_unroll_factor=UNROLL):
-        span = _span(spans, roles, place + REACH, ROLES, TYPE)
+    for offset in tl.range(-REACH, REACH + 1, loop_unroll_factor=UNROLL):
+        span = _span(spans, roles, offset + REACH, ROLES, TYPE)
         score_grad = tl.sum(local_grad * span, axis=1)
         weight = tl.sum(dropped_local * span, axis=1)
         if EMBEDDING == 1:
-            score_grad += tl.where(place == 0, embedding_grad, 0.0)
-            weight += tl.where(place == 0, dropped_embedding, 0.0)
-        rows, there = _rows_at(tokens, real, start, length, count, place, REACH, CLOSED)
+            score_grad += tl.where(offset == 0, embedding_grad, 0.0)
+            weight += tl.where(offset == 0, dropped_embedding, 0.0)
+        rows, there = _rows_at(tokens, real, start, length, count, offset, REACH, CLOSED)
         key = load(key_value, rows, there, 2 * HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
         query_sum += score_grad[:, None] * key
-        tl.store(mine + (place + REACH) * slot, score_grad * SCALE, mask=real)
-        tl.store(mine + (place + REACH + PLACES + 1) * slot, weight, mask=real)
+        tl.store(mine + (offset + REACH) * slot, score_grad * SCALE, mask=real)
+        tl.store(mine + (offset + REACH + OFFSETS + 1) * slot, weight, mask=real)
     if EMBEDDING == 2:
         key = load(embedded, tokens, real, 2 * HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
         query_sum += embedding_grad[:, None] * key
@@ -309,10 +309,10 @@ def _candidates_backward(
     if node is not None:
         key = load(node, node_rows, real, 2 * HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
         query_sum += node_grad[:, None] * key
-        tl.store(mine + PLACES * slot, node_grad * SCALE, mask=real)
-        tl.store(mine + (2 * PLACES + 1) * slot, dropped_node, mask=real)
+        tl.store(mine + OFFSETS * slot, node_grad * SCALE, mask=real)
+        tl.store(mine + (2 * OFFSETS + 1) * slot, dropped_node, mask=real)
     total = tl.sum(dropped_local, axis=1) + dropped_embedding + dropped_node
-    tl.store(mine + (2 * PLACES + 2) * slot, total, mask=real)
+    tl.store(mine + (2 * OFFSETS + 2) * slot, total, mask=real)
     store(query_grad, tokens, real, HEADS * WIDTH, head * WIDTH, columns, WIDTH, query_sum * SCALE)
 
 
@@ -326,7 +326,7 @@ def _gather_gradients(
     """
     Gradients of each token's key and value, and of the node and the value bias, summed over a chunk.
 
-    The token that attends to this one from a place away is a place away on the other side: the left neighbour of its
+    The token that attends to this one at an offset lies at the opposite offset: the left neighbour of its
     right neighbour is the token itself. So each token gathers, and nothing is scattered.
     `partial` [p, 3, h, c] are the sums of the node's key and value and of the value bias.
     """
@@ -336,7 +336,7 @@ def _gather_gradients(
     ring_start = tl.load(starts + of)
     length = tl.load(stops + of) - ring_start
     columns = tl.arange(0, WIDTH_BLOCK)
-    PLACES: tl.constexpr = 2 * REACH + 1
+    OFFSETS: tl.constexpr = 2 * REACH + 1
     slot = count.to(tl.int64) * HEADS
     mine = scratch + head.to(tl.int64) * count
     node_key = tl.zeros([WIDTH_BLOCK], dtype=TYPE)
@@ -349,22 +349,22 @@ def _gather_gradients(
         own_grad = load(context_grad, tokens, real, HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
         key = tl.zeros([TOKEN_BLOCK, WIDTH_BLOCK], dtype=TYPE)
         value = tl.zeros([TOKEN_BLOCK, WIDTH_BLOCK], dtype=TYPE)
-        for place in tl.range(-REACH, REACH + 1, loop_unroll_factor=UNROLL):
-            rows, there = _rows_at(tokens, real, ring_start, length, count, -place, REACH, CLOSED)
+        for offset in tl.range(-REACH, REACH + 1, loop_unroll_factor=UNROLL):
+            rows, there = _rows_at(tokens, real, ring_start, length, count, -offset, REACH, CLOSED)
             query = load(query_pointer, rows, there, HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
             grad = load(context_grad, rows, there, HEADS * WIDTH, head * WIDTH, columns, WIDTH, TYPE)
-            # Zero where the place is another sequence's: there is no candidate.
-            score_grad = tl.load(mine + (place + REACH) * slot + rows, mask=there, other=0.0)
-            weight = tl.load(mine + (place + REACH + PLACES + 1) * slot + rows, mask=there, other=0.0)
+            # Zero where another sequence's token is at the offset: there is no candidate.
+            score_grad = tl.load(mine + (offset + REACH) * slot + rows, mask=there, other=0.0)
+            weight = tl.load(mine + (offset + REACH + OFFSETS + 1) * slot + rows, mask=there, other=0.0)
             key += score_grad[:, None] * query
             value += weight[:, None] * grad
         store(key_value_grad, tokens, real, 2 * HEADS * WIDTH, head * WIDTH, columns, WIDTH, key)
         store(key_value_grad, tokens, real, 2 * HEADS * WIDTH, (HEADS + head) * WIDTH, columns, WIDTH, value)
-        total = tl.load(mine + (2 * PLACES + 2) * slot + tokens, mask=real, other=0.0)
+        total = tl.load(mine + (2 * OFFSETS + 2) * slot + tokens, mask=real, other=0.0)
         bias += tl.sum(total[:, None] * own_grad, axis=0)
         if HAS_NODE:
-            score_grad = tl.load(mine + PLACES * slot + tokens, mask=real, other=0.0)
-            weight = tl.load(mine + (2 * PLACES + 1) * slot + tokens, mask=real, other=0.0)
+            score_grad = tl.load(mine + OFFSETS * slot + tokens, mask=real, other=0.0)
+            weight = tl.load(mine + (2 * OFFSETS + 1) * slot + tokens, mask=real, other=0.0)
             node_key += tl.sum(score_grad[:, None] * own_query, axis=0)
             node_value += tl.sum(weight[:, None] * own_grad, axis=0)
     sums = partial + (chunk.to(tl.int64) * 3 * HEADS + head) * WIDTH + columns
@@ -381,7 +381,7 @@ class _Case:
     Args:
         layout: where the tokens lie, packed.
         exists, spans: which sums of the band there are; or `None` on a ring.
-        reach: furthest place on either side.
+        reach: largest offset on either side.
         embedding: 0 if it is no candidate, 1 if its key and value are the token's, 2 if they are given.
         scale: of the scores.
         dropout_p, seed: of the dropout of weights.
@@ -466,10 +466,10 @@ class _CandidateAttention(torch.autograd.Function):
             blocks = triton.cdiv(count, constants["TOKEN_BLOCK"])
             role_grads = torch.empty(blocks, *role_bias.shape, **numbers)
         case.run(_candidates_backward, [*inputs], (context_grad, grads[0], grads[2], role_grads, scratch))
-        chunks, places = chunks_of(case.layout)
+        chunks, bounds = chunks_of(case.layout)
         partial = torch.empty(chunks, 3, heads, width, **numbers)
         launch(
-            _gather_gradients, chunks * heads, query, context_grad, scratch, grads[1], partial, count, **places,
+            _gather_gradients, chunks * heads, query, context_grad, scratch, grads[1], partial, count, **bounds,
             **constants, HAS_NODE=node is not None,
         )  # fmt: skip
         if node is not None:
@@ -505,9 +505,9 @@ def candidate_attention(
         node: `[b, 2, h, c]`, those of the relays or global nodes; or `None`.
         value_bias: `[h, c]`.
         role_bias: `[h, r]`; or `None`.
-        radius: neighbours on either side on a ring; furthest place of a band.
+        radius: neighbours on either side on a ring; largest offset of a band.
         exists: `[N, r]`, which sums of a band there are (`attention.BandCandidates`); `None` on a ring.
-        spans: `[w, r]`, float32, contiguous: of which places they are sums; `None` on a ring.
+        spans: `[w, r]`, float32, contiguous: of which offsets they are sums; `None` on a ring.
         layout: where the tokens lie, packed.
         dropout_p: probability with which a weight is dropped; 0 outside training.
         scale: of the scores; c^-0.5 where it is `None`.
@@ -520,6 +520,3 @@ def candidate_attention(
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     case = _Case(layout, exists, spans, radius, embedding, scale, dropout_p, seed)
     return _CandidateAttention.apply(query, key_value, embedded, node, value_bias, role_bias, case)
-
-
-__all__ = ["candidate_attention"]

@@ -117,8 +117,8 @@ def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> Non
 def chunks_of(layout: TokenLayout) -> tuple[int, dict[str, Any]]:
     """Number of chunks p, and the arguments of `chunk_at` by which a kernel finds its tokens."""
     size, per_sequence = TOKENS_OF_CHUNK, -(-layout.max_length // TOKENS_OF_CHUNK)
-    places = {"starts": layout.starts, "stops": layout.stops, "per_sequence": per_sequence, "CHUNK": size}
-    return len(layout.lengths) * per_sequence, places
+    bounds = {"starts": layout.starts, "stops": layout.stops, "per_sequence": per_sequence, "CHUNK": size}
+    return len(layout.lengths) * per_sequence, bounds
 
 
 def summed_over_chunks(
@@ -152,21 +152,3 @@ def failure_on(device: torch.device) -> Exception | None:
     except Exception as error:  # Triton has many where a compiler, a driver or a known GPU is missing
         return error
     return None
-
-
-__all__ = [
-    "CHUNKS_AT_ONCE",
-    "INTERPRETED",
-    "TYPES",
-    "chunk_at",
-    "chunks_of",
-    "failure_on",
-    "keep",
-    "launch",
-    "load",
-    "new_seed",
-    "store",
-    "sum_chunks",
-    "sum_type",
-    "summed_over_chunks",
-]

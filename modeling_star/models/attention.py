@@ -73,27 +73,32 @@ class AttentionProjections(nn.Module):
         """`[..., h * c]` to `[..., h, c]`."""
         return projected.unflatten(-1, (self.num_heads, self.head_dim))
 
-    def weight_of(self, name: str) -> Tensor:
+    def plain_weight(self, name: str) -> Tensor:
         """
         The weight of a projection that is computed without calling it.
 
         Raises:
             TypeError: an adapter or a quantised layer has replaced it, or a hook changes its output.
         """
-        return self._readable(name).weight
+        return self._plain(name).weight
 
-    def _readable(self, name: str) -> nn.Linear:
+    def _plain(self, name: str) -> nn.Linear:
         alternative = "Put adapters at query and output: LoraConfig(target_modules=['query', 'output'])."
         return require_plain_linear(getattr(self, name), f"projections.{name}", alternative)
 
     def key_value_weight(self) -> Tensor:
         """W_K above W_V, `[2 h c, d]`: one product is faster than two."""
-        return torch.cat([self.weight_of("key"), self.weight_of("value")])
+        return torch.cat([self.plain_weight("key"), self.plain_weight("value")])
 
     @property
     def value_bias(self) -> Tensor:
         """`[h, c]`"""
-        return self.split(self._readable("value").bias)
+        return self.split(self._plain("value").bias)
+
+    def parts(self) -> list[tuple[Any, type]]:
+        """Its modules with their classes, as `compiled_layers` takes them."""
+        layers = (self.query, self.key, self.value, self.output)
+        return [(self, AttentionProjections), *((layer, nn.Linear) for layer in layers)]
 
     def project_output(self, context: Tensor) -> Tensor:
         """`[..., h, c]` to `[..., d]`."""
@@ -106,7 +111,7 @@ class AttentionProjections(nn.Module):
         Args:
             total: `[..., h]`, the sum of the weights, by which the bias counts; `None` where it is 1.
         """
-        bias = self._readable("value").bias
+        bias = self._plain("value").bias
         return context + (bias if total is None else (total[..., None] * self.split(bias)).flatten(-2))
 
 
@@ -582,7 +587,7 @@ def relay_attention(
         `[b, h, m]` without the relay; `None` in place of the weights where kernels are used.
     """
     heads = (projections.num_heads, projections.head_dim)
-    key_weight, value_weight = (projections.weight_of(name).unflatten(0, heads) for name in ("key", "value"))
+    key_weight, value_weight = (projections.plain_weight(name).unflatten(0, heads) for name in ("key", "value"))
     # Products for each head by torch.bmm: torch.einsum starts 13 operations for one.
     query = projections.split(projections.query(relay)).transpose(0, 1)
     nothing = _zero(query.dtype, query.device)
@@ -689,7 +694,25 @@ class UpdateLayerNorm(nn.LayerNorm):
         return nn.functional.pad(super().forward(state[..., : -self.padding]), (0, self.padding))
 
 
-# ------ when Triton is used
+# ------ when kernels are used
+
+
+def compiled_layers(
+    encoder: nn.Module,
+    form: dict[str, Any],
+    parts: Callable[[], Any],
+    embedded: Tensor,
+    layout: TokenLayout,
+    **options: Any,
+) -> tuple[Tensor, Tensor | None] | None:
+    """`modeling_star.kernels.compiled.compiled_layers`: all layers on a CPU; `None` where PyTorch computes them."""
+    if torch.is_grad_enabled() or embedded.device.type != "cpu" or not layout.is_packed:
+        return None
+    try:
+        kernels = find_kernels("compiled")
+    except ImportError:
+        return None
+    return kernels.compiled_layers(encoder, form, parts, embedded, layout, **options)
 
 
 def use_kernels(tokens: Tensor, layout: TokenLayout, reach: int = 1) -> bool:

@@ -76,6 +76,3 @@ def run_backbone(
     with torch.no_grad() if is_frozen and not tokens.requires_grad else contextlib.nullcontext():
         hidden = backbone(**inputs, return_dict=True).last_hidden_state
     return layout.from_right_padded(hidden)
-
-
-__all__ = ["build_backbone", "run_backbone"]

@@ -287,6 +287,3 @@ def _copy(target: nn.Module, source: nn.Module, names: dict[str, str]) -> None:
                 )
             if parameter is not None:
                 parameter.copy_(value)
-
-
-__all__ = ["copy_encoder", "fields_from_encoder", "read_encoder_config"]

@@ -233,6 +233,3 @@ class CharCNN(VocabularyTables):
 def _state_of(tensor: Tensor) -> tuple:
     """Values that change when a tensor is written to, or moved."""
     return tensor._version, tensor.data_ptr(), tensor.dtype, tensor.device
-
-
-__all__ = ["TRAITS", "CharCNN", "spelled", "traits_of"]

@@ -23,7 +23,7 @@ class BigTransformerConfig(EncoderConfig):
         lexicon_size (`int`, defaults to 0): size of the tables that hold the lexicon.
         local_connection (`str`, defaults to `"lexicon"`): the candidates around a token: "lexicon", the words that
             contain it; "adjacent", the tokens before, at and after it, each of its own; "none", nothing. The last two
-            are the ablations of section IV-G. "window": all tokens at most `window_radius` places away, each of its
+            are the ablations of section IV-G. "window": all tokens at most `window_radius` tokens away, each of its
             own, and the words that contain it where the model has a lexicon.
         window_radius (`int`, defaults to 4): neighbours on either side, with `local_connection="window"`.
         word_vector (`str`, defaults to `"sum"`): the vector of a word: the "sum" of its tokens' (Eq 3) or their

@@ -335,6 +335,3 @@ class EncoderConfig(BaseConfig):
         self._check_positive("hidden_size")
         if self.hidden_size % 2:
             raise ValueError(f"hidden_size={self.hidden_size} is given; two directions share it: use an even number.")
-
-
-__all__ = ["MOST_REPEATED", "PROBLEM_TYPES", "BaseConfig", "EncoderConfig", "did_you_mean"]

@@ -19,11 +19,8 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.utils import logging
 
 from .tag_schemes import (
-    ENTITY_PREFIXES,
     IGNORE_INDEX,
-    SEGMENT,
     TagScheme,
-    entity_tag,
     may_follow,
     tag_scheme,
     typed_labels,
@@ -477,17 +474,3 @@ def _traced_scan() -> Callable[..., Any]:
             'pip install "torch==2.13.*".'
         ) from error
     return scan
-
-
-__all__ = [
-    "ENTITY_PREFIXES",
-    "IGNORE_INDEX",
-    "SEGMENT",
-    "CrfTokenClassifierOutput",
-    "LinearChainCrf",
-    "TagScheme",
-    "entity_tag",
-    "may_follow",
-    "tag_scheme",
-    "typed_labels",
-]

@@ -30,6 +30,3 @@ def first_derivatives_only(backward: Callable[..., Any]) -> Callable[..., Any]:
         return once(ctx, *grads)
 
     return checked
-
-
-__all__ = ["first_derivatives_only"]

@@ -515,6 +515,3 @@ class ForMaskedLM(EncoderForTask):
             count = items_of(labels, given.num_items_in_batch)
             loss = self.loss_function(logits, labels, vocab_size=self.config.vocab_size, num_items_in_batch=count)
         return {"loss": loss, "logits": logits}
-
-
-__all__ = ["ForMaskedLM", "ForQuestionAnswering", "ForSequenceClassification", "ForTokenClassification"]

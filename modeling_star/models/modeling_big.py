@@ -15,14 +15,13 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging
 
 from .attention import (
-    AttentionProjections,
     BandCandidates,
     CandidateAttention,
     Candidates,
     UpdateLayerNorm,
+    compiled_layers,
     relay_attention,
 )
-from .compiled import ACTIVATIONS, compiled_layers
 from .configuration_big import BigTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import Dropout, EncoderModel, EncoderPreTrainedModel, Recorder, optional_part
@@ -162,10 +161,10 @@ class BigTransformerLayer(GradientCheckpointingLayer):
         """Its modules and tensors with their classes, as `compiled_layers` takes them."""
         return [
             (self, BigTransformerLayer),
-            (self.activation, ACTIVATIONS[self.hidden_act]),
+            (self.activation, type(ACT2FN[self.hidden_act])),
             (self.dropout, Dropout),
             (self.attention, WordAttention),
-            (self.attention.projections, AttentionProjections),
+            *self.attention.projections.parts(),
             (self.attention.role_bias, Tensor),
             (self.attention_norm, UpdateLayerNorm),
             (self.intermediate, nn.Linear),
@@ -378,7 +377,7 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         is_window = config.local_connection == "window" and config.global_node == "first"
         has_words = config.lexicon_kind is not None or inputs["word_mask"] is not None
         radius = min(config.window_radius, layout.max_length - 1)
-        if not is_window or has_words or radius > LARGEST_CANDIDATE_RADIUS or config.hidden_act not in ACTIVATIONS:
+        if not is_window or has_words or radius > LARGEST_CANDIDATE_RADIUS:
             return None
         form = {
             "kind": "big",
@@ -407,7 +406,7 @@ class BigTransformerModel(BigTransformerPreTrainedModel, EncoderModel):
         mean_dtype = dtype if config.word_vector == "mean" else None
         if config.local_connection == "lexicon":
             return BandCandidates.words(self._words(layout, inputs), layout, config.include_self, mean_dtype)
-        # Places that no text of the batch has; recorded weights and traced graphs have all.
+        # No offset that no text of the batch has; recorded weights and traced graphs have all.
         radius = min(config.window_radius, layout.max_length - 1) if layout.is_packed else config.window_radius
         window = BandCandidates.window(layout, radius, without_first=config.global_node == "first")
         if config.lexicon_kind is None and inputs["word_mask"] is None:

@@ -822,21 +822,3 @@ def longest_input(config: PreTrainedConfig) -> int | None:
     if positions is not None:  # XLNet's -1 is no limit
         positions = positions - first_position(config) if positions > 0 else None
     return min((limit for limit in (positions, inside) if limit is not None), default=None)
-
-
-__all__ = [
-    "Dropout",
-    "EncoderModel",
-    "EncoderOutput",
-    "EncoderPreTrainedModel",
-    "Recorder",
-    "TokenEmbeddings",
-    "first_position",
-    "has_hooks",
-    "installed",
-    "is_plain",
-    "longest_input",
-    "optional_part",
-    "require_plain_linear",
-    "sinusoidal_positions",
-]

@@ -10,8 +10,14 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .attention import AttentionProjections, CandidateAttention, Candidates, UpdateLayerNorm, relay_attention
-from .compiled import ACTIVATIONS, compiled_layers
+from .attention import (
+    AttentionProjections,
+    CandidateAttention,
+    Candidates,
+    UpdateLayerNorm,
+    compiled_layers,
+    relay_attention,
+)
 from .configuration_star import StarTransformerConfig
 from .heads import ForMaskedLM, ForQuestionAnswering, ForSequenceClassification, ForTokenClassification
 from .modeling_encoder import Dropout, EncoderModel, EncoderPreTrainedModel, Recorder
@@ -121,15 +127,14 @@ class StarTransformerLayer(GradientCheckpointingLayer):
         ring, relay = self.ring_attention, self.relay_attention
         return [
             (self, StarTransformerLayer),
-            (self.activation, ACTIVATIONS[self.hidden_act]),
+            (self.activation, type(ACT2FN[self.hidden_act])),
             (self.dropout, Dropout),
             (ring, CandidateAttention),
-            (ring.projections, AttentionProjections),
+            *ring.projections.parts(),
             (ring.role_bias, Tensor),
             (self.ring_norm, UpdateLayerNorm),
-            *(() if relay is None else ((relay, RelayAttention),)),
-            (None if relay is None else relay.projections, AttentionProjections),
-            (None if relay is None else self.relay_norm, UpdateLayerNorm),
+            *(((None, Tensor),) * 9 if relay is None else ((relay, RelayAttention), *relay.projections.parts())),
+            *(() if relay is None else ((self.relay_norm, UpdateLayerNorm),)),
         ]
 
     def _update(self, state: Tensor, update: Tensor, norm: UpdateLayerNorm) -> Tensor:
@@ -231,7 +236,7 @@ class StarTransformerModel(StarTransformerPreTrainedModel, EncoderModel):
     ) -> tuple[Tensor, Tensor | None] | None:
         """The last states and relay by compiled code, from a relay or the mean; `None` where it does not apply."""
         config = self.config
-        if config.norm_position != "post" or config.hidden_act not in ACTIVATIONS:
+        if config.norm_position != "post":
             return None
         form = {
             "kind": "star",

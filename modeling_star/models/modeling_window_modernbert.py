@@ -122,7 +122,7 @@ class WindowModernBertPreTrainedModel(PreTrainedModel):
         # By its name, so that a saved folder has not what that module imports.
         pretrained = importlib.import_module("modeling_star.models.pretrained_embeddings")
         pretrained.check_taken(name_or_path, (key for key in report["missing_keys"] if not key.startswith(heads)))
-        number = {str(index): str(place) for place, index in enumerate(chosen)}
+        number = {str(index): str(new) for new, index in enumerate(chosen)}
         weights = {}
         for name, value in source.state_dict().items():
             before, layer, after = name.partition("layers.")

@@ -132,15 +132,3 @@ def neighbour_index(layout: TokenLayout, radius: int, closed: bool) -> Tensor:
 
 def _kept_ring_neighbours(layout: TokenLayout, radius: int) -> Tensor:
     return get_or_compute(layout.memo, ("ring", radius), lambda: ring_neighbours(layout, radius))
-
-
-__all__ = [
-    "has_shifted",
-    "is_continuation",
-    "neighbour_index",
-    "neighbours",
-    "ring_neighbours",
-    "shifted",
-    "windows",
-    "words_end_inside",
-]

@@ -39,7 +39,7 @@ class NgramLogits(nn.Module):
         """For `_init_weights`: unseen n-grams say nothing."""
         init.zeros_(self.weight)
 
-    def logits_of_each(self, input_ids: Tensor, attention_mask: Tensor | None) -> list[Tensor]:
+    def ngram_logits(self, input_ids: Tensor, attention_mask: Tensor | None) -> list[Tensor]:
         """
         What each n-gram adds to the logits.
 
@@ -64,7 +64,7 @@ class NgramLogits(nn.Module):
 
     def shares(self, input_ids: Tensor) -> Tensor:
         """What each token of texts `[b, n]` adds to the logits, `[b, n, k]`: even parts of its n-grams."""
-        found = self.logits_of_each(input_ids, None)
+        found = self.ngram_logits(input_ids, None)
         shares = torch.zeros_like(found[0])
         for length, logits in enumerate(found, start=1):
             for offset in range(length):
@@ -72,8 +72,5 @@ class NgramLogits(nn.Module):
         return shares
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """The logits `[b, k]` of texts `[b, n]`, the sum of `logits_of_each`."""
-        return torch.stack([logits.sum(1) for logits in self.logits_of_each(input_ids, attention_mask)]).sum(0)
-
-
-__all__ = ["NgramLogits"]
+        """The logits `[b, k]` of texts `[b, n]`, the sum of `ngram_logits`."""
+        return torch.stack([logits.sum(1) for logits in self.ngram_logits(input_ids, attention_mask)]).sum(0)

@@ -51,6 +51,3 @@ def join_pairs(output: EncoderOutput) -> EncoderOutput:
         for name, value in output.items()
     }
     return EncoderOutput(**joined)
-
-
-__all__ = ["join_pairs", "split_pairs"]

@@ -130,6 +130,3 @@ def check_taken(name: str | Path, missing: Iterable[str]) -> None:
             f"The weights of {name} are not all there: its file lacks {', '.join(lacking[:3])}{more}. Copy its files "
             'again, or name another model, "bert-base-cased".'
         )
-
-
-__all__ = ["check_taken", "model_on_encoder", "model_on_vectors", "shape_of"]

@@ -50,6 +50,3 @@ def auto_map(model: type[PreTrainedModel], config: type[PreTrainedConfig]) -> di
     names = {auto: f"{stem}{ending}" for auto, ending in AUTO_CLASSES.items()}
     modeling = model.__module__.rsplit(".", 1)[-1]
     return named | {auto: f"{modeling}.{name}" for auto, name in names.items() if hasattr(module, name)}
-
-
-__all__ = ["AUTO_CLASSES", "as_published", "auto_map"]

@@ -74,15 +74,3 @@ def may_follow(before: str | None, after: str | None, scheme: TagScheme) -> bool
     if scheme == "iobes":
         return joined if second in ("I", "E") else first not in ("B", "I")
     return joined or second != ("I" if scheme == "iob2" else "B")
-
-
-__all__ = [
-    "ENTITY_PREFIXES",
-    "IGNORE_INDEX",
-    "SEGMENT",
-    "TagScheme",
-    "entity_tag",
-    "may_follow",
-    "tag_scheme",
-    "typed_labels",
-]

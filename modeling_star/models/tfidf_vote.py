@@ -155,7 +155,7 @@ class TfidfVote(nn.Module):
         vote.temperature.fill_(terms.temperature)
         return vote
 
-    def terms_of(self, input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    def find_terms(self, input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """
         The terms in texts `[b, n]`.
 
@@ -187,13 +187,13 @@ class TfidfVote(nn.Module):
 
     def logits(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """The logits `[b, k]` of the linear model alone."""
-        term, value = self.terms_of(input_ids, attention_mask)
+        term, value = self.find_terms(input_ids, attention_mask)
         found = nn.functional.embedding(term, self.weight).float() * value[..., None]
         return found.sum(1) + self.bias.float()
 
     def shares(self, input_ids: Tensor) -> Tensor:
         """What each token of texts `[b, n]` adds to the logits, `[b, n, k]`: even parts of its terms."""
-        term, value = self.terms_of(input_ids, None)
+        term, value = self.find_terms(input_ids, None)
         found = nn.functional.embedding(term, self.weight).float() * value[..., None]
         n = input_ids.shape[1]
         shares = found.new_zeros(len(found), n, found.shape[-1])
@@ -248,6 +248,3 @@ def _counts(terms: Tensor) -> Tensor:
     group = begins.cumsum(1) - 1
     sizes = torch.zeros_like(ordered).scatter_add(1, group, torch.ones_like(ordered))
     return torch.zeros_like(ordered).scatter(1, order, sizes.gather(1, group))
-
-
-__all__ = ["TfidfTerms", "TfidfVote", "binary_search", "real_tokens_first", "run_keys"]

@@ -108,6 +108,3 @@ class VocabularyTables(nn.Module):
         return {name: getattr(self, name) for name in self.vocabulary_tables}
 
     vocabulary_tables: tuple[str, ...] = ()
-
-
-__all__ = ["MARKERS", "Vocabulary", "VocabularyTables", "word_marker"]

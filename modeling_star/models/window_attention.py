@@ -75,11 +75,11 @@ def dense_window(
         left, right, real, seen: as in `WindowMask`.
         device: of the mask.
     """
-    place = torch.arange(length, device=device)
-    offset = place - place[:, None]
+    position = torch.arange(length, device=device)
+    offset = position - position[:, None]
     allowed = ((offset >= -left) & (offset <= right))[None]
     if seen is not None:
-        is_seen = (seen[..., None] == place).any(1)
+        is_seen = (seen[..., None] == position).any(1)
         allowed = allowed | is_seen[:, None] | is_seen[..., None]
     if real is not None:
         allowed = allowed & real[:, None]
@@ -142,16 +142,16 @@ def window_mask(
     column = torch.arange(-left, block + right, device=device)
     offset = column - query[:, None]
     near = (offset >= -left) & (offset <= right)
-    place = torch.arange(0, count * block, block, device=device)[:, None] + column
-    inside = (place >= 0) & (place < length)
+    position = torch.arange(0, count * block, block, device=device)[:, None] + column
+    inside = (position >= 0) & (position < length)
     candidate = inside[None].expand(batch, -1, -1)
     if real is not None or seen is not None:
-        clamped = place.clamp(0, length - 1)
+        clamped = position.clamp(0, length - 1)
         if real is not None:
             candidate = candidate & real[:, clamped]
         if seen is not None:
             # Further columns hold them.
-            candidate = candidate & ~(seen[..., None, None] == place).any(1)
+            candidate = candidate & ~(seen[..., None, None] == position).any(1)
     allowed = candidate[:, :, None] & near
     if seen is not None:
         further = (seen >= 0)[:, None, None].expand(-1, count, block, -1)
@@ -218,9 +218,9 @@ def window_attention(
         sinks=sinks,
         **options,
     )
-    place = torch.arange(length, device=query.device)
+    position = torch.arange(length, device=query.device)
     for number in range(mask.seen.shape[1]):
-        is_seen = mask.seen[:, number, None] == place
+        is_seen = mask.seen[:, number, None] == position
         context = torch.where(is_seen[:, None, :, None], over_all[:, :, number, None], context)
     return context
 
@@ -311,6 +311,3 @@ def _attend_in_blocks(
     queries = queries.unflatten(0, (-1, mask.block)).transpose(1, 2)
     context = attend(queries, keys, values, mask.blocks[numbers.start : numbers.stop], **options)
     return context.transpose(1, 2).flatten(0, 1)
-
-
-__all__ = ["WindowMask", "attend", "dense_window", "ends_of", "window_attention", "window_mask"]

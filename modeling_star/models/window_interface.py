@@ -203,5 +203,3 @@ _MODEL_FUNCTIONS: tuple[tuple[str, str, Any, Callable[..., Reach]], ...] = (
     ("t5gemma2", "sliding_window_mask_function", 1, _of_t5gemma2),
     ("moonshine_streaming", "sliding_window_mask_function", (1, 1), _of_moonshine),
 )
-
-__all__ = ["WINDOW", "attention_forward", "make_mask", "register_window_attention", "visible"]

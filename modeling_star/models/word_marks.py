@@ -28,6 +28,3 @@ def word_marker(tokenizer: "PreTrainedTokenizerBase") -> str | None:
         if token not in added and token.startswith(marker) and token != marker
     )
     return max(counts, key=counts.__getitem__, default=None)
-
-
-__all__ = ["MARKERS", "word_marker"]

@@ -225,6 +225,3 @@ def _one_row_each(rows: Tensor, size: int) -> Tensor | None:
             row = sum(edges[word]) - row
             word = sum(at[row]) - word
     return chosen
-
-
-__all__ = ["LexiconKind", "WordMatcher", "build_table"]

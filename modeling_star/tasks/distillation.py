@@ -292,6 +292,3 @@ class _Augmentation:
             start = generator.randrange(len(words) - length + 1)
             words = words[start : start + length]
         return between.join(words) if isinstance(cell, str) else words
-
-
-__all__ = ["UNLABELED", "DistillClassificationTask", "DistillTaggingTask", "DistillationTask"]

@@ -260,6 +260,3 @@ class TextDistillationTask(PretrainingTask):
 
     def example_texts(self) -> list[str]:
         return super().example_texts() if self.data_args.alpha else first_documents(self)
-
-
-__all__ = ["HiddenScores", "TextDistillationTask", "TextDistiller"]

@@ -55,7 +55,7 @@ def fit_terms(
 
     The weight of a term is regularised the less, the more unevenly the classes of the training texts have it: values
     are multiplied by 0.5 + |r| before the fit, and weights after it, r being the largest log ratio of a class (Wang
-    and Manning 2012, "Baselines and Bigrams", Eq 2, without the sign; 0.5 takes the place of their interpolation).
+    and Manning 2012, "Baselines and Bigrams", Eq 2, without the sign; 0.5 replaces their interpolation).
 
     Args:
         train, validation: token ids of the texts, r of them each.
@@ -92,8 +92,8 @@ def linear_logits(terms: TfidfTerms, config: EncoderConfig, rows: Rows) -> np.nd
     """The logits `[r, k]` of fitted terms for texts by their token ids."""
     vote = TfidfVote.from_terms(terms, _for_terms(config, terms))
     logits = np.empty((len(rows), config.num_labels))
-    for places, ids, mask in _batches(rows):
-        logits[places] = vote.logits(ids, mask).numpy()
+    for indices, ids, mask in _batches(rows):
+        logits[indices] = vote.logits(ids, mask).numpy()
     return logits
 
 
@@ -204,11 +204,11 @@ def _batches(rows: Rows) -> Iterator[tuple[np.ndarray, Tensor, Tensor]]:
     """Texts of similar length: their indices, ids and mask, padded."""
     order = np.argsort([len(row) for row in rows], kind="stable")
     for start in range(0, len(order), _ROWS_AT_ONCE):
-        places = order[start : start + _ROWS_AT_ONCE]
-        some = [torch.as_tensor(rows[place]) for place in places]
+        indices = order[start : start + _ROWS_AT_ONCE]
+        some = [torch.as_tensor(rows[index]) for index in indices]
         ids = torch.nn.utils.rnn.pad_sequence(some, batch_first=True)
         lengths = torch.tensor([len(row) for row in some])
-        yield places, ids, torch.arange(ids.shape[1]) < lengths[:, None]
+        yield indices, ids, torch.arange(ids.shape[1]) < lengths[:, None]
 
 
 def _document_counts(rows: Rows, longest: int) -> tuple[np.ndarray, np.ndarray]:
@@ -226,13 +226,13 @@ def _document_counts(rows: Rows, longest: int) -> tuple[np.ndarray, np.ndarray]:
 def _matrix(vote: TfidfVote, rows: Rows) -> csr_matrix:
     """The values of the terms in each text, `[r, F]`."""
     parts, order = [], []
-    for places, ids, mask in _batches(rows):
-        term, value = (x.numpy() for x in vote.terms_of(ids, mask))
+    for indices, ids, mask in _batches(rows):
+        term, value = (x.numpy() for x in vote.find_terms(ids, mask))
         row = np.broadcast_to(np.arange(len(term))[:, None], term.shape)
         is_found = value > 0
         cells = (value[is_found].astype(np.float64), (row[is_found], term[is_found]))
         parts.append(csr_matrix(cells, shape=(len(term), len(vote.keys))))  # adds up the occurrences of a term
-        order.append(places)
+        order.append(indices)
     return vstack(parts).tocsr()[np.argsort(np.concatenate(order))]
 
 

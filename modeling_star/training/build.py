@@ -20,7 +20,8 @@ from ..loading import check_whole
 from ..models.configuration_encoder import MOST_REPEATED, did_you_mean
 from ..models.configuration_star import StarTransformerConfig
 from ..models.modeling_encoder import EncoderPreTrainedModel, longest_input
-from ..models.vocabulary import VocabularyTables, word_marker
+from ..models.vocabulary import VocabularyTables
+from ..models.word_marks import word_marker
 from .arguments import ModelArguments
 from .checkpoints import differences
 from .named_models import config_fields, loading, parse_overrides, saved_labels

@@ -556,14 +556,3 @@ class DistillationTrainer(StarTrainer):
         if self.args.average_tokens_across_devices:  # DDP averages over the processes
             loss = loss * self.accelerator.num_processes
         return (loss, outputs) if return_outputs else loss
-
-
-__all__ = [
-    "DistillationCollator",
-    "DistillationLoss",
-    "DistillationTrainer",
-    "Teacher",
-    "hidden_loss",
-    "label_order",
-    "teacher_outputs",
-]

@@ -125,13 +125,3 @@ def warn_about_unknown_tokens(features: Any, tokenizer: PreTrainedTokenizerBase,
             "are mostly unknown. Use the tokenizer of these texts' language and case, --tokenizer_name or "
             "--tokenizer_kind, or raise --vocab_size."
         )
-
-
-__all__ = [
-    "all_finite",
-    "is_finite",
-    "not_finite",
-    "warn_about_majority",
-    "warn_about_overlap",
-    "warn_about_unknown_tokens",
-]

@@ -69,6 +69,3 @@ def learning_rates(names: Iterable[str], rate: float, decay: float = 1.0) -> dic
         layers.update(_LAYER.findall(name)[:1])
         depths[name] = len(layers)
     return {name: rate * decay ** (len(layers) - depth) for name, depth in depths.items()}
-
-
-__all__ = ["check_learning_rates", "learning_rates", "pretrained_parameters"]

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from modeling_star.kernels import cpu
-from modeling_star.models import compiled
+from modeling_star.kernels import compiled, cpu
 
 
 WINDOW = {"local_connection": "window", "global_node": "first"}

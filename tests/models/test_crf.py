@@ -36,10 +36,8 @@ from modeling_star.models.crf import (
     CRF_LR_MULTIPLIER,
     FORBIDDEN,
     LinearChainCrf,
-    entity_tag,
-    may_follow,
-    tag_scheme,
 )
+from modeling_star.models.tag_schemes import entity_tag, may_follow, tag_scheme
 
 
 BIO = ("O", "B-x", "I-x", "B-y", "I-y")

@@ -42,9 +42,9 @@ def test_shares_of_tokens_add_up_to_the_logits() -> None:
     torch.testing.assert_close(shares.sum(1), ngrams(ids, None))
     # The last token takes part in one n-gram of each length.
     last = ngrams(ids, None) * 5**0.5 - ngrams(ids[:, :4], None) * 4**0.5
-    parts = [found[0, -1] / length for length, found in enumerate(ngrams.logits_of_each(ids, None), start=1)]
+    parts = [found[0, -1] / length for length, found in enumerate(ngrams.ngram_logits(ids, None), start=1)]
     torch.testing.assert_close(shares[0, -1], sum(parts))
-    torch.testing.assert_close(last[0], sum(found[0, -1] * 5**0.5 for found in ngrams.logits_of_each(ids, None)))
+    torch.testing.assert_close(last[0], sum(found[0, -1] * 5**0.5 for found in ngrams.ngram_logits(ids, None)))
 
 
 def test_training_leaves_out_the_configured_share_of_ngrams() -> None:
@@ -52,9 +52,9 @@ def test_training_leaves_out_the_configured_share_of_ngrams() -> None:
     with torch.no_grad():
         ngrams.weight.fill_(1)
     torch.manual_seed(0)
-    found = torch.cat(ngrams.train().logits_of_each(ids, None), dim=1)
+    found = torch.cat(ngrams.train().ngram_logits(ids, None), dim=1)
     assert 0.2 < (found == 0).double().mean() < 0.3
-    assert not (torch.cat(ngrams.eval().logits_of_each(ids, None), dim=1) == 0).any()
+    assert not (torch.cat(ngrams.eval().ngram_logits(ids, None), dim=1) == 0).any()
 
 
 def test_a_fresh_classifier_begins_without_a_preference_and_learns_one() -> None:

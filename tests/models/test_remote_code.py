@@ -31,7 +31,7 @@ SHARED_CODE = {
     *("backbone.py", "char_cnn.py", "crf.py", "ngrams.py", "pairs.py", "pretrained_embeddings.py", "saving.py"),
     *("tag_schemes.py", "tfidf_vote.py", "vocabulary.py", "word_marks.py"),
 }
-ATTENTION_CODE = {"attention.py", "compiled.py", "sparse_attention.py", "derivatives.py"}
+ATTENTION_CODE = {"attention.py", "sparse_attention.py", "derivatives.py"}
 CODE = {
     "StarTransformer": SHARED_CODE | ATTENTION_CODE | {"configuration_star.py", "modeling_star.py"},
     "BigTransformer": SHARED_CODE

@@ -1,7 +1,7 @@
 """
-When the layers of an encoder are computed by compiled code on a CPU, `modeling_star.kernels.cpu`, and what it is
-given: inference alone, packed tokens, and plain layers, whose weights are read without calling them. Otherwise the
-layers themselves compute the same.
+When the layers of an encoder are computed by the compiled code of `cpu.py`, and what it is given: inference alone,
+packed tokens, and plain layers, whose weights are read without calling them. Otherwise the layers themselves compute
+the same.
 
 Axes: b batch  N flat tokens  d width
 """
@@ -14,17 +14,14 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from transformers.activations import GELUActivation
 
-from .attention import AttentionProjections, UpdateLayerNorm, find_kernels
-from .modeling_encoder import has_hooks, is_plain
-from .token_layout import TokenLayout
+from ..models.modeling_encoder import has_hooks, is_plain
+from ..models.token_layout import TokenLayout
+from . import cpu
 
 
 # Tokens of the longest sequence: keys and values of all of its tokens are held twice, a gigabyte for so many.
 LONGEST = 1 << 17
-# Activations that the compiled code has, and the classes that transformers uses for their names.
-ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": GELUActivation}
 
 
 def compiled_layers(
@@ -42,13 +39,12 @@ def compiled_layers(
 
     Args:
         encoder: the bare encoder, whose layers are in `encoder.layers`.
-        form: fields of `modeling_star.kernels.cpu.Encoder`.
-        parts: for each layer its parts with their expected classes: `AttentionProjections`, `nn.Linear`,
-            `UpdateLayerNorm` and `Tensor` in the order of `Slot` in cpu.cpp, with `None` for one that it lacks; and
-            modules without parameters, which only have to be what their class is.
+        form: fields of `cpu.Encoder`.
+        parts: for each layer its modules with their expected classes and its tensors with `Tensor`; those with
+            parameters in the order of `Slot` in cpu.cpp, with `None` in place of one that it lacks.
         embedded: `[N, d]`.
         layout: where the tokens lie.
-        start_relay, with_relay, first_only: as in `modeling_star.kernels.cpu.encode`.
+        start_relay, with_relay, first_only: as in `cpu.encode`.
 
     Returns:
         States `[N, d]`, or `[b, d]` with `first_only`, and the relay `[b, d]` or `None`; `None` where PyTorch is to
@@ -58,6 +54,7 @@ def compiled_layers(
         torch.is_grad_enabled()
         or embedded.device.type != "cpu"
         or embedded.dtype not in (torch.float32, torch.bfloat16)
+        or form["activation"] not in cpu.ACTIVATIONS
         or not layout.is_packed
         or layout.in_rows
         or not len(embedded)
@@ -70,21 +67,8 @@ def compiled_layers(
         known = _known[encoder] = _Layers.of(encoder, parts())
     if known.dtype != embedded.dtype:
         return None
-    try:
-        kernels = find_kernels("cpu")
-    except ImportError:
-        return None
-    return kernels.encode(
-        encoder,
-        kernels.Encoder(**form),
-        known.parameters,
-        known.stamp,
-        embedded.contiguous(),
-        layout.offsets,
-        start_relay,
-        with_relay,
-        first_only,
-    )
+    tokens = embedded.contiguous(), layout.offsets, start_relay, with_relay, first_only
+    return cpu.encode(encoder, cpu.Encoder(**form), known.parameters, known.stamp, *tokens)
 
 
 @dataclass(frozen=True)
@@ -155,24 +139,12 @@ def _stamp(parameters: list[list[Tensor | None]]) -> tuple[int, ...]:
 def _parameters(part: Any, kind: type) -> list[Tensor | None] | None:
     """The parameters of a part of a layer; `None` where they are not all that decides what it computes."""
     if part is None:
-        return [None] * (7 if kind is AttentionProjections else 1 if kind is Tensor else 2)
+        return [None] * (1 if kind is Tensor else 2)
     if kind is Tensor:
         plain = type(part) in (Tensor, nn.Parameter) and part.is_contiguous() and part.device.type == "cpu"
         return [part] if plain else None
     if part.training or not is_plain(part, kind):
         return None
-    inside: list[tuple[Any, type]] = []
-    if kind is AttentionProjections:
-        inside = [(part.query, nn.Linear), (part.key, nn.Linear), (part.value, nn.Linear), (part.output, nn.Linear)]
-    elif kind in (nn.Linear, UpdateLayerNorm):
-        inside = [(tensor, Tensor) for tensor in (part.weight, part.bias) if tensor is not None]
-    found: list[Tensor | None] = []
-    for inner in inside:
-        tensors = _parameters(*inner)
-        if tensors is None:
-            return None
-        found += tensors
-    return found
-
-
-__all__ = ["ACTIVATIONS", "compiled_layers"]
+    inside = (part.weight, part.bias) if issubclass(kind, (nn.Linear, nn.LayerNorm)) else ()
+    found = [_parameters(tensor, Tensor) for tensor in inside if tensor is not None]
+    return None if None in found else [tensor for tensors in found for tensor in tensors]
