@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 import modeling_star
-from modeling_star.models.tfidf_vote import TfidfTerms, run_keys
+from modeling_star.models.token_runs import TfidfTerms, run_keys
 
 
 STEMS = ("StarTransformer", "BigTransformer", "VanillaTransformer", "Disan", "BiLstm")

@@ -31,8 +31,7 @@ from .token_layout import is_traced
 
 if TYPE_CHECKING:  # these lines also tell transformers which files to save
     from .crf import LinearChainCrf
-    from .ngrams import NgramLogits
-    from .tfidf_vote import TfidfTerms, TfidfVote
+    from .token_runs import NgramLogits, TfidfTerms, TfidfVote
 
 logger = logging.get_logger(__name__)
 
@@ -181,10 +180,10 @@ class SequenceClassifier(nn.Module):
         self.out_proj = nn.Linear(hidden, config.num_labels)
         self.ngrams: NgramLogits | None = None
         if config.ngram_buckets:
-            self.ngrams = optional_part("ngrams").NgramLogits(config)
+            self.ngrams = optional_part("token_runs").NgramLogits(config)
         self.vote: TfidfVote | None = None
         if config.tfidf_terms:
-            self.vote = optional_part("tfidf_vote").TfidfVote(config)
+            self.vote = optional_part("token_runs").TfidfVote(config)
 
     def forward(
         self, features: Tensor, input_ids: Tensor | None = None, attention_mask: Tensor | None = None
@@ -296,7 +295,7 @@ class ForSequenceClassification(EncoderForTask):
         self.config.tfidf_terms = 0 if terms is None else len(terms.keys)
         self.config.tfidf_max_length = 2 if terms is None else terms.max_length
         self.config.validate_tfidf()
-        vote = None if terms is None else optional_part("tfidf_vote").TfidfVote.from_terms(terms, self.config)
+        vote = None if terms is None else optional_part("token_runs").TfidfVote.from_terms(terms, self.config)
         self.classifier.vote = None if vote is None else vote.to(self.device, self.dtype)
 
     def _problem_type(self, labels: Tensor) -> str:

@@ -27,7 +27,6 @@ from .token_layout import TokenLayout, cached_unless_traced, is_fixed, is_traced
 
 
 if TYPE_CHECKING:  # these lines also tell transformers which files to save
-    from .backbone import build_backbone as build_backbone
     from .char_cnn import CharCNN
     from .pairs import split_pairs as split_pairs
     from .pretrained_embeddings import model_on_encoder as model_on_encoder
@@ -187,7 +186,7 @@ class TokenEmbeddings(nn.Module):
         if config.backbone_config is None:
             self.word_embeddings = nn.Embedding(config.vocab_size, config.embedding_size)
         else:
-            part = optional_part("backbone")
+            part = optional_part("pretrained_embeddings")
             self.backbone, self._run_backbone = part.build_backbone(config.backbone_config), part.run_backbone
         self.characters: CharCNN | None = None
         if config.char_features:

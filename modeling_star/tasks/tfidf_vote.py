@@ -1,5 +1,5 @@
 """
-Fit the TF-IDF that votes with the encoder of a classifier (models/tfidf_vote.py), once the encoder is trained.
+Fit the TF-IDF that votes with the encoder of a classifier (models/token_runs.py), once the encoder is trained.
 
 Axes: r texts  F terms  k labels
 """
@@ -19,7 +19,7 @@ from transformers import EvalPrediction
 
 from ..models.configuration_encoder import EncoderConfig
 from ..models.heads import ForSequenceClassification
-from ..models.tfidf_vote import NO_TERM, TfidfTerms, TfidfVote, real_tokens_first, run_keys
+from ..models.token_runs import NO_TERM, TfidfTerms, TfidfVote, real_tokens_first, run_keys
 from ..training.task import Task
 from .tfidf_baseline import MOST_TEXTS, are_mostly_cjk, weights_by_class
 

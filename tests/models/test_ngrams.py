@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_modes import compiled
 
 from modeling_star import StarTransformerConfig
-from modeling_star.models.ngrams import NgramLogits
+from modeling_star.models.token_runs import NgramLogits
 
 
 def ngrams_of(longest: int, dropout: float = 0.0) -> NgramLogits:

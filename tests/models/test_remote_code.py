@@ -28,8 +28,8 @@ from modeling_star import Lexicon
 # The code that a saved model needs, no more: nothing of training, tests, or other encoders.
 SHARED_CODE = {
     *("configuration_encoder.py", "modeling_encoder.py", "heads.py", "token_layout.py", "neighbours.py"),
-    *("backbone.py", "char_cnn.py", "crf.py", "ngrams.py", "pairs.py", "pretrained_embeddings.py", "saving.py"),
-    *("tag_schemes.py", "tfidf_vote.py", "vocabulary.py", "word_marks.py"),
+    *("char_cnn.py", "crf.py", "pairs.py", "pretrained_embeddings.py", "saving.py"),
+    *("tag_schemes.py", "token_runs.py", "vocabulary.py", "word_marks.py"),
 }
 ATTENTION_CODE = {"attention.py", "sparse_attention.py", "derivatives.py"}
 CODE = {

@@ -16,7 +16,7 @@ from torch_modes import compiled
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from modeling_star import StarTransformerConfig
-from modeling_star.models.tfidf_vote import PRIME, TfidfTerms, TfidfVote, binary_search, real_tokens_first, run_keys
+from modeling_star.models.token_runs import PRIME, TfidfTerms, TfidfVote, binary_search, real_tokens_first, run_keys
 
 
 Run = tuple[int, ...]

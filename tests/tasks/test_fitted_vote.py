@@ -18,7 +18,7 @@ from task_samples import Parsed
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from modeling_star import StarClassifier, StarTransformerConfig
-from modeling_star.models.tfidf_vote import TfidfTerms
+from modeling_star.models.token_runs import TfidfTerms
 from modeling_star.runs.run import load_task, run_once
 from modeling_star.tasks import tfidf_vote
 from modeling_star.tasks.sequence_classification import ClassificationTask
