@@ -48,7 +48,7 @@ def count_runs(
             "matthews_correlation" (of labels, or of lists of labels: tagged sentences, whose words with the reference
             `None` do not count), "entity_f1" (lists of entity tags), "micro_f1" (lists of the labels of a text,
             or these in JSON), "answer_f1" or "answer_em" (a text against the list of a question's answers),
-            "pearson" or "mse" (numbers), or another key of `METRICS`.
+            "pearson" (numbers), or another key of `METRICS`.
         references: one item for each example.
         runs: the predictions of each run, one item for each example.
         language: of answers; `None`: guessed from the references.
@@ -284,11 +284,6 @@ def _pearson(sums: np.ndarray) -> np.ndarray:
     return _divide(n * xy - x * y, np.sqrt(spread))
 
 
-def _mean_squared_error(sums: np.ndarray) -> np.ndarray:
-    n, _, _, xx, yy, xy = np.moveaxis(sums, -1, 0)
-    return (xx + yy - 2 * xy) / n
-
-
 def _divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
     """Quotients, 0 where undefined."""
     return np.divide(numerator, denominator, out=np.zeros(np.shape(numerator)), where=np.asarray(denominator) != 0)
@@ -305,6 +300,5 @@ METRICS = {
     "f1": Metric(_count_confusions, lambda sums: _label_f1(sums)[..., 1]),
     "matthews_correlation": Metric(_count_confusions, _matthews),
     "pearson": Metric(_count_moments, _pearson),
-    "mse": Metric(_count_moments, _mean_squared_error),
 }
 """The metrics by name; an experiment may add its own."""

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from datasets import Dataset, DatasetDict
@@ -20,9 +20,6 @@ from .arguments import DataArguments, ModelArguments, RunArguments
 from .losses import MetricsWithLoss, TaskLoss
 
 
-if TYPE_CHECKING:
-    from .trainer import StarTrainer
-
 DataArgs = TypeVar("DataArgs", bound=DataArguments)
 
 
@@ -38,7 +35,7 @@ class Task(ABC, Generic[DataArgs]):
         head: the auto class of the model, such as "AutoModelForTokenClassification".
         pipeline: transformers' name of the task.
         loss_class: of the training loss.
-        trainer_class: its own trainer; `None`: `StarTrainer`.
+        trainer_class: its own trainer, a subclass of `StarTrainer`; `None`: `StarTrainer`.
         build: its own function for tokenizer and model; `None`: `build_parts`.
         collate: makes the data collator for a tokenizer.
         reads_tables: whether `prepare` gets the rows of the files; a task of running text reads them itself.
@@ -68,7 +65,7 @@ class Task(ABC, Generic[DataArgs]):
     head: str
     pipeline: str
     loss_class: type[TaskLoss] = TaskLoss
-    trainer_class: "type[StarTrainer] | None" = None
+    trainer_class: type[Any] | None = None
     build: Callable[[], tuple[PreTrainedTokenizerBase, PreTrainedModel]] | None = None
     collate: Callable[[PreTrainedTokenizerBase], DataCollator]
     reads_tables: bool = True

@@ -45,7 +45,6 @@ LABEL_METRICS = {
 }
 NUMBER_METRICS = {
     "pearson": lambda truth, guess: scipy.stats.pearsonr(truth, guess).statistic,
-    "mse": sklearn_metrics.mean_squared_error,
 }
 
 
