@@ -365,8 +365,9 @@ def given_projections(leaves: dict[str, Tensor]) -> Any:
         scale=c**-0.5,
         query=lambda relay: leaves["query"].flatten(1),
         split=lambda projected: projected.unflatten(-1, (h, c)),
-        plain_weight=lambda name: leaves[name].flatten(0, 1),
-        _plain=lambda name: SimpleNamespace(bias=leaves[f"{name}_bias"].flatten()),
+        plain=lambda name: SimpleNamespace(
+            weight=leaves[name].flatten(0, 1), bias=leaves.get(f"{name}_bias", torch.zeros(0)).flatten()
+        ),
     )
     given.add_value_bias = partial(AttentionProjections.add_value_bias, given)
     return given

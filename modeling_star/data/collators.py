@@ -133,10 +133,10 @@ class MaskingCollator:
         """
         pieces = [piece for block in blocks for piece in block]
         ids = np.concatenate([piece.ids for piece in pieces]).astype(np.int64)
-        hidden, shown = self._hide(ids, pieces)
+        is_masked, given = self._mask(ids, pieces)
         # Padding has the index -1, the last value.
-        inputs = np.append(shown, self.pad_id)
-        labels = np.append(np.where(hidden, ids, IGNORE_INDEX), IGNORE_INDEX)
+        inputs = np.append(given, self.pad_id)
+        labels = np.append(np.where(is_masked, ids, IGNORE_INDEX), IGNORE_INDEX)
         tokens, sequences = block_rows(blocks, self.columns)
         return {
             "input_ids": torch.from_numpy(inputs[tokens]),
@@ -145,14 +145,14 @@ class MaskingCollator:
             "labels": torch.from_numpy(labels[tokens]),
         }
 
-    def _hide(self, ids: np.ndarray, pieces: list[Chunk]) -> tuple[np.ndarray, np.ndarray]:
+    def _mask(self, ids: np.ndarray, pieces: list[Chunk]) -> tuple[np.ndarray, np.ndarray]:
         """Whether each token is masked, `[N]`, and the model's input there, `[N]`."""
         lengths = [len(piece.ids) for piece in pieces]
         draws = [np.random.default_rng(piece.key).random((3, len(piece.ids))) for piece in pieces]
         choice, fate, other = np.concatenate(draws, axis=1)
         first = self.units.first_tokens(ids, lengths)
-        hidden = (choice[first] < self.probability) & ~self.special[ids]
-        shown = np.where(hidden & (fate < _MASKED), self.mask_id, ids)
-        replaced = hidden & (fate >= _MASKED) & (fate < _REPLACED)
-        shown[replaced] = self.ordinary[(other[replaced] * len(self.ordinary)).astype(np.int64)]
-        return hidden, shown
+        is_masked = (choice[first] < self.probability) & ~self.special[ids]
+        given = np.where(is_masked & (fate < _MASKED), self.mask_id, ids)
+        replaced = is_masked & (fate >= _MASKED) & (fate < _REPLACED)
+        given[replaced] = self.ordinary[(other[replaced] * len(self.ordinary)).astype(np.int64)]
+        return is_masked, given

@@ -23,7 +23,7 @@ from .triton_utils import (
     TYPES,
     chunk_at,
     chunks_of,
-    keep,
+    dropout_factor,
     launch,
     load,
     new_seed,
@@ -81,7 +81,7 @@ def _relay_scores(
         shrink = tl.exp(highest - higher)
         total = total * shrink + tl.sum(exponentials, axis=0)
         if DROPOUT:
-            factor = keep(seed, tokens[:, None] * HEADS + heads[None, :], dropout_p)
+            factor = dropout_factor(seed, tokens[:, None] * HEADS + heads[None, :], dropout_p)
             dropped = dropped * shrink + tl.sum(exponentials * factor, axis=0)
         highest = higher
     mine = statistics + chunk * 3 * HEADS + heads
@@ -136,7 +136,7 @@ def _relay_softmax(
     sum_of_weights = tl.full([HEAD_BLOCK], 1.0, dtype=TYPE)
     if DROPOUT:
         # After the tokens', which count from 0.
-        own_weight *= keep(seed, (count + sequence) * HEADS + heads, dropout_p)
+        own_weight *= dropout_factor(seed, (count + sequence) * HEADS + heads, dropout_p)
         sum_of_weights = own_weight + dropped / total
     tl.store(log_sums + at, log_sum, mask=heads < HEADS)
     tl.store(own_weights + at, own_weight, mask=heads < HEADS)
@@ -165,7 +165,7 @@ def _relay_mix(
         # Relative to the chunk's highest, so that weights of long texts, which are small, do not underflow in float16.
         weights = tl.exp(tl.where(real[None, :], scores - highest[:, None], float("-inf")))
         if DROPOUT:
-            weights *= keep(seed, tokens[None, :] * HEADS + heads[:, None], dropout_p)
+            weights *= dropout_factor(seed, tokens[None, :] * HEADS + heads[:, None], dropout_p)
         states = load(tokens_pointer, tokens, real, WIDTH, 0, columns, WIDTH, OPERAND)
         mixed = tl.dot(weights.to(OPERAND), states, mixed, input_precision="ieee", out_dtype=TYPE)
     mixed *= tl.exp(highest - log_sum)[:, None]
@@ -207,7 +207,7 @@ def _relay_backward_weights(
         grads += of_total[None, :]
         dropped = weights
         if DROPOUT:
-            factor = keep(seed, tokens[:, None] * HEADS + heads[None, :], dropout_p)
+            factor = dropout_factor(seed, tokens[:, None] * HEADS + heads[None, :], dropout_p)
             dropped = weights * factor
             grads *= factor
         store(weights_pointer, tokens, real, HEADS, 0, heads, HEADS, dropped)

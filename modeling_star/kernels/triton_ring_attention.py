@@ -24,7 +24,7 @@ from .triton_utils import (
     TYPES,
     chunk_at,
     chunks_of,
-    keep,
+    dropout_factor,
     launch,
     load,
     new_seed,
@@ -85,8 +85,12 @@ def _span(spans, roles, index, ROLES: tl.constexpr, TYPE: tl.constexpr):
 def _candidate_factors(seed, tokens, head, roles, dropout_p, HEADS: tl.constexpr, ROLE_BLOCK: tl.constexpr):
     """`keep` of the local roles, the embedding and the node."""
     offsets = (tokens * HEADS + head) * (ROLE_BLOCK + 2)
-    local = keep(seed, offsets[:, None] + roles[None, :], dropout_p)
-    return local, keep(seed, offsets + ROLE_BLOCK, dropout_p), keep(seed, offsets + ROLE_BLOCK + 1, dropout_p)
+    local = dropout_factor(seed, offsets[:, None] + roles[None, :], dropout_p)
+    return (
+        local,
+        dropout_factor(seed, offsets + ROLE_BLOCK, dropout_p),
+        dropout_factor(seed, offsets + ROLE_BLOCK + 1, dropout_p),
+    )
 
 
 @triton.jit

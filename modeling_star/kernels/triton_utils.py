@@ -47,7 +47,7 @@ def store(pointer, rows, there, ROW: tl.constexpr, start, columns, WIDTH: tl.con
 
 
 @triton.jit
-def keep(seed, offsets, dropout_p):
+def dropout_factor(seed, offsets, dropout_p):
     """1 / (1 - p) where a weight is kept and 0 where it is dropped, always the same for the same offset."""
     return tl.where(tl.rand(seed, offsets) < dropout_p, 0.0, 1.0 / (1.0 - dropout_p))
 

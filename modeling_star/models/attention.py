@@ -5,6 +5,9 @@ The candidates of a token are neighbours on a ring, its embedding and a relay in
 BiG-Transformer the words that contain it and a global node. `choose_backend` picks one of three ways to compute the
 same attention: torch operations, sparse rows on a CPU, Triton kernels on a GPU.
 
+    Star, radius 1     left  self  right  embedding  relay      one softmax over all candidates of a token
+    BiG, words         itself  1 of 2  2 of 2  1 of 3  ...  global node
+
 Axes: b batch  N flat tokens  m longest sequence  d width  h heads  c width of a head
       w offsets of neighbours, 2 * reach + 1  r candidate roles  L longest word
 """
@@ -73,27 +76,24 @@ class AttentionProjections(nn.Module):
         """`[..., h * c]` to `[..., h, c]`."""
         return projected.unflatten(-1, (self.num_heads, self.head_dim))
 
-    def plain_weight(self, name: str) -> Tensor:
+    def plain(self, name: str) -> nn.Linear:
         """
-        The weight of a projection that is computed without calling it.
+        A projection whose weight or bias is read without calling it.
 
         Raises:
             TypeError: an adapter or a quantised layer has replaced it, or a hook changes its output.
         """
-        return self._plain(name).weight
-
-    def _plain(self, name: str) -> nn.Linear:
         alternative = "Put adapters at query and output: LoraConfig(target_modules=['query', 'output'])."
         return require_plain_linear(getattr(self, name), f"projections.{name}", alternative)
 
     def key_value_weight(self) -> Tensor:
         """W_K above W_V, `[2 h c, d]`: one product is faster than two."""
-        return torch.cat([self.plain_weight("key"), self.plain_weight("value")])
+        return torch.cat([self.plain("key").weight, self.plain("value").weight])
 
     @property
     def value_bias(self) -> Tensor:
         """`[h, c]`"""
-        return self.split(self._plain("value").bias)
+        return self.split(self.plain("value").bias)
 
     def parts(self) -> list[tuple[Any, type]]:
         """Its modules with their classes, as `compiled_layers` takes them."""
@@ -111,7 +111,7 @@ class AttentionProjections(nn.Module):
         Args:
             total: `[..., h]`, the sum of the weights, by which the bias counts; `None` where it is 1.
         """
-        bias = self._plain("value").bias
+        bias = self.plain("value").bias
         return context + (bias if total is None else (total[..., None] * self.split(bias)).flatten(-2))
 
 
@@ -122,6 +122,13 @@ class AttentionProjections(nn.Module):
 class BandCandidates:
     """
     Candidates around each token: sums of neighbouring tokens, from `reach` before it to `reach` after it.
+
+    Of words of at most two tokens, `spans` says (x) which offsets each candidate is the sum of:
+
+        offset          -1   0   1
+        itself           .   x   .
+        1 of 2           .   x   x     a word of two tokens that starts here
+        2 of 2           x   x   .     one that ends here
 
     Args:
         exists: `[N, r]`, bool: whether a token has the candidate of each role.
@@ -498,7 +505,7 @@ def candidate_attention(
         `[N, h, r]`, the node's last; with `recorded_in` `[b, h, n, r]`, zeros at padding.
     """
     dtype = query.dtype
-    # Before the products. Those of large float16 numbers are beyond float16, and their sum would not be a number.
+    # Scaled before the product: q . k of large numbers overflows float16, and inf - inf is NaN.
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     query = (query.float() if dtype == torch.float16 else query) * scale
     # Roles come first: a softmax over a last axis of five takes ten times as long.
@@ -587,7 +594,7 @@ def relay_attention(
         `[b, h, m]` without the relay; `None` in place of the weights where kernels are used.
     """
     heads = (projections.num_heads, projections.head_dim)
-    key_weight, value_weight = (projections.plain_weight(name).unflatten(0, heads) for name in ("key", "value"))
+    key_weight, value_weight = (projections.plain(name).weight.unflatten(0, heads) for name in ("key", "value"))
     # Products for each head by torch.bmm: torch.einsum starts 13 operations for one.
     query = projections.split(projections.query(relay)).transpose(0, 1)
     nothing = _zero(query.dtype, query.device)
@@ -737,7 +744,7 @@ def use_kernels(tokens: Tensor, layout: TokenLayout, reach: int = 1) -> bool:
 
 
 def kernels_run(tokens: Tensor) -> bool:
-    """As `use_kernels`, for what needs no layout."""
+    """Whether Triton kernels run on the device and in the precision of `tokens`; `use_kernels` adds the layout."""
     if is_traced():
         return False
     setting = os.environ.get("MODELING_STAR_KERNELS", "auto")

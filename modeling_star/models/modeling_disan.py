@@ -72,7 +72,7 @@ def token2token_attention(
     query, key = query * (2 / SCORE_SCALE), key * (2 / SCORE_SCALE)
     in_place = extents is not None and not output_weights
     if in_place:
-        # Sums of many exponentials overflow in half precision. Not in each block, which saves its inputs for backward.
+        # Sums of many exponentials overflow in half precision. Widened once: a block keeps its inputs for backward.
         query, key, value = (x.to(torch.promote_types(dtype, torch.float32)) for x in (query, key, value))
     attend: Callable[..., Attended] = partial(
         attend_block, backwards=backwards, dropout_p=dropout_p, output_weights=output_weights

@@ -117,7 +117,7 @@ class DistillationTask(Task):
                 yield from self.data.splits[UNLABELED][: self._tokenizer_texts][name]
 
     def features(self, split: str, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Dataset:
-        """As in the task; those of train are the transfer set's, with their rows in the column ROW."""
+        """As in the task; train is the transfer set here, and the column ROW has the number of each of its rows."""
         parts = [super().features(split, tokenizer, limit)]  # type: ignore[safe-super]
         if split != "train":
             return parts[0]

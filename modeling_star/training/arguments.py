@@ -46,7 +46,7 @@ class ModelArguments:
         "static",
     )
     vocabulary_from: Literal["data", "vectors"] = flag(
-        "Words of a trained tokenizer: those of the training split, or also those of the file of vectors.", "data"
+        "Where a trained tokenizer takes its words from: the training split, or also the file of vectors.", "data"
     )
     lexicon: str | None = flag("Words for big_transformer: a file with one word per line, jieba, or whole_word.")
     freeze_embeddings: bool = flag("Do not train the embeddings.", False)
@@ -169,7 +169,9 @@ class ReadingArguments(DataArguments):
     n_best_size: int = flag("Number of answers per question in the predictions.", 20)
     max_answer_length: int = flag("Maximum number of tokens of a predicted answer.", 30)
     version_2_with_negative: bool = flag("Some questions have no answer, as in SQuAD 2.0.", False)
-    null_score_diff_threshold: float = flag("Predict no answer if its score exceeds the best answer's by more.", 0.0)
+    null_score_diff_threshold: float = flag(
+        "Predict no answer if the score of none exceeds that of the best answer by more than this.", 0.0
+    )
     answer_language: Literal["en", "zh"] | None = flag(
         "Compare answers by words (en, as SQuAD) or by Chinese characters (zh, as CMRC 2018); without it, detected."
     )
