@@ -59,12 +59,7 @@ _ROW = "row_given"
 
 
 class ModelFiles:
-    """
-    The files of a model, in a temporary folder that lives as long as this object. A pickle holds their content.
-
-    Args:
-        source: the folder whose files are copied.
-    """
+    """The files of a model, in a temporary folder that lives as long as this object. A pickle holds their content."""
 
     def __init__(self, source: str | Path) -> None:
         self.folder = self._new_folder()

@@ -38,10 +38,6 @@ def reading_model(part: str, name: str) -> Iterator[None]:
     """
     Name a saved model in the errors of reading it.
 
-    Args:
-        part: what is read: "tokenizer".
-        name: folder or Hub name.
-
     Raises:
         UserError: instead of the many kinds that damaged files raise.
     """
@@ -60,10 +56,6 @@ def reading_model(part: str, name: str) -> Iterator[None]:
 def load_config(name: str, **options: Any) -> PreTrainedConfig:
     """
     The configuration of a saved model, whose names of labels are checked.
-
-    Args:
-        name: folder or Hub name.
-        options: as in `AutoConfig.from_pretrained`.
 
     Raises:
         UserError: its two tables of labels differ, or two labels have one name.
@@ -219,10 +211,6 @@ def check_files(name: str) -> None:
 def find_change(folder: Path, patterns: Collection[str] = ("*",)) -> str | None:
     """
     The first file of a manifest that is not as it was written, in words, or `None`.
-
-    Args:
-        folder: with a manifest.
-        patterns: of the names of the files that matter.
 
     Raises:
         UserError: the manifest cannot be read.

@@ -234,14 +234,7 @@ def from_values(
 
 
 def _defaults(given: Mapping[str, Any], known: set[str], of_script: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    The training arguments of a script where neither the recipe nor the command line sets them.
-
-    Args:
-        given: the flags that are set.
-        known: all flags of the script.
-        of_script: its own defaults.
-    """
+    """The training arguments of a script where neither the recipe nor the command line sets them."""
     import torch
 
     defaults = {**DEFAULTS, "output_dir": f"outputs/{Path(sys.argv[0]).stem.split()[-1]}"}
@@ -287,10 +280,6 @@ def load_recipe(path: Path) -> dict[str, Any]:
 def read_recipe(path: Path, known: set[str]) -> list[str]:
     """
     A recipe as the arguments that could be typed instead; a key without a value is ignored.
-
-    Args:
-        path: the file.
-        known: the flags of the script.
 
     Raises:
         SystemExit: as in `load_recipe`, or a key is unknown.

@@ -104,10 +104,7 @@ class MaskingCollator:
     def of(
         cls, tokenizer: PreTrainedTokenizerBase, lexicon: Lexicon | None, probability: float, columns: int | None
     ) -> "MaskingCollator":
-        """
-        Raises:
-            UserError: the tokenizer has no mask token, or the probability is not between 0 and 1.
-        """
+        """Raise a UserError where the tokenizer has no mask token, or the probability is not between 0 and 1."""
         if tokenizer.mask_token_id is None:
             raise UserError(
                 "The tokenizer has no mask token: name one of a masked language model, such as bert-base-cased, or "

@@ -345,9 +345,6 @@ def rejected_rows(split: str, dataset: Dataset, used: Iterable[str]) -> set[int]
     Prodigy marks them in `answer`, Label Studio in `was_cancelled`, Argilla in `status`. Columns with more than one
     meaning, such as `is_valid` or `split`, are shown by `inspection`.
 
-    Args:
-        used: the columns of texts and labels.
-
     Raises:
         UserError: all rows were rejected.
     """

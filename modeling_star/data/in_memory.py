@@ -64,9 +64,6 @@ def labels_of(given: Any, name: str, call: str) -> np.ndarray:
     """
     Labels as an array `[n]` of strings, numbers or booleans; it has the type of a given array.
 
-    Args:
-        given, name, call: see `texts_of`.
-
     Raises:
         UserError: it is something else; a label is missing, a number with a fraction or of an unknown type; there are
             several labels for a row; or labels have several types.
@@ -141,10 +138,7 @@ def _check_labels(labels: Sequence[Any], name_of_row: Callable[[int], str]) -> t
 
 
 def check_lengths(name: str, rows: Sized, other_name: str, other: Sized) -> None:
-    """
-    Raises:
-        UserError: two lists differ in length.
-    """
+    """Raise a UserError where two lists differ in length."""
     if len(rows) != len(other):
         raise UserError(
             f"{name} has {len(rows)} elements and {other_name} {len(other)}: each of {name} needs one of {other_name}."

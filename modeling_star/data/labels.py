@@ -219,9 +219,6 @@ def check_types(labels: Iterable[tuple[str, int, Any]], column: str, allowed: Se
     """
     The types of labels.
 
-    Args:
-        labels: with their splits and rows (`labels_of`).
-
     Raises:
         UserError: a label has another type than those that are allowed, or labels have several; whole numbers and
             fractions can be mixed.

@@ -122,9 +122,6 @@ def load_named(name: str, config: str | None = None, **options: Any) -> Any:
     """
     The splits of a data set of the Hub, or of a local folder, which can be one of `save_to_disk`.
 
-    Args:
-        name, config, options: as in `datasets.load_dataset`.
-
     Raises:
         UserError: the data set cannot be loaded.
     """

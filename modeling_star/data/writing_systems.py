@@ -41,9 +41,6 @@ def between_words(sentences: Iterable[Sequence[str]]) -> str:
 def are_split_by_character(texts: Iterable[str | Sequence[str]]) -> bool:
     """
     Whether words are single characters even in other scripts: 1, 9, 7, 8 for 1978, as in Chinese corpora of entities.
-
-    Args:
-        texts: lists of words; plain texts are ignored.
     """
     # Words of several letters, single letters after one, single characters, all words.
     several = split = single = words = 0

@@ -100,10 +100,7 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _check_same_examples(folder: Path, references: list[Any], other: Path, labels: list[Any]) -> None:
-    """
-    Raises:
-        UserError: the labels of two runs differ.
-    """
+    """Raise a UserError where the labels of two runs differ."""
     if labels != references:
         pairs = zip(references, labels, strict=False)
         first = next((number for number, (one, two) in enumerate(pairs, 1) if one != two), None)

@@ -209,12 +209,7 @@ def best_baseline(results: Mapping[str, Any], name: str) -> tuple[str, float] | 
 
 
 def score_lines(results: Mapping[str, Any], metric: str) -> list[str]:
-    """
-    The score on each split, the test splits first, in one line with those of the baselines if there are any.
-
-    Args:
-        results, metric: as in `baseline_lines`.
-    """
+    """The score on each split, the test splits first, in one line with those of the baselines if there are any."""
     values = {name: value["mean"] if isinstance(value, Mapping) else value for name, value in results.items()}
     lines = baseline_lines(values, metric)
     scored = (name.removesuffix("_samples") for name in values if name.endswith("_samples"))

@@ -94,10 +94,7 @@ class Explanation:
 
 
 def check_task(predictor: Predictor) -> None:
-    """
-    Raises:
-        UserError: the model is no classifier of single texts, and no tagger.
-    """
+    """Raise a UserError where the model is no classifier of single texts, and no tagger."""
     task = predictor.saved.task
     if task not in ("text-classification", "token-classification") or predictor.pairs:
         what = "pairs of texts" if predictor.pairs else task
@@ -109,10 +106,6 @@ def check_task(predictor: Predictor) -> None:
 def explain(predictor: Predictor, text: str) -> Explanation:
     """
     Predict a text and explain the best class, or each entity.
-
-    Args:
-        predictor: of a classifier or a tagger.
-        text: one that the model reads at once.
 
     Raises:
         UserError: the model has another task, nothing is predicted, or the attributions do not add up.

@@ -238,12 +238,6 @@ def write_export(
 
     The folder appears when all files are written and compared; until then an earlier export stays.
 
-    Args:
-        model, tokenizer: from `load`.
-        output_dir: new, empty, or an earlier export.
-        int8: write the smaller file too.
-        texts: to compare on.
-
     Returns:
         The difference to PyTorch of each file, by its name.
 

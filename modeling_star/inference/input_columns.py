@@ -17,9 +17,6 @@ def cells_of(batch: Mapping[str, Any]) -> dict[str, list[Any]]:
     """
     The cells of each column as lists, `None` for None, NaN, an empty list and the like.
 
-    Args:
-        batch: the columns: lists, arrays, or a DataFrame.
-
     Raises:
         UserError: a column is a single text or number, or columns have different lengths.
     """

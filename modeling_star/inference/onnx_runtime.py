@@ -22,10 +22,6 @@ class FileTokenizer:
     The tokenizer.json of an exported model, with those attributes and methods of a tokenizer of transformers that a
     `Predictor` uses.
 
-    Args:
-        folder: of an exported model.
-        names: of the inputs of the model.
-
     Raises:
         UserError: the file cannot be read.
     """

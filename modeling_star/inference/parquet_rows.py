@@ -52,12 +52,7 @@ def _texts(cells: Sequence[Any]) -> pa.Array:
 
 
 def join_parquet(parts: Sequence[Path], output: Path) -> None:
-    """
-    Write the rows of some parts into one file. A column whose parts have types without a common one has texts.
-
-    Args:
-        parts: with the same columns.
-    """
+    """Write the rows of some parts into one file. A column whose parts have types without a common one has texts."""
     schema = _joined([ParquetFile(part).schema_arrow for part in parts])
     with ParquetWriter(output, schema) as writer:
         for part in parts:

@@ -288,10 +288,7 @@ def _is_whole(part: Path) -> bool:
 
 
 def _join(parts: Sequence[Path], columns: OutputColumns, output: Path, folder: Path) -> None:
-    """
-    Raises:
-        UserError: a part is not as it was written.
-    """
+    """Raise a UserError where a part is not as it was written."""
     damaged = [part for part in parts if not _is_whole(part)]
     if damaged:
         raise UserError(

@@ -21,13 +21,7 @@ TERMS, NUMBERS = "tfidf.json", "tfidf.safetensors"
 
 
 class TfidfClassifier:
-    """
-    A fitted pipeline with its labels, saved as JSON and safetensors: scikit-learn's own format is a pickle.
-
-    Args:
-        pipeline: a TfidfVectorizer and a LogisticRegression.
-        labels: names of the labels.
-    """
+    """A fitted pipeline with its labels, saved as JSON and safetensors: scikit-learn's own format is a pickle."""
 
     def __init__(self, pipeline: Pipeline, labels: Sequence[str]):
         self.pipeline = pipeline

@@ -20,14 +20,7 @@ Result = TypeVar("Result")
 
 
 def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
-    """
-    `map`, in worker threads that compute with one thread each; in this thread where their number cannot be set.
-
-    Args:
-        function: of one item.
-        items: all are taken at once.
-        workers: the most threads.
-    """
+    """`map`, in worker threads that compute with one thread each; in this thread where their number cannot be set."""
     if workers == 1 or not _can_compute_alone():
         yield from map(function, items)
         return

@@ -26,13 +26,7 @@ _OUTPUTS = ("logits", "paths", "messages")
 
 
 def load(saved: "SavedModel", dtype: str | None = None) -> PreTrainedModel:
-    """
-    A saved model, in eval mode, on its device.
-
-    Args:
-        saved: a model of transformers.
-        dtype: as of a `Predictor`.
-    """
+    """A saved model, in eval mode, on its device."""
     device = _device()
     options: dict[str, Any] = dict(saved.remote)
     if dtype == "auto":

@@ -119,10 +119,6 @@ def read_encoder_config(name_or_path: str | Path, hub: dict[str, Any]) -> PreTra
     """
     The configuration of an encoder whose block is BERT's.
 
-    Args:
-        name_or_path: a Hub name or a folder.
-        hub: keywords for `from_pretrained`.
-
     Raises:
         ValueError: it is another kind of model.
     """

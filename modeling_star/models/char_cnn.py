@@ -75,9 +75,6 @@ class CharCNN(VocabularyTables):
 
     In inference the features of all entries are cached until a weight is written to. torch does not register writes
     through `.data`: use `with torch.no_grad(): weight.copy_(new)`, or call `train()` and `eval()` afterwards.
-
-    Args:
-        config: any encoder's configuration, for the sizes.
     """
 
     vocabulary_tables = ("characters", "traits", "alone")

@@ -78,10 +78,6 @@ class BaseConfig(PreTrainedConfig):
 
         Fields that were derived, not given, when it was saved are left out, so that they are derived again: 300 and 6
         heads make a head of 50 numbers, which must change along with the number of heads.
-
-        Args:
-            saved: fields by name, as a file has them.
-            overrides: fields instead of these.
         """
         saved, overrides = cls._renamed(saved), cls._renamed(overrides)
         given = {name: value for name, value in saved.items() if name in overrides or not cls._is_derived(name, saved)}

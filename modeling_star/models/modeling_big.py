@@ -95,12 +95,7 @@ class WordAttention(CandidateAttention):
 
 
 class BigTransformerLayer(GradientCheckpointingLayer):
-    """
-    One step l of Algorithm 1 in the block of the standard Transformer, post-norm.
-
-    Args:
-        config: the encoder's configuration.
-    """
+    """One step l of Algorithm 1 in the block of the standard Transformer, post-norm."""
 
     def __init__(self, config: BigTransformerConfig):
         super().__init__()

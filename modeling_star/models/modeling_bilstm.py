@@ -171,13 +171,7 @@ def reversed_rows(rows: Tensor, lengths: Tensor) -> Tensor:
 
 
 class BiLstmLayer(GradientCheckpointingLayer):
-    """
-    One layer: an LSTM in each direction, or one from left to right.
-
-    Args:
-        config: the encoder's configuration.
-        dropout_p: dropout on the states.
-    """
+    """One layer: an LSTM in each direction, or one from left to right."""
 
     def __init__(self, config: BiLstmConfig, dropout_p: float):
         super().__init__()

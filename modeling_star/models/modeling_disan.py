@@ -323,12 +323,7 @@ class DirectionalSelfAttention(nn.Module):
 
 
 class DisanLayer(GradientCheckpointingLayer):
-    """
-    Both directions, side by side (section 4).
-
-    Args:
-        config: the encoder's configuration.
-    """
+    """Both directions, side by side (section 4)."""
 
     def __init__(self, config: DisanConfig):
         super().__init__()
@@ -359,9 +354,6 @@ class Source2TokenAttention(nn.Module):
     are the vector `W ELU(W1 u + b1)`, and each of its features has a separate softmax over the tokens.
 
     The paper's bias b after W would add the same to the scores of all tokens and cancel.
-
-    Args:
-        config: the width and the dropout.
     """
 
     def __init__(self, config: DisanConfig):

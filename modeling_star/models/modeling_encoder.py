@@ -68,13 +68,7 @@ def installed(name: str) -> ModuleType:
 
 
 def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
-    """
-    Whether a layer computes what its class does: it is no adapter or quantised layer, and has no hook.
-
-    Args:
-        layer: any layer.
-        kind: the expected class, such as `nn.Linear`.
-    """
+    """Whether a layer computes what its class does: it is no adapter or quantised layer, and has no hook."""
     return _is_unmodified(layer, kind) and not has_hooks(layer)
 
 
@@ -174,9 +168,6 @@ class TokenEmbeddings(nn.Module):
     E of section 3.2: token embedding (a table, or the last hidden state of an encoder inside), joined by character
     features where there are any, projected to d where the width differs, plus position and token type embeddings,
     normalised where the configuration says so.
-
-    Args:
-        config: any encoder's configuration.
     """
 
     def __init__(self, config: EncoderConfig):

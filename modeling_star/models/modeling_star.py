@@ -25,12 +25,7 @@ from .token_layout import TokenLayout
 
 
 class RelayAttention(nn.Module):
-    """
-    MultiAtt of the relay over itself and all satellites (Eq 7).
-
-    Args:
-        config: the heads and the dropout.
-    """
+    """MultiAtt of the relay over itself and all satellites (Eq 7)."""
 
     def __init__(self, config: StarTransformerConfig):
         super().__init__()

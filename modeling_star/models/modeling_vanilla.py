@@ -18,12 +18,7 @@ from .token_layout import TokenLayout
 
 
 class VanillaTransformerLayer(GradientCheckpointingLayer):
-    """
-    One post-norm layer: torch.nn.TransformerEncoderLayer, with its attention weights.
-
-    Args:
-        config: the encoder's configuration.
-    """
+    """One post-norm layer: torch.nn.TransformerEncoderLayer, with its attention weights."""
 
     def __init__(self, config: VanillaTransformerConfig):
         super().__init__()

@@ -25,9 +25,6 @@ def as_published(model: PreTrainedModel) -> Iterator[type[PreTrainedModel] | Non
     transformers copies the file of an object's class. FSDP replaces the class of a model (`fully_shard`), and users
     define subclasses: the saved class is the nearest registered one (`register_for_auto_class`).
 
-    Args:
-        model: any model.
-
     Yields:
         That class, or `None` where none is registered.
     """

@@ -69,11 +69,6 @@ def dense_window(
 ) -> Tensor:
     """
     The mask of a window as `[b, 1, n, n]`, bool, b = 1 without `real` and `seen`: for short texts, and for a look.
-
-    Args:
-        length: n.
-        left, right, real, seen: as in `WindowMask`.
-        device: of the mask.
     """
     position = torch.arange(length, device=device)
     offset = position - position[:, None]

@@ -67,10 +67,7 @@ def check_training(training: TrainingArguments) -> None:
 
 
 def check_student(data_args: DataArguments) -> None:
-    """
-    Raises:
-        UserError: an argument of a student is given without a teacher.
-    """
+    """Raise a UserError where an argument of a student is given without a teacher."""
     if getattr(data_args, "teacher", "") is not None:
         return
     for field in dataclasses.fields(data_args):
@@ -79,10 +76,7 @@ def check_student(data_args: DataArguments) -> None:
 
 
 def check_parts(task: Task, training: TrainingArguments) -> None:
-    """
-    Raises:
-        UserError: there are no data, or no model, for the requested parts of a run.
-    """
+    """Raise a UserError where there are no data, or no model, for the requested parts of a run."""
     if training.do_train and "train" not in task.data.splits:
         raise UserError("There is no train split to train on: add --train_file, or write --do_predict or --do_eval.")
     if training.do_train:
@@ -105,10 +99,7 @@ def check_parts(task: Task, training: TrainingArguments) -> None:
 
 
 def check_same_rates(checkpoint: Path, config: dict[str, Any]) -> None:
-    """
-    Raises:
-        UserError: a checkpoint to resume from has other groups of parameters in its optimizer.
-    """
+    """Raise a UserError where a checkpoint to resume from has other groups of parameters in its optimizer."""
     rates = {name: config[name] for name in ("encoder_learning_rate", "layerwise_lr_decay")}
     if changes := changed_arguments(checkpoint.parent, rates):
         raise UserError(

@@ -234,10 +234,6 @@ def check_checkpoint(training: TrainingArguments, config: dict[str, Any]) -> Non
     """
     Warn about what has changed since the checkpoint, if any, that a run resumes from.
 
-    Args:
-        training: with the output folder and the checkpoint.
-        config: the arguments of the run now.
-
     Raises:
         UserError: its optimizer has other groups of parameters.
     """

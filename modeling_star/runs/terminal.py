@@ -66,9 +66,6 @@ def _switch(bars: bool, of_datasets: bool, of_hub: bool, *, on: bool) -> None:
 class TrainingBar(ProgressCallback):
     """
     As in transformers, with one bar at a time, and the loss, the learning rate and the main score of what is logged.
-
-    Args:
-        metric: the main score, without prefix.
     """
 
     def __init__(self, metric: str) -> None:

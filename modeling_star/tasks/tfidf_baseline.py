@@ -78,10 +78,6 @@ def tfidf_scores(task: Task, training: TrainingArguments) -> dict[str, float]:
     The scores of TF-IDF on the splits that a run scores, such as `tfidf_eval_accuracy`; of pairs it reads both texts
     as one. Empty where there is nothing to fit or to compare: texts without one class each, without a labelled
     validation split, without words, or more than MOST_TEXTS.
-
-    Args:
-        task: of a classifier.
-        training: says which splits are scored.
     """
     data = task.data
     names = [split for split in data.splits if is_scored(split, training) and data.is_labelled(split)]

@@ -177,10 +177,7 @@ def make_model(task: Task, tokenizer: PreTrainedTokenizerBase) -> PreTrainedMode
 
 
 def check_overrides(config: PreTrainedConfig, overrides: dict[str, Any]) -> None:
-    """
-    Raises:
-        UserError: configurations of this kind have no such field.
-    """
+    """Raise a UserError where configurations of this kind have no such field."""
     for name in overrides:
         if not hasattr(config, name):
             hint = did_you_mean(name, [field for field in config.to_dict() if not field.startswith("_")])
@@ -188,10 +185,7 @@ def check_overrides(config: PreTrainedConfig, overrides: dict[str, Any]) -> None
 
 
 def check_kind(model_type: str | None, kinds: Sequence[str | None], config_name: str) -> None:
-    """
-    Raises:
-        UserError: --model_type and --config_name name different kinds of models.
-    """
+    """Raise a UserError where --model_type and --config_name name different kinds of models."""
     if model_type is not None and any(kinds) and model_type not in kinds:
         raise UserError(
             f"--model_type {model_type} is given, and --config_name {config_name} is a {kinds[0]}: omit one of them."
@@ -199,10 +193,7 @@ def check_kind(model_type: str | None, kinds: Sequence[str | None], config_name:
 
 
 def check_embeddings(arguments: ModelArguments) -> None:
-    """
-    Raises:
-        UserError: the flags of embeddings do not fit together, so that some would have no effect.
-    """
+    """Raise a UserError where the flags of embeddings do not fit together, so that some would have no effect."""
     mode = arguments.embeddings_mode
     if arguments.embeddings_name_or_path is None and mode != "static":
         raise UserError(
@@ -217,10 +208,7 @@ def check_embeddings(arguments: ModelArguments) -> None:
 
 
 def check_layers(number: Any) -> None:
-    """
-    Raises:
-        UserError: a model has so many layers that building them would not end.
-    """
+    """Raise a UserError where a model has so many layers that building them would not end."""
     if isinstance(number, int) and number > MOST_REPEATED:
         raise UserError(f"num_hidden_layers is {number}: at most {MOST_REPEATED:,} are allowed.")
 
@@ -467,10 +455,7 @@ def _shape(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_lexicon(name: str | None) -> None:
-    """
-    Raises:
-        UserError: --lexicon names no word list; raised before data are read.
-    """
+    """Raise a UserError where --lexicon names no word list; raised before data are read."""
     if name not in (None, *_LEXICONS) and not Path(name).is_file():
         raise UserError(
             f"--lexicon {name} does not exist: name a file with one word per line, or write {' or '.join(_LEXICONS)}"
@@ -507,10 +492,6 @@ def read_lexicon(name: str, tokenizer: PreTrainedTokenizerBase, max_word_length:
 def set_lexicon(model: PreTrainedModel, name: str, tokenizer: PreTrainedTokenizerBase) -> None:
     """
     Put a lexicon into a BiG-Transformer, in place of the one it has.
-
-    Args:
-        model: fresh or saved.
-        name, tokenizer: see `read_lexicon`.
 
     Raises:
         UserError: the model reads no words.

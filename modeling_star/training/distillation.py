@@ -254,10 +254,7 @@ def _by_word(values: np.ndarray, word_ids: Sequence[int | None], num_words: int)
 
 
 def _check_head(name: str, architectures: Sequence[str] | None, has_words: bool) -> None:
-    """
-    Raises:
-        UserError: a tagger shall teach a classifier, or a classifier a tagger.
-    """
+    """Raise a UserError where a tagger shall teach a classifier, or a classifier a tagger."""
     other, command = ("SequenceClassification", "classify") if has_words else ("TokenClassification", "tag")
     if architectures and architectures[0].endswith(f"For{other}"):
         raise UserError(

@@ -77,12 +77,7 @@ def warn_about_majority(scores: np.ndarray, labels: np.ndarray, names: tuple[str
 
 
 def warn_about_overlap(splits: Mapping[str, Dataset], columns: Iterable[str]) -> None:
-    """
-    Warn about texts of validation and test that are in train too.
-
-    Args:
-        splits: rows with `columns`, the inputs of the model.
-    """
+    """Warn about texts of validation and test that are in train too."""
 
     def hashes(rows: Dataset) -> Iterator[int]:
         for batch in rows.select_columns(list(columns)).iter(1000):

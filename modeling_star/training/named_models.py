@@ -51,10 +51,7 @@ def lacks_type(folder: Path) -> bool:
 
 
 def check_names(arguments: ModelArguments) -> None:
-    """
-    Raises:
-        UserError: a name of a model is neither here nor on the Hub; raised before data are read.
-    """
+    """Raise a UserError where a name of a model is neither here nor on the Hub; raised before data are read."""
     for flag in ("model_name_or_path", "config_name", "tokenizer_name", "embeddings_name_or_path"):
         check_exists(f"--{flag}", getattr(arguments, flag))
 

@@ -59,12 +59,7 @@ def stream(path: Path, options: Options) -> Iterator[dict[str, Any]]:
 
 
 def items(path: Path, unfold: Callable[[Any], list[Any]]) -> Iterator[Any]:
-    """
-    The values of a file, one after the other where each has a line.
-
-    Args:
-        unfold: what a value holds that is the only one.
-    """
+    """The values of a file, one after the other where each has a line."""
     values = _line_values(path) if _has_lines(path) else _block_values(path)
     first = list(itertools.islice(values, 2))
     yield from itertools.chain(unfold(first[0]) if len(first) == 1 else first, values)
