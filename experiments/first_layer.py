@@ -227,7 +227,7 @@ def trained(task: Data, given: Arguments, data: Path, folder: Path) -> dict[str,
     transformers.utils.logging.disable_progress_bar()
     datasets.disable_progress_bars()
     with contextlib.redirect_stdout(io.StringIO()):
-        results = run(TaggingTask if task.is_tagged else ClassificationTask, *from_values(kinds, values))
+        _, results = run(TaggingTask if task.is_tagged else ClassificationTask, *from_values(kinds, values))
     system = read_system(folder, "validation")
     counts = count_examples(task.metric, system.references, system.predictions[0])
     model, inputs = load(task, folder, values["validation_file"])

@@ -88,7 +88,7 @@ def answers_of(data: Path, seed: int) -> Answers:
     with tempfile.TemporaryDirectory() as folder:
         training = {"num_train_epochs": 5, "seed": seed, "do_train": True, "do_eval": True, "do_predict": True}
         started = time.perf_counter()
-        results = run(Kept, *arguments_of(data, folder, **training, disable_tqdm=True))
+        _, results = run(Kept, *arguments_of(data, folder, **training, disable_tqdm=True))
         seconds = {"all": time.perf_counter() - started, "TF-IDF": results["tfidf_seconds"]}
         predictor = Predictor(folder)
 

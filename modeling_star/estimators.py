@@ -274,7 +274,7 @@ class StarEstimator(BaseEstimator):
                 splits["train"] = train.select(np.repeat(np.arange(len(train)), counts[train[_ROW][:]]))
             model_args, data_args, run_args, training = parsed
             splits = splits.remove_columns(_ROW)
-            self.results_ = run(task, model_args, data_args, run_args, training, splits=splits)
+            _, self.results_ = run(task, model_args, data_args, run_args, training, splits=splits)
             self._files = ModelFiles(given["output_dir"])
             self.__dict__.pop("predictor_", None)
             self.predictor_.load()

@@ -62,7 +62,7 @@ def run_script(
 ) -> None:
     """`run`, with one-line errors, little of the libraries' own output, and a closing block."""
     with script_messages(training), quiet_libraries(training.log_level, downloads=True):
-        task, results = run_task(task_class, model_args, data_args, run_args, training, baselines)
+        task, results = run(task_class, model_args, data_args, run_args, training, baselines)
     if training.should_log:
         print("\n" + "\n".join(closing_lines(task, training, run_args.seeds or [training.seed], results)))
 
@@ -75,7 +75,7 @@ def run(
     training: TrainingArguments,
     baselines: Mapping[str, Baseline] | None = None,
     splits: DatasetDict | None = None,
-) -> dict[str, Any]:
+) -> tuple[Task, dict[str, Any]]:
     """
     Fine-tune, evaluate and report, for one or several seeds.
 
@@ -87,21 +87,8 @@ def run(
         splits: rows in place of those of the files that `data_args` names.
 
     Returns:
-        All results of a single run, or the summary over seeds.
+        The task with its data; all results of a single run, or the summary over seeds.
     """
-    return run_task(task_class, model_args, data_args, run_args, training, baselines, splits)[1]
-
-
-def run_task(
-    task_class: type[Task],
-    model_args: ModelArguments,
-    data_args: DataArguments,
-    run_args: RunArguments,
-    training: TrainingArguments,
-    baselines: Mapping[str, Baseline] | None = None,
-    splits: DatasetDict | None = None,
-) -> tuple[Task, dict[str, Any]]:
-    """As `run`; returns the task too."""
     check_arguments(task_class, model_args, data_args, run_args, training)
     folder = Path(training.output_dir)
     seeds = run_args.seeds or [training.seed]
